@@ -1,0 +1,133 @@
+# Every task of the project. Python 3.11 or newer and make are all that must be there: each target makes and fills the
+# virtual environment it needs, with pip alone. `make help` lists the targets.
+
+SHELL := /bin/sh
+
+# The interpreter the environment is made from: python3 if it is new enough, else the first python3.N that is.
+NEW_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
+PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11 python; do \
+	command -v $$p >/dev/null 2>&1 && $$p -c '$(NEW_ENOUGH)' 2>/dev/null && { command -v $$p; break; }; done)
+
+VENV := .venv
+BIN := $(VENV)/bin
+PIP_FLAGS := -qq --disable-pip-version-check --no-input
+VERSIONS := 3.11 3.12 3.13 3.14
+
+# Branch coverage that `make test` holds, package by package.
+COVERED := types protocol connection server client
+COVERAGE := 98
+
+# The official TypeScript reference servers of the interop tests.
+INTEROP := .interop
+NPM_SERVERS := $(foreach name,everything filesystem memory,@modelcontextprotocol/server-$(name)@2026.8.31)
+
+.DEFAULT_GOAL := help
+.PHONY: help run test check format test-all fresh bench interop clean
+
+help: ## list the targets
+	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | awk -F '\t' '{ printf "  make %-10s %s\n", $$1, $$2 }'
+
+# --- set-up: one stamp for what a user installs, one for what a developer adds -----------------------------------------
+
+$(BIN)/python:
+	@test -n "$(PYTHON)" || { \
+		echo "Trunkline needs Python 3.11 or newer, and none was found." >&2; \
+		echo "Install one, or name it: make PYTHON=/path/to/python3.11" >&2; exit 1; }
+	@"$(PYTHON)" -c '$(NEW_ENOUGH)' 2>/dev/null || { \
+		echo "$(PYTHON) is not a Python 3.11 or newer; name one: make PYTHON=/path/to/python3.11" >&2; exit 1; }
+	@echo "Making $(VENV) with $(PYTHON)"
+	@"$(PYTHON)" -m venv $(VENV) || { rm -rf $(VENV); \
+		echo "$(PYTHON) cannot make a virtual environment (on Debian and Ubuntu: apt install python3-venv)." >&2; exit 1; }
+
+$(VENV)/.installed: pyproject.toml | $(BIN)/python
+	@echo "Installing Trunkline into $(VENV)"
+	@$(BIN)/python -m pip install $(PIP_FLAGS) -e .
+	@touch $@
+
+$(VENV)/.installed-dev: requirements-dev.txt $(VENV)/.installed
+	@echo "Installing the development tools into $(VENV)"
+	@$(BIN)/python -m pip install $(PIP_FLAGS) -r requirements-dev.txt
+	@touch $@
+
+# --- the two commands of the README ------------------------------------------------------------------------------------
+
+run: $(VENV)/.installed ## walk through the weather server, in every protocol revision
+	@$(BIN)/python -m examples.weather.tour
+
+test: $(VENV)/.installed-dev check ## check, then run every test and hold the branch coverage
+	@echo "== tests"
+	@$(BIN)/python -m pytest -q -n auto --dist worksteal --cov --cov-report=term
+	@echo "== branch coverage, at least $(COVERAGE) % in each of: $(COVERED)"
+	@for part in $(COVERED); do \
+		printf '%-12s' $$part; \
+		$(BIN)/python -m coverage report --format=total --precision=1 --fail-under=$(COVERAGE) \
+			--include="*/trunkline/$$part/*,*/trunkline/$$part.py" \
+		|| { echo "^ below $(COVERAGE) %"; exit 1; }; \
+	done
+	@echo "OK: ruff, mypy, pytest and the coverage floor all passed on $$($(BIN)/python -V)."
+
+# --- parts and more ----------------------------------------------------------------------------------------------------
+
+check: $(VENV)/.installed-dev ## lint, formatting and types
+	@echo "== ruff check"
+	@$(BIN)/ruff check --quiet
+	@echo "== ruff format"
+	@$(BIN)/ruff format --check --quiet || { $(BIN)/ruff format --check; exit 1; }
+	@echo "== mypy --strict"
+	@$(BIN)/mypy --no-error-summary
+
+format: $(VENV)/.installed-dev ## fix what ruff can fix
+	@$(BIN)/ruff check --quiet --fix
+	@$(BIN)/ruff format
+
+test-all: ## the suite on every Python from 3.11 to 3.14 found here, each in its own environment
+	@passed=""; failed=""; absent=""; \
+	for version in $(VERSIONS); do \
+		python=""; \
+		for found in python$$version "$$HOME"/.pyenv/versions/$$version.*/bin/python \
+			"$$HOME"/.local/share/uv/python/cpython-$$version.*/bin/python; do \
+			"$$found" -c 'import ensurepip, venv' 2>/dev/null && { python="$$found"; break; }; \
+		done; \
+		if [ -z "$$python" ]; then absent="$$absent $$version"; continue; fi; \
+		echo "== Python $$version"; env=".venvs/$$version"; \
+		if { [ -x "$$env/bin/python" ] || "$$python" -m venv "$$env"; } \
+			&& "$$env/bin/python" -m pip install $(PIP_FLAGS) -e . -r requirements-dev.txt \
+			&& "$$env/bin/python" -m pytest -q -n auto --dist worksteal -p no:cacheprovider; \
+		then passed="$$passed $$version"; else failed="$$failed $$version"; fi; \
+	done; \
+	echo "passed:$${passed:- none}   failed:$${failed:- none}   not found here:$${absent:- none}"; \
+	test -n "$$passed" && test -z "$$failed"
+
+fresh: $(VENV)/.installed-dev ## build wheel and sdist, install the wheel into an empty environment, run tour and smoke tests
+	@set -e; root="$$PWD"; work="$$(mktemp -d)"; trap 'rm -rf "$$work"' EXIT INT TERM; \
+	echo "== building wheel and sdist"; \
+	$(BIN)/python -m build --outdir "$$work/dist" . >"$$work/build.log" 2>&1 || { cat "$$work/build.log"; exit 1; }; \
+	ls "$$work/dist"; \
+	echo "== installing the wheel into an empty environment"; \
+	$(BIN)/python -m venv "$$work/venv"; \
+	"$$work/venv/bin/python" -m pip install $(PIP_FLAGS) "$$work"/dist/*.whl; \
+	"$$work/venv/bin/python" -m pip list --disable-pip-version-check --format=freeze; \
+	mkdir "$$work/tests"; cp -R "$$root/examples" "$$work/examples"; cp -R "$$root/tests/smoke" "$$work/tests/smoke"; \
+	cp "$$root/tests/__init__.py" "$$root/tests/support.py" "$$work/tests/"; cp "$$root/pyproject.toml" "$$work/"; \
+	cd "$$work"; \
+	echo "== the tour"; venv/bin/python -m examples.weather.tour </dev/null; \
+	echo "== the smoke tests"; \
+	venv/bin/python -m pip install $(PIP_FLAGS) pytest pytest-timeout; \
+	venv/bin/python -m pytest -q -p no:cacheprovider tests/smoke; \
+	echo "OK: the built wheel runs the tour and passes the smoke tests."
+
+bench: $(VENV)/.installed-dev ## measure ours, the peers and the bare floor in one run
+	@$(BIN)/python -m benchmarks
+
+interop: $(VENV)/.installed-dev ## the official Python SDK and, where npm is, the TypeScript reference servers
+	@if command -v npm >/dev/null 2>&1; then \
+		echo "== npm install $(NPM_SERVERS)"; mkdir -p $(INTEROP); \
+		npm install --prefix $(INTEROP) --no-save --no-audit --no-fund --loglevel=error $(NPM_SERVERS) \
+		|| echo "The TypeScript servers could not be installed: their tests are skipped."; \
+	else echo "npm is not here: the tests against the TypeScript servers are skipped."; fi
+	@$(BIN)/python -m pytest -q tests/interop
+
+clean: ## remove everything that was made here, the environments included
+	rm -rf $(VENV) .venvs $(INTEROP) build dist .coverage .coverage.* htmlcov
+	rm -rf .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	find src tests examples benchmarks -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true

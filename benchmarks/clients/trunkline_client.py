@@ -1,0 +1,33 @@
+"""Our client under measure; on uvloop when the environment has it."""
+
+import asyncio
+from typing import Any
+
+from benchmarks.clients.workload import arguments, measure
+from trunkline import Client
+
+
+async def main() -> None:
+    """Connect as the arguments say and measure."""
+    revision, command = arguments()
+    target: Any = command
+    if not command:
+        from benchmarks.servers.trunkline_server import server
+
+        target = server
+    async with Client(target, revision=revision) as client:
+
+        async def call() -> object:
+            result = await client.call_tool("add", {"a": 1, "b": 2})
+            return result.structured_content["result"]
+
+        await measure(call)
+
+
+if __name__ == "__main__":
+    try:
+        import uvloop
+    except ImportError:
+        asyncio.run(main())
+    else:
+        uvloop.run(main())

@@ -1,0 +1,48 @@
+"""What every client program does: call `add` one at a time, then 64 at once, and print what that cost as JSON.
+
+Arguments: the revision, the seconds to spend on each mode, and the server's command, or none for a server in the
+same process. Processor time is this process's own, all threads: in memory that is client and server together.
+"""
+
+import asyncio
+import json
+import sys
+import time
+from collections.abc import Awaitable, Callable
+
+Call = Callable[[], Awaitable[object]]
+
+
+def arguments() -> tuple[str, list[str]]:
+    """Give the revision and the server's command, empty for a server in this process."""
+    return sys.argv[1], sys.argv[3:]
+
+
+async def measure(call: Call) -> None:
+    """Warm up, measure both modes and print one line of JSON."""
+    seconds = float(sys.argv[2])
+    if (answer := await call()) != 3:
+        raise SystemExit(f"add(1, 2) gave {answer!r}")
+    modes = {}
+    for in_flight in (1, 64):
+        await _spend(call, in_flight, seconds / 3)
+        modes[str(in_flight)] = await _spend(call, in_flight, seconds)
+    sys.stdout.write(json.dumps(modes) + "\n")
+    sys.stdout.flush()
+
+
+async def _spend(call: Call, in_flight: int, seconds: float) -> dict[str, int]:
+    calls = 0
+    cpu = time.process_time_ns()
+    wall = time.perf_counter_ns()
+    until = wall + int(seconds * 1e9)
+    while time.perf_counter_ns() < until:
+        if in_flight == 1:
+            for _ in range(16):
+                await call()
+            calls += 16
+        else:
+            await asyncio.gather(*[call() for _ in range(in_flight)])
+            calls += in_flight
+    wall = time.perf_counter_ns() - wall
+    return {"calls": calls, "cpu_ns": time.process_time_ns() - cpu, "wall_ns": wall}

@@ -1,0 +1,25 @@
+"""The official Python SDK's client under measure."""
+
+import asyncio
+
+from mcp import Client, StdioServerParameters
+from benchmarks.clients.workload import arguments, measure
+
+
+async def main() -> None:
+    """Connect as the arguments say and measure."""
+    revision, command = arguments()
+    if command:
+        target = StdioServerParameters(command=command[0], args=command[1:])
+    else:
+        from benchmarks.peers.mcp_server import server as target
+    async with Client(target, mode="legacy" if revision < "2026" else "auto") as client:
+
+        async def call() -> object:
+            result = await client.call_tool("add", {"a": 1, "b": 2})
+            return result.structured_content["result"]
+
+        await measure(call)
+
+
+asyncio.run(main())

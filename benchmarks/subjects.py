@@ -1,0 +1,189 @@
+"""Who is measured: ours, the peers and the floor, and how each is installed.
+
+A subject is a row of `SUBJECTS`. Python subjects get a virtual environment of their own below `.venvs`, made with the
+interpreter that runs the bench, so that all of them share one Python; the TypeScript ones share `node_modules`. A
+subject that cannot be installed stays in the report with the reason. Nothing here knows what is measured.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.driver import complaint
+
+__all__ = ["HERE", "ROOT", "SUBJECTS", "Installed", "Subject", "install"]
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent
+INSTALL_SECONDS = 900
+NOT_COUNTED = frozenset({"pip", "setuptools", "wheel"})
+
+# Asks an environment which distributions it holds; the answer is JSON so that one process is enough.
+INVENTORY = (
+    "import json, importlib.metadata as m; "
+    "print(json.dumps({d.metadata['Name'].lower(): d.version for d in m.distributions()}))"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """One measured implementation: its name in the tables, its programs and where its packages live."""
+
+    name: str
+    server: str
+    package: str
+    environment: str
+    arguments: tuple[str, ...] = ()
+    client: str | None = None
+    floor: str | None = None
+    revisions: tuple[str, ...] = ("2025-11-25", "2026-07-28")
+    sync_tool: bool = True
+    plain_install: bool = True
+
+    @property
+    def ours(self) -> bool:
+        """Whether this is Trunkline, on whichever loop."""
+        return self.package == "trunkline"
+
+
+SUBJECTS = (
+    Subject("floor", "servers/floor_server.py", "msgspec", "floor", sync_tool=False, plain_install=False),
+    Subject(
+        "floor uv",
+        "servers/floor_server.py",
+        "msgspec",
+        "floor",
+        arguments=("uvloop",),
+        sync_tool=False,
+        plain_install=False,
+    ),
+    Subject(
+        "ours",
+        "servers/trunkline_server.py",
+        "trunkline",
+        "trunkline",
+        client="clients/trunkline_client.py",
+        floor="floor",
+    ),
+    Subject(
+        "ours uv",
+        "servers/trunkline_server.py",
+        "trunkline",
+        "trunkline-uvloop",
+        client="clients/trunkline_client.py",
+        floor="floor uv",
+        plain_install=False,
+    ),
+    Subject("mcp", "peers/mcp_server.py", "mcp", "mcp", client="peers/mcp_client.py"),
+    Subject("fastmcp", "peers/fastmcp_server.py", "fastmcp", "fastmcp", client="peers/fastmcp_client.py"),
+    Subject("ts 1", "peers/ts1_server.mjs", "@modelcontextprotocol/sdk", "node", revisions=("2025-11-25",)),
+    Subject("ts 2", "peers/ts2_server.mjs", "@modelcontextprotocol/server", "node", revisions=("2026-07-28",)),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Installed:
+    """What an attempt to install a subject gave: how to start it, or the problem."""
+
+    subject: Subject
+    interpreter: str = ""
+    version: str = ""
+    packages: int | None = None
+    problem: str | None = None
+
+    def server_command(self, *extra: str) -> list[str]:
+        """Give the command that starts the subject's server."""
+        return [self.interpreter, str(HERE / self.subject.server), *self.subject.arguments, *extra]
+
+    def client_command(self, *extra: str) -> list[str]:
+        """Give the command that starts the subject's client program."""
+        return [self.interpreter, str(HERE / str(self.subject.client)), *extra]
+
+    def environ(self, **more: str) -> dict[str, str]:
+        """Give the small environment every program is run in."""
+        return {name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ} | more
+
+
+class InstallFailed(Exception):
+    """A subject's packages could not be had."""
+
+
+def install(subject: Subject) -> Installed:
+    """Install a subject unless it is there already; a failure is part of the answer, not raised."""
+    try:
+        if subject.environment == "node":
+            return _install_node(subject)
+        return _install_python(subject)
+    except InstallFailed as failure:
+        return Installed(subject, problem=str(failure))
+
+
+def _install_python(subject: Subject) -> Installed:
+    home = HERE / ".venvs" / subject.environment
+    python = home / "bin" / "python"
+    requirements = HERE / "requirements" / f"{subject.environment}.txt"
+    wanted = requirements.read_text(encoding="utf-8") + _our_dependencies(subject)
+    stamp = home / "installed.txt"
+    if not stamp.exists() or stamp.read_text(encoding="utf-8") != wanted:
+        shutil.rmtree(home, ignore_errors=True)
+        _run([sys.executable, "-m", "venv", str(home)])
+        _run([str(python), "-m", "pip", "install", "--quiet", "-r", str(requirements)])
+        stamp.write_text(wanted, encoding="utf-8")
+    found = json.loads(_run([str(python), "-c", INVENTORY]))
+    return Installed(
+        subject,
+        interpreter=str(python),
+        version=_python_version(subject, found),
+        packages=len(found.keys() - NOT_COUNTED) if subject.plain_install else None,
+    )
+
+
+def _python_version(subject: Subject, found: dict[str, str]) -> str:
+    loop = f" + uvloop {found['uvloop']}" if "uv" in subject.name.split() else ""
+    return f"{subject.package} {found.get(subject.package, '?')}{loop}"
+
+
+def _our_dependencies(subject: Subject) -> str:
+    """Give the text that makes an environment of ours stale: the project file that lists what we depend on."""
+    project = ROOT / "pyproject.toml"
+    return project.read_text(encoding="utf-8") if subject.ours and project.exists() else ""
+
+
+def _install_node(subject: Subject) -> Installed:
+    node, npm = shutil.which("node"), shutil.which("npm")
+    if node is None or npm is None:
+        raise InstallFailed("node and npm were not found")
+    manifest = HERE / "node_modules" / subject.package / "package.json"
+    stamp = HERE / "node_modules" / "installed.json"
+    wanted = (HERE / "package.json").read_text(encoding="utf-8")
+    if not manifest.exists() or not stamp.exists() or stamp.read_text(encoding="utf-8") != wanted:
+        _run([npm, "install", "--no-audit", "--no-fund", "--no-package-lock", "--silent"], cwd=HERE)
+        stamp.write_text(wanted, encoding="utf-8")
+    if not manifest.exists():
+        raise InstallFailed(f"npm did not install {subject.package}")
+    version = json.loads(manifest.read_text(encoding="utf-8"))["version"]
+    return Installed(subject, interpreter=node, version=f"{subject.package} {version}")
+
+
+def _run(command: list[str], cwd: Path = ROOT) -> str:
+    try:
+        done = subprocess.run(
+            command,
+            cwd=cwd,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=INSTALL_SECONDS,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise InstallFailed(f"{command[0]}: {error}") from error
+    if done.returncode != 0:
+        raise InstallFailed(f"not installed: {complaint(done.stderr)}")
+    return done.stdout

@@ -1,0 +1,111 @@
+"""Trunkline: the whole Model Context Protocol in one package. Build servers, call them, test them.
+
+The names below are the public face; they are loaded when first used, so that a server over stdio starts without the
+parts it does not need.
+"""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from trunkline.client.client import Client
+    from trunkline.errors import (
+        ConfigError,
+        MissingCapability,
+        PromptError,
+        RequestFailed,
+        RequestTimeout,
+        ResourceError,
+        ServerExited,
+        ToolError,
+        TrunklineError,
+    )
+    from trunkline.protocol.caller import Principal
+    from trunkline.protocol.limits import Limits
+    from trunkline.server.context import Context
+    from trunkline.server.dependencies import Depends
+    from trunkline.server.results import AssistantMessage, Audio, File, Image, Message, ToolResult, UserMessage
+    from trunkline.server.server import Server
+    from trunkline.transports.memory import memory_pair
+    from trunkline.transports.stream import StreamLink
+
+__all__ = [
+    "AssistantMessage",
+    "Audio",
+    "Client",
+    "ConfigError",
+    "Context",
+    "Depends",
+    "File",
+    "Image",
+    "Limits",
+    "Message",
+    "MissingCapability",
+    "Principal",
+    "PromptError",
+    "RequestFailed",
+    "RequestTimeout",
+    "ResourceError",
+    "Server",
+    "ServerExited",
+    "StreamLink",
+    "ToolError",
+    "ToolResult",
+    "TrunklineError",
+    "UserMessage",
+    "memory_pair",
+]
+
+__version__ = "0.1.0"
+
+_HOMES = MappingProxyType(
+    {
+        "trunkline.client.client": ("Client",),
+        "trunkline.errors": (
+            "ConfigError",
+            "MissingCapability",
+            "PromptError",
+            "RequestFailed",
+            "RequestTimeout",
+            "ResourceError",
+            "ServerExited",
+            "ToolError",
+            "TrunklineError",
+        ),
+        "trunkline.protocol.caller": ("Principal",),
+        "trunkline.protocol.limits": ("Limits",),
+        "trunkline.server.context": ("Context",),
+        "trunkline.server.dependencies": ("Depends",),
+        "trunkline.server.results": (
+            "AssistantMessage",
+            "Audio",
+            "File",
+            "Image",
+            "Message",
+            "ToolResult",
+            "UserMessage",
+        ),
+        "trunkline.server.server": ("Server",),
+        "trunkline.transports.memory": ("memory_pair",),
+        "trunkline.transports.stream": ("StreamLink",),
+    }
+)
+
+
+def __getattr__(name: str) -> Any:
+    """Load a public name when it is first asked for (PEP 562)."""
+    for home, names in _HOMES.items():
+        if name in names:
+            from importlib import import_module
+
+            value = getattr(import_module(home), name)
+            globals()[name] = value
+            return value
+    raise AttributeError(f"module 'trunkline' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """List the public names."""
+    return [*__all__, "__version__"]

@@ -1,0 +1,63 @@
+"""Runs what users gave to be told of things: logs, notices, progress, changes.
+
+A callback may be plain or async. A plain one runs at once; an async one as a task of its own, started in the order the
+news came. How many may be unfinished is bounded: a server that talks faster than its listener can listen loses words,
+which are counted, and never fills our memory. A callback that fails is logged and hurts nobody else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+__all__ = ["Callbacks"]
+
+log = logging.getLogger("trunkline")
+
+
+class Callbacks:
+    """The callbacks of one client that are running now."""
+
+    __slots__ = ("_limit", "_tasks", "dropped")
+
+    def __init__(self, limit: int) -> None:
+        """Allow so many unfinished ones."""
+        self._limit = limit
+        self._tasks: set[asyncio.Task[None]] = set()
+        #: News that nobody heard because too many callbacks were unfinished.
+        self.dropped = 0
+
+    def tell(self, callback: Callable[..., Any] | None, *news: Any) -> None:
+        """Call a callback with some news, if there is one."""
+        if callback is None:
+            return
+        if len(self._tasks) >= self._limit:
+            self.dropped += 1
+            return
+        try:
+            outcome = callback(*news)
+        except Exception:
+            log.exception("a callback failed")
+            return
+        # Looked up by its method rather than by its type: a future or another awaitable will do as well.
+        if hasattr(outcome, "__await__"):
+            task = asyncio.get_running_loop().create_task(_finish(outcome))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def aclose(self) -> None:
+        """Stop those that are unfinished."""
+        tasks = [task for task in self._tasks if task is not asyncio.current_task()]
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+
+
+async def _finish(outcome: Awaitable[Any]) -> None:
+    try:
+        await outcome
+    except Exception:
+        log.exception("a callback failed")

@@ -1,0 +1,334 @@
+"""One open connection to a server, with what was agreed there: the client's side of the conversation.
+
+It sends requests in the words of the agreed revision, reads the answers, runs a call's rounds, and answers what the
+server asks. It lasts as long as its connection; the client that owns it may have had others before.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, NoReturn, Protocol
+
+import msgspec
+from msgspec import UNSET, Raw
+from msgspec.structs import replace
+
+import trunkline.types as t
+from trunkline.client.answers import Answers, Undeclared
+from trunkline.client.options import Settings
+from trunkline.connection import Connection, Exchange, Patience, Refusal
+from trunkline.errors import (
+    ConnectionLost,
+    LocalProtocolError,
+    MissingCapability,
+    RemoteProtocolError,
+    RequestFailed,
+    RequestTimeout,
+)
+from trunkline.protocol.caller import Origin, supports
+from trunkline.protocol.events import NotificationReceived
+from trunkline.protocol.methods import (
+    METHODS,
+    Method,
+    capability_needed,
+    decode_result,
+    embedded_requests,
+    requests_to_client,
+    requests_to_server,
+)
+from trunkline.protocol.negotiation import Agreement
+from trunkline.protocol.revisions import NEWEST, Feature, Revision
+from trunkline.protocol.rounds import Ask, check_kind, rounds
+from trunkline.timekeeper import Timekeeper
+from trunkline.transports.link import Link
+from trunkline.types import InputRequest, InputRequiredResult, ProgressNotificationParams, RequestId
+
+__all__ = ["Contact", "Owner", "encode", "pause"]
+
+encode = msgspec.json.Encoder().encode
+_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+_KNOWN_NAMES = frozenset(row.name for row in METHODS)
+# How long to wait before a request is sent again for which nothing was asked: doubled each time, up to the second.
+_FIRST_PAUSE = 0.1
+_LONGEST_PAUSE = 5.0
+
+
+class Owner(Protocol):
+    """Whom a contact tells of what it did not ask for."""
+
+    def notified(self, contact: Contact, method: str, params: Raw | None) -> None:
+        """Take a notification."""
+
+    def lost(self, contact: Contact, reason: Exception) -> None:
+        """Learn that the connection ended."""
+
+
+class Contact:
+    """A conversation with a server."""
+
+    def __init__(self, link: Link, owner: Owner, *, settings: Settings, timekeeper: Timekeeper) -> None:
+        """Make the connection; nothing flows before ``connection.start``."""
+        self._owner = owner
+        self._settings = settings
+        self._timekeeper = timekeeper
+        self.connection = Connection(link, self, limits=settings.limits, timekeeper=timekeeper)
+        self.agreement: Agreement | None = None
+        #: Why the connection ended, once it has.
+        self.lost: Exception | None = None
+        #: The requests that revision and server allow, by name.
+        self.allowed: Mapping[str, Method] = {}
+        self._log_level: t.LoggingLevel | None = settings.log_level
+        self.speak(NEWEST)
+
+    # --- what was agreed ---------------------------------------------------------------------------------------------
+
+    def speak(self, revision: Revision) -> None:
+        """Speak a revision from now on."""
+        self.revision = revision
+        asked = requests_to_client if revision.handshake else embedded_requests
+        self._answers = Answers(self._settings, revision, asked(revision))
+        self._stamp()
+
+    def agree(self, agreement: Agreement) -> None:
+        """Hold to what was agreed; requests may leave from now on."""
+        self.agreement = agreement
+        if agreement.revision is not self.revision:
+            self.speak(agreement.revision)
+        rows = requests_to_server(agreement.revision)
+        self.allowed = {name: row for name, row in rows.items() if self._offered(row)}
+
+    def _offered(self, row: Method) -> bool:
+        assert self.agreement is not None
+        needed = capability_needed(row, self.revision)
+        return needed is None or supports(self.agreement.capabilities, needed)
+
+    @property
+    def capabilities(self) -> dict[str, Any]:
+        """What this client declares in the revision being spoken."""
+        return self._answers.capabilities
+
+    def declared(self, capability: str) -> bool:
+        """Tell whether the server declared a capability, given as a dotted path."""
+        return self.agreement is not None and supports(self.agreement.capabilities, capability)
+
+    def set_log_level(self, level: t.LoggingLevel | None) -> None:
+        """Have each request from now on say which log messages are wanted."""
+        self._log_level = level
+        self._stamp()
+
+    def _stamp(self) -> None:
+        """Make the ``_meta`` of all requests once: in stateless revisions each says who asks and in which revision."""
+        self._meta: dict[str, Any] = {}
+        if Feature.ENVELOPE in self.revision.features:
+            meta = t.RequestMeta(
+                protocol_version=self.revision.name,
+                client_info=self._settings.client_info,
+                client_capabilities=self._answers.capabilities,
+                log_level=self._log_level,
+            )
+            self._meta = msgspec.to_builtins(meta)
+        #: The same, encoded; None where there is nothing to say.
+        self.meta: Any = Raw(encode(self._meta)) if self._meta else None
+
+    # --- asking ------------------------------------------------------------------------------------------------------
+
+    def row(self, method: str) -> Method:
+        """Find a method that may be used here.
+
+        Raises:
+            MissingCapability: the server did not declare what it needs.
+            LocalProtocolError: the revision does not have it.
+        """
+        return self.allowed.get(method) or self._refuse(method)
+
+    def _refuse(self, method: str) -> NoReturn:
+        row = requests_to_server(self.revision).get(method)
+        if row is None:
+            raise LocalProtocolError(f"{method} is not in the revision spoken here, {self.revision.name}.")
+        capability = capability_needed(row, self.revision) or ""
+        raise MissingCapability(
+            f"The server did not declare {capability}, so {method} was not sent.", capability=capability
+        )
+
+    async def call(
+        self,
+        method: str,
+        params: Any,
+        *,
+        patience: Patience,
+        on_progress: Callable[[ProgressNotificationParams], None] | None = None,
+        meta: Mapping[str, Any] | None = None,
+    ) -> tuple[Any, bool]:
+        """Ask the server something and answer what it asks back; say also whether that took more than one round.
+
+        Raises:
+            MissingCapability, LocalProtocolError: nothing was sent; see ``row``.
+            RequestFailed, LinkError, RemoteProtocolError: see ``Connection.request``.
+        """
+        row = self.allowed.get(method) or self._refuse(method)
+        started = self._timekeeper.clock.now()
+        result = await self._send(row, params, patience=patience, on_progress=on_progress, meta=meta)
+        if type(result) is not InputRequiredResult:
+            return result, False
+        result = await self._finish(
+            row, params, result, patience=patience, on_progress=on_progress, meta=meta, started=started
+        )
+        return result, True
+
+    async def _send(
+        self,
+        row: Method,
+        params: Any,
+        *,
+        patience: Patience,
+        on_progress: Callable[[ProgressNotificationParams], None] | None,
+        meta: Mapping[str, Any] | None,
+    ) -> Any:
+        if on_progress is None and meta is None:
+            if self.meta is not None:
+                params = replace(params, meta=self.meta)
+            raw = await self.connection.request(row.name, params, patience=patience)
+        else:
+            id, whole = self.mark(meta, progress=on_progress is not None)
+            params = replace(params, meta=whole)
+            raw = await self.connection.request(row.name, params, patience=patience, on_progress=on_progress, id=id)
+        try:
+            result = decode_result(row, raw)
+        except _UNREADABLE as error:
+            raise RemoteProtocolError(f"The answer to {row.name} cannot be read: {error}") from error
+        if type(result) is InputRequiredResult:
+            if Feature.INPUT_REQUIRED not in self.revision.features:
+                raise RemoteProtocolError(f"{self.revision.name} has no result that asks for input.")
+            return result
+        return check_kind(result) if self.revision.result_type else result
+
+    def mark(self, meta: Mapping[str, Any] | None, *, progress: bool) -> tuple[RequestId, Raw]:
+        """Take an id for a request and make its ``_meta``: ours, the caller's, and the id as progress token."""
+        id = self.connection.peer.new_id()
+        token = {"progressToken": id} if progress else {}
+        return id, Raw(encode({**(meta or {}), **self._meta, **token}))
+
+    async def request(
+        self,
+        method: str,
+        params: dict[str, Any],
+        *,
+        patience: Patience,
+        on_progress: Callable[[ProgressNotificationParams], None] | None = None,
+    ) -> Raw:
+        """Ask something in the caller's own words and give the answer undecoded.
+
+        Raises:
+            LocalProtocolError: it is a method of the protocol that this revision does not have.
+        """
+        if method in _KNOWN_NAMES:
+            self.row(method)
+        id, meta = self.mark(params.get("_meta"), progress=on_progress is not None)
+        whole = {**params, "_meta": meta} if bytes(meta) != b"{}" else params
+        return await self.connection.request(method, whole, patience=patience, on_progress=on_progress, id=id)
+
+    # --- rounds ------------------------------------------------------------------------------------------------------
+
+    async def _finish(
+        self,
+        row: Method,
+        params: Any,
+        first: InputRequiredResult,
+        *,
+        patience: Patience,
+        on_progress: Callable[[ProgressNotificationParams], None] | None,
+        meta: Mapping[str, Any] | None,
+        started: float,
+    ) -> Any:
+        """Run the further rounds of a call; the time in which somebody is asked does not count."""
+        now = self._timekeeper.clock.now
+        flow = rounds(params, limit=self._settings.limits.rounds, first=first)
+        step = next(flow)
+        while True:
+            outcome: Any
+            if isinstance(step, Ask):
+                begun = now()
+                outcome = await self._answer_all(step.questions)
+                started += now() - begun
+            else:
+                if step.waits:
+                    await pause(self._timekeeper, min(_FIRST_PAUSE * 2 ** (step.waits - 1), _LONGEST_PAUSE))
+                left = _left(patience, now() - started)
+                outcome = await self._send(row, step.params, patience=left, on_progress=on_progress, meta=meta)
+            try:
+                step = flow.send(outcome)
+            except StopIteration as end:
+                return end.value
+
+    async def _answer_all(self, questions: Mapping[str, InputRequest]) -> dict[str, Raw]:
+        """Answer one question after the other: a person can be asked only one thing at a time."""
+        try:
+            asked = {key: self._answers.check(question.method, question.params) for key, question in questions.items()}
+        except Undeclared as failure:
+            raise RemoteProtocolError(
+                f"The server asks for what this client did not declare: {failure.capability}."
+            ) from failure
+        except RequestFailed as failure:
+            raise RemoteProtocolError(f"The server asks what cannot be answered: {failure.message}") from failure
+        answers: dict[str, Raw] = {}
+        for key, question in asked.items():
+            answers[key] = Raw(encode(await self._answers.answer(questions[key].method, question)))
+        return answers
+
+    # --- what the server sends: the service of the connection --------------------------------------------------------
+
+    def request_received(self, exchange: Exchange, origin: Origin) -> Coroutine[Any, Any, Any] | Refusal:
+        """Admit a question of the server's, or refuse it."""
+        if not self.revision.handshake:
+            return _ignore(exchange)
+        try:
+            question = self._answers.check(exchange.method, exchange.params)
+        except RequestFailed as failure:
+            return Refusal(failure.code, failure.message, UNSET if failure.data is None else failure.data)
+        return self._answer(exchange.method, question)
+
+    async def _answer(self, method: str, question: Any) -> Any:
+        self.connection.pause_clocks()
+        try:
+            return await self._answers.answer(method, question)
+        finally:
+            self.connection.resume_clocks()
+
+    def notification_received(self, event: NotificationReceived, origin: Origin) -> None:
+        """Hand a notification on."""
+        self._owner.notified(self, event.method, event.params)
+
+    def accepts_batches(self) -> bool:
+        """Tell whether the revision has arrays of messages."""
+        return Feature.BATCHES in self.revision.features
+
+    def input_ended(self) -> None:
+        """Learn that the server is gone."""
+        self.lost = self.connection._error or ConnectionLost("the connection ended")
+        self._owner.lost(self, self.lost)
+
+
+async def _ignore(exchange: Exchange) -> NoReturn:
+    """Let a request fall: in stateless revisions servers send none, and a client must not write answers."""
+    exchange.connection.peer.receive_hangup(exchange.id)
+    raise asyncio.CancelledError
+
+
+def _left(patience: Patience, used: float) -> Patience:
+    if patience.total is None:
+        return patience
+    left = patience.total - used
+    if left <= 0:
+        raise RequestTimeout(f"no answer after {patience.total:g} s in all", clock="total", seconds=patience.total)
+    return Patience(patience.idle, left)
+
+
+async def pause(timekeeper: Timekeeper, seconds: float) -> None:
+    """Wait by the client's own clock."""
+    over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    row = timekeeper.after(seconds, lambda: None if over.done() else over.set_result(None))
+    try:
+        await over
+    finally:
+        row.cancel()

@@ -1,0 +1,325 @@
+"""Changes of a server's lists and resources as an async iterator, the same in both eras.
+
+In stateless revisions a listener is a long request of its own, ``subscriptions/listen``, and its notices name it; in
+handshake revisions notices simply come, and resources are subscribed to one by one. When the connection is lost the
+listener opens again, on the new one, and says with a ``missed`` mark that something may have been missed. What waits to
+be read is bounded: equal changes fall together, and what is too much becomes a ``missed`` mark.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable
+from typing import Any, Literal, Protocol, TypeAlias
+
+from msgspec import Struct
+
+import trunkline.types as t
+from trunkline.client.contact import Contact, pause
+from trunkline.client.opening import FOREVER
+from trunkline.errors import ConnectionLost, LinkError, MissingCapability, RequestTimeout
+from trunkline.protocol.limits import Limits
+from trunkline.protocol.revisions import Feature
+from trunkline.timekeeper import Timekeeper
+from trunkline.types import RequestId
+
+__all__ = ["Change", "ChangeKind", "Hub", "Keeper", "Listener", "Wanted"]
+
+ChangeKind: TypeAlias = Literal["tools", "prompts", "resources", "resource", "missed"]
+_LISTS: tuple[Literal["tools", "prompts", "resources"], ...] = ("tools", "prompts", "resources")
+# A server that dies again and again is not started in a tight loop: the wait doubles until a change comes.
+_FIRST_WAIT = 0.1
+_LONGEST_WAIT = 30.0
+
+
+class Change(Struct, frozen=True):
+    """Something changed: a list, or with a URI a resource; ``missed``: something may have, unseen."""
+
+    kind: ChangeKind
+    uri: str | None = None
+
+
+class Wanted(Struct, frozen=True):
+    """What a listener wants to hear of; ``explicit`` says that a kind that cannot be had is an error."""
+
+    lists: frozenset[str]
+    uris: tuple[str, ...]
+    explicit: bool
+
+    @classmethod
+    def of(cls, *, tools: bool | None, prompts: bool | None, resources: bool | None, uris: Iterable[str]) -> Wanted:
+        """Read what the caller said: whoever says nothing wants all lists."""
+        given = {"tools": tools, "prompts": prompts, "resources": resources}
+        chosen = tuple(uris)
+        if not chosen and all(value is None for value in given.values()):
+            return cls(frozenset(_LISTS), (), explicit=False)
+        return cls(frozenset(name for name, value in given.items() if value), chosen, explicit=True)
+
+    def covers(self, change: Change) -> bool:
+        """Tell whether a change was asked for; one of a part of a resource belongs to the resource."""
+        if change.kind != "resource":
+            return change.kind in self.lists
+        uri = change.uri or ""
+        return any(uri == wanted or uri.startswith(f"{wanted.rstrip('/')}/") for wanted in self.uris)
+
+
+class Keeper(Protocol):
+    """What a listener needs of the client it belongs to."""
+
+    hub: Hub
+    limits: Limits
+
+    @property
+    def clock(self) -> Timekeeper:
+        """What measures waits."""
+
+    async def reach(self) -> Contact:
+        """Give an open connection, or raise what is in the way."""
+
+    async def hold(self, uri: str) -> None:
+        """Subscribe to a resource, in a handshake revision."""
+
+    async def release(self, uri: str) -> None:
+        """Unsubscribe, unless somebody else still wants it."""
+
+
+class Hub:
+    """The open listeners of one client; brings each notice to those it is for."""
+
+    __slots__ = ("_by_id", "_listeners")
+
+    def __init__(self) -> None:
+        """Start without any."""
+        self._listeners: set[Listener] = set()
+        self._by_id: dict[RequestId, Listener] = {}
+
+    def add(self, listener: Listener, id: RequestId | None = None) -> None:
+        """Take a listener in, under the id of its request if it has one."""
+        self._listeners.add(listener)
+        if id is not None:
+            self._by_id[id] = listener
+
+    def remove(self, listener: Listener) -> None:
+        """Forget a listener."""
+        self._listeners.discard(listener)
+        for id in [id for id, known in self._by_id.items() if known is listener]:
+            del self._by_id[id]
+
+    def find(self, id: Any) -> Listener | None:
+        """Find the listener whose request has this id."""
+        return self._by_id.get(id) if isinstance(id, int | str) else None
+
+    def tell(self, change: Change) -> None:
+        """Bring a change to every listener that asked for it."""
+        for listener in self._listeners:
+            if listener.wanted.covers(change):
+                listener.tell(change)
+
+    def lost(self) -> None:
+        """Tell all that the connection is gone."""
+        self._by_id.clear()
+        for listener in list(self._listeners):
+            listener.lose()
+
+    def end(self) -> None:
+        """End all: the client is closed."""
+        for listener in list(self._listeners):
+            listener.end()
+
+
+class Listener:
+    """An async iterator over changes; ``async with`` opens it at once and closes it at the end."""
+
+    def __init__(self, keeper: Keeper, wanted: Wanted) -> None:
+        """Make a listener that is not open yet."""
+        self.wanted = wanted
+        #: What the server agreed to tell; None in handshake revisions, where it does not say.
+        self.acknowledged: t.SubscriptionFilter | None = None
+        self._keeper = keeper
+        self._pending: dict[Change, None] = {}
+        self._news = asyncio.Event()
+        self._acknowledgement: asyncio.Future[None] | None = None
+        self._request: asyncio.Task[Any] | None = None
+        self._contact: Contact | None = None
+        self._id: RequestId | None = None
+        self._held: list[str] = []
+        self._opened = False
+        self._lost = False
+        self._ended = False
+        self._failure: Exception | None = None
+        self._losses = 0
+
+    # --- for the caller ----------------------------------------------------------------------------------------------
+
+    async def __aenter__(self) -> Listener:
+        """Open, and wait until the server listens."""
+        await self._open()
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        """Close."""
+        await self.aclose()
+
+    def __aiter__(self) -> AsyncIterator[Change]:
+        """Iterate; if it was not opened by ``async with``, it is open as long as the loop runs."""
+        return self if self._opened else self._iterate()
+
+    async def _iterate(self) -> AsyncIterator[Change]:
+        async with self:
+            async for change in self:
+                yield change
+
+    async def __anext__(self) -> Change:
+        """Wait for the next change.
+
+        Raises:
+            StopAsyncIteration: the server ended the subscription, or the client or this listener was closed.
+            TrunklineError: it cannot be opened again.
+        """
+        while True:
+            if self._pending:
+                change = next(iter(self._pending))
+                del self._pending[change]
+                return change
+            if self._failure is not None:
+                failure, self._failure = self._failure, None
+                raise failure
+            if self._ended:
+                raise StopAsyncIteration
+            if self._lost:
+                await self._reopen()
+                continue
+            self._news.clear()
+            await self._news.wait()
+
+    async def aclose(self) -> None:
+        """Stop listening; the server is told. Any task may call it, any number of times."""
+        self.end()
+        self._keeper.hub.remove(self)
+        request, self._request = self._request, None
+        if request is not None:
+            request.cancel()
+            await asyncio.wait([request])
+        held, self._held = self._held, []
+        for uri in held:
+            await self._keeper.release(uri)
+
+    # --- for the hub -------------------------------------------------------------------------------------------------
+
+    def tell(self, change: Change) -> None:
+        """Queue a change; one that waits already is not queued twice."""
+        self._losses = 0
+        if len(self._pending) >= self._keeper.limits.notices and change not in self._pending:
+            self._pending.clear()
+            change = Change("missed")
+        self._pending[change] = None
+        self._news.set()
+
+    def acknowledge(self, accepted: t.SubscriptionFilter) -> None:
+        """Learn that the server listens, and to what."""
+        self.acknowledged = accepted
+        if self._acknowledgement is not None and not self._acknowledgement.done():
+            self._acknowledgement.set_result(None)
+
+    def lose(self) -> None:
+        """Learn that the connection is gone."""
+        self._lost = True
+        self._news.set()
+
+    def end(self) -> None:
+        """End; what waits can still be read."""
+        self._ended = True
+        self._news.set()
+
+    def dismiss(self) -> None:
+        """Learn from the server that the subscription is over; our request is forgotten without a word."""
+        if self._contact is not None and self._id is not None and self._contact.connection.peer.waits(self._id):
+            self._contact.connection.peer.send_cancel(self._id, tell=False)
+            if self._request is not None:
+                self._request.cancel()
+        self.end()
+
+    # --- opening -----------------------------------------------------------------------------------------------------
+
+    async def _open(self) -> None:
+        self._opened = True
+        contact = await self._keeper.reach()
+        self._contact = contact
+        self._check(contact)
+        if Feature.LISTEN in contact.revision.features:
+            await self._subscribe(contact)
+            return
+        self._keeper.hub.add(self)
+        for uri in self.wanted.uris if not self._held else ():
+            await self._keeper.hold(uri)
+            self._held.append(uri)
+
+    def _check(self, contact: Contact) -> None:
+        """Refuse to wait for what can never come."""
+        if not self.wanted.explicit:
+            return
+        needed = [f"{name}.listChanged" for name in sorted(self.wanted.lists)]
+        needed += ["resources.subscribe"] if self.wanted.uris else []
+        for capability in needed:
+            if not contact.declared(capability):
+                raise MissingCapability(
+                    f"The server did not declare {capability}, so there is nothing to listen to.", capability=capability
+                )
+
+    async def _subscribe(self, contact: Contact) -> None:
+        """Send the long request and wait for its acknowledgement."""
+        lists = {f"{name}_list_changed": True for name in self.wanted.lists}
+        wanted = t.SubscriptionFilter(resource_subscriptions=list(self.wanted.uris) or None, **lists)  # type: ignore[arg-type]
+        params = t.SubscriptionsListenRequestParams(notifications=wanted, meta=contact.meta)
+        connection = contact.connection
+        self._id = connection.peer.new_id()
+        self._acknowledgement = asyncio.get_running_loop().create_future()
+        self._keeper.hub.add(self, self._id)
+        request = connection.request("subscriptions/listen", params, patience=FOREVER, id=self._id)
+        self._request = asyncio.ensure_future(request)
+        self._request.add_done_callback(self._answered)
+        seconds = self._keeper.limits.idle_seconds
+        row = self._keeper.clock.after(seconds, self._too_late)
+        try:
+            await self._acknowledgement
+        except BaseException:
+            await self.aclose()
+            raise
+        finally:
+            row.cancel()
+
+    def _too_late(self) -> None:
+        seconds = self._keeper.limits.idle_seconds
+        error = RequestTimeout(f"no acknowledgement after {seconds:g} s", clock="idle", seconds=seconds)
+        if self._acknowledgement is not None and not self._acknowledgement.done():
+            self._acknowledgement.set_exception(error)
+
+    def _answered(self, request: asyncio.Task[Any]) -> None:
+        """Learn how the long request ended: with a result, an error, or with its connection."""
+        if request is not self._request or request.cancelled():
+            return
+        failure = request.exception()
+        if self._acknowledgement is not None and not self._acknowledgement.done():
+            error = failure or ConnectionLost("the server ended the subscription before it began")
+            self._acknowledgement.set_exception(error)
+        elif isinstance(failure, ConnectionLost):
+            self.lose()
+        else:
+            self._failure = failure if isinstance(failure, Exception) else None
+            self.end()
+
+    async def _reopen(self) -> None:
+        """Open on a new connection, and say that something may have been missed."""
+        if self._losses:
+            await pause(self._keeper.clock, min(_FIRST_WAIT * 2 ** (self._losses - 1), _LONGEST_WAIT))
+        self._losses += 1
+        self._lost = False
+        self._keeper.hub.remove(self)
+        self._request = None
+        try:
+            await self._open()
+        except LinkError:
+            if self._ended:
+                return
+            raise
+        self._pending[Change("missed")] = None

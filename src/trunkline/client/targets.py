@@ -1,0 +1,145 @@
+"""What a client can be pointed at, and how a link to it is opened.
+
+A target is a server object, a link, a Python file, a command, or one ``mcpServers`` entry. Each becomes a ``Target``: a
+way to open a link, whether that can be done again, and a fingerprint under which the era of the server behind it may be
+remembered. Nothing is started before ``open``, and nothing is run by a shell.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any
+
+from msgspec import Struct
+
+from trunkline.client.options import Settings
+from trunkline.errors import ConfigError, LinkError
+from trunkline.transports.link import Link
+
+__all__ = ["Target", "find_target"]
+
+_NO_HTTP = "URL targets need the HTTP transport, which is not there yet"
+
+
+class Target(Struct, frozen=True):
+    """A server that can be reached."""
+
+    #: How it is called in messages.
+    name: str
+    #: Makes a link, or raises LinkError.
+    open: Callable[[], Awaitable[Link]]
+    #: What was launched and how, as text; None where nothing outlives one client.
+    fingerprint: str | None = None
+    #: Whether it can be opened a second time.
+    reopens: bool = True
+
+
+def find_target(target: object, settings: Settings) -> Target:
+    """Say how to reach what the user named.
+
+    Raises:
+        ConfigError: it is nothing that can be reached; the message says what could.
+    """
+    if isinstance(target, Mapping):
+        return _entry(target, settings)
+    if isinstance(target, str | os.PathLike):
+        return _text(os.fspath(target), settings)
+    if isinstance(target, Sequence):
+        return _command([os.fspath(part) for part in target], settings)
+    if hasattr(target, "accept"):
+        return Target(getattr(target, "name", None) or type(target).__name__, lambda: _join(target, settings))
+    if hasattr(target, "attach") and hasattr(target, "send"):
+        return Target(type(target).__name__, _once(target), reopens=False)
+    raise ConfigError(
+        f"A {type(target).__name__} is no target: give a server, a link, a .py file, a command "
+        "(a list, or one text as in a terminal), an mcpServers entry or a URL."
+    )
+
+
+def _text(text: str, settings: Settings) -> Target:
+    import shlex
+
+    if text.startswith(("http://", "https://")):
+        raise ConfigError(_NO_HTTP)
+    if text.endswith(".py") and (os.path.exists(text) or " " not in text):
+        if not os.path.exists(_within(settings.cwd, text)):
+            raise ConfigError(f"There is no file {text}.")
+        return _command([sys.executable, os.path.abspath(_within(settings.cwd, text))], settings)
+    try:
+        words = shlex.split(text)
+    except ValueError as error:
+        raise ConfigError(f"The command {text!r} cannot be read: {error}.") from error
+    return _command(words, settings)
+
+
+def _within(folder: str | None, path: str) -> str:
+    """Read a path as the server process would; a file beside the caller is found as well."""
+    if folder is None or os.path.exists(path):
+        return path
+    return os.path.join(folder, path)
+
+
+def _entry(entry: Mapping[str, Any], settings: Settings) -> Target:
+    """Read one entry of an ``mcpServers`` table."""
+    if "mcpServers" in entry:
+        servers = entry["mcpServers"]
+        if isinstance(servers, Mapping) and len(servers) == 1:
+            return _entry(next(iter(servers.values())), settings)
+        raise ConfigError("A client talks to one server: give one entry of mcpServers, or use a host for several.")
+    if isinstance(entry.get("url"), str):
+        raise ConfigError(_NO_HTTP)
+    command, arguments = entry.get("command"), entry.get("args") or []
+    if not isinstance(command, str) or not isinstance(arguments, list):
+        raise ConfigError("An mcpServers entry has a command (text) with args (a list of texts), or a url.")
+    env = {**(entry.get("env") or {}), **(settings.env or {})}
+    cwd = settings.cwd if settings.cwd is not None else entry.get("cwd")
+    return _process([command, *map(str, arguments)], settings, env=env, cwd=cwd)
+
+
+def _command(command: list[str], settings: Settings) -> Target:
+    return _process(command, settings, env=dict(settings.env or {}), cwd=settings.cwd)
+
+
+def _process(command: list[str], settings: Settings, *, env: dict[str, str], cwd: str | None) -> Target:
+    if not command:
+        raise ConfigError("The command is empty.")
+
+    async def spawn() -> Link:
+        from trunkline.transports.process import ProcessLink
+
+        return ProcessLink.spawn(command, env=env, cwd=cwd, limits=settings.limits)
+
+    return Target(os.path.basename(command[0]), spawn, fingerprint=_fingerprint(command, env=env, cwd=cwd))
+
+
+def _fingerprint(command: list[str], *, env: Mapping[str, str], cwd: str | None) -> str:
+    """Give a launch as a digest: what is remembered may lie in a file, and the environment may hold secrets."""
+    import hashlib
+
+    import msgspec
+
+    launch = msgspec.json.encode([command, sorted(env.items()), cwd])
+    return hashlib.sha256(launch).hexdigest()
+
+
+async def _join(server: Any, settings: Settings) -> Link:
+    from trunkline.transports.memory import memory_pair
+
+    ours, theirs = memory_pair(settings.limits)
+    accepted = server.accept(theirs)
+    if hasattr(accepted, "__await__"):
+        await accepted
+    return ours
+
+
+def _once(link: Any) -> Callable[[], Awaitable[Link]]:
+    unused = [link]
+
+    async def give() -> Link:
+        if not unused:
+            raise LinkError("This link was used up: a client that is given a link cannot reconnect by itself.")
+        return unused.pop()  # type: ignore[no-any-return]
+
+    return give

@@ -1,0 +1,531 @@
+"""One Peer driven over one Link: the same class under server and client.
+
+It feeds the peer what the link brings, starts a task for each request being served, wakes whoever waits for an answer,
+keeps deadlines, and turns a failing handler into an answer at one place. It knows no method and no revision: what a
+request means is the business of the ``Service`` it was given. Everything happens in the event loop's thread, and no
+task owns another's cancel scope: requests cross by plain calls and futures.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from typing import Any, Protocol
+
+import msgspec
+from msgspec import Raw, Struct
+
+from trunkline.errors import (
+    ConnectionLost,
+    LinkError,
+    MissingCapability,
+    RemoteProtocolError,
+    RequestFailed,
+    RequestTimeout,
+    request_failed,
+)
+from trunkline.protocol.batches import BatchReply, fault
+from trunkline.protocol.caller import Origin
+from trunkline.protocol.deadlines import Deadline
+from trunkline.protocol.events import (
+    NotificationReceived,
+    ProgressReceived,
+    RequestCancelled,
+    RequestLost,
+    RequestReceived,
+    ResponseReceived,
+    ResponseUnreadable,
+)
+from trunkline.protocol.jsonrpc import Batch, Incoming, Malformed, Message, Outbound, Request
+from trunkline.protocol.limits import Limits
+from trunkline.protocol.peer import Peer
+from trunkline.timekeeper import Timekeeper
+from trunkline.transports.link import Link
+from trunkline.types import ErrorObject, ProgressNotificationParams, RequestId
+
+__all__ = ["Connection", "Exchange", "Patience", "Refusal", "Service"]
+
+log = logging.getLogger("trunkline")
+
+# So many messages may be queued in one go before a sender gives the loop a turn: the first leaves early, a cancel is
+# seen, and memory stays flat.
+_BURST = 64
+
+
+class Refusal(Struct, frozen=True):
+    """Why a request is not served: the error to answer with."""
+
+    code: int
+    message: str
+    data: Any = msgspec.UNSET
+
+
+class Patience(Struct, frozen=True):
+    """How long a request of ours may take: silence (progress ends it) and altogether; None is for ever."""
+
+    idle: float | None
+    total: float | None
+
+
+class Service(Protocol):
+    """What a connection serves; called in the order messages arrive."""
+
+    def request_received(self, exchange: Exchange, origin: Origin) -> Coroutine[Any, Any, Any] | Refusal:
+        """Admit a request and give the work that ends with its result, or refuse it."""
+
+    def notification_received(self, event: NotificationReceived, origin: Origin) -> None:
+        """Take a one-way message."""
+
+    def accepts_batches(self) -> bool:
+        """Tell whether the other side may send arrays of messages."""
+
+    def input_ended(self) -> None:
+        """Learn that nothing more will come in; what streams for ever should end."""
+
+
+class Exchange:
+    """One request being served: who asked, what, and the way back to them."""
+
+    __slots__ = ("_batch", "admitted", "connection", "id", "method", "params", "questions", "task")
+
+    def __init__(self, connection: Connection, event: RequestReceived, batch: BatchReply | None) -> None:
+        """Make the exchange of a request that was just received."""
+        self.connection = connection
+        self.id = event.id
+        self.method = event.method
+        self.params = event.params
+        #: What the service's admission found out; whoever admits writes it, once.
+        self.admitted: Any = None
+        #: Questions asked of the caller while serving; whoever asks first writes it.
+        self.questions: Any = None
+        self.task: asyncio.Task[None] | None = None
+        self._batch = batch
+
+    @property
+    def open(self) -> bool:
+        """Whether an answer is still wanted."""
+        return self.connection.exchanges.get(self.id) is self
+
+    def notify(self, method: str, params: Any) -> bool:
+        """Send a one-way message that belongs to this request; dropped if the request is over."""
+        return self.open and self.connection.notify(method, params, about=self.id)
+
+    async def request(self, method: str, params: Any, *, patience: Patience) -> Raw:
+        """Ask the caller something while serving its request."""
+        return await self.connection.request(method, params, patience=patience, about=self.id)
+
+
+class _Waiter:
+    """One request of ours that waits for its answer."""
+
+    __slots__ = ("clock", "deadline", "future", "on_progress", "patience", "started")
+
+    def __init__(
+        self,
+        future: asyncio.Future[Raw],
+        patience: Patience,
+        *,
+        started: float,
+        on_progress: Callable[[ProgressNotificationParams], None] | None,
+    ) -> None:
+        self.future = future
+        self.patience = patience
+        self.started = started
+        self.on_progress = on_progress
+        self.deadline: Deadline | None = None
+        self.clock = "idle"
+
+    def next_deadline(self, now: float) -> float | None:
+        """Say when patience ends if nothing happens from now on, and note which clock that is."""
+        idle, total = self.patience.idle, self.patience.total
+        idle_at = None if idle is None else now + idle
+        total_at = None if total is None else self.started + total
+        if idle_at is None or (total_at is not None and total_at <= idle_at):
+            self.clock = "total"
+            return total_at
+        self.clock = "idle"
+        return idle_at
+
+
+class Connection:
+    """One conversation: a Peer over a Link, with a Service for what the other side asks."""
+
+    def __init__(self, link: Link, service: Service, *, limits: Limits, timekeeper: Timekeeper) -> None:
+        """Attach to the link; messages flow from now on."""
+        self._loop = asyncio.get_running_loop()
+        self._create_task = self._loop.create_task
+        self._link = link
+        self._service = service
+        self._limits = limits
+        self._timekeeper = timekeeper
+        self.peer = Peer(max_in_flight=limits.in_flight)
+        #: Requests being served, by id.
+        self.exchanges: dict[RequestId, Exchange] = {}
+        self._waiters: dict[RequestId, _Waiter] = {}
+        self._flush_scheduled = False
+        self._input_ended = False
+        self._asking = 0
+        self._asking_since = 0.0
+        self._error: Exception | None = None
+        self.closed: asyncio.Future[None] = self._loop.create_future()
+        #: What its owner still does after the end; whoever started it writes it.
+        self.ending: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Let messages flow."""
+        self._link.attach(self)
+
+    # --- receiving ---------------------------------------------------------------------------------------------------
+
+    def message_received(self, incoming: Incoming, origin: Origin) -> None:
+        """Take what the link brings: the entry of the whole machine."""
+        if type(incoming) is Batch:
+            self._batch_received(incoming, origin)
+            return
+        self._feed(incoming, origin, None)  # type: ignore[arg-type]
+
+    def _feed(self, message: Message | Malformed, origin: Origin, batch: BatchReply | None) -> None:
+        event = self.peer.receive_message(message)
+        kind = type(event)
+        if kind is RequestReceived:
+            self._serve(event, origin, batch)  # type: ignore[arg-type]
+        elif kind is ResponseReceived:
+            self._answered(event)  # type: ignore[arg-type]
+        elif kind is ProgressReceived:
+            self._progressed(event)  # type: ignore[arg-type]
+        elif kind is NotificationReceived:
+            self._service.notification_received(event, origin)  # type: ignore[arg-type]
+        elif isinstance(event, RequestCancelled):
+            self._cancelled(event)
+        elif isinstance(event, ResponseUnreadable):
+            self._fail(
+                event.id, RemoteProtocolError(f"the answer to request {event.id!r} is no answer: {event.reason}")
+            )
+        if self.peer.backlog:
+            self._flush_soon()
+
+    def _batch_received(self, batch: Batch, origin: Origin) -> None:
+        wrong = fault(batch) if self._service.accepts_batches() else "Invalid request: batches are not in this revision"
+        if wrong is not None:
+            self._feed(Malformed(-32600, wrong), origin, None)
+            return
+        reply = BatchReply(batch)
+        for item in batch.items:
+            if not isinstance(item, Malformed) or item.response:
+                self._feed(item, origin, reply if isinstance(item, Request) else None)
+        self._send_batch(reply.complete())
+
+    def eof_received(self, error: Exception | None = None, *, about: RequestId | None = None) -> None:
+        """Learn from the link that nothing more comes: for one request of ours, or at all.
+
+        Requests being served may still be answered for a short while when only the input ended cleanly: a program
+        that pipes one request in must get its answer.
+        """
+        reason = error or ConnectionLost("the connection ended before the answer came")
+        for lost in self.peer.receive_eof(about):
+            self._lost(lost, reason)
+        if about is not None or self._input_ended:
+            return
+        self._input_ended = True
+        self._error = reason
+        self._service.input_ended()
+        if error is not None or not self.exchanges:
+            self._hang_up()
+        else:
+            self._timekeeper.after(self._limits.eof_seconds, self._hang_up)
+
+    def _hang_up(self) -> None:
+        """End all that is being served; nobody can hear the answers."""
+        for cancelled in self.peer.receive_hangup():
+            self._cancelled(cancelled)
+        self._finish()
+
+    def _finish(self) -> None:
+        self.flush()
+        if not self.closed.done():
+            self.closed.set_result(None)
+
+    # --- serving -----------------------------------------------------------------------------------------------------
+
+    def _serve(self, event: RequestReceived, origin: Origin, batch: BatchReply | None) -> None:
+        exchange = Exchange(self, event, batch)
+        work = self._service.request_received(exchange, origin)
+        self.exchanges[event.id] = exchange
+        if isinstance(work, Refusal):
+            self._answer_error(exchange, work.code, message=work.message, data=work.data)
+            return
+        exchange.task = self._create_task(self._run(exchange, work))
+
+    async def _run(self, exchange: Exchange, work: Coroutine[Any, Any, Any]) -> None:
+        """Await the work and answer; the one place where a handler's failure becomes an answer."""
+        try:
+            result = await work
+        except RequestFailed as error:
+            data = msgspec.UNSET if error.data is None else error.data
+            self._answer_error(exchange, error.code, message=error.message, data=data)
+        except MissingCapability as error:
+            self._answer_error(exchange, -32021, message=str(error), data=_required(error.capability))
+        except asyncio.CancelledError:
+            # The caller does not want it any more, or the connection ends; either way there is nobody to answer.
+            self._forget(exchange)
+        except Exception:
+            log.exception("%s failed (request %r)", exchange.method, exchange.id)
+            self._answer_error(exchange, -32603, message="Internal error")
+        else:
+            self._answer(exchange, result)
+
+    def _answer(self, exchange: Exchange, result: Any) -> None:
+        id = exchange.id
+        exchanges = self.exchanges
+        if exchanges.get(id) is not exchange:
+            return
+        del exchanges[id]
+        self.peer.send_result(id, result)
+        if exchange._batch is not None:
+            self._collect(exchange)
+        self._answered_one()
+
+    def _answer_error(self, exchange: Exchange, code: int, *, message: str, data: Any = msgspec.UNSET) -> None:
+        if not exchange.open:
+            return
+        del self.exchanges[exchange.id]
+        self.peer.send_error(exchange.id, code, message=message, data=data)
+        if exchange._batch is not None:
+            self._collect(exchange)
+        self._answered_one()
+
+    def _answered_one(self) -> None:
+        """Write at once when nothing else is in flight, else once a turn of the loop."""
+        if not self.exchanges:
+            self.flush()
+            if self._input_ended:
+                self._finish()
+        elif not self._flush_scheduled:
+            self._flush_scheduled = True
+            self._loop.call_soon(self.flush)
+
+    def _forget(self, exchange: Exchange) -> None:
+        if exchange.open:
+            del self.exchanges[exchange.id]
+        if exchange._batch is not None:
+            self._send_batch(exchange._batch.add(exchange.id, None))
+
+    def _cancelled(self, event: RequestCancelled) -> None:
+        exchange = self.exchanges.pop(event.id, None)
+        if exchange is not None and exchange.task is not None:
+            exchange.task.cancel()
+
+    # --- batches -----------------------------------------------------------------------------------------------------
+
+    def _collect(self, exchange: Exchange) -> None:
+        """Take the answer just queued out of the peer's queue and put it to the others of its batch."""
+        assert exchange._batch is not None
+        unsent = self.peer.messages_to_send()
+        answer = unsent.pop()
+        if unsent:
+            self._link.send(unsent)
+        assert not isinstance(answer.message, tuple)
+        self._send_batch(exchange._batch.add(exchange.id, answer.message))
+
+    def _send_batch(self, messages: tuple[Message, ...] | None) -> None:
+        if messages is not None:
+            self.flush()
+            self._link.send([Outbound(messages)])
+
+    # --- sending -----------------------------------------------------------------------------------------------------
+
+    def notify(self, method: str, params: Any = None, *, about: RequestId | None = None) -> bool:
+        """Queue a one-way message; False if it is about a request that is over."""
+        if self.closed.done() or not self.peer.send_notification(method, params=params, about=about):
+            return False
+        self._flush_soon()
+        return True
+
+    async def request(
+        self,
+        method: str,
+        params: Any,
+        *,
+        patience: Patience,
+        on_progress: Callable[[ProgressNotificationParams], None] | None = None,
+        about: RequestId | None = None,
+        id: RequestId | None = None,
+    ) -> Raw:
+        """Ask the other side and wait for the result, undecoded.
+
+        Cancelling this call cancels the request on the wire.
+
+        Raises:
+            RequestFailed: they answered with an error.
+            LinkError: no answer can come, or none came in time.
+            RemoteProtocolError: the answer was unreadable.
+        """
+        if self.closed.done() or self._input_ended:
+            raise self._error or ConnectionLost("the connection is closed")
+        id = self.peer.new_id() if id is None else id
+        self.peer.send_request(id, method, params=params, about=about)
+        now = self._timekeeper.clock.now()
+        waiter = _Waiter(self._loop.create_future(), patience, started=now, on_progress=on_progress)
+        self._waiters[id] = waiter
+        at = waiter.next_deadline(now)
+        if at is not None:
+            waiter.deadline = self._timekeeper.after(at - now, lambda: self._expired(id))
+        if len(self._waiters) == 1:
+            self.flush()
+        else:
+            self._flush_soon()
+        try:
+            return await waiter.future
+        except asyncio.CancelledError:
+            self._withdraw(id, method, "the caller gave up")
+            raise
+
+    def flush(self) -> None:
+        """Hand everything queued to the link now."""
+        self._flush_scheduled = False
+        unsent = self.peer.messages_to_send()
+        if unsent:
+            self._link.send(unsent)
+
+    def _flush_soon(self) -> None:
+        if not self._flush_scheduled:
+            self._flush_scheduled = True
+            self._loop.call_soon(self.flush)
+
+    async def drain(self) -> None:
+        """Let the loop turn and the link catch up if much is queued; senders of many messages await it."""
+        if self.peer.backlog >= _BURST:
+            self.flush()
+            await asyncio.sleep(0)
+        await self._link.drain()
+
+    # --- waiting -----------------------------------------------------------------------------------------------------
+
+    def _answered(self, event: ResponseReceived) -> None:
+        waiter = self._waiters.pop(event.id)
+        if waiter.deadline is not None:
+            waiter.deadline.cancel()
+        future = waiter.future
+        if future.done():
+            return
+        if event.error is None:
+            assert event.result is not None
+            future.set_result(event.result)
+        else:
+            future.set_exception(_failure(event.error))
+
+    def _progressed(self, event: ProgressReceived) -> None:
+        waiter = self._waiters[event.id]
+        if waiter.deadline is not None:
+            at = waiter.next_deadline(self._timekeeper.clock.now())
+            assert at is not None
+            waiter.deadline.at = at
+        if waiter.on_progress is not None:
+            try:
+                waiter.on_progress(event.params)
+            except Exception:
+                log.exception("a progress callback failed (request %r)", event.id)
+
+    def _expired(self, id: RequestId) -> None:
+        waiter = self._waiters.get(id)
+        if waiter is None:
+            return
+        if self._asking:
+            # A person is being asked; the clocks stand still and are set anew when the person has answered.
+            waiter.deadline = self._timekeeper.after(1.0, lambda: self._expired(id))
+            return
+        seconds = (waiter.patience.idle if waiter.clock == "idle" else waiter.patience.total) or 0.0
+        what = "without an answer or progress" if waiter.clock == "idle" else "in all"
+        error = RequestTimeout(f"no answer after {seconds:g} s {what}", clock=waiter.clock, seconds=seconds)
+        self._withdraw(id, None, f"timed out after {seconds:g} s", error)
+
+    def _withdraw(self, id: RequestId, method: str | None, reason: str, error: Exception | None = None) -> None:
+        waiter = self._waiters.pop(id, None)
+        if waiter is None:
+            return
+        if waiter.deadline is not None:
+            waiter.deadline.cancel()
+        if self.peer.waits(id):
+            # The specification: a client MUST NOT attempt to cancel its initialize request.
+            self.peer.send_cancel(id, reason=reason, tell=method != "initialize")
+            self._flush_soon()
+        if error is not None and not waiter.future.done():
+            waiter.future.set_exception(error)
+
+    def _lost(self, event: RequestLost, reason: Exception) -> None:
+        self._fail(event.id, reason)
+
+    def _fail(self, id: RequestId, error: Exception) -> None:
+        waiter = self._waiters.pop(id, None)
+        if waiter is None:
+            return
+        if waiter.deadline is not None:
+            waiter.deadline.cancel()
+        if not waiter.future.done():
+            waiter.future.set_exception(_copy(error))
+
+    # --- while a person is asked -------------------------------------------------------------------------------------
+
+    def pause_clocks(self) -> None:
+        """Stop the clocks of our waiting requests: a person is being asked on the other side's behalf."""
+        if self._asking == 0:
+            self._asking_since = self._timekeeper.clock.now()
+        self._asking += 1
+
+    def resume_clocks(self) -> None:
+        """Let the clocks run on; the time the person took does not count."""
+        self._asking -= 1
+        if self._asking:
+            return
+        now = self._timekeeper.clock.now()
+        for id, waiter in self._waiters.items():
+            waiter.started += now - self._asking_since
+            at = waiter.next_deadline(now)
+            if waiter.deadline is not None and at is not None:
+                waiter.deadline.cancel()
+                waiter.deadline = self._timekeeper.after(at - now, lambda id=id: self._expired(id))  # type: ignore[misc]
+
+    # --- the end -----------------------------------------------------------------------------------------------------
+
+    async def ended(self) -> None:
+        """Wait until its owner has cleaned up too."""
+        if self.ending is not None:
+            await asyncio.wait([self.ending])
+
+    async def aclose(self, error: Exception | None = None) -> None:
+        """End the conversation: cancel what is served, fail what waits, close the link."""
+        self._error = self._error or error or ConnectionLost("the connection was closed")
+        self._input_ended = True
+        tasks = [exchange.task for exchange in self.exchanges.values() if exchange.task is not None]
+        for lost in self.peer.receive_eof():
+            self._lost(lost, self._error)
+        self._hang_up()
+        try:
+            if tasks:
+                await asyncio.wait(tasks, timeout=self._limits.exit_seconds)
+        finally:
+            await self._link.aclose()
+
+
+def _failure(error: ErrorObject) -> RequestFailed:
+    return request_failed(error.code, error.message, None if error.data is msgspec.UNSET else error.data)
+
+
+def _copy(error: Exception) -> Exception:
+    """Give each waiter an exception of its own: raised twice, one object would gather both tracebacks."""
+    if not isinstance(error, LinkError):
+        return error
+    twin = error.__class__.__new__(error.__class__)
+    twin.args = error.args
+    twin.__dict__.update(error.__dict__)
+    twin.__cause__ = error.__cause__
+    return twin
+
+
+def _required(capability: str) -> dict[str, Any]:
+    """Write a dotted capability as the object that declares it."""
+    declared: dict[str, Any] = {}
+    for name in reversed(capability.split(".")):
+        declared = {name: declared}
+    return {"requiredCapabilities": declared}

@@ -1,0 +1,260 @@
+"""Every exception Trunkline raises, in one tree; it imports nothing else of the package.
+
+::
+
+    TrunklineError
+    ├── LocalProtocolError      our side broke the protocol: a bug here or in the calling code
+    ├── RemoteProtocolError     the other side broke it
+    │   └── RevisionMismatch    no protocol revision that both sides speak
+    ├── RequestFailed           the other side answered with an error (code, message, data)
+    │   ├── ParseFailed                   -32700
+    │   ├── InvalidRequest                -32600
+    │   ├── MethodNotFound                -32601
+    │   ├── InvalidParams                 -32602
+    │   ├── InternalError                 -32603
+    │   ├── ResourceNotFound              -32002  (handshake revisions; -32602 since)
+    │   ├── UrlElicitationRequired        -32042  (2025-11 only)
+    │   ├── HeaderMismatch                -32020
+    │   ├── MissingClientCapability       -32021
+    │   └── UnsupportedProtocolVersion    -32022
+    ├── MissingCapability       the other side did not declare what this call needs; nothing was sent
+    ├── LinkError               nothing can be carried any more, or not in time
+    │   ├── ConnectionLost
+    │   │   └── ServerExited    the server's process ended; has its exit status and last stderr lines
+    │   └── RequestTimeout      says which clock fired
+    ├── HandlerError            raised by a handler on purpose: its text is meant for the caller
+    │   ├── ToolError           becomes a result with ``isError``; on the client, such a result
+    │   ├── ResourceError
+    │   └── PromptError
+    ├── AuthError
+    ├── PolicyDenied
+    └── ConfigError             names the file, the key and the fix
+
+Only ``RequestFailed`` has a JSON-RPC code: it crossed the wire, or is raised by a handler to cross it.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+__all__ = [
+    "AuthError",
+    "ConfigError",
+    "ConnectionLost",
+    "HandlerError",
+    "HeaderMismatch",
+    "InternalError",
+    "InvalidParams",
+    "InvalidRequest",
+    "LinkError",
+    "LocalProtocolError",
+    "MethodNotFound",
+    "MissingCapability",
+    "MissingClientCapability",
+    "ParseFailed",
+    "PolicyDenied",
+    "PromptError",
+    "RemoteProtocolError",
+    "RequestFailed",
+    "RequestTimeout",
+    "ResourceError",
+    "ResourceNotFound",
+    "RevisionMismatch",
+    "ServerExited",
+    "ToolError",
+    "TrunklineError",
+    "UnsupportedProtocolVersion",
+    "UrlElicitationRequired",
+    "request_failed",
+]
+
+
+class TrunklineError(Exception):
+    """The root of everything Trunkline raises."""
+
+
+class LocalProtocolError(TrunklineError):
+    """Our side tried something the protocol forbids; fix the calling code."""
+
+
+class RemoteProtocolError(TrunklineError):
+    """The other side broke the protocol; report it to whoever wrote it."""
+
+
+class RevisionMismatch(RemoteProtocolError):
+    """No protocol revision is spoken by both sides; update whichever is older."""
+
+    def __init__(self, message: str, *, ours: tuple[str, ...], theirs: tuple[str, ...]) -> None:
+        """Keep what each side speaks beside the sentence."""
+        super().__init__(message)
+        self.ours = ours
+        self.theirs = theirs
+
+
+class RequestFailed(TrunklineError):
+    """The other side answered a request with an error; a handler raises one to answer with it."""
+
+    default_code: ClassVar[int] = -32603
+
+    def __init__(self, message: str, *, code: int | None = None, data: Any = None) -> None:
+        """Take the code of the class unless another is given."""
+        super().__init__(message)
+        self.message = message
+        self.code = self.default_code if code is None else code
+        self.data = data
+
+    def __str__(self) -> str:
+        """Show the sentence and the code."""
+        return f"{self.message} ({self.code})"
+
+
+class ParseFailed(RequestFailed):
+    """The bytes we sent were not JSON to the other side."""
+
+    default_code = -32700
+
+
+class InvalidRequest(RequestFailed):
+    """What was sent is JSON but no acceptable request."""
+
+    default_code = -32600
+
+
+class MethodNotFound(RequestFailed):
+    """The other side does not have the method in this revision."""
+
+    default_code = -32601
+
+
+class InvalidParams(RequestFailed):
+    """The method exists but not with these params: an unknown name, a wrong type, a stale cursor."""
+
+    default_code = -32602
+
+
+class InternalError(RequestFailed):
+    """The other side failed while serving; its log says why."""
+
+    default_code = -32603
+
+
+class ResourceNotFound(RequestFailed):
+    """No resource has this URI."""
+
+    default_code = -32002
+
+
+class UrlElicitationRequired(RequestFailed):
+    """The user must finish something in a browser first; ``data`` has the URLs."""
+
+    default_code = -32042
+
+
+class HeaderMismatch(RequestFailed):
+    """An HTTP header disagrees with the body it describes."""
+
+    default_code = -32020
+
+
+class MissingClientCapability(RequestFailed):
+    """The server needs a capability this client did not declare; ``data`` names it."""
+
+    default_code = -32021
+
+
+class UnsupportedProtocolVersion(RequestFailed):
+    """The server does not speak the revision of the request; ``data`` lists what it speaks."""
+
+    default_code = -32022
+
+
+class MissingCapability(TrunklineError):
+    """The other side did not declare the capability a call needs, so nothing was sent."""
+
+    def __init__(self, message: str, *, capability: str) -> None:
+        """Name the capability as a dotted path, such as ``elicitation.url``."""
+        super().__init__(message)
+        self.capability = capability
+
+
+class LinkError(TrunklineError):
+    """Messages cannot be carried any more, or not in time; what was in flight may have run."""
+
+
+class ConnectionLost(LinkError):
+    """The connection ended before the answer came."""
+
+
+class ServerExited(ConnectionLost):
+    """The server's process ended; its exit status and last stderr lines say why."""
+
+    def __init__(self, message: str, *, status: int | None, stderr: str) -> None:
+        """Keep the exit status (negative: the signal) and the tail of stderr."""
+        super().__init__(message)
+        self.status = status
+        self.stderr = stderr
+
+
+class RequestTimeout(LinkError):
+    """No answer in time; ``clock`` says which limit fired (connect, idle or total)."""
+
+    def __init__(self, message: str, *, clock: str, seconds: float) -> None:
+        """Name the clock that fired and its length."""
+        super().__init__(message)
+        self.clock = clock
+        self.seconds = seconds
+
+
+class HandlerError(TrunklineError):
+    """Raised by a handler on purpose: its text is shown to the caller."""
+
+
+class ToolError(HandlerError):
+    """A tool failed in a way the model should read; on the client, a result marked ``isError``."""
+
+    def __init__(self, message: str = "", *, result: Any = None) -> None:
+        """Keep the whole result when it came from a server."""
+        super().__init__(message)
+        self.result = result
+
+
+class ResourceError(HandlerError):
+    """A resource could not be read, for a reason the caller may see."""
+
+
+class PromptError(HandlerError):
+    """A prompt could not be made, for a reason the caller may see."""
+
+
+class AuthError(TrunklineError):
+    """Authorization failed; the message names the party at fault and the next step."""
+
+
+class PolicyDenied(TrunklineError):
+    """The user's policy forbids this call."""
+
+
+class ConfigError(TrunklineError):
+    """A setting is wrong; the message names it and the fix."""
+
+
+_BY_CODE: dict[int, type[RequestFailed]] = {
+    kind.default_code: kind
+    for kind in (
+        ParseFailed,
+        InvalidRequest,
+        MethodNotFound,
+        InvalidParams,
+        InternalError,
+        ResourceNotFound,
+        UrlElicitationRequired,
+        HeaderMismatch,
+        MissingClientCapability,
+        UnsupportedProtocolVersion,
+    )
+}
+
+
+def request_failed(code: int, message: str, data: Any = None) -> RequestFailed:
+    """Make the exception whose class fits an error code that crossed the wire."""
+    return _BY_CODE.get(code, RequestFailed)(message, code=code, data=data)

@@ -1,0 +1,184 @@
+"""Admission: who calls, in which revision, with which typed params; or why not.
+
+The only place that knows there are eras. Its question order is the specification's: a request whose ``_meta`` names a
+revision is stateless, whatever was said before on the same pipe; ``initialize`` makes a session; with a session a
+request is judged by the session's revision; without one only ``ping`` is answered. What is wrong is found out on a path
+of its own, so that the common request pays for one decode and a few look-ups.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+import msgspec
+from msgspec import UNSET, Raw, Struct
+
+import trunkline.types as t
+from trunkline.protocol.caller import Caller, Origin, Session
+from trunkline.protocol.methods import LOOSE_NAMES, METHODS, Method, decode_params
+from trunkline.protocol.revisions import NEWEST_HANDSHAKE, REVISIONS, Revision
+
+__all__ = ["Admitted", "Asked", "Offer", "Rejected", "admit", "make_offer"]
+
+_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
+
+class Admitted(Struct, frozen=True):
+    """A request that will be served: who calls, the method's row, and its params in their type."""
+
+    caller: Caller
+    row: Method
+    params: Any
+
+
+class Rejected(Struct, frozen=True):
+    """A request that will not be served, and the error that says why."""
+
+    code: int
+    message: str
+    data: Any = UNSET
+
+
+class Asked(Protocol):
+    """A request as it was received."""
+
+    @property
+    def method(self) -> str:
+        """What is asked for."""
+
+    @property
+    def params(self) -> Raw | None:
+        """With what, undecoded."""
+
+
+class Offer(Struct, frozen=True):
+    """What a server takes: the requests it knows by name, and the revisions it speaks by name, newest first."""
+
+    requests: Mapping[str, Method]
+    revisions: Mapping[str, Revision]
+
+
+def make_offer(own: Mapping[str, Method], revisions: tuple[str, ...] | None = None) -> Offer:
+    """Make the offer of a server with methods of its own, in all revisions or some."""
+    requests = {row.name: row for row in METHODS if row.kind == "request" and row.to_server is not None}
+    spoken = [revision for revision in reversed(REVISIONS) if revisions is None or revision.name in revisions]
+    return Offer({**requests, **own}, {revision.name: revision for revision in spoken})
+
+
+def admit(request: Asked, session: Session | None, origin: Origin, offer: Offer) -> Admitted | Rejected:
+    """Admit a request, or say why not; an admitted ``initialize`` brings a new session in its caller."""
+    row = offer.requests.get(request.method)
+    if row is None:
+        return _unknown(request, session, offer)
+    try:
+        params = decode_params(row, request.params)
+    except _UNREADABLE as error:
+        return _unreadable(request, row, session, offer, error)
+    meta = params.meta
+    if meta is not None and meta.protocol_version is not None:
+        return _stateless(row, params, meta, origin, offer)
+    if request.method == "initialize":
+        return _initialize(row, params, session, origin, offer)
+    if session is not None:
+        if row.to_server is None or not row.to_server.covers(session.revision):
+            return _not_found(request.method, session.revision)
+        return Admitted(session.caller, row, params)
+    return _without_session(request, row, params, origin)
+
+
+def _stateless(row: Method, params: Any, meta: t.RequestMeta, origin: Origin, offer: Offer) -> Admitted | Rejected:
+    revision = offer.revisions.get(meta.protocol_version or "")
+    if revision is None or revision.handshake:
+        return _unsupported(meta.protocol_version, offer)
+    if meta.client_capabilities is None:
+        return Rejected(-32602, f"Invalid params: _meta lacks {t.META_CLIENT_CAPABILITIES!r}")
+    if row.to_server is None or not row.to_server.covers(revision):
+        return _not_found(row.name, revision)
+    caller = Caller(revision, meta.client_info, meta.client_capabilities, origin, None, meta.log_level)
+    return Admitted(caller, row, params)
+
+
+def _initialize(
+    row: Method, params: t.InitializeRequestParams, session: Session | None, origin: Origin, offer: Offer
+) -> Admitted | Rejected:
+    if session is not None:
+        return Rejected(-32600, "Invalid request: this connection is initialized already")
+    spoken = [revision for revision in offer.revisions.values() if revision.handshake]
+    if not spoken:
+        # 2026-07-28, basic/versioning: this message may be all that an older client can show its user.
+        return _unsupported(params.protocol_version, offer)
+    asked = offer.revisions.get(params.protocol_version)
+    revision = asked if asked is not None and asked.handshake else spoken[0]
+    opened = Session(revision, params.client_info, params.capabilities, origin=origin)
+    return Admitted(opened.caller, row, params)
+
+
+def _without_session(request: Asked, row: Method, params: Any, origin: Origin) -> Admitted | Rejected:
+    if request.method == "ping":
+        return Admitted(Session(NEWEST_HANDSHAKE, None, {}, origin=origin).caller, row, params)
+    return Rejected(
+        -32602,
+        f"Invalid params: {request.method} needs {t.META_PROTOCOL_VERSION!r} in _meta, or an initialize request first",
+    )
+
+
+# --- what is wrong ---------------------------------------------------------------------------------------------------
+
+
+def _unknown(request: Asked, session: Session | None, offer: Offer) -> Rejected:
+    """Refuse a method without a row; a request of an unknown revision hears about that first."""
+    named = _named_revision(request)
+    if named is not None:
+        revision = offer.revisions.get(named)
+        if revision is None or revision.handshake:
+            return _unsupported(named, offer)
+    return _not_found(request.method, None if session is None else session.revision)
+
+
+def _unreadable(
+    request: Asked, row: Method, session: Session | None, offer: Offer, error: Exception
+) -> Rejected:
+    if not isinstance(error, msgspec.ValidationError):
+        return Rejected(-32700, f"Parse error: {error}")
+    named = _named_revision(request)
+    if named is not None:
+        revision = offer.revisions.get(named)
+        if revision is None or revision.handshake:
+            return _unsupported(named, offer)
+        if row.to_server is None or not row.to_server.covers(revision):
+            return _not_found(row.name, revision)
+    elif session is None and request.method not in ("initialize", "ping"):
+        return Rejected(
+            -32602, f"Invalid params: {request.method} needs an initialize request first, or a complete _meta: {error}"
+        )
+    return Rejected(-32602, f"Invalid params: {error}")
+
+
+def _named_revision(request: Asked) -> str | None:
+    try:
+        params = _lenient_decoder.decode(request.params or b"{}")
+    except _UNREADABLE:
+        return None
+    version = params.meta.get(t.META_PROTOCOL_VERSION) if isinstance(params.meta, dict) else None
+    return version if isinstance(version, str) else None
+
+
+class _Lenient(Struct):
+    meta: Any = msgspec.field(name="_meta", default=None)
+
+
+_lenient_decoder = msgspec.json.Decoder(_Lenient)
+
+
+def _unsupported(requested: str | None, offer: Offer) -> Rejected:
+    supported = list(offer.revisions)
+    message = f"Unsupported protocol version {requested!r}; this server speaks {', '.join(supported)}"
+    return Rejected(-32022, message, {"supported": supported, "requested": requested})
+
+
+def _not_found(method: str, revision: Revision | None) -> Rejected:
+    right = LOOSE_NAMES.get(method)
+    hint = f"; the method is called {right}" if right is not None else ""
+    where = "" if revision is None else f" in revision {revision.name}"
+    return Rejected(-32601, f"Method not found{where}: {method}{hint}", {"method": method})

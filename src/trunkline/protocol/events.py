@@ -1,0 +1,82 @@
+"""What a Peer tells about the messages it was fed; plain frozen records, nothing else.
+
+The params and results inside are undecoded bytes (``msgspec.Raw``): whoever wants them knows their type.
+"""
+
+from __future__ import annotations
+
+from msgspec import Raw, Struct
+
+from trunkline.types import ErrorObject, ProgressNotificationParams, RequestId
+
+__all__ = [
+    "Event",
+    "NotificationReceived",
+    "ProgressReceived",
+    "RequestCancelled",
+    "RequestLost",
+    "RequestReceived",
+    "ResponseReceived",
+    "ResponseUnreadable",
+]
+
+
+class RequestReceived(Struct, frozen=True):
+    """They ask: from now on the request is being served, until answered or cancelled."""
+
+    id: RequestId
+    method: str
+    params: Raw | None
+
+
+class NotificationReceived(Struct, frozen=True):
+    """They tell: nothing is owed."""
+
+    method: str
+    params: Raw | None
+
+
+class ResponseReceived(Struct, frozen=True):
+    """They answered one of our requests: exactly one of result and error is there."""
+
+    id: RequestId
+    result: Raw | None
+    error: ErrorObject | None
+
+
+class ResponseUnreadable(Struct, frozen=True):
+    """They answered one of our requests with something that is no answer."""
+
+    id: RequestId
+    reason: str
+
+
+class ProgressReceived(Struct, frozen=True):
+    """One of our waiting requests moves on."""
+
+    id: RequestId
+    params: ProgressNotificationParams
+
+
+class RequestCancelled(Struct, frozen=True):
+    """They no longer want the answer to a request being served; none can be sent."""
+
+    id: RequestId
+    reason: str | None
+
+
+class RequestLost(Struct, frozen=True):
+    """No answer to this request of ours can come any more."""
+
+    id: RequestId
+
+
+Event = (
+    RequestReceived
+    | NotificationReceived
+    | ResponseReceived
+    | ResponseUnreadable
+    | ProgressReceived
+    | RequestCancelled
+    | RequestLost
+)

@@ -1,0 +1,158 @@
+"""Every field and union member that came or went between revisions, one row each.
+
+A type or field without a row is as old as the first revision that can carry it. A row on a type holds for the types
+made from it, unless they have a row of their own. The rows say what we must not write; reading takes what it gets.
+Capabilities have rows for those who build them, but what is declared is never taken out of a message: the
+specification leaves their set open.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+from msgspec import Struct
+
+import trunkline.types as t
+from trunkline.protocol.revisions import (
+    EVER,
+    HANDSHAKE,
+    ONLY_2025_11,
+    SINCE_2025_03,
+    SINCE_2025_06,
+    SINCE_2025_11,
+    STATELESS,
+    Revision,
+    Span,
+)
+
+__all__ = [
+    "FIELDS",
+    "MEMBERS",
+    "SEVERAL_BLOCKS",
+    "FieldSpan",
+    "MemberSpan",
+    "hidden",
+    "lacks",
+]
+
+
+class FieldSpan(Struct, frozen=True):
+    """The revisions that have a field."""
+
+    type: type[Struct]
+    attribute: str
+    span: Span
+
+
+class MemberSpan(Struct, frozen=True):
+    """The revisions that have a kind of content block."""
+
+    type: type[Struct]
+    span: Span
+
+
+#: The revisions in which one sampling message may hold several blocks.
+SEVERAL_BLOCKS = SINCE_2025_11
+
+MEMBERS: tuple[MemberSpan, ...] = (
+    MemberSpan(t.AudioContent, SINCE_2025_03),
+    MemberSpan(t.ResourceLink, SINCE_2025_06),
+    MemberSpan(t.ToolUseContent, SINCE_2025_11),
+    MemberSpan(t.ToolResultContent, SINCE_2025_11),
+)
+
+FIELDS: tuple[FieldSpan, ...] = (
+    # Of all requests, results and notifications.
+    FieldSpan(t.RequestMeta, "protocol_version", STATELESS),
+    FieldSpan(t.RequestMeta, "client_info", STATELESS),
+    FieldSpan(t.RequestMeta, "client_capabilities", STATELESS),
+    FieldSpan(t.RequestMeta, "log_level", STATELESS),
+    FieldSpan(t.Result, "result_type", STATELESS),
+    FieldSpan(t.CacheableResult, "ttl_ms", STATELESS),
+    FieldSpan(t.CacheableResult, "cache_scope", STATELESS),
+    FieldSpan(t.ProgressNotificationParams, "message", SINCE_2025_03),
+    # Of names.
+    FieldSpan(t.Implementation, "title", SINCE_2025_06),
+    FieldSpan(t.Implementation, "description", SINCE_2025_11),
+    FieldSpan(t.Implementation, "website_url", SINCE_2025_11),
+    FieldSpan(t.Implementation, "icons", SINCE_2025_11),
+    # Of content.
+    FieldSpan(t.Annotations, "last_modified", SINCE_2025_06),
+    FieldSpan(t.TextContent, "meta", SINCE_2025_06),
+    FieldSpan(t.ImageContent, "meta", SINCE_2025_06),
+    FieldSpan(t.AudioContent, "meta", SINCE_2025_06),
+    FieldSpan(t.EmbeddedResource, "meta", SINCE_2025_06),
+    FieldSpan(t.ResourceContents, "meta", SINCE_2025_06),
+    FieldSpan(t.ResourceLink, "icons", SINCE_2025_11),
+    # Of tools.
+    FieldSpan(t.Tool, "annotations", SINCE_2025_03),
+    FieldSpan(t.Tool, "title", SINCE_2025_06),
+    FieldSpan(t.Tool, "output_schema", SINCE_2025_06),
+    FieldSpan(t.Tool, "meta", SINCE_2025_06),
+    FieldSpan(t.Tool, "icons", SINCE_2025_11),
+    FieldSpan(t.Tool, "execution", ONLY_2025_11),
+    FieldSpan(t.CallToolRequestParams, "task", ONLY_2025_11),
+    FieldSpan(t.CallToolRequestParams, "input_responses", STATELESS),
+    FieldSpan(t.CallToolRequestParams, "request_state", STATELESS),
+    FieldSpan(t.CallToolResult, "structured_content", SINCE_2025_06),
+    # Of resources.
+    FieldSpan(t.Resource, "title", SINCE_2025_06),
+    FieldSpan(t.Resource, "meta", SINCE_2025_06),
+    FieldSpan(t.Resource, "icons", SINCE_2025_11),
+    FieldSpan(t.ResourceTemplate, "title", SINCE_2025_06),
+    FieldSpan(t.ResourceTemplate, "meta", SINCE_2025_06),
+    FieldSpan(t.ResourceTemplate, "icons", SINCE_2025_11),
+    FieldSpan(t.ReadResourceRequestParams, "input_responses", STATELESS),
+    FieldSpan(t.ReadResourceRequestParams, "request_state", STATELESS),
+    # Of prompts and completion.
+    FieldSpan(t.Prompt, "title", SINCE_2025_06),
+    FieldSpan(t.Prompt, "meta", SINCE_2025_06),
+    FieldSpan(t.Prompt, "icons", SINCE_2025_11),
+    FieldSpan(t.PromptArgument, "title", SINCE_2025_06),
+    FieldSpan(t.GetPromptRequestParams, "input_responses", STATELESS),
+    FieldSpan(t.GetPromptRequestParams, "request_state", STATELESS),
+    FieldSpan(t.PromptReference, "title", SINCE_2025_06),
+    FieldSpan(t.CompleteRequestParams, "context", SINCE_2025_06),
+    # Of what a server asks; inside a result a question has no `_meta`.
+    FieldSpan(t.SamplingMessage, "meta", SINCE_2025_11),
+    FieldSpan(t.CreateMessageRequestParams, "meta", HANDSHAKE),
+    FieldSpan(t.CreateMessageRequestParams, "tools", SINCE_2025_11),
+    FieldSpan(t.CreateMessageRequestParams, "tool_choice", SINCE_2025_11),
+    FieldSpan(t.CreateMessageRequestParams, "task", ONLY_2025_11),
+    FieldSpan(t.CreateMessageResult, "meta", EVER),
+    FieldSpan(t.ElicitRequestParams, "meta", HANDSHAKE),
+    FieldSpan(t.ElicitRequestParams, "mode", SINCE_2025_11),
+    FieldSpan(t.ElicitRequestParams, "url", SINCE_2025_11),
+    FieldSpan(t.ElicitRequestParams, "elicitation_id", ONLY_2025_11),
+    FieldSpan(t.ElicitRequestParams, "task", ONLY_2025_11),
+    FieldSpan(t.ElicitResult, "meta", HANDSHAKE),
+    FieldSpan(t.ListRootsResult, "meta", HANDSHAKE),
+    FieldSpan(t.Root, "meta", SINCE_2025_06),
+    # Of capabilities.
+    FieldSpan(t.ClientCapabilities, "elicitation", SINCE_2025_06),
+    FieldSpan(t.ClientCapabilities, "tasks", ONLY_2025_11),
+    FieldSpan(t.ClientCapabilities, "extensions", STATELESS),
+    FieldSpan(t.RootsCapability, "list_changed", HANDSHAKE),
+    FieldSpan(t.SamplingCapability, "context", SINCE_2025_11),
+    FieldSpan(t.SamplingCapability, "tools", SINCE_2025_11),
+    FieldSpan(t.ElicitationCapability, "form", SINCE_2025_11),
+    FieldSpan(t.ElicitationCapability, "url", SINCE_2025_11),
+    FieldSpan(t.ServerCapabilities, "completions", SINCE_2025_03),
+    FieldSpan(t.ServerCapabilities, "tasks", ONLY_2025_11),
+    FieldSpan(t.ServerCapabilities, "extensions", STATELESS),
+)
+
+
+@cache
+def hidden(kind: type, revision: Revision) -> frozenset[str]:
+    """Give the attributes of a type that a revision does not have."""
+    spans: dict[str, Span] = {}
+    for ancestor in reversed(kind.__mro__):
+        spans.update((row.attribute, row.span) for row in FIELDS if row.type is ancestor)
+    return frozenset(attribute for attribute, span in spans.items() if not span.covers(revision))
+
+
+@cache
+def lacks(kind: type, revision: Revision) -> bool:
+    """Tell whether a type is a kind of content block that a revision does not have."""
+    return any(row.type is kind and not row.span.covers(revision) for row in MEMBERS)

@@ -1,0 +1,598 @@
+"""JSON Schema: the one door to the validator, and the few rewritings that generated schemas need.
+
+It knows neither tools nor revisions. A schema is judged before it is compiled, since it may come from the other side:
+its dialect is one of five, it is not too deep or too large (also with its references written out, where a kilobyte can
+stand for billions of checks), and every reference leads into the schema itself. Nothing is ever fetched. Patterns run
+in a linear-time engine, so one with look-around or a back-reference is refused; ``format`` is a note, not a check.
+A problem names its place, what was expected and the type that was found, and never shows the value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import reduce
+from operator import getitem
+from typing import TYPE_CHECKING, Any, TypeGuard
+
+from msgspec import Struct
+
+if TYPE_CHECKING:
+    import jsonschema_rs
+
+__all__ = [
+    "Problem",
+    "SchemaError",
+    "Validator",
+    "check_flat",
+    "compile_schema",
+    "drop_titles",
+    "inline_defs",
+    "with_defaults",
+]
+
+# By URI without its empty fragment; http and https are one.
+_DIALECTS = {
+    "//json-schema.org/draft/2020-12/schema": "Draft202012Validator",
+    "//json-schema.org/draft/2019-09/schema": "Draft201909Validator",
+    "//json-schema.org/draft-07/schema": "Draft7Validator",
+    "//json-schema.org/draft-06/schema": "Draft6Validator",
+    "//json-schema.org/draft-04/schema": "Draft4Validator",
+}
+_DEFAULT_DIALECT = "https://json-schema.org/draft/2020-12/schema"
+
+_REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
+_ANCHORS = ("$anchor", "$dynamicAnchor")
+# Where a schema has schemas, in any dialect: as members under names of the writer's choice, or as the value itself.
+_NAMED = frozenset({"$defs", "definitions", "dependencies", "dependentSchemas", "patternProperties", "properties"})
+_OF_ARRAYS = frozenset({"additionalItems", "contains", "items", "prefixItems", "unevaluatedItems"})
+_OF_OBJECTS = frozenset({"additionalProperties", "propertyNames", "unevaluatedProperties"})
+_OF_ANYTHING = frozenset({"allOf", "anyOf", "contentSchema", "else", "if", "not", "oneOf", "then"})
+_DIRECT = _OF_ARRAYS | _OF_OBJECTS | _OF_ANYTHING
+# Steps the validator may have to make for one value, references written out; each costs some tens of nanoseconds.
+_MOST_EXPANDED = 100_000
+# The validator finds every error before it gives the first, so only a value of so many nodes is searched for all.
+_MOST_NODES = 10_000
+
+
+class SchemaError(ValueError):
+    """A schema cannot be used; the message says where and why."""
+
+
+class Problem(Struct, frozen=True):
+    """Where a value does not fit (a JSON pointer, empty for the whole) and what was expected there."""
+
+    path: str
+    message: str
+
+
+class Validator:
+    """A compiled schema; it is immutable and may be shared by threads."""
+
+    __slots__ = ("_branches", "_compiled")
+
+    def __init__(self, compiled: jsonschema_rs.Validator, *, branches: bool) -> None:
+        """Wrap what ``compile_schema`` made; ``branches`` if an error may hold those of several alternatives."""
+        self._compiled = compiled
+        self._branches = branches
+
+    def first_problem(self, value: Any) -> Problem | None:
+        """Say where a value first fails to fit, or None if it fits; of some large values only that it fails."""
+        import jsonschema_rs
+
+        try:
+            if self._compiled.is_valid(value):
+                return None
+            # Where alternatives fail, the validator keeps every error of each: some 20 us for every wrong item.
+            if not self._branches or _is_small(value):
+                self._compiled.validate(value)
+        except jsonschema_rs.ValidationError as error:
+            return _problem(error, value)
+        except ValueError:
+            return Problem("", "expected a JSON value, found what JSON cannot hold or nests too deeply")
+        return Problem("", "expected what the schema asks for; the value is too large to say where it differs")
+
+    def check(self, value: Any, *, limit: int = 20) -> list[Problem]:
+        """Give up to ``limit`` problems of a value, none if it fits; of a large one, or no JSON, only the first."""
+        first = self.first_problem(value)
+        if first is None or not _is_small(value):
+            return [] if first is None else [first]
+        try:
+            errors = self._compiled.iter_errors(value)
+            return [_problem(error, value) for _, error in zip(range(limit), errors, strict=False)]
+        except ValueError:
+            return [first]
+
+
+def compile_schema(schema: dict[str, Any], *, max_depth: int = 64, max_subschemas: int = 5000) -> Validator:
+    """Judge and compile a schema.
+
+    Raises:
+        SchemaError: its dialect is unknown, it is too deep or too large, a reference leaves it, or it is invalid.
+    """
+    import jsonschema_rs
+
+    _check_size(schema, max_depth=max_depth, most=max_subschemas)
+    # References were followed already; should the validator see one more, this has no answer.
+    nothing: dict[str, Any] = {}
+    try:
+        document = _Document(schema)
+        document.follow_references()
+        document.check_expansion()
+        kind: type[jsonschema_rs.Validator] = getattr(jsonschema_rs, _DIALECTS[document.dialect])
+        patterns = jsonschema_rs.RegexOptions()
+        compiled = kind(schema, validate_formats=False, retriever=nothing.__getitem__, pattern_options=patterns)
+    except jsonschema_rs.ValidationError as error:
+        place = _pointer(error.instance_path)
+        if error.kind.as_dict().get("format") == "regex":
+            problem = "is too large, no regular expression, or has look-around or back-references"
+            raise SchemaError(f'The pattern at "{place}" {problem}.') from error
+        raise SchemaError(f'The schema is invalid at "{place}": {_clipped(error.message)}') from error
+    except SchemaError:
+        raise
+    except ValueError as error:
+        raise SchemaError(f"The schema is invalid: {_clipped(str(error))}") from error
+    return Validator(compiled, branches=document.branches)
+
+
+# Judging a schema
+
+
+def _check_size(schema: Any, *, max_depth: int, most: int) -> None:
+    """Refuse what is too deep or large, whether or not it stands where a schema can."""
+    count = 0
+    level = [schema]
+    for _ in range(max_depth):
+        count += len(level)
+        if count > most:
+            raise SchemaError(f"The schema has more than {most} objects and arrays.")
+        members = (value for node in level for value in (node.values() if isinstance(node, dict) else node))
+        containers = (value for value in members if isinstance(value, dict | list))
+        # One too many is enough to know.
+        level = [value for value, _ in zip(containers, range(most + 1), strict=False)]
+        if not level:
+            return
+    raise SchemaError(f"The schema is nested deeper than {max_depth} levels.")
+
+
+def _dialect(schema: dict[str, Any]) -> str:
+    """Give the key of the dialect a schema declares."""
+    declared = schema.get("$schema", _DEFAULT_DIALECT)
+    key = declared.removesuffix("#").removeprefix("https:").removeprefix("http:") if isinstance(declared, str) else ""
+    if key not in _DIALECTS:
+        known = "2020-12, 2019-09, draft-07, draft-06 or draft-04"
+        raise SchemaError(f"Dialect {_shown(declared)} is not supported; use JSON Schema {known}.")
+    return key
+
+
+class _Document:
+    """A schema with its references followed: each leads to a part of the document, or the document is refused."""
+
+    def __init__(self, root: dict[str, Any]) -> None:
+        self.root = root
+        self.dialect = _dialect(root)
+        self.branches = False
+        self._resources: dict[str, dict[str, Any]] = {"": root}
+        self._anchors: dict[tuple[str, str], dict[str, Any]] = {}
+        self._targets: dict[int, list[dict[str, Any]]] = {}
+        self._waiting: list[tuple[dict[str, Any], str, str]] = []
+        self._walk(root, "")
+
+    def follow_references(self) -> None:
+        """Find the target of every reference, also of those in parts that only a reference makes schemas."""
+        while self._waiting:
+            schema, base, reference = self._waiting.pop()
+            uri, _, fragment = _joined(base, reference).partition("#")
+            if uri not in self._resources:
+                raise SchemaError(f'Reference {_shown(reference)} leaves the schema; put what it names under "$defs".')
+            target = self._target(uri, fragment)
+            # The validator has its own words for a target that is not there.
+            if target is not None:
+                self._targets[id(schema)].append(target)
+                if id(target) not in self._targets:
+                    self._walk(target, uri)
+
+    def check_expansion(self) -> None:
+        """Refuse a schema whose references, written out, multiply beyond measure; a cycle counts once."""
+        sizes: dict[int, int] = {}
+        entered: set[int] = set()
+        stack = [(self.root, False)]
+        while stack:
+            schema, left = stack.pop()
+            below = [*_children(schema), *self._targets[id(schema)]]
+            if left:
+                size = 1 + sum(sizes.get(id(node), 1) for node in below)
+                if size > _MOST_EXPANDED:
+                    raise SchemaError(f"With references written out there are more than {_MOST_EXPANDED} schemas.")
+                sizes[id(schema)] = size
+            elif id(schema) not in entered:
+                entered.add(id(schema))
+                stack.append((schema, True))
+                stack.extend((node, False) for node in below)
+
+    def _walk(self, schema: dict[str, Any], base: str) -> None:
+        """Note the identifiers, anchors and references of a schema and all below it."""
+        stack = [(schema, base)]
+        while stack:
+            node, base = stack.pop()
+            if id(node) in self._targets:
+                continue
+            self._targets[id(node)] = []
+            _dialect(node)
+            base = self._identified(node, base)
+            self.branches = self.branches or "anyOf" in node or "oneOf" in node
+            self._waiting += [(node, base, node[word]) for word in _REFERENCES if isinstance(node.get(word), str)]
+            stack.extend((child, base) for child in _children(node))
+
+    def _identified(self, schema: dict[str, Any], base: str) -> str:
+        """Note what a schema is called and give the base URI of its references."""
+        name = schema.get("id" if "draft-04" in self.dialect else "$id")
+        if isinstance(name, str):
+            base, _, anchor = _joined(base, name).partition("#")
+            if anchor:
+                self._anchors.setdefault((base, anchor), schema)
+            else:
+                self._resources.setdefault(base, schema)
+        for word in _ANCHORS:
+            if isinstance(schema.get(word), str):
+                self._anchors.setdefault((base, schema[word]), schema)
+        return base
+
+    def _target(self, uri: str, fragment: str) -> dict[str, Any] | None:
+        if fragment and not fragment.startswith("/"):
+            return self._anchors.get((uri, fragment))
+        from urllib.parse import unquote
+
+        node: Any = self._resources[uri]
+        for step in unquote(fragment).split("/")[1:]:
+            step = step.replace("~1", "/").replace("~0", "~")
+            try:
+                node = node[int(step)] if isinstance(node, list) else node[step]
+            except (IndexError, KeyError, TypeError, ValueError):
+                return None
+        return node if isinstance(node, dict) else None
+
+
+def _joined(base: str, reference: str) -> str:
+    """Resolve a reference; one that is a fragment alone stays with its base, whatever scheme that has."""
+    from urllib.parse import urljoin
+
+    return base + reference if reference.startswith("#") else urljoin(base, reference)
+
+
+def _children(schema: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Give the schemas directly below a schema."""
+    for keyword, value in schema.items():
+        if keyword in _NAMED and isinstance(value, dict):
+            candidates: Iterable[Any] = value.values()
+        elif keyword in _DIRECT:
+            candidates = value if isinstance(value, list) else (value,)
+        else:
+            continue
+        yield from (candidate for candidate in candidates if isinstance(candidate, dict))
+
+
+# Telling a problem
+
+# The words between "expected" and "found"; a name in braces is a member of the error, shown as JSON.
+_EXPECTED = {
+    "const": "the value {expected_value}",
+    "enum": "one of {options}",
+    "exclusiveMaximum": "a number below {limit}",
+    "exclusiveMinimum": "a number above {limit}",
+    "maxItems": "at most {limit} items",
+    "maxLength": "at most {limit} characters",
+    "maxProperties": "at most {limit} properties",
+    "maximum": "a number of at most {limit}",
+    "minItems": "at least {limit} items",
+    "minLength": "at least {limit} characters",
+    "minProperties": "at least {limit} properties",
+    "minimum": "a number of at least {limit}",
+    "multipleOf": "a multiple of {multiple_of}",
+    "not": "something other than what is excluded",
+    "pattern": "a text that matches {pattern}",
+    "uniqueItems": "items that all differ",
+}
+
+
+def _problem(error: jsonschema_rs.ValidationError, value: Any) -> Problem:
+    """Put an error in our words; those of the validator show the value."""
+    path = error.instance_path
+    keyword = error.kind.name
+    details = error.kind.as_dict()
+    if keyword == "required":
+        return Problem(_pointer(path), f"expected the property {_shown(details['property'])}, which is missing")
+    if "unexpected" in details and keyword != "unevaluatedItems":
+        names = details["unexpected"]
+        more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+        return Problem(_pointer(path), f"expected only known properties, found {_shown(names[0])}{more}")
+    if keyword in ("anyOf", "oneOf"):
+        expected = _alternatives(details["context"], path)
+        if not isinstance(expected, str):
+            return _problem(expected, value)
+    elif keyword == "type":
+        expected = " or ".join(details["types"])
+    else:
+        shown = {name: _shown(item) for name, item in details.items()}
+        expected = _EXPECTED.get(keyword, f"what {keyword} asks for").format_map(shown)
+    return Problem(_pointer(path), f"expected {expected}, found {_type_name(reduce(getitem, path, value))}")
+
+
+def _alternatives(
+    context: list[list[jsonschema_rs.ValidationError]], path: list[str | int]
+) -> str | jsonschema_rs.ValidationError:
+    """Say what alternatives expect together, or give the error of the only one that has the right type."""
+    if not all(context):
+        return f"exactly one of {len(context)} forms, not several"
+    firsts = [errors[0] for errors in context]
+    wrong_type = [error for error in firsts if error.kind.name == "type" and error.instance_path == path]
+    if len(wrong_type) == len(firsts):
+        return " or ".join(dict.fromkeys(kind for error in firsts for kind in error.kind.as_dict()["types"]))
+    if len(wrong_type) == len(firsts) - 1:
+        return next(error for error in firsts if error not in wrong_type)
+    return f"one of {len(firsts)} forms"
+
+
+def _type_name(value: Any) -> str:
+    names = ((bool, "boolean"), (int, "integer"), (str, "string"), (dict, "object"), ((list, tuple), "array"))
+    return "null" if value is None else next((name for kind, name in names if isinstance(value, kind)), "number")
+
+
+def _pointer(path: Sequence[str | int]) -> str:
+    return "".join("/" + str(step).replace("~", "~0").replace("/", "~1") for step in path)
+
+
+def _shown(value: Any) -> str:
+    """Show a value of the schema, or a name, as JSON; a list as its items, and not all of what is long."""
+    import json
+
+    items = value if isinstance(value, list) else [value]
+    return _clipped(", ".join(json.dumps(item, ensure_ascii=False, default=str) for item in items))
+
+
+def _clipped(text: str) -> str:
+    return text if len(text) <= 200 else text[:199] + "…"
+
+
+def _is_small(value: Any) -> bool:
+    """Say whether a value has few nodes, without counting far beyond that."""
+    count = 1
+    stack = [value]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, dict | list | tuple):
+            count += len(node)
+            if count > _MOST_NODES:
+                return False
+            stack.extend(node.values() if isinstance(node, dict) else node)
+    return True
+
+
+# Rewriting generated schemas
+
+# These say something of a schema without checking anything, so they can stand beside any other.
+_NOTES = frozenset({"$comment", "$schema", "default", "deprecated", "description", "examples", "title"})
+# A schema with one of these may be meant by a reference that inlining would break.
+_NOT_INLINED = frozenset({"$anchor", "$defs", "$dynamicAnchor", "$dynamicRef", "$id", "$recursiveRef", "definitions"})
+_MOST_INLINED = 2000
+
+
+def _rewritten(schema: dict[str, Any], change: Callable[[dict[str, Any], str, str], dict[str, Any]]) -> dict[str, Any]:
+    """Copy a schema with each one directly below it changed; the change is told the keyword and the name there."""
+
+    def changed(value: Any, keyword: str, name: str = "") -> Any:
+        return change(value, keyword, name) if isinstance(value, dict) else value
+
+    copy: dict[str, Any] = {}
+    for keyword, value in schema.items():
+        if keyword in _NAMED and isinstance(value, dict):
+            copy[keyword] = {name: changed(item, keyword, name) for name, item in value.items()}
+        elif keyword in _DIRECT and isinstance(value, list):
+            copy[keyword] = [changed(item, keyword) for item in value]
+        else:
+            copy[keyword] = changed(value, keyword) if keyword in _DIRECT else value
+    return copy
+
+
+def drop_titles(schema: dict[str, Any], *, name: str = "") -> dict[str, Any]:
+    """Drop the titles that were generated from names, and keep those that somebody wrote.
+
+    ``name`` is that of the class the whole schema was made from. It runs before ``inline_defs``, which takes away the
+    names of the other classes.
+    """
+
+    def dropped(part: dict[str, Any], keyword: str, name: str) -> dict[str, Any]:
+        part = _rewritten(part, dropped)
+        generated = _class_titles(name) if keyword in ("$defs", "definitions") else _property_titles(name)
+        if name and part.get("title") in generated:
+            del part["title"]
+        return part
+
+    return dropped(schema, "$defs", name)
+
+
+def _property_titles(name: str) -> tuple[str, ...]:
+    return (name.title().replace("_", " ").strip(), name.replace("_", " ").title())
+
+
+def _class_titles(name: str) -> tuple[str, ...]:
+    """Give the titles a definition of this name may owe to its class; a name may carry a module or a direction."""
+    short = name.removesuffix("-Input").removesuffix("-Output")
+    return (name, short, short.rpartition("__")[2], short.rpartition(".")[2], *_property_titles(name))
+
+
+def inline_defs(schema: dict[str, Any]) -> dict[str, Any]:
+    """Write definitions where they are referenced, keep the recursive ones, and drop those nobody needs.
+
+    The root is always written out, since the protocol wants to see its ``type``. A schema with identifiers or anchors,
+    or that would grow very large, is given back as it is.
+    """
+    try:
+        return _Inliner(schema).result()
+    except SchemaError:
+        return schema
+
+
+class _Inliner:
+    """One run of ``inline_defs``; SchemaError if it had better not be done."""
+
+    def __init__(self, schema: dict[str, Any]) -> None:
+        self._left = _MOST_INLINED
+        self._root = {key: value for key, value in schema.items() if key not in ("$defs", "definitions")}
+        self._definitions: dict[str, dict[str, Any]] = {
+            f"#/{keyword}{_pointer([name])}": target
+            for keyword in ("$defs", "definitions")
+            for name, target in schema.get(keyword, {}).items()
+        }
+        uses = {reference: self._uses(target) for reference, target in self._definitions.items()}
+        self._recursive = {reference for reference in uses if reference in _reachable(uses, uses[reference])}
+
+    def result(self) -> dict[str, Any]:
+        """Give the rewritten schema."""
+        result = self._inlined(self._root)
+        if result.get("$ref") in self._recursive:
+            result = _merged(result, self._inlined(self._definitions[result["$ref"]]))
+        kept = {reference: self._inlined(self._definitions[reference]) for reference in sorted(self._recursive)}
+        needed = _reachable({reference: self._uses(target) for reference, target in kept.items()}, self._uses(result))
+        for reference in (reference for reference in self._definitions if reference in needed):
+            _, keyword, name = reference.split("/", 2)
+            result.setdefault(keyword, {})[name.replace("~1", "/").replace("~0", "~")] = kept[reference]
+        return result
+
+    def _uses(self, schema: Any) -> list[str]:
+        """List the definitions a schema refers to; it may use nothing else but the root itself."""
+        if not isinstance(schema, dict) or not _NOT_INLINED.isdisjoint(schema):
+            raise SchemaError("a definition that is no object, or has a name of its own")
+        own = [schema["$ref"]] if schema.get("$ref", "#") != "#" else []
+        if not self._definitions.keys() >= set(own):
+            raise SchemaError("a reference to something else")
+        return own + [reference for child in _children(schema) for reference in self._uses(child)]
+
+    def _inlined(self, schema: dict[str, Any]) -> dict[str, Any]:
+        self._left -= 1
+        if self._left < 0:
+            raise SchemaError("too large")
+        schema = _rewritten(schema, lambda part, keyword, name: self._inlined(part))
+        reference = schema.get("$ref")
+        if reference in self._definitions and reference not in self._recursive:
+            schema = _merged(schema, self._inlined(self._definitions[reference]))
+        hint = schema.get("discriminator")
+        # A discriminator's table of references is lost once one of them has been written out.
+        if isinstance(hint, dict) and not self._recursive.issuperset(hint.get("mapping", {}).values()):
+            schema["discriminator"] = {key: value for key, value in hint.items() if key != "mapping"}
+        return schema
+
+
+def _merged(schema: dict[str, Any], target: dict[str, Any]) -> dict[str, Any]:
+    """Put a target in the place of the reference to it; what checks beside it stays beside it."""
+    beside = {key: value for key, value in schema.items() if key != "$ref"}
+    if beside.keys() <= _NOTES:
+        return {**target, **beside}
+    return {**beside, "allOf": [*beside.get("allOf", ()), target]}
+
+
+def _reachable(uses: Mapping[str, Sequence[str]], start: Iterable[str]) -> set[str]:
+    reached: set[str] = set()
+    waiting = list(start)
+    while waiting:
+        reference = waiting.pop()
+        if reference not in reached:
+            reached.add(reference)
+            waiting.extend(uses[reference])
+    return reached
+
+
+# The form of a question
+
+# Members of a field beside the notes, by its type; a text's "pattern" and "enumNames" are of older revisions.
+_FIELDS = {
+    "string": frozenset({"enum", "enumNames", "format", "maxLength", "minLength", "oneOf", "pattern"}),
+    "number": frozenset({"maximum", "minimum"}),
+    "integer": frozenset({"maximum", "minimum"}),
+    "boolean": frozenset(),
+    "array": frozenset({"items", "maxItems", "minItems"}),
+}
+_FIELD_NOTES = frozenset({"$comment", "default", "deprecated", "description", "examples", "title", "type"})
+_FORM = frozenset(
+    {"$comment", "$schema", "additionalProperties", "description", "properties", "required", "title", "type"}
+)
+_ITEM = frozenset({"anyOf", "description", "enum", "title", "type"})
+_FORMATS = ("date", "date-time", "email", "uri")
+
+
+def check_flat(schema: dict[str, Any]) -> None:
+    """Make sure that a schema is a form a client can show: an object of texts, numbers, switches and choices.
+
+    Raises:
+        SchemaError: it is not; the message names the property and what is allowed.
+    """
+    fields = schema.get("properties")
+    closed = schema.get("additionalProperties", False)
+    if schema.get("type") != "object" or not isinstance(fields, dict) or not isinstance(closed, bool):
+        raise SchemaError('A question needs "type": "object", "properties", and no form for additional ones.')
+    _check_members(schema, _FORM, "A question")
+    required = schema.get("required", [])
+    if not (_is_texts(required) and set(required) <= set(fields)):
+        raise SchemaError('A question\'s "required" must be a list of names from its "properties".')
+    for name, field in fields.items():
+        _check_field(f"Property {_shown(name)}", field)
+
+
+def _check_field(who: str, field: Any) -> None:
+    kind = field.get("type") if isinstance(field, dict) else None
+    if not isinstance(kind, str) or kind not in _FIELDS:
+        raise SchemaError(f'{who} needs one "type": string, number, integer, boolean, or array (of choices).')
+    _check_members(field, _FIELDS[kind] | _FIELD_NOTES, f"{who}, of type {kind},")
+    if field.get("format", "date") not in _FORMATS:
+        raise SchemaError(f"{who} has a format that is none of {', '.join(_FORMATS)}.")
+    choices = _choices(who, field)
+    default = field.get("default")
+    if "default" in field and not _is_default(kind, default, choices):
+        raise SchemaError(f"{who} has a default that the property itself does not allow.")
+
+
+def _check_members(schema: dict[str, Any], allowed: frozenset[str], who: str) -> None:
+    for keyword in schema:
+        if keyword not in allowed and not keyword.startswith("x-"):
+            raise SchemaError(f"{who} may not have {_shown(keyword)}; only {', '.join(sorted(allowed))}.")
+
+
+def _choices(who: str, field: dict[str, Any]) -> list[str] | None:
+    """Give the values a field may be chosen from, or None if it is free."""
+    several = field["type"] == "array"
+    source = field.get("items") if several else field
+    titled = "anyOf" if several else "oneOf"
+    if not several and not {"enum", "enumNames", "oneOf"} & field.keys():
+        return None
+    if isinstance(source, dict) and ("enum" in source) != (titled in source) and (not several or _is_item(source)):
+        values, names = source.get("enum"), source.get("enumNames", source.get("enum"))
+        options = source.get(titled)
+        if isinstance(options, list):
+            values, names = ([o.get(w) if isinstance(o, dict) else None for o in options] for w in ("const", "title"))
+        if values and _is_texts(values) and _is_texts(names) and len(values) == len(names):
+            return values
+    raise SchemaError(
+        f'{who} must list its choices as texts, in "enum" or as "{titled}" of {{"const": …, "title": …}}, not both.'
+    )
+
+
+def _is_item(items: dict[str, Any]) -> bool:
+    return items.get("type", "string" if "anyOf" in items else None) == "string" and items.keys() <= _ITEM
+
+
+def _is_texts(value: Any) -> TypeGuard[list[str]]:
+    return isinstance(value, list) and all(isinstance(item, str) for item in value)
+
+
+def _is_default(kind: str, value: Any, choices: list[str] | None) -> bool:
+    if kind == "array":
+        return _is_texts(value) and set(value) <= set(choices or ())
+    if kind == "number":
+        return _type_name(value) in ("integer", "number")
+    return _type_name(value) == kind and (choices is None or value in choices)
+
+
+def with_defaults(schema: dict[str, Any], content: dict[str, Any]) -> dict[str, Any]:
+    """Add to the user's answer the default of each property it leaves out."""
+    fields = schema.get("properties", {})
+    given = {name: field for name, field in fields.items() if isinstance(field, dict) and "default" in field}
+    return {**{name: field["default"] for name, field in given.items()}, **content}

@@ -1,0 +1,286 @@
+"""Bytes to JSON-RPC messages and back: the one strict reader and the one writer of the package.
+
+``decode`` never raises. What it cannot take comes back as a ``Malformed`` that says which error to answer with, so that
+one bad message never ends a connection. Params and results stay undecoded (``msgspec.Raw``) until somebody knows their
+type.
+
+msgspec refuses most bad input by itself (NaN, trailing data, control characters, fractions as ids). Three things it
+lets pass are refused here, each behind a cheap test for suspicion so that the common message pays next to nothing:
+invalid UTF-8 in parts it skips, members of the envelope given twice, and nesting beyond the limit.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+from msgspec import UNSET, Raw, Struct, UnsetType
+
+from trunkline.protocol.limits import Limits
+from trunkline.types import ErrorObject, RequestId
+
+__all__ = [
+    "Batch",
+    "ErrorResponse",
+    "Incoming",
+    "Malformed",
+    "Message",
+    "Notification",
+    "Outbound",
+    "Request",
+    "Response",
+    "decode",
+    "encode",
+]
+
+
+class Request(Struct, frozen=True, omit_defaults=True, tag_field="jsonrpc", tag="2.0"):
+    """A call that must be answered; params are raw bytes when read, anything encodable when written."""
+
+    id: RequestId
+    method: str
+    params: Any = None
+
+
+class Notification(Struct, frozen=True, omit_defaults=True, tag_field="jsonrpc", tag="2.0"):
+    """A one-way message."""
+
+    method: str
+    params: Any = None
+
+
+class Response(Struct, frozen=True, tag_field="jsonrpc", tag="2.0"):
+    """The answer to a request that went well."""
+
+    id: RequestId
+    result: Any
+
+
+class ErrorResponse(Struct, frozen=True, tag_field="jsonrpc", tag="2.0"):
+    """The answer to a request that failed; the id is null when it could not be read."""
+
+    id: RequestId | None
+    error: ErrorObject
+
+
+Message = Request | Notification | Response | ErrorResponse
+
+
+class Malformed(Struct, frozen=True):
+    """What came instead of a message: the error to answer with, and the id if it could be read.
+
+    ``response`` says that it was meant as an answer to us; an answer is never answered.
+    """
+
+    code: int
+    message: str
+    id: RequestId | None = None
+    response: bool = False
+
+
+class Batch(Struct, frozen=True):
+    """Several messages that came as one array."""
+
+    items: tuple[Message | Malformed, ...]
+
+
+Incoming = Message | Malformed | Batch
+
+
+class Outbound(Struct, frozen=True):
+    """A message on its way out.
+
+    ``about`` is the id of the other side's request it belongs to, if any; ``hint`` is what only some links need (the
+    id of the request that a cancellation withdraws). A tuple is the answers to a batch and leaves as one array.
+    """
+
+    message: Message | tuple[Message, ...]
+    about: RequestId | None = None
+    hint: Any = None
+
+
+class _Envelope(Struct):
+    jsonrpc: Literal["2.0"]
+    id: int | str | UnsetType | None = UNSET
+    method: str | UnsetType = UNSET
+    params: Raw | UnsetType = UNSET
+    result: Raw | UnsetType = UNSET
+    error: ErrorObject | UnsetType = UNSET
+
+
+class _Loose(Struct):
+    id: Any = UNSET
+    method: Any = UNSET
+    result: Raw | UnsetType = UNSET
+    error: Raw | UnsetType = UNSET
+
+
+_DEFAULT_LIMITS = Limits()
+_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+_MEMBERS = (b'"jsonrpc"', b'"id"', b'"method"', b'"params"', b'"result"', b'"error"')
+_envelope_decoder = msgspec.json.Decoder(_Envelope)
+_encode = msgspec.json.Encoder().encode
+_ONE_KIND = bytes.maketrans(b"[]", b"{}")
+_NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
+# Up to this size it is cheaper to look for suspicion in the whole message than to cut the large member out first.
+_SMALL = 4096
+
+
+# --- reading ---------------------------------------------------------------------------------------------------------
+
+
+def decode(data: bytes, limits: Limits = _DEFAULT_LIMITS) -> Incoming:
+    """Read one message, strictly; what is wrong with it is returned, never raised."""
+    try:
+        if not data.isascii():
+            str(data, "utf-8")
+        envelope = _envelope_decoder.decode(data)
+    except _UNREADABLE as error:
+        return _refuse(data, error, limits)
+    brackets = data.count(b"{") + data.count(b"[")
+    if brackets > limits.depth and _too_deep(data, limits.depth):
+        return Malformed(-32700, f"Parse error: nested deeper than {limits.depth}", _known(envelope.id))
+    if _repeats_member(data, envelope):
+        return Malformed(-32600, "Invalid request: a member of the message is given twice")
+    method = envelope.method
+    if method is UNSET:
+        return _answer(envelope)
+    if envelope.result is not UNSET or envelope.error is not UNSET:
+        return Malformed(-32600, "Invalid request: a request has no result or error", _known(envelope.id))
+    params = None if envelope.params is UNSET else envelope.params
+    if envelope.id is UNSET:
+        return Notification(method, params)
+    if envelope.id is None:
+        return Malformed(-32600, "Invalid request: id must be a string or an integer, not null")
+    return Request(envelope.id, method, params)
+
+
+def _answer(envelope: _Envelope) -> Message | Malformed:
+    """Read a message without a method: it can only be an answer."""
+    if envelope.result is UNSET and envelope.error is UNSET:
+        return Malformed(-32600, "Invalid request: neither method, result nor error", _known(envelope.id))
+    if envelope.result is not UNSET and envelope.error is not UNSET:
+        return Malformed(-32600, "Invalid response: both result and error", _known(envelope.id), response=True)
+    if envelope.error is not UNSET:
+        return ErrorResponse(_known(envelope.id), envelope.error)
+    if envelope.id is UNSET or envelope.id is None:
+        return Malformed(-32600, "Invalid response: a result without an id", response=True)
+    return Response(envelope.id, envelope.result)
+
+
+def _known(id: object) -> RequestId | None:
+    return id if isinstance(id, int | str) and not isinstance(id, bool) else None
+
+
+def _refuse(data: bytes, error: Exception, limits: Limits) -> Incoming:
+    """Find out what to answer to bytes that are not one message: a batch, bad JSON, or a bad envelope."""
+    if not isinstance(error, msgspec.ValidationError):
+        return Malformed(-32700, f"Parse error: {_reason(error)}")
+    if data.lstrip(b" \t\r\n").startswith(b"["):
+        return _decode_batch(data, limits)
+    try:
+        loose = msgspec.json.decode(data, type=_Loose)
+    except msgspec.ValidationError:
+        return Malformed(-32600, "Invalid request: a message is a JSON object")
+    except _UNREADABLE as worse:
+        return Malformed(-32700, f"Parse error: {_reason(worse)}")
+    response = loose.method is UNSET and (loose.result is not UNSET or loose.error is not UNSET)
+    return Malformed(-32600, f"Invalid request: {_reason(error)}", _known(loose.id), response=response)
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, UnicodeDecodeError):
+        return f"not UTF-8 at byte {error.start}"
+    if isinstance(error, RecursionError):
+        return "nested too deeply"
+    return str(error)
+
+
+def _decode_batch(data: bytes, limits: Limits) -> Incoming:
+    try:
+        parts = msgspec.json.decode(data, type=list[Raw])
+    except _UNREADABLE as error:
+        return Malformed(-32700, f"Parse error: {_reason(error)}")
+    if not parts:
+        return Malformed(-32600, "Invalid request: an empty batch")
+    if len(parts) > limits.batch:
+        return Malformed(-32600, f"Invalid request: a batch of {len(parts)} messages; the limit is {limits.batch}")
+    return Batch(tuple(_decode_part(bytes(part), limits) for part in parts))
+
+
+def _decode_part(data: bytes, limits: Limits) -> Message | Malformed:
+    incoming = decode(data, limits)
+    if isinstance(incoming, Batch):
+        return Malformed(-32600, "Invalid request: a batch inside a batch")
+    return incoming
+
+
+# --- what msgspec lets pass ------------------------------------------------------------------------------------------
+
+
+def _repeats_member(data: bytes, envelope: _Envelope) -> bool:
+    """Tell whether a member of the envelope stands there twice.
+
+    Which one wins would depend on the parser, so a proxy in front could have judged another message than we serve.
+    """
+    if len(data) > _SMALL:
+        data = _without_payload(data, envelope)
+    suspicious = (
+        data.count(b'"id"') > 1
+        or data.count(b'"method"') > 1
+        or data.count(b'"params"') > 1
+        or data.count(b'"jsonrpc"') > 1
+        or data.count(b'"result"') > 1
+        or data.count(b'"error"') > 1
+        # Escaped lower-case letters: a name such as "\u0069d" reads as "id".
+        or b"\\u006" in data
+        or b"\\u007" in data
+    )
+    return suspicious and _repeats_exactly(_without_payload(data, envelope))
+
+
+def _without_payload(data: bytes, envelope: _Envelope) -> bytes:
+    """Cut the largest member's value out of the message, so that what is left is short."""
+    for name, value in ((b'"params"', envelope.params), (b'"result"', envelope.result)):
+        if value is UNSET:
+            continue
+        payload = bytes(value)
+        at = data.find(payload, data.find(name) + len(name))
+        # Any occurrence will do: one JSON value is replaced by another, so the envelope around it stays as it was.
+        if at >= 0 and data[at - 1 : at] in (b":", b" ", b"\t", b"\n", b"\r"):
+            return data[:at] + b"0" + data[at + len(payload) :]
+    return data
+
+
+def _repeats_exactly(data: bytes) -> bool:
+    """Read the names of the outermost object with a parser that shows each of them."""
+    import json
+
+    pairs: list[tuple[str, Any]] = json.loads(data, object_pairs_hook=list)
+    names = [name for name, _ in pairs if f'"{name}"'.encode("utf-8", "replace") in _MEMBERS]
+    return len(names) != len(set(names))
+
+
+def _too_deep(data: bytes, limit: int) -> bool:
+    """Count nesting exactly: drop escapes, then strings, then all but brackets; then peel level by level."""
+    if b"\\" in data:
+        data = data.replace(b"\\\\", b"").replace(b'\\"', b"")
+    # The parser has checked that brackets match, so the two kinds may be made one.
+    brackets = b"".join(data.split(b'"')[::2]).translate(_ONE_KIND, _NOT_BRACKETS)
+    for _ in range(limit):
+        if not brackets:
+            return False
+        brackets = brackets.replace(b"{}", b"")
+    return bool(brackets)
+
+
+# --- writing ---------------------------------------------------------------------------------------------------------
+
+
+def encode(message: Message | tuple[Message, ...]) -> bytes:
+    """Write one message, or the answers to a batch as an array, on one line."""
+    data = _encode(message)
+    # Raw parts keep the layout they came with; between values a line break is only white space.
+    if b"\n" in data or b"\r" in data:
+        return data.replace(b"\n", b" ").replace(b"\r", b" ")
+    return data

@@ -1,0 +1,274 @@
+"""The JSON-RPC peer: messages in, at most one event out; no sockets, tasks, clock or role.
+
+A request is in exactly one of the states below. Each side's requests have their own table, and the peer does not know
+whether it sits in a client or a server, so the two cannot be judged differently. A move that is not in the table is a
+``LocalProtocolError`` when we make it; when they make it, the fitting error answer is queued or the message is dropped
+and counted, and nothing is raised.
+"""
+
+from __future__ import annotations
+
+import enum
+from types import MappingProxyType
+from typing import Any, Final
+
+import msgspec
+from msgspec import Raw
+
+from trunkline.errors import LocalProtocolError
+from trunkline.protocol.events import (
+    Event,
+    NotificationReceived,
+    ProgressReceived,
+    RequestCancelled,
+    RequestLost,
+    RequestReceived,
+    ResponseReceived,
+    ResponseUnreadable,
+)
+from trunkline.protocol.jsonrpc import (
+    ErrorResponse,
+    Malformed,
+    Message,
+    Notification,
+    Outbound,
+    Request,
+    Response,
+)
+from trunkline.types import CancelledNotificationParams, ErrorObject, ProgressNotificationParams, RequestId
+
+__all__ = ["INCOMING_MOVES", "OUTGOING_MOVES", "Incoming", "Outgoing", "Peer"]
+
+
+class Incoming(enum.Enum):
+    """The states of a request the other side made."""
+
+    SERVING = "serving"
+    ANSWERED = "answered"
+    CANCELLED = "cancelled"
+
+
+class Outgoing(enum.Enum):
+    """The states of a request we made."""
+
+    WAITING = "waiting"
+    ANSWERED = "answered"
+    WITHDRAWN = "withdrawn"
+    LOST = "lost"
+
+
+#: (state, what happens) to the next state. ``_serving`` and ``_waiting`` hold the requests in the first state; the
+#: others are ends, and a request that reached one is forgotten, so memory stays bounded.
+INCOMING_MOVES: Final = MappingProxyType(
+    {
+        (Incoming.SERVING, "send_result"): Incoming.ANSWERED,
+        (Incoming.SERVING, "send_error"): Incoming.ANSWERED,
+        (Incoming.SERVING, "notifications/cancelled"): Incoming.CANCELLED,
+        (Incoming.SERVING, "receive_hangup"): Incoming.CANCELLED,
+    }
+)
+OUTGOING_MOVES: Final = MappingProxyType(
+    {
+        (Outgoing.WAITING, "result or error"): Outgoing.ANSWERED,
+        (Outgoing.WAITING, "send_cancel"): Outgoing.WITHDRAWN,
+        (Outgoing.WAITING, "receive_eof"): Outgoing.LOST,
+    }
+)
+
+_progress_decoder = msgspec.json.Decoder(ProgressNotificationParams)
+_cancelled_decoder = msgspec.json.Decoder(CancelledNotificationParams)
+
+
+class Peer:
+    """One side of a JSON-RPC conversation."""
+
+    __slots__ = ("_last", "_limit", "_prefix", "_serving", "_unsent", "_waiting", "dropped")
+
+    def __init__(self, *, max_in_flight: int = 1024, prefix: str = "") -> None:
+        """Start with nothing in flight; ids of ours are integers, or text that starts with a prefix."""
+        self._serving: dict[RequestId, str] = {}
+        self._waiting: dict[RequestId, float | None] = {}
+        self._unsent: list[Outbound] = []
+        self._last = 0
+        self._limit = max_in_flight
+        self._prefix = prefix
+        #: Messages that fitted nothing: late or unknown responses, progress of finished requests.
+        self.dropped = 0
+
+    # --- receiving ---------------------------------------------------------------------------------------------------
+
+    def receive_message(self, message: Message | Malformed) -> Event | None:
+        """Take one message of the other side; say what it means, if anything."""
+        kind = type(message)
+        if kind is Request:
+            return self._request_received(message)  # type: ignore[arg-type]
+        if kind is Response:
+            return self._response_received(message.id, message.result, None)  # type: ignore[union-attr]
+        if kind is Notification:
+            return self._notification_received(message)  # type: ignore[arg-type]
+        if isinstance(message, ErrorResponse):
+            return self._response_received(message.id, None, message.error)
+        if isinstance(message, Malformed):
+            return self._malformed_received(message)
+        raise LocalProtocolError(f"not a message: {kind.__name__}")
+
+    def receive_eof(self, about: RequestId | None = None) -> list[RequestLost]:
+        """Learn that no answer can come any more, to one request of ours or to all."""
+        lost = list(self._waiting) if about is None else [about] if about in self._waiting else []
+        for id in lost:
+            del self._waiting[id]
+        return [RequestLost(id) for id in lost]
+
+    def receive_hangup(self, about: RequestId | None = None) -> list[RequestCancelled]:
+        """Learn that no answer of ours can arrive any more, to one request of theirs or to all."""
+        ids = list(self._serving) if about is None else [about] if about in self._serving else []
+        for id in ids:
+            del self._serving[id]
+        return [RequestCancelled(id, "the other side is gone") for id in ids]
+
+    def _request_received(self, message: Request) -> RequestReceived | None:
+        id = message.id
+        if id in self._serving:
+            # Which of the two an answer belongs to could not be told, and the first is still owed one.
+            self._queue_error(id, -32600, f"Invalid request: id {id!r} is already in flight")
+            return None
+        if len(self._serving) >= self._limit:
+            self._queue_error(id, -32603, f"Too many requests in flight; the limit is {self._limit}. Try again later.")
+            return None
+        self._serving[id] = message.method
+        return RequestReceived(id, message.method, message.params)
+
+    def _response_received(
+        self, id: RequestId | None, result: Raw | None, error: ErrorObject | None
+    ) -> ResponseReceived | NotificationReceived | None:
+        if id is None or id not in self._waiting:
+            self.dropped += 1
+            return None
+        del self._waiting[id]
+        return ResponseReceived(id, result, error)
+
+    def _malformed_received(self, message: Malformed) -> ResponseUnreadable | None:
+        if message.response:
+            if message.id is not None and message.id in self._waiting:
+                del self._waiting[message.id]
+                return ResponseUnreadable(message.id, message.message)
+            self.dropped += 1
+            return None
+        self._queue_error(message.id, message.code, message.message)
+        return None
+
+    def _notification_received(self, message: Notification) -> Event | None:
+        if message.method == "notifications/progress":
+            return self._progress_received(message)
+        if message.method == "notifications/cancelled":
+            return self._cancelled_received(message)
+        return NotificationReceived(message.method, message.params)
+
+    def _progress_received(self, message: Notification) -> ProgressReceived | None:
+        try:
+            params = _progress_decoder.decode(message.params or b"null")
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            self.dropped += 1
+            return None
+        id = params.progress_token
+        last = self._waiting.get(id, params.progress)
+        # The specification: progress MUST increase. What does not is no progress, and must not keep a call alive.
+        if id not in self._waiting or (last is not None and params.progress <= last):
+            self.dropped += 1
+            return None
+        self._waiting[id] = params.progress
+        return ProgressReceived(id, params)
+
+    def _cancelled_received(self, message: Notification) -> RequestCancelled | NotificationReceived | None:
+        try:
+            params = _cancelled_decoder.decode(message.params or b"null")
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            self.dropped += 1
+            return None
+        id = params.request_id
+        method = None if id is None else self._serving.get(id)
+        if id is None or method is None:
+            # Unknown, finished, or about a request of ours that the other side ends: whoever owns it will know.
+            return NotificationReceived(message.method, message.params)
+        if method == "initialize":
+            return None
+        del self._serving[id]
+        return RequestCancelled(id, params.reason)
+
+    # --- sending -----------------------------------------------------------------------------------------------------
+
+    def new_id(self) -> RequestId:
+        """Take the next id of ours; they count up and are never used again."""
+        self._last += 1
+        return f"{self._prefix}{self._last}" if self._prefix else self._last
+
+    def send_request(self, id: RequestId, method: str, *, params: Any = None, about: RequestId | None = None) -> None:
+        """Queue a request of ours under an id from ``new_id``."""
+        if id in self._waiting:
+            raise LocalProtocolError(f"request {id!r} is already waiting for its answer")
+        self._waiting[id] = None
+        self._unsent.append(Outbound(Request(id, method, params), about))
+
+    def send_notification(self, method: str, *, params: Any = None, about: RequestId | None = None) -> bool:
+        """Queue a one-way message; if it is about a request no longer served, it is dropped and False returned."""
+        if about is not None and about not in self._serving:
+            return False
+        self._unsent.append(Outbound(Notification(method, params), about))
+        return True
+
+    def send_result(self, id: RequestId, result: Any) -> None:
+        """Queue the answer to a request being served.
+
+        Raises:
+            LocalProtocolError: it is not being served: unknown, answered or cancelled.
+        """
+        self._finish(id)
+        self._unsent.append(Outbound(Response(id, result), id))
+
+    def send_error(self, id: RequestId, code: int, *, message: str, data: Any = msgspec.UNSET) -> None:
+        """Queue an error as the answer to a request being served.
+
+        Raises:
+            LocalProtocolError: it is not being served: unknown, answered or cancelled.
+        """
+        self._finish(id)
+        self._queue_error(id, code, message, data)
+
+    def send_cancel(self, id: RequestId, *, reason: str | None = None, tell: bool = True) -> None:
+        """Withdraw a request of ours; its answer, should one come, will be dropped.
+
+        Raises:
+            LocalProtocolError: it is not waiting.
+        """
+        if id not in self._waiting:
+            raise LocalProtocolError(f"request {id!r} is not waiting for an answer, so it cannot be cancelled")
+        del self._waiting[id]
+        if tell:
+            params = CancelledNotificationParams(request_id=id, reason=reason)
+            self._unsent.append(Outbound(Notification("notifications/cancelled", params), hint=id))
+
+    def messages_to_send(self) -> list[Outbound]:
+        """Give what is queued, in the order it was made, and forget it."""
+        unsent, self._unsent = self._unsent, []
+        return unsent
+
+    def serves(self, id: RequestId) -> bool:
+        """Tell whether a request of theirs still waits for our answer."""
+        return id in self._serving
+
+    def waits(self, id: RequestId) -> bool:
+        """Tell whether a request of ours still waits for their answer."""
+        return id in self._waiting
+
+    @property
+    def backlog(self) -> int:
+        """How many messages are queued."""
+        return len(self._unsent)
+
+    def _finish(self, id: RequestId) -> None:
+        if self._serving.pop(id, None) is None:
+            raise LocalProtocolError(f"request {id!r} is not being served, so it cannot be answered")
+
+    def _queue_error(self, id: RequestId | None, code: int, message: str, data: Any = msgspec.UNSET) -> None:
+        error = ErrorObject(code=code, message=message, data=data)
+        self._unsent.append(Outbound(ErrorResponse(id, error), id))

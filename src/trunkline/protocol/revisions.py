@@ -1,0 +1,164 @@
+"""The five revisions of the protocol and what each has; the only file that knows a revision's date.
+
+A feature, method, field or union member is a row with a ``Span`` of revisions, and a ``Revision`` is made once from the
+rows. Code asks ``Feature.X in revision.features`` or looks a row up; it never compares names, which are an enumerated
+set and not an order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum, auto
+from types import MappingProxyType
+
+from msgspec import Struct
+
+__all__ = [
+    "ALL_NAMES",
+    "EVER",
+    "FEATURES",
+    "HANDSHAKE",
+    "HANDSHAKE_NAMES",
+    "NEWEST",
+    "NEWEST_HANDSHAKE",
+    "ONLY_2025_03",
+    "ONLY_2025_11",
+    "REVISIONS",
+    "SINCE_2025_03",
+    "SINCE_2025_06",
+    "SINCE_2025_06_HANDSHAKE",
+    "SINCE_2025_11",
+    "STATELESS",
+    "STATELESS_NAMES",
+    "Feature",
+    "Revision",
+    "Span",
+    "find",
+]
+
+#: Oldest first, as every sequence of revisions here.
+ALL_NAMES = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28")
+
+
+class Feature(Enum):
+    """What some revisions have and others lack, beyond single methods and fields."""
+
+    #: Each request carries revision, client and capabilities in ``_meta``; absent: handshake, ping, set level.
+    ENVELOPE = auto()
+    #: Questions travel inside results; absent: the server sends requests.
+    INPUT_REQUIRED = auto()
+    #: Change notices come on an open request; absent: ``resources/subscribe``.
+    LISTEN = auto()
+    #: ``server/discover``.
+    DISCOVER = auto()
+    #: Each result says what kind it is.
+    RESULT_TYPE = auto()
+    #: Lists and contents say how long they may be kept.
+    CACHE_HINTS = auto()
+    #: HTTP headers repeat the method and the name.
+    ROUTING_HEADERS = auto()
+    #: Several messages in one array.
+    BATCHES = auto()
+    #: An HTTP header names the revision.
+    VERSION_HEADER = auto()
+    #: Tools answer with a JSON object beside their content.
+    STRUCTURED_CONTENT = auto()
+    #: A server may end a stream and be polled.
+    STREAM_POLLING = auto()
+    #: Tasks are part of the core protocol.
+    CORE_TASKS = auto()
+    #: An error may ask for a page to be opened.
+    URL_ELICITATION_ERROR = auto()
+    #: Structured content may be any JSON value.
+    ANY_STRUCTURED_CONTENT = auto()
+    #: An unknown resource is a case of invalid params; absent: it has its own code.
+    NOT_FOUND_IS_INVALID_PARAMS = auto()
+
+
+class Span(Struct, frozen=True):
+    """The revisions from one to another, both included, by their place in ``REVISIONS``."""
+
+    since: int = 0
+    until: int = len(ALL_NAMES) - 1
+
+    def covers(self, revision: Revision) -> bool:
+        """Tell whether a revision lies in the span."""
+        return self.since <= revision.index <= self.until
+
+
+EVER = Span()
+HANDSHAKE = Span(0, 3)
+STATELESS = Span(4)
+SINCE_2025_03 = Span(1)
+SINCE_2025_06 = Span(2)
+SINCE_2025_06_HANDSHAKE = Span(2, 3)
+SINCE_2025_11 = Span(3)
+ONLY_2025_03 = Span(1, 1)
+ONLY_2025_11 = Span(3, 3)
+
+FEATURES: Mapping[Feature, Span] = MappingProxyType(
+    {
+        Feature.ENVELOPE: STATELESS,
+        Feature.INPUT_REQUIRED: STATELESS,
+        Feature.LISTEN: STATELESS,
+        Feature.DISCOVER: STATELESS,
+        Feature.RESULT_TYPE: STATELESS,
+        Feature.CACHE_HINTS: STATELESS,
+        Feature.ROUTING_HEADERS: STATELESS,
+        Feature.BATCHES: ONLY_2025_03,
+        Feature.VERSION_HEADER: SINCE_2025_06,
+        Feature.STRUCTURED_CONTENT: SINCE_2025_06,
+        Feature.STREAM_POLLING: ONLY_2025_11,
+        Feature.CORE_TASKS: ONLY_2025_11,
+        Feature.URL_ELICITATION_ERROR: ONLY_2025_11,
+        Feature.ANY_STRUCTURED_CONTENT: STATELESS,
+        Feature.NOT_FOUND_IS_INVALID_PARAMS: STATELESS,
+    }
+)
+
+
+# Compared and hashed by identity: there are five, and they are keys of caches that each call asks.
+class Revision(Struct, frozen=True, eq=False, kw_only=True):
+    """One revision: its name, its place in the order, what it has; the flags repeat what each result asks."""
+
+    name: str
+    index: int
+    features: frozenset[Feature] = frozenset()
+    handshake: bool = False
+    result_type: bool = False
+    cache_hints: bool = False
+    structured_content: bool = False
+    any_structured_content: bool = False
+
+    def __repr__(self) -> str:
+        """Show the name alone."""
+        return f"<Revision {self.name}>"
+
+
+def _make(index: int, name: str) -> Revision:
+    bare = Revision(name=name, index=index)
+    features = frozenset(feature for feature, span in FEATURES.items() if span.covers(bare))
+    return Revision(
+        name=name,
+        index=index,
+        features=features,
+        handshake=Feature.ENVELOPE not in features,
+        result_type=Feature.RESULT_TYPE in features,
+        cache_hints=Feature.CACHE_HINTS in features,
+        structured_content=Feature.STRUCTURED_CONTENT in features,
+        any_structured_content=Feature.ANY_STRUCTURED_CONTENT in features,
+    )
+
+
+REVISIONS: tuple[Revision, ...] = tuple(_make(index, name) for index, name in enumerate(ALL_NAMES))
+HANDSHAKE_NAMES = tuple(revision.name for revision in REVISIONS if revision.handshake)
+STATELESS_NAMES = tuple(revision.name for revision in REVISIONS if not revision.handshake)
+NEWEST = REVISIONS[-1]
+
+_BY_NAME: Mapping[str, Revision] = MappingProxyType({revision.name: revision for revision in REVISIONS})
+NEWEST_HANDSHAKE = _BY_NAME[HANDSHAKE_NAMES[-1]]
+
+
+def find(name: str) -> Revision | None:
+    """Find the revision with exactly this name."""
+    return _BY_NAME.get(name)

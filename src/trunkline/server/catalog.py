@@ -1,0 +1,264 @@
+"""The registering face of a server: decorators and methods that fill its registry, and tell of every change.
+
+A decorator works with and without parentheses and gives the function back, so it stays an ordinary function. Names that
+are taken are an error, unless the server was told otherwise.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, Self, TypeVar, overload
+
+import trunkline.types as t
+from trunkline.protocol.methods import Method
+from trunkline.protocol.revisions import EVER
+from trunkline.server.completion import CompletionDefinition
+from trunkline.server.compose import Mount, flatten
+from trunkline.server.functions import UserFunction
+from trunkline.server.options import prompt_options, resource_options, tool_options
+from trunkline.server.prompts import PromptDefinition
+from trunkline.server.registry import EMPTY, Registry
+from trunkline.server.resources import ResourceDefinition, TemplateDefinition
+from trunkline.server.subscriptions import Hub
+from trunkline.server.tools import ToolDefinition
+
+__all__ = ["Catalog", "OnDuplicate"]
+
+log = logging.getLogger("trunkline")
+
+F = TypeVar("F", bound=Callable[..., Any])
+OnDuplicate = Literal["error", "warn", "replace", "ignore"]
+
+# 2025-11-25, server/tools: names SHOULD be 1 to 128 of these characters.
+_USUAL_NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}\Z")
+#: The kind of list that a shelf of the registry is shown in.
+_LISTED_AS = (("tools", "tools"), ("prompts", "prompts"), ("resources", "resources"), ("templates", "resources"))
+
+
+class Catalog:
+    """Tools, prompts, resources and completions, own and mounted."""
+
+    def __init__(self, *, on_duplicate: OnDuplicate = "error") -> None:
+        """Start empty."""
+        self._own: Registry = EMPTY
+        self._mounts: tuple[Mount, ...] = ()
+        self._parents: list[Catalog] = []
+        self._on_duplicate = on_duplicate
+        # Sync handlers register from their threads.
+        self._changing = threading.RLock()
+        #: Everything offered now, mounted servers' included.
+        self.registry: Registry = EMPTY
+        self.hub = Hub()
+        self.own_methods: dict[str, tuple[Method, UserFunction]] = {}
+        self.own_notifications: dict[str, Callable[..., Any]] = {}
+        self.complete_any: Callable[..., Any] | None = None
+
+    # --- tools -------------------------------------------------------------------------------------------------------
+
+    @overload
+    def tool(self, function: F, /) -> F: ...
+    @overload
+    def tool(self, name: str | None = None, /, **options: Any) -> Callable[[F], F]: ...
+    def tool(self, name_or_function: Any = None, /, **options: Any) -> Any:
+        """Register a function as a tool; options as in ``ToolOptions``, and the names other frameworks give them."""
+        return self._decorate(name_or_function, options, lambda function, given: self.add_tool(function, **given))
+
+    def add_tool(self, function: Callable[..., Any], **options: Any) -> None:
+        """Register a function as a tool; clients are told."""
+        definition = ToolDefinition(function, tool_options(options), owner=self)  # type: ignore[arg-type]
+        if not _USUAL_NAME.match(definition.name):
+            log.warning(
+                "tool name %r has characters that some clients refuse (usual: A-Z a-z 0-9 _ . -)", definition.name
+            )
+        self._put("tools", definition.name, definition)
+
+    def remove_tool(self, name: str) -> None:
+        """Remove a tool; clients are told."""
+        self._remove("tools", name)
+
+    # --- prompts -----------------------------------------------------------------------------------------------------
+
+    @overload
+    def prompt(self, function: F, /) -> F: ...
+    @overload
+    def prompt(self, name: str | None = None, /, **options: Any) -> Callable[[F], F]: ...
+    def prompt(self, name_or_function: Any = None, /, **options: Any) -> Any:
+        """Register a function as a prompt; options as in ``PromptOptions``."""
+        return self._decorate(name_or_function, options, lambda function, given: self.add_prompt(function, **given))
+
+    def add_prompt(self, function: Callable[..., Any], **options: Any) -> None:
+        """Register a function as a prompt; clients are told."""
+        definition = PromptDefinition(function, prompt_options(options), owner=self)  # type: ignore[arg-type]
+        self._put("prompts", definition.name, definition)
+
+    def remove_prompt(self, name: str) -> None:
+        """Remove a prompt; clients are told."""
+        self._remove("prompts", name)
+
+    # --- resources ---------------------------------------------------------------------------------------------------
+
+    def resource(self, uri: str, /, **options: Any) -> Callable[[F], F]:
+        """Register a function as a resource, or as a template if the URI has variables; as in ``ResourceOptions``."""
+        if callable(uri):
+            raise TypeError('a resource needs its URI: @server.resource("scheme://path")')
+
+        def register(function: F) -> F:
+            self.add_resource(uri, function, **options)
+            return function
+
+        return register
+
+    def add_resource(self, uri: str, value: Any, **options: Any) -> None:
+        """Register a function, or a fixed text or bytes, as a resource; clients are told."""
+        function = value if callable(value) else lambda: value
+        if not callable(value) and "name" not in options:
+            options["name"] = uri
+        given = resource_options(options)
+        if "{" in uri:
+            self._put("templates", uri, TemplateDefinition(uri, function, given, owner=self))  # type: ignore[arg-type]
+        else:
+            self._put("resources", uri, ResourceDefinition(uri, function, given, owner=self))  # type: ignore[arg-type]
+
+    def remove_resource(self, uri: str) -> None:
+        """Remove a resource or a template; clients are told."""
+        self._remove("templates" if "{" in uri else "resources", uri)
+
+    # --- completion and own methods ----------------------------------------------------------------------------------
+
+    def completion(self, ref: Any = None, argument: str | None = None, /) -> Any:
+        """Register what completes an argument of a prompt or template: ``@server.completion("city://{name}", "name")``.
+
+        Without arguments the function completes everything else: it is given ``(ref, argument, context)``.
+        """
+        if ref is None or callable(ref):
+            return self._complete_any(ref) if ref is not None else self._complete_any
+        if argument is None:
+            raise TypeError("a completion names the prompt or template and its argument")
+
+        def register(function: F) -> F:
+            definition = CompletionDefinition(ref, argument, function, owner=self)  # type: ignore[arg-type]
+            self._put("completions", (ref, argument), definition)
+            return function
+
+        return register
+
+    def _complete_any(self, function: F) -> F:
+        self.complete_any = function
+        return function
+
+    def method(self, name: str, /) -> Callable[[F], F]:
+        """Serve a method of one's own, such as ``acme/reindex``; its parameters are the members of params."""
+
+        def register(function: F) -> F:
+            if name in self.own_methods:
+                raise ValueError(f"method {name!r} exists already")
+            row = Method(name=name, kind="request", to_server=EVER, params=t.RequestParams, result=dict[str, Any])
+            self.own_methods[name] = (row, UserFunction(function, owner=self, what=f"method {name!r}"))  # type: ignore[arg-type]
+            self._methods_changed()
+            return function
+
+        return register
+
+    def notification(self, name: str, /) -> Callable[[F], F]:
+        """Hear a notification of clients, such as ``notifications/roots/list_changed``, or one of one's own."""
+
+        def register(function: F) -> F:
+            self.own_notifications[name] = function
+            return function
+
+        return register
+
+    # --- composition -------------------------------------------------------------------------------------------------
+
+    def mount(self, other: Self | str, namespace: Self | str | None = None, *, prefix: str | None = None) -> None:
+        """Offer another server's tools, prompts and resources as one's own, live, under a namespace.
+
+        Raises:
+            ValueError: a name would be taken twice.
+        """
+        if isinstance(other, str):
+            other, namespace = namespace, other  # type: ignore[assignment]
+        if not isinstance(other, Catalog):
+            raise TypeError("mount takes a Server")
+        space = prefix if namespace is None else namespace
+        mounts = (*self._mounts, Mount(other, space))  # type: ignore[arg-type]
+        with self._changing:
+            if other is self or other._has(self):
+                raise ValueError("a server cannot be mounted in itself")
+            self._replace(flatten(self._own, mounts, self.registry.counter + 1))
+            self._mounts = mounts
+            other._parents.append(self)
+
+    def _has(self, other: Catalog) -> bool:
+        return any(mount.server is other or mount.server._has(other) for mount in self._mounts)
+
+    # --- change ------------------------------------------------------------------------------------------------------
+
+    def changed(self, what: Literal["tools", "prompts", "resources"] | str) -> None:
+        """Tell clients that a list, or the resource with this URI, has changed."""
+        notice = (what, None) if what in ("tools", "prompts", "resources") else ("resource", what)
+        self.hub.tell(notice)
+        for parent in self._parents:
+            parent.changed(parent.name_of(self, what))
+
+    def name_of(self, child: Catalog, what: str) -> str:
+        """Give the name under which a mounted server's change is known here."""
+        from trunkline.server.compose import namespaced_uri
+
+        if what in ("tools", "prompts", "resources"):
+            return what
+        space = next((mount.namespace for mount in self._mounts if mount.server is child), None)
+        return namespaced_uri(space, what)
+
+    def _put(self, kind: str, key: Any, definition: Any) -> None:
+        with self._changing:
+            own = self._own
+            if key in getattr(own, kind) and self._on_duplicate != "error":
+                if self._on_duplicate == "warn":
+                    log.warning("%s %r is registered again; the new one is used", kind[:-1], key)
+                if self._on_duplicate == "ignore":
+                    return
+                own = own.removing(kind, key)
+            self._change(own.adding(kind, key, definition))
+
+    def _remove(self, kind: str, key: Any) -> None:
+        with self._changing:
+            self._change(self._own.removing(kind, key))
+
+    def _change(self, own: Registry) -> None:
+        flat = flatten(own, self._mounts, self.registry.counter + 1) if self._mounts else own
+        self._own = own
+        self._replace(flat)
+
+    def _replace(self, registry: Registry) -> None:
+        """Put a new registry in place, here and wherever this server is mounted, and tell what changed."""
+        before, self.registry = self.registry, registry
+        for kind in dict.fromkeys(
+            listed for shelf, listed in _LISTED_AS if getattr(before, shelf) != getattr(registry, shelf)
+        ):
+            self.hub.tell((kind, None))
+        for parent in self._parents:
+            parent._child_changed()
+
+    def _child_changed(self) -> None:
+        with self._changing:
+            self._replace(flatten(self._own, self._mounts, self.registry.counter + 1))
+
+    def _methods_changed(self) -> None:
+        """Learn that methods of one's own were added."""
+
+    def _decorate(self, given: Any, options: Mapping[str, Any], add: Callable[[Any, dict[str, Any]], None]) -> Any:
+        if callable(given):
+            add(given, dict(options))
+            return given
+        if given is not None:
+            options = {"name": given, **options}
+
+        def register(function: F) -> F:
+            add(function, dict(options))
+            return function
+
+        return register

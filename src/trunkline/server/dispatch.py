@@ -1,0 +1,134 @@
+"""One connection of a server: admission in receive order, then middleware, the handler, and the result's shape.
+
+The same line for every method, revision and transport. A session, where the client made one, lives here: it is the
+connection's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any
+
+import trunkline.types as t
+from trunkline.connection import Connection, Exchange, Refusal
+from trunkline.errors import HandlerError, MissingCapability, RequestFailed
+from trunkline.protocol.admission import Admitted, Rejected, admit
+from trunkline.protocol.caller import Origin, Session
+from trunkline.protocol.events import NotificationReceived
+from trunkline.protocol.revisions import Feature
+from trunkline.protocol.shaping import shape
+from trunkline.server.subscriptions import Notice, message
+
+if TYPE_CHECKING:
+    from trunkline.server.server import Server
+
+__all__ = ["ServedConnection", "dispatch"]
+
+log = logging.getLogger("trunkline")
+
+
+class ServedConnection:
+    """What a server is to one connection."""
+
+    __slots__ = ("__weakref__", "_offer", "_server", "connection", "session")
+
+    def __init__(self, server: Server) -> None:
+        """Serve whatever the connection brings."""
+        self._server = server
+        self._offer = server.offer
+        self.session: Session | None = None
+        self.connection: Connection | None = None
+
+    # --- what the connection asks ------------------------------------------------------------------------------------
+
+    def request_received(self, exchange: Exchange, origin: Origin) -> Coroutine[Any, Any, Any] | Refusal:
+        """Admit a request and give the work that answers it."""
+        admitted = admit(exchange, self.session, origin, self._offer)
+        if type(admitted) is Rejected:
+            return Refusal(admitted.code, admitted.message, admitted.data)
+        exchange.admitted = admitted
+        if exchange.method == "initialize":
+            self._open(admitted)  # type: ignore[arg-type]
+        return dispatch(self._server, exchange)
+
+    def notification_received(self, event: NotificationReceived, origin: Origin) -> None:
+        """Take a one-way message; what nobody knows is ignored."""
+        if event.method == "notifications/initialized":
+            if self.session is not None:
+                self.session.initialized = True
+            return
+        self._server.notification_received(event, origin, self.session)
+
+    def accepts_batches(self) -> bool:
+        """Tell whether the session's revision has batches."""
+        return self.session is not None and Feature.BATCHES in self.session.revision.features
+
+    def input_ended(self) -> None:
+        """End the streams of this connection: nobody can cancel them any more."""
+        assert self.connection is not None
+        for exchange in tuple(self.connection.exchanges.values()):
+            if exchange.admitted is not None and exchange.admitted.row.stream and exchange.task is not None:
+                exchange.task.cancel()
+        self._server.hub.detach(self)
+
+    # --- what the hub tells ------------------------------------------------------------------------------------------
+
+    def tell(self, notice: Notice) -> None:
+        """Tell a handshake client of a change, once it has said that it is ready."""
+        session, connection = self.session, self.connection
+        if session is None or connection is None or not session.initialized:
+            return
+        kind, uri = notice
+        if kind == "resource" and uri not in session.subscriptions:
+            return
+        connection.notify(*message(notice, None))
+
+    def end(self, reason: str) -> None:
+        """Nothing to end: a session has no stream of its own here."""
+
+    def _open(self, admitted: Admitted) -> None:
+        self.session = admitted.caller.session
+        self._server.hub.attach(self)
+
+
+async def dispatch(server: Server, exchange: Exchange) -> Any:
+    """Serve one admitted request: its result, in the shape of its revision."""
+    admitted: Admitted = exchange.admitted
+    params = admitted.params
+    if admitted.row.input_required and (params.request_state is not None or params.input_responses):
+        server.resume(exchange)
+    route = server.routes[exchange.method]
+    try:
+        if server.plain:
+            result = await route(exchange, params)
+        else:
+            result = await server.around(exchange, params, route)
+    except asyncio.CancelledError:
+        if not _asked(exchange):
+            raise
+        # The cancellation was ours: the handler has been left so that its questions can go out.
+        assert exchange.task is not None
+        exchange.task.uncancel()
+        result = exchange.questions.input_required()
+    except MissingCapability as error:
+        if admitted.caller.revision.handshake:
+            raise RequestFailed(str(error)) from error
+        raise
+    except HandlerError as error:
+        raise RequestFailed(str(error)) from error
+    else:
+        if exchange.questions is not None and _asked(exchange):
+            log.warning("a handler of %s swallowed its cancellation; its result is dropped", exchange.method)
+            result = exchange.questions.input_required()
+    return shape(result, admitted.caller.revision, server_info=server.stamp)
+
+
+def _asked(exchange: Exchange) -> bool:
+    return exchange.questions is not None and getattr(exchange.questions, "noted", False) and exchange.open
+
+
+def empty() -> t.EmptyResult:
+    """Make the result that says nothing but that it is done."""
+    return t.EmptyResult()

@@ -1,0 +1,151 @@
+"""How a user's function is run, whatever it is: async or sync, plain or a generator, with a context and dependencies.
+
+Async functions run in the event loop; sync ones in a worker thread, unless they asked to stay. A generator of text is a
+long answer given in pieces: each piece leaves at once as progress, and the whole is the result.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+from collections.abc import Callable, Collection
+from typing import TYPE_CHECKING, Any
+
+from trunkline.connection import Exchange
+from trunkline.server.context import BlockingContext, Context
+from trunkline.server.results import Audio, File, Image, ToolResult
+from trunkline.server.signatures import Signature
+
+if TYPE_CHECKING:
+    from trunkline.server.server import Server
+
+__all__ = ["UserFunction"]
+
+
+class UserFunction:
+    """A function of the user's with its signature, ready to be run for an exchange."""
+
+    __slots__ = ("_direct", "_stays", "context_name", "function", "owner", "signature")
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        *,
+        owner: Server,
+        what: str,
+        thread: bool = True,
+        exclude: Collection[str] = (),
+        free: bool = False,
+    ) -> None:
+        """Read the signature; ``what`` names the function in errors, ``free`` lets it take whatever it is given."""
+        self.function = function
+        self.owner = owner
+        self.signature = FreeSignature(function) if free else _read(function, what, exclude)
+        self.context_name = self.signature.context_name
+        self._stays = not thread
+        signature = self.signature
+        self._direct = signature.is_async and not signature.dependencies and not signature.is_async_generator
+
+    async def run(self, exchange: Exchange, kwargs: dict[str, Any]) -> Any:
+        """Run the function with these arguments and give what it returns."""
+        if self._direct:
+            if self.context_name is not None:
+                kwargs[self.context_name] = Context(self.owner, exchange)
+            return await self.function(**kwargs)
+        context = self._context(exchange)
+        if self.context_name is not None:
+            kwargs[self.context_name] = context
+        if not self.signature.dependencies:
+            return await self._run(context, kwargs)
+        from trunkline.server.dependencies import Resolution
+
+        async with Resolution(self.signature.dependencies, Context(self.owner, exchange)) as resolved:
+            return await self._run(context, {**kwargs, **resolved})
+
+    def _context(self, exchange: Exchange) -> Context | BlockingContext:
+        signature = self.signature
+        blocking = not signature.is_async and not signature.is_async_generator and not self._stays
+        return BlockingContext(self.owner, exchange) if blocking else Context(self.owner, exchange)
+
+    async def _run(self, context: Context | BlockingContext, kwargs: dict[str, Any]) -> Any:
+        signature = self.signature
+        if signature.is_async:
+            return await self.function(**kwargs)
+        if signature.is_async_generator:
+            assert isinstance(context, Context)
+            return await self._gather(context, kwargs)
+        function = self.function
+        if signature.is_generator:
+            function = self._joined
+            kwargs = {"context": context, "kwargs": kwargs}
+        if self._stays:
+            return function(**kwargs)
+        value = await self.owner.pool.submit(function, kwargs, contextvars.copy_context())
+        # A sync function may hand back the coroutine of an async one (a partial, a lambda).
+        return await value if asyncio.iscoroutine(value) else value
+
+    async def _gather(self, context: Context, kwargs: dict[str, Any]) -> str:
+        pieces: list[str] = []
+        async for piece in self.function(**kwargs):
+            pieces.append(_text(piece))
+            await context.report_progress(len(pieces), message=pieces[-1])
+        return "".join(pieces)
+
+    def _joined(self, context: Context | BlockingContext, kwargs: dict[str, Any]) -> str:
+        pieces: list[str] = []
+        for piece in self.function(**kwargs):
+            pieces.append(_text(piece))
+            if isinstance(context, BlockingContext):
+                context.report_progress(len(pieces), message=pieces[-1])
+        return "".join(pieces)
+
+
+class FreeSignature:
+    """The signature of a function whose schema was written by hand: it is given what the schema lets pass."""
+
+    __slots__ = ("context_name", "description", "is_async", "is_async_generator", "is_generator")
+
+    dependencies = ()
+    parameters = ()
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        """Find what kind of function it is, and the parameter that wants the context."""
+        import inspect
+
+        from trunkline.server.dependencies import is_context
+        from trunkline.server.hints import resolve_hints
+
+        hints = resolve_hints(function)
+        wanting = [name for name, hint in hints.items() if name != "return" and is_context(hint, (Context,))]
+        self.context_name = wanting[0] if wanting else None
+        self.description = inspect.getdoc(function)
+        self.is_async = inspect.iscoroutinefunction(function)
+        self.is_async_generator = inspect.isasyncgenfunction(function)
+        self.is_generator = inspect.isgeneratorfunction(function)
+
+    def bind(self, raw: Any) -> dict[str, Any]:
+        """Never asked: the schema decides."""
+        raise TypeError("a function with a schema written by hand is not bound by its signature")
+
+    def input_schema(self) -> dict[str, Any]:
+        """Never asked: it was given."""
+        raise TypeError("the schema was written by hand")
+
+    def output_schema(self) -> None:
+        """Promise nothing: the result's schema is written by hand too, or there is none."""
+
+
+def _read(function: Callable[..., Any], what: str, exclude: Collection[str]) -> Signature:
+    return Signature.of(
+        function,
+        context_type=Context,
+        exclude=exclude,
+        name_for_errors=what,
+        content_types=(Image, Audio, File, ToolResult),
+    )
+
+
+def _text(piece: object) -> str:
+    if not isinstance(piece, str):
+        raise TypeError(f"a generator gives its answer as pieces of text, not {type(piece).__name__}")
+    return piece

@@ -1,0 +1,113 @@
+"""Lists, page by page: what is shown to whom, in which revision, encoded once and kept.
+
+A page is kept under the registry's counter, the revision, the cursor and the view: the set of names this caller may
+see, or None where nothing filters.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+import msgspec
+from msgspec import Raw
+
+import trunkline.types as t
+from trunkline.errors import InvalidParams
+from trunkline.protocol.caller import Caller
+from trunkline.protocol.revisions import Revision
+from trunkline.protocol.shaping import shape
+from trunkline.server.registry import Registry
+
+__all__ = ["Listing", "Visible"]
+
+Visible = Callable[[Caller, Any], bool]
+View = frozenset[str] | None
+
+#: The list methods: which shelf they show, the result type, and the member that holds the items.
+_LISTS: Mapping[str, tuple[str, Any, str]] = MappingProxyType(
+    {
+        "tools/list": ("tools", t.ListToolsResult, "tools"),
+        "prompts/list": ("prompts", t.ListPromptsResult, "prompts"),
+        "resources/list": ("resources", t.ListResourcesResult, "resources"),
+        "resources/templates/list": ("templates", t.ListResourceTemplatesResult, "resource_templates"),
+    }
+)
+# Views multiply the pages; past this many the oldest go.
+_MOST_PAGES = 256
+
+
+class Listing:
+    """The pages of one server."""
+
+    __slots__ = ("_kept", "_page_size", "_scope", "_ttl_ms", "_visible")
+
+    def __init__(self, *, page_size: int, ttl_ms: int, public: bool, visible: Visible | None) -> None:
+        """Say how long a page is, how long it may be kept by others, and who sees what."""
+        self._page_size = page_size
+        self._ttl_ms = ttl_ms
+        self._visible = visible
+        self._scope = "public" if public and visible is None else "private"
+        self._kept: dict[tuple[str, int, Revision, View, str | None], Raw] = {}
+
+    def page(self, method: str, registry: Registry, caller: Caller, *, cursor: str | None, stamp: Raw | None) -> Raw:
+        """Give one page, encoded for the caller's revision.
+
+        Raises:
+            InvalidParams: the cursor is none of ours, or what it pointed to is gone.
+        """
+        kind, result, member = _LISTS[method]
+        shelf: Mapping[str, Any] = getattr(registry, kind)
+        view = self._view(shelf, caller)
+        key = (method, registry.counter, caller.revision, view, cursor)
+        kept = self._kept.get(key)
+        if kept is None:
+            names = [name for name in shelf if view is None or name in view]
+            start = 0 if cursor is None else _after(names, kind, cursor)
+            shown = names[start : start + self._page_size]
+            more = start + self._page_size < len(names)
+            page = result(
+                **{member: [shelf[name].listed() for name in shown]},
+                next_cursor=_cursor(kind, shown[-1]) if more else None,
+                ttl_ms=self._ttl_ms,
+                cache_scope=self._scope,
+            )
+            kept = Raw(msgspec.json.encode(shape(page, caller.revision, server_info=stamp)))
+            self._keep(key, kept)
+        return kept
+
+    def sees(self, caller: Caller, definition: Any) -> bool:
+        """Tell whether a caller may see a definition; what is hidden is refused in calls too."""
+        return self._visible is None or self._visible(caller, definition)
+
+    def _view(self, shelf: Mapping[str, Any], caller: Caller) -> View:
+        if self._visible is None:
+            return None
+        return frozenset(name for name, each in shelf.items() if self._visible(caller, each))
+
+    def _keep(self, key: tuple[str, int, Revision, View, str | None], page: Raw) -> None:
+        stale = [each for each in self._kept if each[0] == key[0] and each[1] != key[1]]
+        for each in stale:
+            del self._kept[each]
+        while len(self._kept) >= _MOST_PAGES:
+            del self._kept[next(iter(self._kept))]
+        self._kept[key] = page
+
+
+def _cursor(kind: str, name: str) -> str:
+    return base64.urlsafe_b64encode(f"{kind}\0{name}".encode()).decode().rstrip("=")
+
+
+def _after(names: Iterable[str], kind: str, cursor: str) -> int:
+    """Find where the page after a cursor starts."""
+    try:
+        padded = cursor.encode("ascii") + b"=" * (-len(cursor) % 4)
+        told, _, name = base64.b64decode(padded, altchars=b"-_", validate=True).decode().partition("\0")
+        if told != kind:
+            raise ValueError(told)
+        return list(names).index(name) + 1
+    except (ValueError, binascii.Error) as error:
+        raise InvalidParams("Invalid params: the cursor is not valid (any more); list from the beginning") from error

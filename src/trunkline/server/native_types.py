@@ -1,0 +1,235 @@
+"""Reading JSON into types with msgspec: the engine of every function that has nothing from pydantic.
+
+It knows types, not functions. A `NativeReader` reads one type; `NativeArguments` reads a struct made of a function's
+parameters, straight from the bytes on the wire. The good case is one strict decode; only when that fails are the
+bytes decoded again, coerced and explained. Of members that occur twice in an object the last wins.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from enum import EnumMeta
+from os import PathLike, fspath
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
+from msgspec.structs import asdict
+
+from trunkline.server.hints import PLAIN, is_record, optional_of, peel, survey
+from trunkline.server.mismatch import ArgumentError, check_names, describe_choices, explain, join_path
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from trunkline.server.hints import Survey
+
+__all__ = ["REFUSALS", "NativeArguments", "NativeReader", "adapt", "plain_value", "unsupported", "write_other"]
+
+#: What the decoder raises for bytes that are not what the type wants.
+REFUSALS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
+_STATIC = frozenset({int, str, float, bool, type(None), bytes, tuple, frozenset})
+_DATETIME = Annotated[datetime, msgspec.Meta(extra_json_schema={"format": "date-time"})]
+_MISSING: Any = msgspec.UNSET
+
+
+class NativeReader:
+    """Reads JSON into one type: strictly, then once more with coercion."""
+
+    __slots__ = ("_decode", "_kind", "_tree")
+
+    def __init__(self, kind: Any) -> None:
+        """Make the decoder, which is where msgspec refuses types it cannot do."""
+        self._kind = kind
+        self._decode: Callable[[bytes | msgspec.Raw], Any] = msgspec.json.Decoder(kind, dec_hook=_read_other).decode
+        self._tree: Any = None
+
+    def read(self, raw: bytes | msgspec.Raw) -> Any:
+        """Read bytes.
+
+        Raises:
+            ArgumentError: they do not fit, even with coercion.
+        """
+        try:
+            return self._decode(raw)
+        except REFUSALS as refusal:
+            return self._read_again(raw, refusal)
+
+    def schema(self) -> dict[str, Any]:
+        """Make the JSON Schema of the type."""
+        return self._schema(None)
+
+    def explain(self, refusal: Exception) -> tuple[str, str]:
+        """Give the path and the sentence of a refusal."""
+        if not isinstance(refusal, msgspec.ValidationError):
+            return "", "nested too deeply" if isinstance(refusal, RecursionError) else "not JSON"
+        steps, sentence = explain(str(refusal))
+        if not sentence:
+            from trunkline.server.coercion import choices_at
+            from trunkline.server.schemas import declared_order
+
+            choices = declared_order(choices_at(self._description(), steps), self._orders())
+            sentence = f"expected {describe_choices(choices)}"
+        return join_path(steps), sentence
+
+    def _schema(self, finish: Callable[[dict[str, Any]], None] | None) -> dict[str, Any]:
+        from trunkline.server.schemas import tidy
+
+        (schema,), definitions = msgspec.json.schema_components((self._kind,), schema_hook=_other_schema)
+        if finish is not None:
+            finish(definitions[schema["$ref"].rpartition("/")[2]])
+        return tidy(schema, definitions, orders=self._orders())
+
+    def _orders(self) -> Any:
+        from trunkline.server.schemas import declared_orders
+
+        return declared_orders(survey((self._kind,)))
+
+    def _description(self) -> Any:
+        if self._tree is None:
+            self._tree = msgspec.inspect.type_info(self._kind)
+        return self._tree
+
+    def _read_again(self, raw: bytes | msgspec.Raw, refusal: Exception) -> Any:
+        from trunkline.server.coercion import coerce
+
+        try:
+            value = msgspec.json.decode(raw)
+        except REFUSALS:
+            raise self._error(refusal) from None
+        try:
+            value = coerce(value, self._description())
+            self._check(value)
+            return self._decode(msgspec.json.encode(value))
+        except REFUSALS as second:
+            raise self._error(second) from None
+
+    def _error(self, refusal: Exception) -> ArgumentError:
+        path, sentence = self.explain(refusal)
+        return ArgumentError(sentence, path=path)
+
+    def _check(self, value: Any) -> None:
+        """Look at a value before it is read again; for subclasses."""
+
+
+class NativeArguments(NativeReader):
+    """Reads the arguments of a call into keyword arguments."""
+
+    __slots__ = ("_fields",)
+
+    def __init__(self, fields: Iterable[tuple[str, Any, Any]]) -> None:
+        """Take (name, adapted annotation, default); the default is `msgspec.UNSET` where there is none."""
+        self._fields = tuple(fields)
+        super().__init__(
+            msgspec.defstruct("Arguments", map(_field, self._fields), kw_only=True, forbid_unknown_fields=True)
+        )
+
+    def bind(self, raw: bytes | msgspec.Raw | None) -> dict[str, Any]:
+        """Read arguments into keyword arguments, defaults filled in.
+
+        Raises:
+            ArgumentError: they do not fit, even with coercion.
+        """
+        try:
+            return asdict(self._decode(b"{}" if raw is None else raw))
+        except REFUSALS as refusal:
+            return asdict(self._read_again(b"{}" if raw is None or bytes(raw) == b"null" else raw, refusal))
+
+    def arguments_schema(self, descriptions: dict[str, str]) -> dict[str, Any]:
+        """Make the schema of the arguments with a text for each parameter."""
+
+        def finish(struct: dict[str, Any]) -> None:
+            struct.pop("title", None)
+            for name, _, default in self._fields:
+                field = struct["properties"][name]
+                if name in descriptions:
+                    field["description"] = descriptions[name]
+                field.pop("default", None)
+                if default is not _MISSING and (known := plain_value(default)) is not None:
+                    field["default"] = known
+
+        return self._schema(finish)
+
+    def _check(self, value: Any) -> None:
+        if isinstance(value, dict):
+            required = [name for name, _, default in self._fields if default is _MISSING]
+            check_names(value, [name for name, _, _ in self._fields], required=required)
+
+
+def _field(field: tuple[str, Any, Any]) -> Any:
+    name, annotation, default = field
+    if default is _MISSING:
+        return name, annotation
+    if type(default) in _STATIC:
+        return name, annotation, default
+    # The function's own default object, shared between calls as Python shares it.
+    return name, annotation, msgspec.field(default_factory=lambda: default)
+
+
+def adapt(annotation: Any, default: Any = _MISSING) -> Any:
+    """Bring a parameter's annotation into the form msgspec wants, for the cases people write otherwise."""
+    if annotation in PLAIN if isinstance(annotation, type) else annotation is Any:
+        return annotation | None if default is None else annotation
+    inner, metadata = peel(annotation)
+    meta = tuple(item for item in metadata if isinstance(item, msgspec.Meta))
+    optional = optional_of(inner)
+    if optional is not None:
+        # msgspec refuses constraints on a union; on its only member that is not None they mean the same.
+        return _annotated(adapt(optional), meta) | None
+    adapted = _annotated(_DATETIME if inner is datetime else inner, meta)
+    return adapted | None if default is None else adapted
+
+
+def _annotated(inner: Any, metadata: tuple[Any, ...]) -> Any:
+    for item in metadata:
+        inner = Annotated[inner, item]
+    return inner
+
+
+def unsupported(found: Survey) -> Any | None:
+    """Name a class msgspec can neither read nor describe, if there is one."""
+    for kind in found.classes:
+        if (
+            kind in PLAIN
+            or kind is object
+            or is_record(kind)
+            or isinstance(kind, EnumMeta)
+            or issubclass(kind, PathLike)
+        ):
+            continue
+        if isinstance(msgspec.inspect.type_info(kind), msgspec.inspect.CustomType):
+            return kind
+    return None
+
+
+def plain_value(value: Any) -> Any:
+    """Give a default as JSON holds it, or none where it cannot be written."""
+    try:
+        return msgspec.json.decode(msgspec.json.encode(value, enc_hook=write_other))
+    except (TypeError, ValueError, RecursionError):
+        return None
+
+
+def write_other(value: Any) -> Any:
+    """Write what msgspec has no form for: paths, and pydantic models inside other values.
+
+    Raises:
+        TypeError: for anything else.
+    """
+    if isinstance(value, PathLike):
+        return fspath(value)
+    dump = getattr(value, "model_dump", None)
+    if dump is None:
+        raise TypeError(f"a {type(value).__name__} cannot be written as JSON")
+    return dump(mode="json", by_alias=True)
+
+
+def _read_other(kind: Any, value: Any) -> Any:
+    if isinstance(value, str) and issubclass(kind, PathLike):
+        return kind(value)
+    return value
+
+
+def _other_schema(kind: Any) -> dict[str, Any]:
+    # msgspec takes no empty answer; a default of None is one that `tidy` drops.
+    return {"default": None} if kind is object else {"type": "string", "format": "path"}

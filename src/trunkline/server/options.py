@@ -1,0 +1,76 @@
+"""From the keyword arguments of a decorator to an options record, other frameworks' names understood.
+
+What cannot be honoured is refused with a sentence that says what to do instead; what makes no difference here is
+accepted in silence, so that a server moves by changing its import line.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, TypeVar
+
+from msgspec import Struct
+from msgspec.structs import fields
+
+from trunkline.server.prompts import PromptOptions
+from trunkline.server.resources import ResourceOptions
+from trunkline.server.tools import ToolOptions
+
+__all__ = ["prompt_options", "resource_options", "tool_options"]
+
+T = TypeVar("T", bound=Struct)
+
+#: Names that others give to options of ours.
+_SAME: Mapping[str, str] = MappingProxyType(
+    {"run_in_thread": "thread", "inputSchema": "input_schema", "outputSchema": "output_schema", "mimeType": "mime_type"}
+)
+#: Options of others that change nothing here, and why.
+_WITHOUT_EFFECT: Mapping[str, str] = MappingProxyType(
+    {
+        "enabled": "everything registered is offered; remove_tool and visible= hide things",
+        "version": "components have no versions of their own",
+        "serializer": "results are encoded by their type",
+        "security": "template values are always checked for traversal",
+        "resource_security": "template values are always checked for traversal",
+    }
+)
+
+
+def tool_options(given: dict[str, Any]) -> ToolOptions:
+    """Read the options of a tool."""
+    structured = given.pop("structured_output", None)
+    if structured is False:
+        given["output_schema"] = None
+    return _read(ToolOptions, given, "tool")
+
+
+def prompt_options(given: dict[str, Any]) -> PromptOptions:
+    """Read the options of a prompt."""
+    return _read(PromptOptions, given, "prompt")
+
+
+def resource_options(given: dict[str, Any]) -> ResourceOptions:
+    """Read the options of a resource."""
+    return _read(ResourceOptions, given, "resource")
+
+
+def _read(kind: type[T], given: Mapping[str, Any], what: str) -> T:
+    known = {each.name for each in fields(kind)}
+    options: dict[str, Any] = {}
+    for name, value in given.items():
+        own = _SAME.get(name, name)
+        if own in known:
+            options[own] = value
+        elif name not in _WITHOUT_EFFECT:
+            raise TypeError(_unknown(name, known, what))
+    if options.get("tags") is not None:
+        options["tags"] = frozenset(options["tags"])
+    return kind(**{name: value for name, value in options.items() if value is not None or name == "output_schema"})
+
+
+def _unknown(name: str, known: set[str], what: str) -> str:
+    near = difflib.get_close_matches(name, known, n=1)
+    hint = f"; did you mean {near[0]!r}?" if near else f"; a {what} takes {', '.join(sorted(known))}"
+    return f"unknown option {name!r}{hint}"

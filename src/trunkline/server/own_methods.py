@@ -1,0 +1,60 @@
+"""Methods and notifications of one's own: functions whose parameters are the members of params."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+from msgspec import Raw
+
+from trunkline.connection import Exchange
+from trunkline.errors import InvalidParams
+from trunkline.protocol.events import NotificationReceived
+from trunkline.server.functions import UserFunction
+from trunkline.server.mismatch import ArgumentError
+from trunkline.server.routes import Route
+
+__all__ = ["hear", "route_of"]
+
+log = logging.getLogger("trunkline")
+
+
+def route_of(function: UserFunction) -> Route:
+    """Make the handler of a method out of a function; what it returns becomes an object."""
+
+    async def serve(exchange: Exchange, params: Any) -> Any:
+        try:
+            kwargs = function.signature.bind(msgspec.json.encode(_members(exchange.params)))
+        except ArgumentError as error:
+            raise InvalidParams(f"Invalid params: {error}") from error
+        value = msgspec.to_builtins(await function.run(exchange, kwargs))
+        return value if isinstance(value, dict) else {} if value is None else {"result": value}
+
+    return serve
+
+
+def hear(function: Callable[..., Any], event: NotificationReceived) -> None:
+    """Call a function with a notification's params; what it raises is logged."""
+    try:
+        heard = function(**_members(event.params)) if event.params is not None else function()
+    except Exception:
+        log.exception("hearing %s failed", event.method)
+        return
+    if inspect.isawaitable(heard):
+        task = asyncio.ensure_future(heard)
+        task.add_done_callback(lambda ended: _report(ended, event.method))
+
+
+def _report(ended: asyncio.Future[Any], method: str) -> None:
+    if not ended.cancelled() and ended.exception() is not None:
+        log.error("hearing %s failed", method, exc_info=ended.exception())
+
+
+def _members(params: Raw | None) -> dict[str, Any]:
+    members: dict[str, Any] = {} if params is None else msgspec.json.decode(params, type=dict[str, Any])
+    members.pop("_meta", None)
+    return members

@@ -1,0 +1,250 @@
+"""Reading JSON into types with pydantic, for functions whose annotations or defaults come from it.
+
+pydantic is given by whoever found it loaded; it is never imported here. Arguments are read through one `TypeAdapter`
+over a `TypedDict` made of the parameters, so that any parameter name works and the result is the keyword arguments.
+Its errors are said in our words: no links, no values.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
+
+from trunkline.server.hints import optional_of, peel, pydantic_module, survey
+from trunkline.server.mismatch import ArgumentError, check_names, join_path, json_kind
+from trunkline.server.native_types import plain_value
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+__all__ = ["PydanticArguments", "PydanticReader", "complaint", "is_field", "merge_field"]
+
+_META = (
+    "gt",
+    "ge",
+    "lt",
+    "le",
+    "multiple_of",
+    "pattern",
+    "min_length",
+    "max_length",
+    "title",
+    "description",
+    "examples",
+)
+#: Errors whose sentence says all; for the others the JSON type of the value follows.
+_CONSTRAINTS = ("greater_than", "less_than", "multiple_of", "too_short", "too_long", "pattern_mismatch")
+
+
+class PydanticReader:
+    """Reads JSON into one type with pydantic's lenient rules, and JSON in strings besides."""
+
+    __slots__ = ("_adapter",)
+
+    def __init__(self, kind: Any) -> None:
+        """Make the adapter, which is where pydantic refuses types it cannot do."""
+        self._adapter = pydantic_module().TypeAdapter(kind)
+
+    def read(self, raw: bytes | msgspec.Raw) -> Any:
+        """Read bytes.
+
+        Raises:
+            ArgumentError: they do not fit.
+        """
+        raw = bytes(raw)
+        try:
+            return self._adapter.validate_json(raw)
+        except ValueError as refusal:
+            return self._read_again(raw, refusal)
+
+    def schema(self) -> dict[str, Any]:
+        """Make the JSON Schema of the type."""
+        return self._tidy(self._generate("validation"))
+
+    def result_schema(self) -> dict[str, Any]:
+        """Make the JSON Schema of what the type is written as."""
+        return self._tidy(self._generate("serialization"))
+
+    def write(self, value: Any) -> bytes:
+        """Check a value against the type and write it as JSON."""
+        written: bytes = self._adapter.dump_json(self._adapter.validate_python(value), by_alias=True)
+        return written
+
+    def plain(self, value: Any) -> Any:
+        """Give the value as plain Python, numbers as they are."""
+        return self._adapter.dump_python(self._adapter.validate_python(value), by_alias=True)
+
+    def _generate(self, mode: str) -> dict[str, Any]:
+        generator = pydantic_module().json_schema.GenerateJsonSchema
+        untitled = type("Untitled", (generator,), {"field_title_should_be_set": lambda self, schema: False})
+        schema: dict[str, Any] = self._adapter.json_schema(mode=mode, schema_generator=untitled)
+        return schema
+
+    def _tidy(self, schema: dict[str, Any]) -> dict[str, Any]:
+        from trunkline.server.schemas import tidy
+
+        definitions = schema.pop("$defs", {})
+        # A title that a definition would have is the class's name; the root of a schema has no such name to compare.
+        schema.pop("title", None)
+        return tidy(schema, definitions)
+
+    def _read_again(self, raw: bytes, refusal: Any) -> Any:
+        """Read once more with the refused strings that hold JSON taken as what they hold."""
+        try:
+            value = msgspec.json.decode(raw)
+            again = _unpacked(value, [error["loc"] for error in refusal.errors(include_url=False)])
+            if again:
+                return self._adapter.validate_json(msgspec.json.encode(value))
+        except msgspec.DecodeError:
+            raise ArgumentError("not JSON") from None
+        except RecursionError:
+            raise ArgumentError("nested too deeply") from None
+        except ValueError as second:
+            refusal = second
+        self._refuse(refusal)
+
+    def _refuse(self, refusal: Any) -> None:
+        path, sentence = complaint(refusal)
+        raise ArgumentError(sentence, path=path) from None
+
+
+class PydanticArguments(PydanticReader):
+    """Reads the arguments of a call into keyword arguments; absent ones are left to the function's defaults."""
+
+    __slots__ = ("_fields", "_required")
+
+    def __init__(self, fields: Iterable[tuple[str, Any, Any]]) -> None:
+        """Take (name, annotation, default); the default is `msgspec.UNSET` where there is none.
+
+        Raises:
+            TypeError: a parameter's type is none pydantic knows.
+        """
+        self._fields = tuple(fields)
+        super().__init__(_typed_dict(self._fields))
+
+    def bind(self, raw: bytes | msgspec.Raw | None) -> dict[str, Any]:
+        """Read arguments into keyword arguments.
+
+        Raises:
+            ArgumentError: they do not fit.
+        """
+        found: dict[str, Any] = self.read(b"{}" if raw is None or bytes(raw) == b"null" else raw)
+        return found
+
+    def arguments_schema(self, descriptions: dict[str, str]) -> dict[str, Any]:
+        """Make the schema of the arguments with a text for each parameter."""
+        schema = self._generate("validation")
+        schema.setdefault("properties", {})
+        for name, _, default in self._fields:
+            # A field with an alias of the user's is listed under that.
+            field = schema["properties"].get(name, {})
+            if name in descriptions:
+                field["description"] = descriptions[name]
+            if default is not msgspec.UNSET and "default" not in field and (known := plain_value(default)) is not None:
+                field["default"] = known
+        return self._tidy(schema)
+
+    def _refuse(self, refusal: Any) -> None:
+        errors = refusal.errors(include_url=False, include_context=False)
+        names = {error["type"]: True for error in errors if len(error["loc"]) == 1}
+        if "extra_forbidden" in names or "missing" in names:
+            schema = self._generate("validation")
+            unknown = [
+                error["loc"][0] for error in errors if error["type"] == "extra_forbidden" and len(error["loc"]) == 1
+            ]
+            missing = [error["loc"][0] for error in errors if error["type"] == "missing" and len(error["loc"]) == 1]
+            check_names(unknown, schema["properties"], required=missing)
+        super()._refuse(refusal)
+
+
+def is_field(value: Any) -> bool:
+    """Whether a parameter's default is pydantic's description of the parameter."""
+    pydantic = pydantic_module()
+    return pydantic is not None and isinstance(value, pydantic.fields.FieldInfo)
+
+
+def merge_field(annotation: Any, default: Any) -> tuple[Any, Any]:
+    """Bring a parameter into the form pydantic wants: its description of a field, and msgspec's, in the annotation.
+
+    Raises:
+        TypeError: msgspec metadata stands where pydantic would not see it.
+    """
+    inner, metadata = peel(annotation)
+    optional = optional_of(inner)
+    for note in (inner,) if optional is None else ():
+        if any(isinstance(item, msgspec.Meta) for item in survey((note,)).metadata):
+            raise TypeError(
+                "msgspec.Meta inside a type cannot be used together with pydantic: use pydantic.Field there"
+            )
+    for item in metadata:
+        inner = Annotated[inner, _as_field(item) if isinstance(item, msgspec.Meta) else item]
+    if is_field(default):
+        return Annotated[inner, default], msgspec.UNSET if default.is_required() else default
+    return (inner | None if default is None else inner), default
+
+
+def _as_field(meta: msgspec.Meta) -> Any:
+    known = {name: value for name in _META if (value := getattr(meta, name)) is not None}
+    return pydantic_module().Field(json_schema_extra=meta.extra_json_schema, **known)
+
+
+def _typed_dict(fields: Sequence[tuple[str, Any, Any]]) -> Any:
+    # pydantic refuses the one of `typing` before Python 3.12, and brings this one with it.
+    import typing_extensions
+
+    pydantic = pydantic_module()
+    members: dict[str, Any] = {
+        name: note if default is msgspec.UNSET else typing_extensions.NotRequired[note]
+        for name, note, default in fields
+    }
+    make: Any = typing_extensions.TypedDict
+    kind = make("Arguments", members)
+    kind.__pydantic_config__ = pydantic.ConfigDict(extra="forbid", allow_inf_nan=False)
+    return kind
+
+
+def _unpacked(value: Any, locations: Iterable[Sequence[str | int]]) -> bool:
+    """Replace, in place, each string at one of the locations that holds a JSON array or object."""
+    changed = False
+    for location in locations:
+        holder: Any = None
+        key: Any = None
+        here = value
+        for step in location:
+            # Steps that name a member of a union are no part of the value.
+            fits = step in here if isinstance(here, dict) else isinstance(here, list) and isinstance(step, int)
+            if fits:
+                holder, key, here = here, step, here[step]
+        if holder is not None and isinstance(here, str) and here.lstrip().startswith(("[", "{")):
+            try:
+                holder[key] = msgspec.json.decode(here)
+                changed = True
+            except msgspec.DecodeError:
+                continue
+    return changed
+
+
+def complaint(refusal: Any) -> tuple[str, str]:
+    """Give the path and the sentence of the first thing pydantic found wrong."""
+    error = refusal.errors(include_url=False)[0]
+    return join_path(error["loc"]), _sentence(error)
+
+
+def _sentence(error: dict[str, Any]) -> str:
+    kind, message = error["type"], error["msg"]
+    if kind == "missing":
+        return "missing"
+    if kind == "extra_forbidden":
+        return "unknown member"
+    if kind == "union_tag_invalid":
+        return f"expected one of the tags {error['ctx']['expected_tags']}"
+    if not message.startswith("Input should "):
+        return str(message.removeprefix("Value error, ").removeprefix("Assertion failed, "))
+    wanted = message.removeprefix("Input should be ").removeprefix("Input should ").replace("a valid ", "a ")
+    wanted = wanted.replace("a integer", "an integer").replace("a array", "an array").replace("a object", "an object")
+    if any(part in kind for part in _CONSTRAINTS):
+        return f"expected something {wanted}"
+    if kind.endswith(("_type", "_parsing")) or kind == "int_from_float":
+        wanted = wanted.partition(", ")[0]
+    return f"expected {wanted}, got {json_kind(error['input'])}"

@@ -1,0 +1,231 @@
+"""How a question leaves a handler, in both eras.
+
+Where the server may send requests, a question is a request on the exchange it belongs to (``Direct``). Where it may
+not, questions travel inside results (``Rounds``): a question without a recorded answer is noted and the handler's
+coroutine waits; one turn of the loop later all that was noted leaves as ``input_required``, and the handler's task is
+cancelled just as a client's cancel would do it, so ``finally`` runs and several questions asked at once leave in one
+round. The retry brings the answers, and the handler runs again from its start: this time its questions are answered.
+
+An answer is given only to the very question the user saw: both are compared by digest.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Callable
+from hashlib import blake2b
+from typing import Any, Protocol
+
+import msgspec
+from msgspec import Raw
+
+import trunkline.types as t
+from trunkline.connection import Exchange, Patience
+from trunkline.errors import InvalidParams, RequestFailed
+from trunkline.protocol.limits import Limits
+from trunkline.protocol.shaping import shape_params
+from trunkline.server.request_state import Binding, RoundState, StateSeal, digest
+
+__all__ = ["Asking", "Direct", "Question", "Rounds", "bind", "read_answer"]
+
+
+class Question:
+    """One question of a handler; asked again when the answer did not fit."""
+
+    __slots__ = ("key", "method", "name", "params")
+
+    def __init__(self, method: str, params: Any, key: str | None) -> None:
+        """Say what is asked; ``key`` is the handler's own name for it."""
+        self.method = method
+        self.params = params
+        self.key = key
+        #: The name it has in this call; whoever asks gives it.
+        self.name: str | None = None
+
+
+class Asking(Protocol):
+    """The way questions of one exchange are asked."""
+
+    @property
+    def replaying(self) -> bool:
+        """Whether the handler is still on ground it has covered in an earlier round."""
+
+    async def ask(self, question: Question) -> Raw:
+        """Get the answer of the caller; asking the same question object again rejects its last answer."""
+
+    async def once(self, key: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Call a function once in all rounds of this call and give its result."""
+
+
+class Direct:
+    """Questions as requests to the client."""
+
+    __slots__ = ("_asked", "_exchange", "_limits", "_once")
+
+    def __init__(self, exchange: Exchange, limits: Limits) -> None:
+        """Ask on this exchange."""
+        self._exchange = exchange
+        self._limits = limits
+        self._asked = 0
+        self._once: dict[str, Any] = {}
+
+    @property
+    def replaying(self) -> bool:
+        """Never: the handler runs once."""
+        return False
+
+    async def ask(self, question: Question) -> Raw:
+        """Send the request and wait for its answer; the time a person may take is bounded."""
+        self._asked += 1
+        if self._asked > self._limits.rounds and question.name is not None:
+            raise RequestFailed(f"The question {question.params.message!r} was never answered as it asks")
+        question.name = question.key or str(self._asked)
+        params = shape_params(question.params, self._exchange.admitted.caller.revision)
+        patience = Patience(idle=None, total=self._limits.ask_seconds)
+        return await self._exchange.request(question.method, params, patience=patience)
+
+    async def once(self, key: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Call the function; the same key again gives the same result."""
+        if key not in self._once:
+            self._once[key] = await _call(function, args, kwargs)
+        return self._once[key]
+
+
+class Rounds:
+    """Questions that travel inside results."""
+
+    __slots__ = (
+        "_answers",
+        "_binding",
+        "_exchange",
+        "_limits",
+        "_noted",
+        "_once",
+        "_seal",
+        "_seen",
+        "_unused",
+        "nonce",
+        "round",
+    )
+
+    def __init__(self, exchange: Exchange, seal: StateSeal, limits: Limits, *, state: RoundState | None = None) -> None:
+        """Start with what earlier rounds brought, if any."""
+        self._exchange = exchange
+        self._seal = seal
+        self._limits = limits
+        self._binding = bind(exchange)
+        self.round = 0 if state is None else state.round
+        #: Names the state this round was resumed from, for calls that may be resumed once only.
+        self.nonce = None if state is None else state.nonce
+        self._answers: dict[str, tuple[str, Raw]] = {}
+        self._once: dict[str, Any] = {} if state is None else dict(state.once)
+        self._noted: dict[str, tuple[t.InputRequest, str]] = {}
+        self._seen: dict[str, int] = {}
+        if state is not None:
+            self._answers = {key: (seen, Raw(msgspec.json.encode(said))) for key, (seen, said) in state.answers.items()}
+            for key, seen in state.asked.items():
+                answer = (exchange.admitted.params.input_responses or {}).get(key)
+                if answer is not None:
+                    self._answers[key] = (seen, answer)
+        self._unused = set(self._answers)
+
+    @classmethod
+    def resume(cls, exchange: Exchange, seal: StateSeal, limits: Limits) -> Rounds:
+        """Take up a call that was asked something in an earlier round.
+
+        Raises:
+            InvalidParams: the state is not ours, not of this call, or too old.
+        """
+        text = exchange.admitted.params.request_state
+        state = None if text is None else seal.open(text, binding=bind(exchange))
+        return cls(exchange, seal, limits, state=state)
+
+    @property
+    def replaying(self) -> bool:
+        """Whether answers of earlier rounds are still unused: until then the client has seen all we could tell."""
+        return bool(self._unused)
+
+    @property
+    def noted(self) -> bool:
+        """Whether something was asked that has no answer yet."""
+        return bool(self._noted)
+
+    async def ask(self, question: Question) -> Raw:
+        """Give the recorded answer, or note the question and wait to be left."""
+        encoded = msgspec.json.encode(shape_params(question.params, self._exchange.admitted.caller.revision))
+        seen = blake2b(question.method.encode() + b"\0" + encoded, digest_size=16).hexdigest()
+        if question.name is None:
+            question.name = self._name(question.key or f"{question.method.partition('/')[0]}-{seen[:8]}")
+            recorded = self._answers.get(question.name)
+            self._unused.discard(question.name)
+            if recorded is not None and recorded[0] == seen:
+                return recorded[1]
+        self._answers.pop(question.name, None)
+        if self.round >= self._limits.rounds:
+            raise RequestFailed(f"The question {question.name!r} was not settled in {self.round} rounds")
+        if not self._noted:
+            asyncio.get_running_loop().call_soon(self._leave)
+        self._noted[question.name] = (t.InputRequest(method=question.method, params=Raw(encoded)), seen)
+        return await _never()
+
+    def input_required(self) -> t.InputRequiredResult:
+        """Make the result that asks all that was noted."""
+        state = RoundState(
+            round=self.round + 1,
+            asked={name: seen for name, (_, seen) in self._noted.items()},
+            answers={name: (seen, msgspec.json.decode(said)) for name, (seen, said) in self._answers.items()},
+            once=self._once,
+            nonce="",
+        )
+        return t.InputRequiredResult(
+            result_type="input_required",
+            input_requests={name: request for name, (request, _) in self._noted.items()},
+            request_state=self._seal.seal(state, binding=self._binding),
+        )
+
+    async def once(self, key: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Call the function unless an earlier round did; the result travels in the sealed state."""
+        if key not in self._once:
+            self._once[key] = msgspec.to_builtins(await _call(function, args, kwargs))
+        return self._once[key]
+
+    def _name(self, key: str) -> str:
+        count = self._seen[key] = self._seen.get(key, 0) + 1
+        return key if count == 1 else f"{key}-{count}"
+
+    def _leave(self) -> None:
+        if self._exchange.task is not None:
+            self._exchange.task.cancel()
+
+
+def bind(exchange: Exchange) -> Binding:
+    """Say what sealed state belongs to: the call, and who made it."""
+    principal = exchange.admitted.caller.principal
+    who = None if principal is None else f"{principal.issuer or ''}\0{principal.subject}\0{principal.client or ''}"
+    return Binding(
+        method=exchange.method,
+        params_digest=digest(exchange.method, bytes(exchange.params or b"{}")),
+        principal=who,
+    )
+
+
+def read_answer(raw: Raw, kind: Any, what: str) -> Any:
+    """Read an answer as the kind that was asked for.
+
+    Raises:
+        InvalidParams: it is something else.
+    """
+    try:
+        return msgspec.json.decode(raw, type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise InvalidParams(f"Invalid params: the answer to {what} is not one: {error}") from error
+
+
+async def _never() -> Raw:
+    return await asyncio.get_running_loop().create_future()
+
+
+async def _call(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    value = function(*args, **kwargs)
+    return await value if inspect.isawaitable(value) else value

@@ -1,0 +1,155 @@
+"""Resources and resource templates: a function, or a value, behind a URI or a family of URIs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
+from msgspec import Struct
+
+import trunkline.types as t
+from trunkline.connection import Exchange
+from trunkline.errors import InvalidParams, RequestFailed
+from trunkline.protocol.uri_template import UriTemplate
+from trunkline.server.functions import UserFunction
+from trunkline.server.mismatch import ArgumentError
+from trunkline.server.results import to_contents
+
+if TYPE_CHECKING:
+    from trunkline.server.server import Server
+
+__all__ = ["ResourceDefinition", "ResourceOptions", "TemplateDefinition"]
+
+
+class ResourceOptions(Struct, frozen=True, kw_only=True):
+    """What may be said about a resource beside its function."""
+
+    name: str | None = None
+    title: str | None = None
+    description: str | None = None
+    mime_type: str | None = None
+    size: int | None = None
+    annotations: t.Annotations | Mapping[str, Any] | None = None
+    icons: Sequence[t.Icon] | None = None
+    tags: frozenset[str] = frozenset()
+    meta: Mapping[str, Any] | None = None
+    ttl_ms: int | None = None
+    cache_scope: Literal["public", "private"] | None = None
+    thread: bool = True
+
+
+class _Readable:
+    """What fixed resources and templates share: options, a function, and making contents of what it returns."""
+
+    __slots__ = ("function", "name", "options", "owners", "uri")
+
+    def __init__(self, uri: str, function: Callable[..., Any], options: ResourceOptions, *, owner: Server) -> None:
+        self.uri = uri
+        self.options = options
+        self.name = options.name or getattr(function, "__name__", uri)
+        self.function = UserFunction(function, owner=owner, what=f"resource {uri!r}", thread=options.thread)
+        self.owners: tuple[Server, ...] = ()
+
+    def _described(self) -> dict[str, Any]:
+        options = self.options
+        return {
+            "name": self.name,
+            "title": options.title,
+            "description": options.description or self.function.signature.description,
+            "mime_type": options.mime_type,
+            "annotations": _annotations(options.annotations),
+            "icons": list(options.icons) if options.icons else None,
+            "meta": dict(options.meta) if options.meta else None,
+        }
+
+    async def _read(self, exchange: Exchange, uri: str, kwargs: dict[str, Any]) -> t.ReadResourceResult:
+        value = await self.function.run(exchange, kwargs)
+        options = self.options
+        if not isinstance(value, t.ReadResourceResult):
+            try:
+                contents = to_contents(value, uri, options.mime_type)
+            except TypeError as error:
+                raise RequestFailed("Internal error") from error
+            value = t.ReadResourceResult(contents=contents)
+        if options.ttl_ms is None and options.cache_scope is None:
+            return value
+        return msgspec.structs.replace(value, ttl_ms=options.ttl_ms, cache_scope=options.cache_scope)
+
+
+class ResourceDefinition(_Readable):
+    """A resource with one URI."""
+
+    __slots__ = ()
+
+    def __init__(self, uri: str, function: Callable[..., Any], options: ResourceOptions, *, owner: Server) -> None:
+        """Make a resource of a function without parameters."""
+        super().__init__(uri, function, options, owner=owner)
+        if self.function.signature.parameters:
+            names = ", ".join(each.name for each in self.function.signature.parameters)
+            raise TypeError(
+                f"resource {uri!r} has a fixed URI, but its function wants {names}; put {{{names}}} into the URI"
+            )
+
+    def listed(self) -> t.Resource:
+        """Describe the resource."""
+        return t.Resource(uri=self.uri, size=self.options.size, **self._described())
+
+    def under(self, uri: str) -> ResourceDefinition:
+        """Give this copy another URI."""
+        self.uri = uri
+        return self
+
+    async def read(self, exchange: Exchange) -> t.ReadResourceResult:
+        """Read the resource."""
+        return await self._read(exchange, self.uri, {})
+
+
+class TemplateDefinition(_Readable):
+    """A family of resources behind an RFC 6570 template."""
+
+    __slots__ = ("template",)
+
+    def __init__(self, uri: str, function: Callable[..., Any], options: ResourceOptions, *, owner: Server) -> None:
+        """Make a template of a function that has its variables as parameters."""
+        super().__init__(uri, function, options, owner=owner)
+        self.template = UriTemplate.parse(uri)
+        known = {each.name for each in self.function.signature.parameters}
+        needed = {each.name for each in self.function.signature.parameters if each.required}
+        named = set(self.template.names)
+        if named - known or needed - named:
+            raise TypeError(
+                f"resource template {uri!r} has the variables {sorted(named)}, but its function has the parameters "
+                f"{sorted(known)}; they must be the same, but for parameters with a default"
+            )
+
+    def listed(self) -> t.ResourceTemplate:
+        """Describe the template."""
+        return t.ResourceTemplate(uri_template=self.uri, **self._described())
+
+    def under(self, uri: str) -> TemplateDefinition:
+        """Give this copy another template."""
+        self.uri = uri
+        self.template = UriTemplate.parse(uri)
+        return self
+
+    def matches(self, uri: str) -> dict[str, Any] | None:
+        """Give the variables if the URI belongs to this family."""
+        return self.template.match(uri)
+
+    async def read(self, exchange: Exchange, uri: str, values: dict[str, Any]) -> t.ReadResourceResult:
+        """Read one resource of the family; the variables become what the signature says."""
+        try:
+            kwargs = self.function.signature.bind(msgspec.json.encode(values))
+        except ArgumentError as error:
+            raise InvalidParams(f"Invalid params: resource {uri!r}: {error}", data={"uri": uri}) from error
+        return await self._read(exchange, uri, kwargs)
+
+
+def _annotations(given: t.Annotations | Mapping[str, Any] | None) -> t.Annotations | None:
+    if given is None or isinstance(given, t.Annotations):
+        return given
+    try:
+        return msgspec.convert(dict(given), t.Annotations)
+    except msgspec.ValidationError as error:
+        raise TypeError(f"annotations: {error}") from error

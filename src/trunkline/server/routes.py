@@ -1,0 +1,161 @@
+"""The handlers of the protocol's own methods: from typed params to a neutral result.
+
+One function a method, each told nothing about eras: what a method looks like in a revision was decided by admission and
+will be decided by shaping.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
+
+import trunkline.types as t
+from trunkline.connection import Exchange
+from trunkline.errors import InvalidParams, ResourceNotFound
+from trunkline.protocol.revisions import Feature
+from trunkline.server.completion import check_argument
+from trunkline.server.subscriptions import accepted, listen
+
+if TYPE_CHECKING:
+    from trunkline.server.resources import ResourceDefinition, TemplateDefinition
+    from trunkline.server.server import Server
+
+__all__ = ["Route", "make_routes", "read_resource"]
+
+Route = Callable[[Exchange, Any], Awaitable[Any]]
+
+
+def make_routes(server: Server) -> dict[str, Route]:
+    """Give the handler of each method that the protocol has and a server answers."""
+
+    async def tools_call(exchange: Exchange, params: t.CallToolRequestParams) -> Any:
+        tool = server.registry.tools.get(params.name)
+        if tool is None or not server.listing.sees(exchange.admitted.caller, tool):
+            raise InvalidParams(f"Unknown tool: {params.name}", data={"name": params.name})
+        if tool.owners:
+            return await server.through(tool, exchange, params, lambda p: tool.call(exchange, p.arguments))
+        return await tool.call(exchange, params.arguments)
+
+    async def prompts_get(exchange: Exchange, params: t.GetPromptRequestParams) -> Any:
+        prompt = server.registry.prompts.get(params.name)
+        if prompt is None or not server.listing.sees(exchange.admitted.caller, prompt):
+            raise InvalidParams(f"Unknown prompt: {params.name}", data={"name": params.name})
+        if prompt.owners:
+            return await server.through(prompt, exchange, params, lambda p: prompt.get(exchange, p.arguments))
+        return await prompt.get(exchange, params.arguments)
+
+    async def resources_read(exchange: Exchange, params: t.ReadResourceRequestParams) -> Any:
+        return await read_resource(server, exchange, params)
+
+    async def lists(exchange: Exchange, params: t.PaginatedRequestParams) -> Any:
+        return server.listing.page(
+            exchange.method,
+            server.registry,
+            exchange.admitted.caller,
+            cursor=params.cursor,
+            stamp=server.stamp,
+        )
+
+    async def completes(exchange: Exchange, params: t.CompleteRequestParams) -> Any:
+        return await _complete(server, exchange, params)
+
+    async def subscribes(exchange: Exchange, params: t.SubscribeRequestParams) -> Any:
+        _find(server, exchange, params.uri)
+        exchange.admitted.caller.session.subscriptions.add(params.uri)
+        return t.EmptyResult()
+
+    async def unsubscribes(exchange: Exchange, params: t.UnsubscribeRequestParams) -> Any:
+        exchange.admitted.caller.session.subscriptions.discard(params.uri)
+        return t.EmptyResult()
+
+    async def listens(exchange: Exchange, params: t.SubscriptionsListenRequestParams) -> Any:
+        wanted = accepted(params.notifications, server.capabilities(exchange.admitted.caller.revision))
+        return await listen(exchange, server.hub, wanted=wanted, most=server.limits.notices)
+
+    async def initializes(exchange: Exchange, params: t.InitializeRequestParams) -> Any:
+        return server.initialized(exchange.admitted.caller)
+
+    async def discovers(exchange: Exchange, params: t.RequestParams) -> Any:
+        return server.discovered(exchange.admitted.caller)
+
+    async def sets_level(exchange: Exchange, params: t.SetLevelRequestParams) -> Any:
+        exchange.admitted.caller.session.log_level = params.level
+        return t.EmptyResult()
+
+    async def pings(exchange: Exchange, params: t.RequestParams) -> Any:
+        return t.EmptyResult()
+
+    return {
+        "tools/call": tools_call,
+        "tools/list": lists,
+        "prompts/get": prompts_get,
+        "prompts/list": lists,
+        "resources/read": resources_read,
+        "resources/list": lists,
+        "resources/templates/list": lists,
+        "resources/subscribe": subscribes,
+        "resources/unsubscribe": unsubscribes,
+        "completion/complete": completes,
+        "subscriptions/listen": listens,
+        "logging/setLevel": sets_level,
+        "initialize": initializes,
+        "server/discover": discovers,
+        "ping": pings,
+    }
+
+
+async def read_resource(
+    server: Server, exchange: Exchange, params: t.ReadResourceRequestParams
+) -> t.ReadResourceResult:
+    """Read a resource: the one with this URI, else the first template it belongs to."""
+    found, values = _find(server, exchange, params.uri)
+    if found.owners:
+        return await server.through(found, exchange, params, lambda p: _read(found, exchange, p.uri, values))
+    return await _read(found, exchange, params.uri, values)
+
+
+async def _read(
+    found: ResourceDefinition | TemplateDefinition, exchange: Exchange, uri: str, values: dict[str, Any] | None
+) -> t.ReadResourceResult:
+    if values is None:
+        return await found.read(exchange)  # type: ignore[call-arg]
+    return await found.read(exchange, uri, values)  # type: ignore[call-arg]
+
+
+def _find(
+    server: Server, exchange: Exchange, uri: str
+) -> tuple[ResourceDefinition | TemplateDefinition, dict[str, Any] | None]:
+    caller = exchange.admitted.caller
+    fixed = server.registry.resources.get(uri)
+    if fixed is not None and server.listing.sees(caller, fixed):
+        return fixed, None
+    for template in server.registry.templates.values():
+        values = template.matches(uri)
+        if values is not None and server.listing.sees(caller, template):
+            return template, values
+    message, data = f"Resource not found: {uri}", {"uri": uri}
+    if Feature.NOT_FOUND_IS_INVALID_PARAMS in caller.revision.features:
+        raise InvalidParams(message, data=data)
+    raise ResourceNotFound(message, data=data)
+
+
+async def _complete(server: Server, exchange: Exchange, params: t.CompleteRequestParams) -> t.CompleteResult:
+    registry, caller, argument = server.registry, exchange.admitted.caller, params.argument
+    if isinstance(params.ref, t.PromptReference):
+        ref = params.ref.name
+        prompt = registry.prompts.get(ref)
+        if prompt is None or not server.listing.sees(caller, prompt):
+            raise InvalidParams(f"Unknown prompt: {ref}", data={"name": ref})
+        check_argument([each.name for each in prompt.function.signature.parameters], argument.name, ref)
+    else:
+        ref = params.ref.uri
+        template = registry.templates.get(ref)
+        if template is not None and server.listing.sees(caller, template):
+            check_argument(template.template.names, argument.name, ref)
+        else:
+            _find(server, exchange, ref)
+    completion = registry.completions.get((ref, argument.name))
+    if completion is None:
+        return t.CompleteResult(completion=t.Completion(values=[]))
+    arguments = params.context.arguments if params.context is not None and params.context.arguments else {}
+    return await completion.complete(exchange, argument.value, arguments)

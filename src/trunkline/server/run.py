@@ -1,0 +1,62 @@
+"""Running a server as a program: the event loop, the transport, and a clean end."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any
+
+from trunkline.errors import ConfigError
+
+if TYPE_CHECKING:
+    from trunkline.server.server import Server
+
+__all__ = ["run", "run_async", "run_loop"]
+
+
+def run(server: Server, transport: str, **options: Any) -> None:
+    """Run a server until its input ends or it is told to stop."""
+    run_loop(run_async(server, transport, **options))
+
+
+async def run_async(server: Server, transport: str, **options: Any) -> None:
+    """Run a server in the running loop."""
+    if transport != "stdio":
+        raise ConfigError(f"transport {transport!r} is not there yet; this version serves over stdio")
+    if options:
+        raise TypeError(f"the stdio transport takes no {', '.join(sorted(options))}")
+    if sys.platform == "win32":
+        raise ConfigError(
+            "stdio servers need pipes that an event loop can wait for, which Windows lacks; use Linux or macOS"
+        )
+    from trunkline.transports.stdio import StdioLink
+
+    link = StdioLink.claim(server.limits)
+    serving = asyncio.ensure_future(server.serve(link))
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        try:
+            loop.add_signal_handler(number, serving.cancel)
+        except (ValueError, RuntimeError):
+            # Not the main thread: whoever runs the loop there also stops it.
+            break
+    try:
+        await serving
+    except asyncio.CancelledError:
+        if not serving.cancelled():
+            raise
+    finally:
+        server.close()
+
+
+def run_loop(work: Coroutine[Any, Any, None]) -> None:
+    """Run a coroutine on uvloop where it is installed, else on asyncio's loop."""
+    try:
+        import uvloop
+    except ImportError:
+        asyncio.run(work)
+    else:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(work)

@@ -1,0 +1,163 @@
+"""JSON Schema as we send it: short, without generated titles, with definitions in place unless they are recursive.
+
+It knows schemas only; both engines' output passes through `tidy`. Nothing here looks inside `default`, `enum`,
+`const` or `examples`: those hold data.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from trunkline.server.hints import Survey
+
+__all__ = ["declared_order", "declared_orders", "tidy"]
+
+Schema = dict[str, Any]
+Orders = dict[frozenset[Any], list[Any]]
+
+_ONE = frozenset({"items", "additionalProperties", "contains", "not", "propertyNames", "if", "then", "else"})
+_MANY = frozenset({"anyOf", "oneOf", "allOf", "prefixItems"})
+_NAMED = frozenset({"properties", "patternProperties"})
+_PREFIX = "#/$defs/"
+# An OpenAPI keyword that points at definitions which are no longer there.
+_DROPPED = "discriminator"
+
+
+def declared_orders(found: Survey) -> Orders:
+    """Remember in which order choices were written: msgspec sorts them, a person expects small, medium, large."""
+    import enum
+
+    lists = [list(values) for values in found.literals]
+    lists += [[each.value for each in list[Any](kind)] for kind in found.classes if isinstance(kind, enum.EnumMeta)]
+    return {frozenset(map(_key, values)): values for values in lists if all(map(_is_scalar, values))}
+
+
+def declared_order(values: list[Any], orders: Orders) -> list[Any]:
+    """Give choices in the order they were written in, where that is known."""
+    return orders.get(frozenset(map(_key, values)), values)
+
+
+def tidy(schema: Schema, definitions: dict[str, Schema], *, orders: Orders | None = None) -> Schema:
+    """Put definitions in place, drop noise, and keep only what refers to itself under ``$defs``."""
+    untitled = {name: _without_generated_title(name, body) for name, body in definitions.items()}
+    recursive = {name for name in untitled if _reaches(name, untitled)}
+    work = _Tidying(untitled, recursive, orders or {})
+    result: Schema = work.clean(schema)
+    kept: dict[str, Schema] = {}
+    while missing := sorted(work.used - kept.keys()):
+        kept.update((name, work.clean(untitled[name])) for name in missing)
+    if kept:
+        result["$defs"] = kept
+    return result
+
+
+def _without_generated_title(name: str, body: Schema) -> Schema:
+    title = re.sub(r"\W", "_", str(body.get("title", "")))
+    if title and (name == title or name.endswith(f"__{title}")):
+        return {key: value for key, value in body.items() if key != "title"}
+    return body
+
+
+def _reaches(name: str, definitions: dict[str, Schema]) -> bool:
+    waiting, seen = list(_references(definitions[name])), set[str]()
+    while waiting:
+        reference = waiting.pop()
+        if reference == name:
+            return True
+        if reference not in seen:
+            seen.add(reference)
+            waiting.extend(_references(definitions.get(reference, {})))
+    return False
+
+
+def _references(node: Any) -> Iterable[str]:
+    if isinstance(node, dict):
+        reference = node.get("$ref")
+        if isinstance(reference, str):
+            yield reference.removeprefix(_PREFIX)
+    elif not isinstance(node, list):
+        return
+    for part in node.values() if isinstance(node, dict) else node:
+        yield from _references(part)
+
+
+class _Tidying:
+    """One pass over one schema."""
+
+    __slots__ = ("definitions", "orders", "recursive", "used")
+
+    def __init__(self, definitions: dict[str, Schema], recursive: set[str], orders: Orders) -> None:
+        self.definitions = definitions
+        self.recursive = recursive
+        self.orders = orders
+        self.used: set[str] = set()
+
+    def clean(self, node: Any) -> Any:
+        """Give a schema's tidy copy."""
+        if not isinstance(node, dict):
+            return node
+        node = self._resolved(node)
+        return self._shortened({key: self._member(key, value) for key, value in node.items() if key != _DROPPED})
+
+    def _resolved(self, node: Schema) -> Schema:
+        while "$ref" in node:
+            name = node["$ref"].removeprefix(_PREFIX)
+            if name in self.recursive:
+                self.used.add(name)
+                break
+            node = {**self.definitions[name], **{key: value for key, value in node.items() if key != "$ref"}}
+        return node
+
+    def _member(self, key: str, value: Any) -> Any:
+        if key in _NAMED:
+            return {name: self.clean(schema) for name, schema in value.items()}
+        if key in _MANY:
+            return [self.clean(schema) for schema in value]
+        return self.clean(value) if key in _ONE else value
+
+    def _shortened(self, node: Schema) -> Schema:
+        if node.get("default", ...) is None:
+            del node["default"]
+        if node.get("required") == []:
+            del node["required"]
+        if "enum" in node:
+            node = self._choices(node)
+        return _nullable(node)
+
+    def _choices(self, node: Schema) -> Schema:
+        given: list[Any] = node["enum"]
+        values = declared_order(given, self.orders)
+        kinds = {type(value) for value in values}
+        kind = {str: "string", int: "integer"}.get(kinds.pop()) if len(kinds) == 1 else None
+        short: Schema = {"const": values[0]} if len(values) == 1 else {"enum": values}
+        rest = {key: value for key, value in node.items() if key != "enum"}
+        return {**({"type": kind} if kind else {}), **rest, **short}
+
+
+def _key(value: Any) -> tuple[type, Any]:
+    return type(value), value
+
+
+def _is_scalar(value: Any) -> bool:
+    return value is None or isinstance(value, (str, int, float))
+
+
+def _nullable(node: Schema) -> Schema:
+    """Write ``T | None`` as a list of two types where T is one type."""
+    parts = node.get("anyOf")
+    if parts is None or len(parts) != 2 or {"type": "null"} not in parts:
+        return node
+    inner = parts[0] if parts[1] == {"type": "null"} else parts[1]
+    if not isinstance(inner.get("type"), str) or "const" in inner:
+        return node
+    merged = {**inner, **{key: value for key, value in node.items() if key != "anyOf"}}
+    # Specification, server/tools, x-mcp-header: only on properties of a primitive type, which a list of types is not.
+    if "x-mcp-header" not in merged:
+        merged["type"] = [inner["type"], "null"]
+        if "enum" in inner:
+            merged["enum"] = [*inner["enum"], None]
+    return merged

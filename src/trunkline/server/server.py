@@ -1,0 +1,326 @@
+"""The server: the definition of what is offered, and the face its author works with.
+
+It is the definition, not a connection: any number of connections, over any transport and in any revision, are served
+from it at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+
+import msgspec
+from msgspec import Raw
+
+import trunkline.types as t
+from trunkline.connection import Connection, Exchange
+from trunkline.errors import ConfigError
+from trunkline.protocol.admission import make_offer
+from trunkline.protocol.caller import Caller, Origin, Session
+from trunkline.protocol.events import NotificationReceived
+from trunkline.protocol.limits import Limits
+from trunkline.protocol.methods import notifications_to_client
+from trunkline.protocol.revisions import ALL_NAMES, Feature, Revision
+from trunkline.server import lifecycle
+from trunkline.server.catalog import Catalog, OnDuplicate
+from trunkline.server.dispatch import ServedConnection
+from trunkline.server.lifespan import Lifespan
+from trunkline.server.listing import Listing, Visible
+from trunkline.server.routes import Route, make_routes, read_resource
+from trunkline.server.threads import WorkerPool
+from trunkline.timekeeper import Clock, Timekeeper
+from trunkline.transports.link import Link
+
+if TYPE_CHECKING:
+    from trunkline.server.middleware import Middleware
+    from trunkline.server.questions import Asking
+    from trunkline.server.request_state import StateSeal
+
+__all__ = ["Server", "ServerOptions"]
+
+log = logging.getLogger("trunkline")
+
+
+class ServerOptions(TypedDict, total=False):
+    """The less common settings of a server; the last group is accepted from other frameworks and changes nothing."""
+
+    title: str | None
+    description: str | None
+    website_url: str | None
+    icons: Sequence[t.Icon] | None
+    tools: Sequence[Callable[..., Any]]
+    experimental: Mapping[str, Any] | None
+    capabilities: Sequence[str]
+    revisions: Sequence[str] | None
+    state_keys: Sequence[str | bytes] | None
+    visible: Visible | None
+    on_duplicate: OnDuplicate
+    mask_error_details: bool
+    list_page_size: int | None
+    cache_ttl_ms: int
+    clock: Clock | None
+    auth: Any
+    debug: bool
+    log_level: Any
+    strict_input_validation: bool
+    dereference_schemas: bool
+    warn_on_duplicate_tools: bool
+    warn_on_duplicate_resources: bool
+    warn_on_duplicate_prompts: bool
+
+
+class Server(Catalog):
+    """Offers tools, prompts and resources to any client, in every revision of the protocol."""
+
+    def __init__(
+        self,
+        name: str = "trunkline",
+        instructions: str | None = None,
+        *,
+        version: str = "",
+        lifespan: Callable[[Any], AbstractAsyncContextManager[Any]] | None = None,
+        middleware: Sequence[Middleware] = (),
+        limits: Limits | None = None,
+        **options: Unpack[ServerOptions],
+    ) -> None:
+        """Define a server; nothing runs until ``run``, ``serve`` or a client's connection."""
+        _check(options)
+        super().__init__(on_duplicate=options.get("on_duplicate", "error"))
+        page_size = options.get("list_page_size")
+        given = limits or Limits()
+        self.limits = given if page_size is None else msgspec.structs.replace(given, page_size=page_size)
+        self.info = t.Implementation(
+            name=name,
+            version=version,
+            title=options.get("title"),
+            description=options.get("description"),
+            website_url=options.get("website_url"),
+            icons=list(options.get("icons") or ()) or None,
+        )
+        self.instructions = instructions
+        self.experimental = options.get("experimental")
+        self.announced = frozenset(options.get("capabilities", ()))
+        self.middleware: list[Middleware] = list(middleware)
+        self.masks_errors = options.get("mask_error_details", True)
+        self.cache_ttl_ms = options.get("cache_ttl_ms", 0)
+        self._state_keys = options.get("state_keys")
+        self._clock = options.get("clock")
+        self._revisions = tuple(options.get("revisions") or ALL_NAMES)
+        self._lifespan = Lifespan(lambda: lifespan(self)) if lifespan is not None else None
+        self._seal: StateSeal | None = None
+        self._timekeeper: Timekeeper | None = None
+        #: Who this server is, as it is stamped on results.
+        self.stamp = Raw(msgspec.json.encode(self.info))
+        self.pool = WorkerPool(self.limits.threads)
+        self.listing = Listing(
+            page_size=self.limits.page_size,
+            ttl_ms=self.cache_ttl_ms,
+            public=options.get("auth") is None,
+            visible=options.get("visible"),
+        )
+        self.routes: dict[str, Route] = make_routes(self)
+        self._methods_changed()
+        for function in options.get("tools", ()):
+            self.add_tool(function)
+
+    @property
+    def name(self) -> str:
+        """The server's name."""
+        return self.info.name
+
+    @property
+    def version(self) -> str:
+        """The server's version."""
+        return self.info.version
+
+    # --- serving -----------------------------------------------------------------------------------------------------
+
+    def accept(self, link: Link) -> Connection:
+        """Serve a link until it ends; called in a running event loop, returns at once."""
+        if self._timekeeper is None or self._clock is None:
+            # Tests run one loop after another; a timekeeper belongs to the loop it was made in.
+            self._timekeeper = Timekeeper(self._clock)
+        served = ServedConnection(self)
+        connection = Connection(link, served, limits=self.limits, timekeeper=self._timekeeper)
+        served.connection = connection
+        lifespans = [server._lifespan for server in self._all() if server._lifespan is not None]
+        for lifespan in lifespans:
+            lifespan.acquire()
+        ending = asyncio.get_running_loop().create_task(self._end(connection, served, lifespans))
+        connection.ending = ending
+        connection.start()
+        return connection
+
+    async def serve(self, link: Link) -> None:
+        """Serve a link and wait until it has ended."""
+        connection = self.accept(link)
+        try:
+            await asyncio.shield(connection.closed)
+        finally:
+            await connection.aclose()
+            await connection.ended()
+
+    async def _end(self, connection: Connection, served: ServedConnection, lifespans: list[Lifespan]) -> None:
+        await asyncio.shield(connection.closed)
+        self.hub.detach(served)
+        await connection.aclose()
+        for lifespan in reversed(lifespans):
+            try:
+                await lifespan.release()
+            except Exception:
+                log.exception("leaving the lifespan of server %r failed", self.name)
+
+    def run(self, transport: str = "stdio", **options: Any) -> None:
+        """Serve until the other side goes away: over stdio, or with the HTTP transport where it is installed."""
+        from trunkline.server.run import run
+
+        run(self, transport, **options)
+
+    async def run_async(self, transport: str = "stdio", **options: Any) -> None:
+        """Serve inside a running event loop."""
+        from trunkline.server.run import run_async
+
+        await run_async(self, transport, **options)
+
+    def close(self) -> None:
+        """End every listener and stop the worker threads."""
+        self.hub.end("the server is shutting down")
+        self.pool.close()
+
+    # --- telling -----------------------------------------------------------------------------------------------------
+
+    def notify(self, method: str, params: Any = None) -> None:
+        """Send a notification of one's own to every handshake client; ``ctx.notify`` reaches a handler's caller."""
+        for sink in self.hub.sinks():
+            if isinstance(sink, ServedConnection) and sink.session is not None and sink.connection is not None:
+                if method in notifications_to_client(sink.session.revision):
+                    raise ValueError(f"{method} is the protocol's own; it is sent when it is due")
+                sink.connection.notify(method, params)
+
+    # --- what serving a request asks of the definition ---------------------------------------------------------------
+
+    @property
+    def plain(self) -> bool:
+        """Whether nothing stands around a handler: no middleware, and no lifespan still to be entered."""
+        return not self.middleware and (self._lifespan is None or self._lifespan.entered) and not self._mounts
+
+    async def around(self, exchange: Exchange, params: Any, route: Route) -> Any:
+        """Run a handler once the lifespans are entered, inside the middleware."""
+        for server in self._all():
+            if server._lifespan is not None and server._lifespan.ready is not None:
+                await asyncio.shield(server._lifespan.ready)
+        if not self.middleware:
+            return await route(exchange, params)
+        return await self._inside([self], exchange, params, lambda given: route(exchange, given))
+
+    async def through(
+        self, definition: Any, exchange: Exchange, params: Any, last: Callable[[Any], Awaitable[Any]]
+    ) -> Any:
+        """Run a mounted definition inside the middleware of the servers it was mounted with."""
+        return await self._inside(definition.owners, exchange, params, last)
+
+    async def _inside(
+        self, servers: Sequence[Server], exchange: Exchange, params: Any, last: Callable[[Any], Awaitable[Any]]
+    ) -> Any:
+        from trunkline.server.context import Context
+        from trunkline.server.middleware import ServerRequest, wrap
+
+        async def handle(request: ServerRequest) -> Any:
+            return await last(request.params)
+
+        chain = wrap([each for server in servers for each in server.middleware], handle)
+        return await chain(ServerRequest(exchange.method, params, Context(servers[-1], exchange)))
+
+    def asking(self, exchange: Exchange) -> Asking:
+        """Give the way questions of an exchange are asked in its revision."""
+        if exchange.questions is None:
+            from trunkline.server.questions import Direct, Rounds
+
+            if Feature.INPUT_REQUIRED in exchange.admitted.caller.revision.features:
+                exchange.questions = Rounds(exchange, self.seal, self.limits)
+            else:
+                exchange.questions = Direct(exchange, self.limits)
+        asking: Asking = exchange.questions
+        return asking
+
+    def resume(self, exchange: Exchange) -> None:
+        """Take up a call whose caller was asked something before."""
+        if Feature.INPUT_REQUIRED in exchange.admitted.caller.revision.features:
+            from trunkline.server.questions import Rounds
+
+            exchange.questions = Rounds.resume(exchange, self.seal, self.limits)
+
+    @property
+    def seal(self) -> StateSeal:
+        """What seals and opens request state; its keys are given, or made when first wanted."""
+        if self._seal is None:
+            import os
+            import time
+
+            from trunkline.server.request_state import StateSeal, read_keys
+
+            keys = read_keys(self._state_keys, os.environ.get("TRUNKLINE_STATE_KEY"), os.urandom)
+            self._seal = StateSeal(keys, server=self.name, limits=self.limits, now=time.time, random=os.urandom)
+        return self._seal
+
+    async def read(self, exchange: Exchange, uri: str) -> t.ReadResourceResult:
+        """Read a resource on behalf of a handler."""
+        return await read_resource(self, exchange, t.ReadResourceRequestParams(uri=uri))
+
+    @property
+    def lifespan_value(self) -> Any:
+        """What the lifespan gave."""
+        return None if self._lifespan is None else self._lifespan.value
+
+    def capabilities(self, revision: Revision) -> dict[str, Any]:
+        """Say what the server can do now, as a revision has it."""
+        return lifecycle.capabilities(self, revision)
+
+    def initialized(self, caller: Caller) -> t.InitializeResult:
+        """Answer ``initialize``."""
+        return lifecycle.initialized(self, caller)
+
+    def discovered(self, caller: Caller) -> t.DiscoverResult:
+        """Answer ``server/discover``."""
+        return lifecycle.discovered(self, caller)
+
+    def notification_received(self, event: NotificationReceived, origin: Origin, session: Session | None) -> None:
+        """Hand a notification to whoever registered for it."""
+        function = self.own_notifications.get(event.method)
+        if function is not None:
+            from trunkline.server.own_methods import hear
+
+            hear(function, event)
+
+    def _methods_changed(self) -> None:
+        from trunkline.server.own_methods import route_of
+
+        self.offer = make_offer({name: row for name, (row, _) in self.own_methods.items()}, self._revisions)
+        for name, (_, function) in self.own_methods.items():
+            self.routes[name] = route_of(function)
+
+    def _all(self) -> list[Server]:
+        """Give this server and all that is mounted in it."""
+        found: list[Server] = [self]
+        for mount in self._mounts:
+            found.extend(mount.server._all())
+        return found
+
+
+def _check(options: ServerOptions) -> None:
+    known = ServerOptions.__annotations__
+    for name in options:
+        if name not in known:
+            import difflib
+
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            raise TypeError(f"Server has no option {name!r}{hint}")
+    if options.get("auth") is not None:
+        raise ConfigError("auth= needs the HTTP transport, which is not there yet; over stdio use the environment")
+    unknown = [name for name in options.get("revisions") or () if name not in ALL_NAMES]
+    if unknown:
+        raise ConfigError(f"revisions={unknown!r}: unknown; the revisions are {', '.join(ALL_NAMES)}")

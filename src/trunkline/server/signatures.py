@@ -1,0 +1,353 @@
+"""How a user's function is read once, at registration, and how arguments are bound to it in every call.
+
+It knows functions and types, nothing of requests. A `Signature` splits the parameters: the context, the dependencies
+and the excluded ones are filled by us, the rest are the arguments. Those go to one engine: msgspec, or pydantic when
+an annotation or default comes from it. What neither can do is a `TypeError` at registration. Schemas and texts are
+made on first use, since a server that only serves calls never needs them.
+"""
+
+from __future__ import annotations
+
+from types import FunctionType, MethodType
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from trunkline.server.dependencies import is_context, marked_dependency, plan_dependency
+from trunkline.server.hints import PLAIN, optional_of, peel, pydantic_module, resolve_hints, survey
+from trunkline.server.mismatch import ArgumentError, ResultError
+from trunkline.server.native_types import NativeArguments, adapt, unsupported
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable
+
+    from trunkline.server.dependencies import Dependency
+    from trunkline.server.pydantic_types import PydanticArguments
+    from trunkline.server.return_types import UntypedResult
+
+__all__ = ["ArgumentError", "Parameter", "ResultError", "Signature"]
+
+_VARIADIC = 0x04 | 0x08
+_GENERATOR = 0x20
+_COROUTINE = 0x80
+_ASYNC_GENERATOR = 0x200
+
+_UNSET: Any = msgspec.UNSET
+
+
+class Parameter:
+    """One argument a caller may send; ``default`` is `msgspec.UNSET` where it must."""
+
+    __slots__ = ("annotation", "default", "description", "name", "required")
+
+    def __init__(self, name: str, annotation: Any, *, default: Any = _UNSET, description: str | None = None) -> None:
+        """Keep what the function says of it."""
+        self.name = name
+        self.annotation = annotation
+        self.default = default
+        self.required = default is _UNSET
+        self.description = description
+
+    def __repr__(self) -> str:
+        """Show the name and whether it is required."""
+        return f"Parameter({self.name!r}, required={self.required})"
+
+
+class Signature:
+    """What a function takes and gives, read once; ``bind`` turns raw arguments into keyword arguments.
+
+    ``bind(raw)`` takes the undecoded bytes of the arguments, or none, and raises `ArgumentError`.
+    """
+
+    __slots__ = (
+        "_arguments",
+        "_content_types",
+        "_given",
+        "_input_schema",
+        "_parameters",
+        "_result",
+        "_return_annotation",
+        "_texts",
+        "bind",
+        "context_name",
+        "dependencies",
+        "function",
+        "is_async",
+        "is_async_generator",
+        "is_generator",
+    )
+
+    _arguments: NativeArguments | PydanticArguments
+    _content_types: tuple[type, ...]
+    _given: list[tuple[str, Any, Any]]
+    _input_schema: dict[str, Any] | None
+    _parameters: tuple[Parameter, ...] | None
+    _result: UntypedResult | None
+    _return_annotation: Any
+    _texts: tuple[str | None, dict[str, str]] | None
+    function: Callable[..., Any]
+    context_name: str | None
+    dependencies: tuple[Dependency, ...]
+    is_async: bool
+    is_async_generator: bool
+    is_generator: bool
+    bind: Callable[[bytes | msgspec.Raw | None], dict[str, Any]]
+
+    @classmethod
+    def of(
+        cls,
+        function: Callable[..., Any],
+        *,
+        context_type: type | tuple[type, ...] = (),
+        content_types: tuple[type, ...] = (),
+        exclude: Collection[str] = (),
+        name_for_errors: str | None = None,
+    ) -> Signature:
+        """Read a function.
+
+        Args:
+            function: a function, method, or anything callable; a decorated one is read through ``__wrapped__``.
+            context_type: the types that ask for the context.
+            content_types: return types that are content rather than a value to describe.
+            exclude: parameters that somebody else fills.
+            name_for_errors: how a `TypeError` names the function.
+
+        Raises:
+            TypeError: it cannot be called with named arguments of JSON; the text says which parameter and what to do.
+        """
+        label = name_for_errors or getattr(function, "__name__", None) or type(function).__name__
+        contexts = context_type if isinstance(context_type, tuple) else (context_type,)
+        self = cls()
+        self.function = function
+        self.context_name = None
+        self._content_types = content_types
+        self._input_schema = self._parameters = self._texts = self._result = None
+        raw, flags = _parameters_of(function, label)
+        self.is_async = bool(flags & _COROUTINE)
+        self.is_generator = bool(flags & _GENERATOR)
+        self.is_async_generator = bool(flags & _ASYNC_GENERATOR)
+        hints = _hints_of(function, label)
+        self._return_annotation = hints.get("return")
+        self._given = self._sort(raw, hints, contexts=contexts, exclude=exclude)
+        self._arguments = _arguments(self._given, label)
+        self.bind = self._arguments.bind
+        return self
+
+    def _sort(
+        self,
+        raw: Iterable[tuple[str, Any]],
+        hints: dict[str, Any],
+        *,
+        contexts: tuple[type, ...],
+        exclude: Collection[str],
+    ) -> list[tuple[str, Any, Any]]:
+        """Tell the arguments from the parameters that are filled by us."""
+        given: list[tuple[str, Any, Any]] = []
+        dependencies: list[Dependency] = []
+        for name, default in raw:
+            annotation = hints.get(name, Any)
+            if contexts and self.context_name is None and is_context(annotation, contexts):
+                self.context_name = name
+                continue
+            mark = marked_dependency(annotation, default)
+            if mark is not None:
+                dependencies.append(plan_dependency(name, mark.function, context_type=contexts))
+            elif name not in exclude:
+                given.append((name, annotation, default))
+        self.dependencies = tuple(dependencies)
+        return given
+
+    @property
+    def parameters(self) -> tuple[Parameter, ...]:
+        """The arguments a caller may send, in the order of the function."""
+        if self._parameters is None:
+            texts = self._described()[1]
+            self._parameters = tuple(
+                Parameter(name, annotation, default=_plain_default(default), description=texts.get(name))
+                for name, annotation, default in self._given
+            )
+        return self._parameters
+
+    @property
+    def description(self) -> str | None:
+        """The docstring without its sections about parameters, returns and raises."""
+        return self._described()[0]
+
+    def _described(self) -> tuple[str | None, dict[str, str]]:
+        if self._texts is None:
+            from trunkline.server.docstrings import read_docstring
+
+            description, texts = read_docstring(getattr(self.function, "__doc__", None))
+            for name, annotation, default in self._given:
+                own = _own_description(annotation, default)
+                if own is not None:
+                    texts[name] = own
+            self._texts = description, texts
+        return self._texts
+
+    def input_schema(self) -> dict[str, Any]:
+        """Give the JSON Schema of the arguments, made on first use; treat it as read only."""
+        if self._input_schema is None:
+            self._input_schema = self._arguments.arguments_schema(self._described()[1])
+        return self._input_schema
+
+    def output_schema(self) -> dict[str, Any] | None:
+        """Make the JSON Schema of the result, or none where the function promises no value."""
+        return self._result_type().schema()
+
+    @property
+    def promises_result(self) -> bool:
+        """Whether the return annotation says what the result is."""
+        from trunkline.server.return_types import UntypedResult
+
+        return type(self._result_type()) is not UntypedResult
+
+    def encode_result(self, value: Any) -> bytes:
+        """Write a result as JSON after checking it against the return annotation.
+
+        Raises:
+            ResultError: the function returned what it does not promise, or what JSON cannot say.
+        """
+        return self._result_type().encode(value)
+
+    def _result_type(self) -> UntypedResult:
+        if self._result is None:
+            from trunkline.server.return_types import result_of
+
+            yields = self.is_generator or self.is_async_generator
+            annotation = None if yields else self._return_annotation
+            self._result = result_of(annotation, content_types=self._content_types)
+        return self._result
+
+
+def _parameters_of(function: Callable[..., Any], label: str) -> tuple[list[tuple[str, Any]], int]:
+    """Give (name, default) of each parameter and the flags of the code."""
+    plain = function.__func__ if isinstance(function, MethodType) else function
+    if not isinstance(plain, FunctionType) or hasattr(plain, "__wrapped__") or hasattr(plain, "__signature__"):
+        return _inspected(function, label)
+    code = plain.__code__
+    if code.co_flags & _VARIADIC or code.co_posonlyargcount > (plain is not function):
+        return _inspected(function, label)
+    count = code.co_argcount
+    defaults = dict(zip(reversed(code.co_varnames[:count]), reversed(plain.__defaults__ or ()), strict=False))
+    defaults.update(plain.__kwdefaults__ or {})
+    names = code.co_varnames[plain is not function : count + code.co_kwonlyargcount]
+    return [(name, defaults.get(name, _UNSET)) for name in names], code.co_flags
+
+
+def _inspected(function: Callable[..., Any], label: str) -> tuple[list[tuple[str, Any]], int]:
+    """Do the same the slow way, for what is not a plain function, and refuse what cannot be named."""
+    import inspect
+
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError) as failure:
+        raise TypeError(
+            f"{label}: its parameters cannot be read ({failure}); wrap it in a function of yours"
+        ) from failure
+    found: list[tuple[str, Any]] = []
+    for parameter in parameters:
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+            raise TypeError(
+                f"{label}: {parameter} takes arguments without names or types; declare each argument by its name, "
+                "or take one parameter of type dict"
+            )
+        if parameter.kind is parameter.POSITIONAL_ONLY:
+            raise TypeError(f"{label}: parameter {parameter.name!r} is positional only; remove the '/' after it")
+        found.append((parameter.name, _UNSET if parameter.default is parameter.empty else parameter.default))
+    called = function
+    if not inspect.isroutine(function) and not hasattr(function, "func"):
+        called = type(function).__call__
+    flags = _COROUTINE if inspect.iscoroutinefunction(called) else 0
+    flags |= _GENERATOR if inspect.isgeneratorfunction(called) else 0
+    return found, flags | (_ASYNC_GENERATOR if inspect.isasyncgenfunction(called) else 0)
+
+
+def _hints_of(function: Any, label: str) -> dict[str, Any]:
+    # A partial keeps its function in `func`, a callable object its annotations on `__call__`.
+    while hasattr(function, "func") and not hasattr(function, "__annotations__"):
+        function = function.func
+    if not isinstance(function, (FunctionType, MethodType)) and not hasattr(function, "__wrapped__"):
+        function = type(function).__call__
+    function = getattr(function, "__func__", function)
+    try:
+        return resolve_hints(function)
+    except NameError as failure:
+        raise TypeError(
+            f"{label}: an annotation cannot be resolved ({failure}); import the name at module level, "
+            "outside of TYPE_CHECKING"
+        ) from failure
+
+
+def _arguments(given: list[tuple[str, Any, Any]], label: str) -> NativeArguments | PydanticArguments:
+    """Choose the engine and let it refuse what it cannot do."""
+    found = survey(annotation for _, annotation, _ in given)
+    if found.from_pydantic or any(_is_pydantic_field(default) for _, _, default in given):
+        return _pydantic_arguments(given, label)
+    try:
+        if found.classes <= PLAIN or unsupported(found) is None:
+            return NativeArguments((name, adapt(note, default), default) for name, note, default in given)
+    except (TypeError, NameError) as failure:
+        raise _native_refusal(given, label) from failure
+    raise _native_refusal(given, label)
+
+
+def _native_refusal(given: list[tuple[str, Any, Any]], label: str) -> TypeError:
+    """Find the parameter that msgspec cannot do."""
+    for name, annotation, default in given:
+        try:
+            kind = unsupported(survey((annotation,)))
+            NativeArguments([(name, adapt(annotation, default), default)])
+        except (TypeError, NameError) as failure:
+            return TypeError(f"{label}: parameter {name!r}: {failure}; change its annotation")
+        if kind is not None:
+            return TypeError(
+                f"{label}: parameter {name!r}: {kind.__qualname__} is no type that JSON can be read into; use a "
+                "dataclass, TypedDict, msgspec.Struct or pydantic model, or fill it with Depends(...)"
+            )
+    return TypeError(f"{label}: its parameters cannot be read together; give them simpler annotations")
+
+
+def _pydantic_arguments(given: list[tuple[str, Any, Any]], label: str) -> PydanticArguments:
+    if pydantic_module() is None:
+        raise TypeError(
+            f"{label}: its annotations need pydantic, which is not loaded; import pydantic, or use msgspec.Meta"
+        )
+    from trunkline.server.pydantic_types import PydanticArguments, merge_field
+
+    fields: list[tuple[str, Any, Any]] = []
+    for name, annotation, default in given:
+        try:
+            note, default = merge_field(annotation, default)
+            fields.append((name, note, default))
+            PydanticArguments(fields[-1:])
+        except (TypeError, RuntimeError) as failure:
+            reason = str(failure).partition(". ")[0].partition("\n")[0]
+            raise TypeError(
+                f"{label}: parameter {name!r}: {reason}; the function also uses pydantic, so make this a type that "
+                "pydantic knows, such as a dataclass or a pydantic model"
+            ) from failure
+    return PydanticArguments(fields)
+
+
+def _is_pydantic_field(default: Any) -> bool:
+    return type(default).__module__ == "pydantic.fields"
+
+
+def _plain_default(default: Any) -> Any:
+    if not _is_pydantic_field(default):
+        return default
+    return _UNSET if default.is_required() else default.get_default(call_default_factory=True)
+
+
+def _own_description(annotation: Any, default: Any) -> str | None:
+    """Give the text that stands in the annotation or default itself."""
+    inner, metadata = peel(annotation)
+    optional = optional_of(inner)
+    if optional is not None:
+        metadata = (*peel(optional)[1], *metadata)
+    for item in (default, *reversed(metadata)):
+        text = item if isinstance(item, str) else getattr(item, "description", None)
+        if (isinstance(text, str) and item is not default) or (_is_pydantic_field(item) and text):
+            return str(text)
+    return None

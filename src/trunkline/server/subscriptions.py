@@ -1,0 +1,178 @@
+"""Who wants to hear of which change, in both eras, and the stream that tells a stateless client.
+
+Changes are gathered for one turn of the loop, so that registering a hundred tools is one notice. Handshake clients hear
+on their connection; a stateless one opens a ``subscriptions/listen`` exchange and hears there, with its filter, until
+it cancels or the server ends it. Equal notices that wait fall together; a listener that stays too far behind is ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, Protocol
+
+import trunkline.types as t
+from trunkline.connection import Exchange
+
+__all__ = ["Hub", "Listener", "Notice", "Sink", "accepted", "listen"]
+
+#: What changed: a kind of list, or ``("resource", uri)``.
+Notice = tuple[str, str | None]
+
+_METHODS: Mapping[str, str] = MappingProxyType(
+    {
+        "tools": "notifications/tools/list_changed",
+        "prompts": "notifications/prompts/list_changed",
+        "resources": "notifications/resources/list_changed",
+        "resource": "notifications/resources/updated",
+    }
+)
+
+
+class Sink(Protocol):
+    """Somebody who may want notices."""
+
+    def tell(self, notice: Notice) -> None:
+        """Take a notice, or ignore it if it is not wanted."""
+
+    def end(self, reason: str) -> None:
+        """Learn that no more will come."""
+
+
+class Hub:
+    """Brings each change to everyone who wants it, once a turn of the loop."""
+
+    __slots__ = ("_loop", "_pending", "_sinks")
+
+    def __init__(self) -> None:
+        """Start with nobody listening."""
+        self._sinks: dict[Sink, None] = {}
+        self._pending: dict[Notice, None] = {}
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def attach(self, sink: Sink) -> None:
+        """Let somebody hear; called in the loop."""
+        self._loop = asyncio.get_running_loop()
+        self._sinks[sink] = None
+
+    def detach(self, sink: Sink) -> None:
+        """Let somebody go."""
+        self._sinks.pop(sink, None)
+
+    def sinks(self) -> tuple[Sink, ...]:
+        """Give everyone who hears now."""
+        return tuple(self._sinks)
+
+    def tell(self, notice: Notice) -> None:
+        """Note a change; any thread may."""
+        loop = self._loop
+        if not self._sinks or loop is None or loop.is_closed():
+            return
+        first = not self._pending
+        self._pending[notice] = None
+        if first:
+            loop.call_soon_threadsafe(self._deliver)
+
+    def end(self, reason: str) -> None:
+        """End every listener."""
+        for sink in tuple(self._sinks):
+            sink.end(reason)
+
+    def _deliver(self) -> None:
+        pending, self._pending = self._pending, {}
+        for notice in pending:
+            for sink in tuple(self._sinks):
+                sink.tell(notice)
+
+
+class Listener:
+    """One ``subscriptions/listen`` exchange: its filter and the notices that wait."""
+
+    __slots__ = ("_kinds", "_most", "_pending", "_uris", "_wake", "ended")
+
+    def __init__(self, wanted: t.SubscriptionFilter, most: int) -> None:
+        """Keep what is wanted; at most so many notices may wait."""
+        kinds = {
+            "tools": wanted.tools_list_changed,
+            "prompts": wanted.prompts_list_changed,
+            "resources": wanted.resources_list_changed,
+        }
+        self._kinds = frozenset(kind for kind, wants in kinds.items() if wants)
+        self._uris = frozenset(wanted.resource_subscriptions or ())
+        self._most = most
+        self._pending: dict[Notice, None] = {}
+        self._wake = asyncio.Event()
+        #: Why the stream ends, once it does.
+        self.ended: str | None = None
+
+    def tell(self, notice: Notice) -> None:
+        """Queue a notice if the filter wants it."""
+        kind, uri = notice
+        if not (kind in self._kinds or (kind == "resource" and uri in self._uris)):
+            return
+        if len(self._pending) >= self._most and notice not in self._pending:
+            self.end("too many notices are waiting to be read")
+            return
+        self._pending[notice] = None
+        self._wake.set()
+
+    def end(self, reason: str) -> None:
+        """End the stream after what is queued."""
+        self.ended = self.ended or reason
+        self._wake.set()
+
+    async def take(self) -> list[Notice]:
+        """Wait for notices, or for the end."""
+        await self._wake.wait()
+        self._wake.clear()
+        pending, self._pending = list(self._pending), {}
+        return pending
+
+
+def accepted(wanted: t.SubscriptionFilter, capabilities: Mapping[str, Any]) -> t.SubscriptionFilter:
+    """Give the part of a filter that a server with these capabilities will honour."""
+
+    def lists(kind: str) -> bool:
+        return bool(capabilities.get(kind, {}).get("listChanged"))
+
+    return t.SubscriptionFilter(
+        tools_list_changed=(wanted.tools_list_changed and lists("tools")) or None,
+        prompts_list_changed=(wanted.prompts_list_changed and lists("prompts")) or None,
+        resources_list_changed=(wanted.resources_list_changed and lists("resources")) or None,
+        resource_subscriptions=wanted.resource_subscriptions
+        if capabilities.get("resources", {}).get("subscribe")
+        else None,
+    )
+
+
+async def listen(
+    exchange: Exchange, hub: Hub, *, wanted: t.SubscriptionFilter, most: int
+) -> t.SubscriptionsListenResult:
+    """Serve one subscription: acknowledge, then tell, until the client cancels or we end it."""
+    stamp = {t.META_SUBSCRIPTION_ID: exchange.id}
+    listener = Listener(wanted, most)
+    hub.attach(listener)
+    try:
+        exchange.notify(
+            "notifications/subscriptions/acknowledged",
+            t.SubscriptionsAcknowledgedNotificationParams(meta=stamp, notifications=wanted),
+        )
+        while listener.ended is None:
+            for notice in await listener.take():
+                exchange.notify(*message(notice, stamp))
+            await exchange.connection.drain()
+        # One page of 2026-07-28 wants this notification, another the result: both are satisfied, in this order.
+        params = t.CancelledNotificationParams(request_id=exchange.id, reason=listener.ended)
+        exchange.notify("notifications/cancelled", params)
+        return t.SubscriptionsListenResult(meta=stamp)
+    finally:
+        hub.detach(listener)
+
+
+def message(notice: Notice, meta: dict[str, Any] | None) -> tuple[str, t.NotificationParams | None]:
+    """Give the method and params that tell of a change."""
+    kind, uri = notice
+    if uri is not None:
+        return _METHODS[kind], t.ResourceUpdatedNotificationParams(uri=uri, meta=meta)
+    return _METHODS[kind], None if meta is None else t.NotificationParams(meta=meta)

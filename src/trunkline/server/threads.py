@@ -1,0 +1,182 @@
+"""Worker threads for sync functions: calls go in from an event loop, results come back to it in bursts.
+
+It knows nothing of tools or requests: a function, its arguments and a context. Threads start when a call finds all of
+them busy, up to a bound, and are kept. A result is put on the outbox of the loop that asked, and the loop is woken only
+if it has not been woken since it last looked: a burst of calls costs one wake-up. A thread cannot be stopped from
+outside; a cancelled call that has not started never starts, and the result of one that has is dropped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import threading
+from collections import deque
+from collections.abc import Callable, Mapping
+from queue import Empty, SimpleQueue
+from typing import Any, TypeAlias
+
+__all__ = ["WorkerPool"]
+
+# What would end the event loop, or pass for a cancellation, if it came out of an await. Other exceptions cross as they
+# are, also those that are no `Exception`.
+_NOT_FOR_A_LOOP = (SystemExit, KeyboardInterrupt, GeneratorExit, asyncio.CancelledError, StopIteration)
+
+
+class WorkerPool:
+    """Runs sync functions in at most so many threads, for one event loop after another."""
+
+    __slots__ = ("_closed", "_jobs", "_load", "_lock", "_max_threads", "_outbox", "_threads")
+
+    def __init__(self, max_threads: int) -> None:
+        """Start no thread yet.
+
+        Raises:
+            ValueError: the bound leaves no thread at all.
+        """
+        if max_threads < 1:
+            raise ValueError(f"A worker pool needs at least one thread, not {max_threads}")
+        self._max_threads = max_threads
+        self._threads = 0
+        #: Calls that were submitted and have not ended, stuck ones included.
+        self._load = 0
+        self._closed = False
+        self._lock = threading.Lock()
+        self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
+        self._outbox: _Outbox | None = None
+
+    def submit(
+        self, function: Callable[..., Any], kwargs: Mapping[str, Any], context: contextvars.Context | None = None
+    ) -> asyncio.Future[Any]:
+        """Have a function called in a thread and give the future of its result, in the running loop.
+
+        The function runs in ``context``, which must not be entered elsewhere meanwhile, or in a copy of the caller's.
+        ``SystemExit`` and its like become the ``RuntimeError`` of this call, with the original as its cause.
+
+        Raises:
+            RuntimeError: the pool is closed, or no event loop is running.
+        """
+        loop = asyncio.get_running_loop()
+        outbox = self._outbox
+        if outbox is None or outbox.loop is not loop:
+            outbox = self._outbox = _Outbox(loop)
+        if context is None:
+            context = contextvars.copy_context()
+        future: asyncio.Future[Any] = loop.create_future()
+        with self._lock:
+            if self._closed:
+                raise RuntimeError("The worker pool is closed")
+            self._jobs.put((outbox, future, function, kwargs, context))
+            self._load += 1
+            if self._load > self._threads < self._max_threads:
+                self._start_thread()
+        return future
+
+    def close(self) -> None:
+        """Let the threads end, each after the call it is in; calls that have not started fail."""
+        with self._lock:
+            self._closed = True
+            unstarted = self._take_all()
+            for _ in range(self._threads):
+                self._jobs.put(None)
+        for outbox, future, *_ in unstarted:
+            outbox.post(future, (None, RuntimeError("The worker pool was closed before the call could start")))
+
+    def _start_thread(self) -> None:
+        # A daemon: a stuck function must not keep the process from ending.
+        thread = threading.Thread(target=self._work, name=f"trunkline-worker-{self._threads}", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:
+            # The system gives no more threads: those there are must do, but with none the call would wait for ever.
+            if not self._threads:
+                self._load -= len(self._take_all())
+                raise
+        else:
+            self._threads += 1
+
+    def _take_all(self) -> list[_Job]:
+        taken: list[_Job] = []
+        while True:
+            try:
+                job = self._jobs.get_nowait()
+            except Empty:
+                return taken
+            if job is not None:
+                taken.append(job)
+
+    def _work(self) -> None:
+        # Nothing of a job stays in this frame: an idle thread keeps no arguments of its last call.
+        while self._serve(self._jobs.get()):
+            pass
+
+    def _serve(self, job: _Job | None) -> bool:
+        if job is None:
+            return False
+        outbox, future, function, kwargs, context = job
+        outcome = _CANCELLED if future.cancelled() else _call(function, kwargs, context)
+        with self._lock:
+            self._load -= 1
+        outbox.post(future, outcome)
+        # The traceback of an error leads back to this frame: what it still held would wait for the collector.
+        del job, future, outcome
+        return True
+
+
+class _Outbox:
+    """Results on their way back to one event loop."""
+
+    __slots__ = ("_results", "_woken", "loop")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
+        self._results: deque[tuple[asyncio.Future[Any], _Outcome]] = deque()
+        self._woken = False
+
+    def post(self, future: asyncio.Future[Any], outcome: _Outcome) -> None:
+        """Hand over how a call ended, from any thread."""
+        # Append first, then look at the flag that the drain lowers before it takes anything: whoever finds it raised
+        # knows that a drain is still to come. Two threads that both find it lowered cost a wake-up too many, no more.
+        self._results.append((future, outcome))
+        if not self._woken:
+            self._woken = True
+            try:
+                self.loop.call_soon_threadsafe(self._drain)
+            except RuntimeError:
+                # The loop is closed: nobody waits for these results any more.
+                self._results.clear()
+
+    def _drain(self) -> None:
+        self._woken = False
+        results = self._results
+        while results:
+            future, (result, error) = results.popleft()
+            if future.done():
+                continue
+            if error is None:
+                future.set_result(result)
+            else:
+                future.set_exception(error)
+
+
+# How a call ended: with a result, or with an error.
+_Outcome: TypeAlias = tuple[Any, BaseException | None]
+# A call on its way to a thread.
+_Job: TypeAlias = tuple[_Outbox, asyncio.Future[Any], Callable[..., Any], Mapping[str, Any], contextvars.Context]
+
+_CANCELLED: _Outcome = (None, None)
+
+
+def _call(function: Callable[..., Any], kwargs: Mapping[str, Any], context: contextvars.Context) -> _Outcome:
+    try:
+        return context.run(function, **kwargs), None
+    except _NOT_FOR_A_LOOP as raised:
+        name = getattr(function, "__name__", None) or repr(function)
+        return None, _caused(RuntimeError(f"{name} raised {type(raised).__name__} in its worker thread"), raised)
+    except BaseException as raised:  # noqa: BLE001  (whatever it is, it belongs to the caller)
+        return None, raised
+
+
+def _caused(error: RuntimeError, cause: BaseException) -> RuntimeError:
+    error.__cause__ = cause
+    return error

@@ -1,0 +1,184 @@
+"""Tools: a function of the user's as the protocol sees it, and one call of it.
+
+What a tool does wrong is an answer for the model (``isError``); what the server does wrong is logged whole and answered
+without its text.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec import Raw, Struct
+
+import trunkline.types as t
+from trunkline.connection import Exchange
+from trunkline.errors import HandlerError, InvalidParams, MissingCapability, RequestFailed, ToolError
+from trunkline.server.functions import UserFunction
+from trunkline.server.mismatch import ArgumentError, ResultError
+from trunkline.server.results import to_tool_result
+from trunkline.server.signatures import Signature
+
+if TYPE_CHECKING:
+    from trunkline.protocol.json_schema import Validator
+    from trunkline.server.server import Server
+
+__all__ = ["ToolDefinition", "ToolOptions", "failed"]
+
+log = logging.getLogger("trunkline")
+
+
+class ToolOptions(Struct, frozen=True, kw_only=True):
+    """What may be said about a tool beside its function."""
+
+    name: str | None = None
+    title: str | None = None
+    description: str | None = None
+    annotations: t.ToolAnnotations | Mapping[str, Any] | None = None
+    icons: Sequence[t.Icon] | None = None
+    tags: frozenset[str] = frozenset()
+    meta: Mapping[str, Any] | None = None
+    input_schema: dict[str, Any] | None = None
+    output_schema: dict[str, Any] | msgspec.UnsetType | None = msgspec.UNSET
+    thread: bool = True
+    exclude_args: Sequence[str] = ()
+    timeout: float | None = None
+    single_use: bool = False
+
+
+class ToolDefinition:
+    """A tool of a server: how it is listed and how it is called."""
+
+    __slots__ = ("_bind", "_encode", "_listed", "_prepared", "_validator", "function", "name", "options", "owners")
+
+    def __init__(self, function: Callable[..., Any], options: ToolOptions, *, owner: Server) -> None:
+        """Make a tool of a function."""
+        name = options.name or getattr(function, "__name__", "")
+        if not name or name == "<lambda>":
+            raise TypeError("a tool needs a name: give name= for a lambda or a callable object")
+        self.name = name
+        self.options = options
+        self.function = UserFunction(
+            function,
+            owner=owner,
+            what=f"tool {name!r}",
+            thread=options.thread,
+            exclude=options.exclude_args,
+            free=options.input_schema is not None,
+        )
+        #: The servers whose middleware stands around a call, outermost first, the root left out.
+        self.owners: tuple[Server, ...] = ()
+        self._listed: t.Tool | None = None
+        self._validator: Validator | None = None
+        self._encode: Callable[[Any], bytes] | None = None
+        self._prepared = False
+        self._bind: Callable[[Raw | None], dict[str, Any]] = self._bind_by_schema
+
+    # --- listing -----------------------------------------------------------------------------------------------------
+
+    def listed(self) -> t.Tool:
+        """Describe the tool; made when first wanted, since schemas cost more than registration."""
+        if self._listed is None:
+            options, signature = self.options, self.function.signature
+            output = signature.output_schema() if options.output_schema is msgspec.UNSET else options.output_schema
+            self._listed = t.Tool(
+                name=self.name,
+                title=options.title,
+                description=options.description or signature.description,
+                input_schema=options.input_schema or signature.input_schema(),
+                output_schema=output or None,
+                annotations=_annotations(options.annotations),
+                icons=list(options.icons) if options.icons else None,
+                meta=dict(options.meta) if options.meta else None,
+            )
+        return self._listed
+
+    # --- calling -----------------------------------------------------------------------------------------------------
+
+    async def call(self, exchange: Exchange, arguments: Raw | None) -> t.CallToolResult:
+        """Call the tool; only a cancellation, a refusal for the caller or a fault of ours is raised."""
+        function = self.function
+        if not self._prepared:
+            self._prepare()
+        if self.options.single_use:
+            self._spend(exchange)
+        try:
+            kwargs = self._bind(arguments)
+            if self.options.timeout is None:
+                value = await function.run(exchange, kwargs)
+            else:
+                value = await self._run_in_time(exchange, kwargs, self.options.timeout)
+            return to_tool_result(value, encode=self._encode)
+        except (ArgumentError, HandlerError) as error:
+            return failed(str(error))
+        except MissingCapability as error:
+            if not exchange.admitted.caller.revision.handshake:
+                raise
+            return failed(str(error))
+        except ResultError as error:
+            log.error("tool %r returned what its output schema forbids: %s", self.name, error)
+            return failed(f"Tool {self.name!r} failed: its result does not fit its output schema.")
+        except RequestFailed:
+            raise
+        except Exception as error:
+            log.exception("tool %r failed (request %r)", self.name, exchange.id)
+            return failed(str(error) if not function.owner.masks_errors else f"Tool {self.name!r} failed unexpectedly.")
+
+    async def _run_in_time(self, exchange: Exchange, kwargs: dict[str, Any], seconds: float) -> Any:
+        try:
+            async with asyncio.timeout(seconds):
+                return await self.function.run(exchange, kwargs)
+        except TimeoutError as error:
+            raise ToolError(f"Tool {self.name!r} took longer than {seconds:g} s.") from error
+
+    def _spend(self, exchange: Exchange) -> None:
+        """Let sealed state resume this tool once only."""
+        nonce = getattr(exchange.questions, "nonce", None)
+        if nonce is not None and not self.function.owner.seal.spend(nonce):
+            raise InvalidParams("The request state was used already; start the call again.")
+
+    def _prepare(self) -> None:
+        """Find out, at the first call, how arguments come in and how the result goes out."""
+        options, signature = self.options, self.function.signature
+        if options.input_schema is not None:
+            self._bind = self._bind_by_schema
+        elif isinstance(signature, Signature):
+            self._bind = signature.bind
+            if options.output_schema is msgspec.UNSET and signature.promises_result:
+                self._encode = signature.encode_result
+        self._prepared = True
+
+    def _bind_by_schema(self, arguments: Raw | None) -> dict[str, Any]:
+        """Check the arguments against a hand-written schema."""
+        if self._validator is None:
+            from trunkline.protocol.json_schema import compile_schema
+
+            assert self.options.input_schema is not None
+            self._validator = compile_schema(self.options.input_schema)
+        try:
+            value = msgspec.json.decode(b"{}" if arguments is None else arguments)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise ArgumentError(f"the arguments are not JSON: {error}") from error
+        problem = self._validator.first_problem(value)
+        if problem is not None:
+            raise ArgumentError(f"{problem.path or 'arguments'}: {problem.message}", path=problem.path)
+        if not isinstance(value, dict):
+            raise ArgumentError("arguments: expected an object")
+        return value
+
+
+def failed(message: str) -> t.CallToolResult:
+    """Make the result of a tool that failed in a way the model should read."""
+    return t.CallToolResult(content=[t.TextContent(text=message)], is_error=True)
+
+
+def _annotations(given: t.ToolAnnotations | Mapping[str, Any] | None) -> t.ToolAnnotations | None:
+    if given is None or isinstance(given, t.ToolAnnotations):
+        return given
+    try:
+        return msgspec.convert(dict(given), t.ToolAnnotations)
+    except msgspec.ValidationError as error:
+        raise TypeError(f"annotations: {error}") from error

@@ -1,0 +1,207 @@
+"""The one check of a transport: what every Link must do, run against any pair of them.
+
+Give ``check_link`` a function that makes two fresh, joined links; it fails with an ``AssertionError`` that names the
+promise that was broken. Whoever writes a transport runs it as the first test.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+
+from msgspec import Raw
+
+from trunkline.protocol.caller import Origin
+from trunkline.protocol.jsonrpc import Batch, Incoming, Message, Notification, Outbound, Request, Response
+from trunkline.transports.link import Link
+from trunkline.types import RequestId
+
+__all__ = ["LinkRecorder", "check_link"]
+
+MakePair = Callable[[], Awaitable[tuple[Link, Link]]]
+
+_LARGE = 2 * 1024 * 1024
+
+
+class LinkRecorder:
+    """A receiver that writes down all it is told."""
+
+    def __init__(self) -> None:
+        """Start with nothing told."""
+        self.incoming: list[Incoming] = []
+        self.origins: list[Origin] = []
+        self.ends: list[Exception | None] = []
+        self._changed = asyncio.Event()
+
+    def message_received(self, incoming: Incoming, origin: Origin) -> None:
+        """Write a message down."""
+        self.incoming.append(incoming)
+        self.origins.append(origin)
+        self._changed.set()
+
+    def eof_received(self, error: Exception | None = None, *, about: RequestId | None = None) -> None:
+        """Write the end down."""
+        self.ends.append(error)
+        self._changed.set()
+
+    async def until(self, enough: Callable[[LinkRecorder], bool]) -> None:
+        """Wait until what has been told is enough."""
+        while not enough(self):
+            self._changed.clear()
+            await self._changed.wait()
+
+    async def messages(self, count: int) -> list[Incoming]:
+        """Wait for so many messages, or the end."""
+        await self.until(lambda seen: len(seen.incoming) >= count or bool(seen.ends))
+        return self.incoming
+
+    async def end(self) -> Exception | None:
+        """Wait for the end and give its reason."""
+        await self.until(lambda seen: bool(seen.ends))
+        return self.ends[0]
+
+
+async def check_link(make_pair: MakePair, *, seconds: float = 10.0) -> None:
+    """Check every promise of a Link on fresh pairs; each check must finish in the time given.
+
+    Raises:
+        AssertionError: a promise is broken; the message says which.
+    """
+    for check in (
+        _keeps_order_both_ways,
+        _carries_a_burst,
+        _carries_large_messages,
+        _keeps_messages_whole,
+        _survives_what_is_no_message,
+        _delivers_what_was_sent_before_the_end,
+        _closes_any_number_of_times,
+        _takes_messages_after_the_end,
+        _drains,
+    ):
+        left, right = await make_pair()
+        name = check.__name__.strip("_").replace("_", " ")
+        try:
+            async with asyncio.timeout(seconds):
+                await check(left, right)
+        except TimeoutError as error:
+            raise AssertionError(f"a link {name}: not within {seconds} seconds") from error
+        except AssertionError as error:
+            raise AssertionError(f"a link {name}: {error}") from error
+        finally:
+            await asyncio.gather(left.aclose(), right.aclose())
+
+
+async def _keeps_order_both_ways(left: Link, right: Link) -> None:
+    at_left, at_right = _attach(left, right)
+    for number in range(50):
+        left.send(_outbound(_note(number)))
+        right.send(_outbound(_note(-number)))
+    _expect(_numbers(await at_right.messages(50)) == list(range(50)), "messages came in another order, or not at all")
+    _expect(_numbers(await at_left.messages(50)) == [-n for n in range(50)], "the way back mixed messages up")
+
+
+async def _carries_a_burst(left: Link, right: Link) -> None:
+    _, at_right = _attach(left, right)
+    left.send([Outbound(_note(number)) for number in range(1000)])
+    for number in range(1000, 2000):
+        left.send(_outbound(_note(number)))
+    _expect(_numbers(await at_right.messages(2000)) == list(range(2000)), "a burst lost messages or their order")
+
+
+async def _carries_large_messages(left: Link, right: Link) -> None:
+    at_left, at_right = _attach(left, right)
+    payload = Raw(b'"' + b"x" * _LARGE + b'"')
+    left.send(_outbound(Request(1, "large", payload), _note(2)))
+    right.send(_outbound(Response(1, payload), _note(3)))
+    (large, *rest), (answer, *others) = await at_right.messages(2), await at_left.messages(2)
+    _expect(isinstance(large, Request) and bytes(large.params) == bytes(payload), "a large request was changed")
+    _expect(isinstance(answer, Response) and bytes(answer.result) == bytes(payload), "a large answer was changed")
+    _expect(_numbers(rest) == [2] and _numbers(others) == [3], "what followed a large message was lost")
+
+
+async def _keeps_messages_whole(left: Link, right: Link) -> None:
+    at_left, at_right = _attach(left, right)
+    left.send(_outbound(Request("a", "spread", Raw(b'{\n"text":\r\n"\xc3\xa9"}'))))
+    right.send([Outbound((Response(1, Raw(b"1")), Response(2, Raw(b"2"))))])
+    (spread,) = await at_right.messages(1)
+    _expect(isinstance(spread, Request) and spread.id == "a", "a message with line breaks in it was cut")
+    (batch,) = await at_left.messages(1)
+    _expect(isinstance(batch, Batch) and len(batch.items) == 2, "answers sent together did not come as one batch")
+
+
+async def _survives_what_is_no_message(left: Link, right: Link) -> None:
+    _, at_right = _attach(left, right)
+    left.send(_outbound(Notification("broken", Raw(b"{oops")), _note(1)))
+    await at_right.until(lambda seen: bool(seen.ends) or isinstance((seen.incoming or [None])[-1], Notification))
+    _expect(not at_right.ends, "bytes that are no message ended the link")
+
+
+async def _delivers_what_was_sent_before_the_end(left: Link, right: Link) -> None:
+    at_left, at_right = _attach(left, right)
+    left.send([Outbound(_note(number)) for number in range(100)])
+    await left.aclose()
+    await at_right.end()
+    _expect(_numbers(at_right.incoming) == list(range(100)), "messages sent before the close were lost")
+    await right.aclose()
+    await asyncio.sleep(0)
+    _expect(len(at_right.ends) == 1, "the other side was told of the end more than once")
+    _expect(len(at_left.ends) == 1, "the side that closed was not told of the end exactly once")
+
+
+async def _closes_any_number_of_times(left: Link, right: Link) -> None:
+    at_left, _ = _attach(left, right)
+    async with asyncio.TaskGroup() as tasks:
+        for link in (left, right, left, right):
+            tasks.create_task(link.aclose())
+    await left.aclose()
+    _expect(len(at_left.ends) == 1, "closing several times told of several ends")
+
+
+async def _takes_messages_after_the_end(left: Link, right: Link) -> None:
+    _, at_right = _attach(left, right)
+    await left.aclose()
+    left.send(_outbound(_note(1)))
+    await left.drain()
+    await at_right.end()
+    right.send(_outbound(_note(2)))
+    await right.drain()
+    _expect(not at_right.incoming, "a message sent after the close arrived")
+
+
+async def _drains(left: Link, right: Link) -> None:
+    _, at_right = _attach(left, right)
+    payload = Raw(b'"' + b"x" * 10_000 + b'"')
+    for number in range(500):
+        left.send(_outbound(Request(number, "filler", payload)))
+        await left.drain()
+    _expect(len(await at_right.messages(500)) == 500, "messages were lost while draining")
+
+
+def _attach(left: Link, right: Link) -> tuple[LinkRecorder, LinkRecorder]:
+    at_left, at_right = LinkRecorder(), LinkRecorder()
+    left.attach(at_left)
+    right.attach(at_right)
+    return at_left, at_right
+
+
+def _note(number: int) -> Notification:
+    return Notification("note", {"number": number})
+
+
+def _outbound(*messages: Message) -> list[Outbound]:
+    return [Outbound(message) for message in messages]
+
+
+def _numbers(incoming: Sequence[Incoming]) -> list[int]:
+    """Read the numbers out of notes; anything else shows as -1."""
+    import msgspec
+
+    return [
+        msgspec.json.decode(one.params)["number"] if isinstance(one, Notification) and one.params is not None else -1
+        for one in incoming
+    ]
+
+
+def _expect(kept: bool, otherwise: str) -> None:
+    if not kept:
+        raise AssertionError(otherwise)

@@ -1,0 +1,365 @@
+"""A link over two open file descriptors, and the non-blocking writer under it; stdio on both sides is made of these.
+
+It knows descriptors and the event loop's readiness calls, on asyncio and uvloop alike. Reading: one ``read`` whenever
+the loop says so, cut into lines, each decoded and handed on in the same call. Writing: one ``write`` at once for what
+is sent together; what the kernel does not take is kept as views, never copied again, until the descriptor is writable.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import os
+import stat
+import sys
+from collections import deque
+from collections.abc import Callable, Sequence
+from itertools import islice
+
+from trunkline.errors import ConnectionLost
+from trunkline.protocol.caller import STREAM, Origin
+from trunkline.protocol.jsonrpc import Outbound, decode, encode
+from trunkline.protocol.limits import Limits
+from trunkline.protocol.lines import LineReader
+from trunkline.transports.link import Receiver
+from trunkline.transports.wire import encode_each, refuse
+
+__all__ = ["PipeLink", "PipeOutput"]
+
+_LIMITS = Limits()
+# One read takes all that a pipe holds by default; after a full one the next is larger.
+_READ_BYTES = 64 * 1024
+_LARGE_READ_BYTES = 1024 * 1024
+# A large pipe saves a quarter of the CPU of a large message: fewer turns of reader and writer. But Linux lets a user
+# hold 64 MiB in pipes before it shrinks the next ones to two pages, so only pipes that carry such messages are enlarged.
+_LARGE_PIPE_BYTES = 1024 * 1024
+_LARGE_MESSAGE_BYTES = 256 * 1024
+# Up to this size joining messages into one buffer is cheaper than handing the kernel a list.
+_JOIN_BYTES = 64 * 1024
+_WRITE_PARTS = 64
+
+
+class PipeLink:
+    """Carries messages over a descriptor to read and one to write, both owned by the link from now on."""
+
+    def __init__(self, read_fd: int, write_fd: int, *, limits: Limits = _LIMITS, origin: Origin = STREAM) -> None:
+        """Take the descriptors; nothing is read before ``attach``."""
+        self._limits = limits
+        self._origin = origin
+        self._lines = LineReader(limits.message_bytes)
+        self._read_fd = read_fd
+        self._read_bytes = _READ_BYTES
+        self._output = PipeOutput(write_fd, high_water=limits.write_bytes, broken=self._output_broken)
+        self._receiver: Receiver | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        #: Whether the loop calls when there is something to read; a thread does the reading where it cannot.
+        self._reading = False
+        self._reading_thread = False
+        self._ended = False
+        self._released = False
+
+    def attach(self, receiver: Receiver) -> None:
+        """Start to read."""
+        self._receiver = receiver
+        self._loop = asyncio.get_running_loop()
+        self._output.attach(self._loop)
+        try:
+            self._loop.add_reader(self._read_fd, self._readable)
+            self._reading = True
+        except (OSError, ValueError, RuntimeError):
+            # Regular files and the null device cannot be waited for.
+            self._read_in_thread(self._loop)
+
+    def send(self, batch: Sequence[Outbound]) -> None:
+        """Write the messages, together, as far as they go; keep the rest."""
+        try:
+            lines = [encode(outbound.message) for outbound in batch]
+        except Exception:  # noqa: BLE001 - send never raises
+            lines = encode_each(batch)
+        self._output.write_lines(lines)
+
+    async def drain(self) -> None:
+        """Wait until the unsent bytes are below the limit, or the output is broken."""
+        await self._output.drain()
+
+    async def aclose(self) -> None:
+        """Stop reading, give what is unsent a bounded time to leave, and close both descriptors."""
+        self._end(None)
+        try:
+            await self._output.flush(self._limits.exit_seconds)
+        finally:
+            self._release()
+
+    # --- reading -----------------------------------------------------------------------------------------------------
+
+    def _readable(self) -> None:
+        try:
+            data = os.read(self._read_fd, self._read_bytes)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError as error:
+            self._input_ended(error)
+            return
+        if not data:
+            self._input_ended(None)
+            return
+        if len(data) < _READ_BYTES:
+            self._read_bytes = _READ_BYTES
+        else:
+            self._read_bytes = _LARGE_READ_BYTES
+            if self._lines.held > _LARGE_MESSAGE_BYTES:
+                _enlarge(self._read_fd)
+        self._received(data)
+
+    def _received(self, data: bytes) -> None:
+        receiver, limits, origin = self._receiver, self._limits, self._origin
+        assert receiver is not None
+        for line in self._lines.feed(data):
+            if self._ended:
+                return
+            receiver.message_received(decode(line, limits) if isinstance(line, bytes) else refuse(line), origin)
+
+    def _input_ended(self, error: OSError | None) -> None:
+        """Deliver the last line if it has no newline, then say that the input is over."""
+        self._stop_reading()
+        for line in self._lines.finish():
+            if isinstance(line, bytes) and self._receiver is not None and not self._ended:
+                self._receiver.message_received(decode(line, self._limits), self._origin)
+        self._input_over(error)
+
+    def _input_over(self, error: OSError | None) -> None:
+        self._end(None if error is None else _lost("reading", error))
+
+    def _output_broken(self, error: OSError) -> None:
+        self._end(_lost("writing", error))
+
+    def _end(self, error: Exception | None) -> None:
+        """Tell the receiver, once, that nothing more comes."""
+        if self._ended:
+            return
+        self._ended = True
+        self._stop_reading()
+        if self._receiver is not None:
+            self._receiver.eof_received(error)
+
+    def _stop_reading(self) -> None:
+        if self._reading and self._loop is not None and not self._loop.is_closed():
+            self._loop.remove_reader(self._read_fd)
+        self._reading = False
+
+    def _release(self) -> None:
+        """Close the descriptors, once."""
+        if self._released:
+            return
+        self._released = True
+        self._output.close()
+        if not self._reading_thread:
+            os.close(self._read_fd)
+
+    # --- what the loop cannot wait for -------------------------------------------------------------------------------
+
+    def _read_in_thread(self, loop: asyncio.AbstractEventLoop) -> None:
+        import threading
+
+        self._reading_thread = True
+        taken = threading.Semaphore(1)
+
+        def take(data: bytes) -> None:
+            taken.release()
+            if data and not self._ended:
+                self._received(data)
+            elif not data:
+                self._input_ended(None)
+
+        def read() -> None:
+            # The thread closes the descriptor itself: closed elsewhere, its number could be reused under the read.
+            try:
+                data = b"-"
+                while data and not self._ended:
+                    taken.acquire()
+                    data = _read_or_end(self._read_fd)
+                    loop.call_soon_threadsafe(take, data)
+            except RuntimeError:
+                return  # The loop is closed; nobody listens any more.
+            finally:
+                os.close(self._read_fd)
+
+        threading.Thread(target=read, name="trunkline-input", daemon=True).start()
+
+
+class PipeOutput:
+    """Writes to one descriptor without ever waiting; a regular file or a terminal is written to straight."""
+
+    __slots__ = (
+        "_broken",
+        "_closed",
+        "_fd",
+        "_high_water",
+        "_loop",
+        "_room",
+        "_size",
+        "_unsent",
+        "_waitable",
+        "_waits",
+        "_was_blocking",
+    )
+
+    def __init__(self, fd: int, *, high_water: int, broken: Callable[[OSError], None]) -> None:
+        """Take the descriptor; ``broken`` is called at most once, when it cannot be written to any more."""
+        self._fd = fd
+        self._high_water = high_water
+        self._broken = broken
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._unsent: deque[memoryview] = deque()
+        self._size = 0
+        #: Whether the loop has been asked to call when the descriptor is writable.
+        self._waits = False
+        self._room = asyncio.Event()
+        self._closed = False
+        mode = os.fstat(fd).st_mode
+        self._waitable = stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)
+        # The flag belongs to the open file, which others may share (a shell's terminal), so it is put back at the end.
+        self._was_blocking = os.get_blocking(fd)
+        os.set_blocking(fd, not self._waitable)
+
+    def attach(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Learn the loop, and write what was sent before."""
+        self._loop = loop
+        self._flush()
+
+    def write_lines(self, lines: list[bytes]) -> None:
+        """Write these lines with their newlines, at once as far as the kernel takes them."""
+        if self._closed or not lines:
+            return
+        if self._unsent or self._loop is None:
+            self._keep(lines)
+            return
+        size = sum(map(len, lines))
+        if size > _JOIN_BYTES:
+            self._keep(lines)
+            self._flush()
+            return
+        lines.append(b"")
+        data = b"\n".join(lines)
+        try:
+            written = os.write(self._fd, data)
+        except BlockingIOError:
+            written = 0
+        except OSError as error:
+            self._break(error)
+            return
+        if written < len(data):
+            self._unsent.append(memoryview(data)[written:])
+            self._size = len(data) - written
+            self._flush()
+
+    async def drain(self) -> None:
+        """Wait until the unsent bytes are at most the high-water mark, or nothing can be sent."""
+        while self._size > self._high_water and not self._closed:
+            self._room.clear()
+            await self._room.wait()
+
+    async def flush(self, seconds: float) -> None:
+        """Wait until all is sent, nothing can be sent, or the time is over."""
+        if not self._unsent or self._loop is None:
+            return
+        deadline = self._loop.call_later(seconds, self.close)
+        try:
+            while self._unsent and not self._closed:
+                self._room.clear()
+                await self._room.wait()
+        finally:
+            deadline.cancel()
+
+    def close(self) -> None:
+        """Drop what is unsent and close the descriptor, which is left as it was found."""
+        if self._closed:
+            return
+        self._closed = True
+        if self._waits and self._loop is not None and not self._loop.is_closed():
+            self._loop.remove_writer(self._fd)
+        self._unsent.clear()
+        self._size = 0
+        self._room.set()
+        os.set_blocking(self._fd, self._was_blocking)
+        os.close(self._fd)
+
+    def _keep(self, lines: list[bytes]) -> None:
+        for line in lines:
+            self._unsent.append(memoryview(line))
+            self._unsent.append(memoryview(b"\n"))
+            self._size += len(line) + 1
+
+    def _flush(self) -> None:
+        """Write until the kernel takes no more; then have the loop call again."""
+        while self._unsent:
+            parts = list(islice(self._unsent, _WRITE_PARTS))
+            try:
+                written = os.writev(self._fd, parts)
+            except BlockingIOError:
+                self._wait()
+                return
+            except OSError as error:
+                self._break(error)
+                return
+            self._size -= written
+            if self._drop(written) and self._waitable and not (self._size > _LARGE_MESSAGE_BYTES and _enlarge(self._fd)):
+                self._wait()
+                break
+        if self._size <= self._high_water:
+            self._room.set()
+        if not self._unsent:
+            self._stop_waiting()
+
+    def _drop(self, written: int) -> bool:
+        """Forget what was written; tell whether the last part was written only in part."""
+        unsent = self._unsent
+        while written:
+            head = unsent[0]
+            if written < len(head):
+                unsent[0] = head[written:]
+                return True
+            written -= len(head)
+            unsent.popleft()
+        return False
+
+    def _wait(self) -> None:
+        if not self._waits and self._loop is not None:
+            self._waits = True
+            self._loop.add_writer(self._fd, self._flush)
+
+    def _stop_waiting(self) -> None:
+        if self._waits and self._loop is not None:
+            self._waits = False
+            self._loop.remove_writer(self._fd)
+        self._room.set()
+
+    def _break(self, error: OSError) -> None:
+        self.close()
+        self._broken(error)
+
+
+def _enlarge(fd: int) -> bool:
+    """Make a pipe larger; tell whether it is larger now than it was."""
+    if sys.platform != "linux":
+        return False
+    try:
+        if fcntl.fcntl(fd, fcntl.F_GETPIPE_SZ) >= _LARGE_PIPE_BYTES:
+            return False
+        fcntl.fcntl(fd, fcntl.F_SETPIPE_SZ, _LARGE_PIPE_BYTES)
+    except OSError:
+        return False
+    return True
+
+
+def _read_or_end(fd: int) -> bytes:
+    try:
+        return os.read(fd, _LARGE_READ_BYTES)
+    except OSError:
+        return b""
+
+
+def _lost(doing: str, error: OSError) -> ConnectionLost:
+    lost = ConnectionLost(f"{doing} failed: {error.strerror or error}")
+    lost.__cause__ = error
+    return lost

@@ -1,0 +1,427 @@
+"""The client side of stdio: starts a server as a process, talks to it over its pipes, and sees it to its end.
+
+Nothing is read by a shell. The server gets a small environment, a session of its own, and a watcher process for a
+parent (``watcher.py`` says why), which climbs the shutdown ladder and does so too if this process is killed. So no
+child of ours needs a signal handler or a thread here: what the watcher tells arrives on a socket, on any event loop, in
+any thread. The server's stderr is always read, and its end is kept for error messages.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import ExitStack
+
+from trunkline.errors import LinkError, ServerExited
+from trunkline.protocol.caller import STDIO, Origin
+from trunkline.protocol.jsonrpc import Incoming, Malformed
+from trunkline.protocol.limits import Limits
+from trunkline.protocol.lines import LineReader
+from trunkline.transports.link import Receiver
+from trunkline.transports.pipes import PipeLink
+from trunkline.transports.watcher import pack_launch
+from trunkline.types import RequestId
+
+__all__ = ["INHERITED", "ProcessLink", "server_environment"]
+
+#: Variables a server process inherits; a star at the end stands for any ending.
+INHERITED = ("HOME", "LANG", "LANGUAGE", "LC_*", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "TZ", "USER")
+
+_LIMITS = Limits()
+# The pipe of an exited server ends with it, unless a process it left behind holds it open.
+_LAST_WORDS_SECONDS = 0.3
+# An exit follows the end of the output at once, unless the server only closed its output.
+_EXIT_SECONDS = 1.0
+_TAIL_LINES = 10
+_TAIL_CHARACTERS = 2000
+
+log = logging.getLogger("trunkline.transports")
+
+
+def server_environment(given: Mapping[str, str] | None, inherit: Collection[str] = INHERITED) -> dict[str, str]:
+    """Make the environment of a server process: the inherited names that are set, then what was given."""
+    exact = {name for name in inherit if not name.endswith("*")}
+    prefixes = tuple(name[:-1] for name in inherit if name.endswith("*"))
+    env = {
+        name: value
+        for name, value in os.environ.items()
+        # A value that begins like this is a shell function, which some shells would run.
+        if (name in exact or name.startswith(prefixes)) and not value.startswith("()")
+    }
+    return {**env, **(given or {})}
+
+
+class ProcessLink(PipeLink):
+    """Carries messages to and from a server process; ``spawn`` starts one."""
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        pipes: tuple[int, int, int],
+        control: socket.socket,
+        watcher: subprocess.Popen[bytes],
+        limits: Limits,
+        on_stderr: Callable[[bytes], None] | None,
+    ) -> None:
+        """Take the ends of a server's stdin, stdout and stderr, and the socket to its watcher."""
+        stdin, stdout, stderr = pipes
+        super().__init__(stdout, stdin, limits=limits, origin=STDIO)
+        self._name = name
+        self._stderr_fd = stderr
+        self._stderr = bytearray()
+        self._on_stderr = on_stderr
+        self._control: socket.socket | None = control
+        self._watcher = watcher
+        self._notes = LineReader(1024)
+        self._gone = asyncio.Event()
+        self._verdict: asyncio.TimerHandle | None = None
+        self._failure: int | None = None
+        self._output_over = False
+        self._sieve: _Sieve | None = None
+        #: The server's process id, once it has started.
+        self.pid: int | None = None
+        #: The server's exit status once it has ended; the negative number of the signal if one ended it.
+        self.status: int | None = None
+
+    @classmethod
+    def spawn(
+        cls,
+        command: Sequence[str],
+        *,
+        env: Mapping[str, str] | None = None,
+        cwd: str | os.PathLike[str] | None = None,
+        limits: Limits = _LIMITS,
+        inherit_env: Collection[str] = INHERITED,
+        on_stderr: Callable[[bytes], None] | None = None,
+    ) -> ProcessLink:
+        """Start a server; ``on_stderr`` is given what it writes to stderr, as it comes.
+
+        Raises:
+            LinkError: there is no such command or directory, or no process can be started; the message says which.
+        """
+        environment = server_environment(env, inherit_env)
+        path = _find(command[0], environment, cwd=cwd)
+        launch = _launch_file(pack_launch(path, list(command), environment))
+        with ExitStack() as ours, ExitStack() as theirs:
+            theirs.callback(os.close, launch)
+            pipes: list[int] = []
+            inner: list[int] = []
+            for ours_first in (False, True, True):
+                read_fd, write_fd = os.pipe()
+                mine, other = (read_fd, write_fd) if ours_first else (write_fd, read_fd)
+                ours.callback(os.close, mine)
+                theirs.callback(os.close, other)
+                pipes.append(mine)
+                inner.append(other)
+            control, far_end = socket.socketpair()
+            ours.callback(control.close)
+            theirs.callback(far_end.close)
+            control.setblocking(False)
+            watcher = _start_watcher(far_end.fileno(), launch, pipes=inner, cwd=cwd, seconds=limits.exit_seconds)
+            ours.pop_all()
+        stdin, stdout, stderr = pipes
+        os.set_blocking(stderr, False)
+        return cls(
+            command[0],
+            pipes=(stdin, stdout, stderr),
+            control=control,
+            watcher=watcher,
+            limits=limits,
+            on_stderr=on_stderr,
+        )
+
+    @property
+    def skipped_lines(self) -> int:
+        """How many lines on the server's stdout were no messages."""
+        return 0 if self._sieve is None else self._sieve.skipped
+
+    def stderr_tail(self) -> str:
+        """Give the end of what the server wrote to stderr, as far as it is kept."""
+        return self._stderr[-self._limits.stderr_bytes :].decode("utf-8", "replace")
+
+    def attach(self, receiver: Receiver) -> None:
+        """Start to read."""
+        self._sieve = _Sieve(receiver, self._name)
+        super().attach(self._sieve)
+        self._watch(asyncio.get_running_loop())
+
+    async def aclose(self) -> None:
+        """End the server by the ladder: input closed, then TERM, then KILL for all it started; bounded.
+
+        Cancelled while it waits, it kills at once.
+        """
+        self._end(None)
+        self._watch(asyncio.get_running_loop())
+        try:
+            await self._output.flush(self._limits.exit_seconds)
+            self._let_go()
+            async with asyncio.timeout(3 * self._limits.exit_seconds + 5):
+                await self._gone.wait()
+        except TimeoutError:
+            log.warning("the watcher of %s does not answer", self._name)
+        finally:
+            self._release()
+
+    # --- the process -------------------------------------------------------------------------------------------------
+
+    def _watch(self, loop: asyncio.AbstractEventLoop) -> None:
+        if self._loop is None or self._loop is loop:
+            self._loop = loop
+        if self._control is not None:
+            loop.add_reader(self._control.fileno(), self._control_readable)
+        if self._stderr_fd >= 0:
+            loop.add_reader(self._stderr_fd, self._stderr_readable)
+
+    def _control_readable(self) -> None:
+        control = self._control
+        if control is None:
+            return
+        try:
+            data = control.recv(4096)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError:
+            data = b""
+        for note in self._notes.feed(data):
+            if isinstance(note, bytes):
+                word, _, number = note.partition(b" ")
+                self._noted(word, int(number))
+        if not data:
+            self._watcher_gone()
+
+    def _noted(self, word: bytes, number: int) -> None:
+        if word == b"started":
+            self.pid = number
+        elif word == b"failed":
+            self._failure = number
+            self._conclude()
+        elif word == b"exited":
+            self.status = number
+            self._conclude_within(0 if self._output_over else _LAST_WORDS_SECONDS)
+
+    def _input_over(self, error: OSError | None) -> None:
+        self._output_over = True
+        self._conclude_within(_EXIT_SECONDS if self.status is None else 0)
+
+    def _output_broken(self, error: OSError) -> None:
+        self._conclude_within(_EXIT_SECONDS)
+
+    def _conclude_within(self, seconds: float) -> None:
+        """Declare the server gone after a while, or earlier if more is known by then."""
+        if self._verdict is not None:
+            self._verdict.cancel()
+        if seconds and self._loop is not None:
+            self._verdict = self._loop.call_later(seconds, self._conclude)
+        else:
+            self._conclude()
+
+    def _conclude(self) -> None:
+        if not self._ended:
+            self._stderr_readable()
+            self._end(self._epitaph())
+        self._let_go()
+
+    def _epitaph(self) -> ServerExited:
+        """Say how the server ended."""
+        if self._failure is not None:
+            text = f"cannot start {self._name}: {os.strerror(self._failure)}"
+        elif self.status is not None and self.status < 0:
+            text = f"the server {self._name} was ended by signal {-self.status}"
+        elif self.status is not None:
+            text = f"the server {self._name} exited with status {self.status}"
+        else:
+            text = f"the server {self._name} closed its pipes but did not exit"
+        stderr = self.stderr_tail()
+        lines = stderr.strip().splitlines()[-_TAIL_LINES:]
+        tail = "\n".join(lines)[-_TAIL_CHARACTERS:]
+        text += f"; last lines of stderr:\n{tail}" if tail else "; it wrote nothing to stderr"
+        return ServerExited(text, status=self.status, stderr=stderr)
+
+    # --- stderr ------------------------------------------------------------------------------------------------------
+
+    def _stderr_readable(self) -> None:
+        """Read what there is: keep the end of it, show all of it."""
+        if self._stderr_fd < 0:
+            return
+        try:
+            data = os.read(self._stderr_fd, 64 * 1024)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError:
+            data = b""
+        if not data:
+            self._close_stderr()
+            return
+        self._stderr += data
+        if len(self._stderr) > 2 * self._limits.stderr_bytes:
+            del self._stderr[: -self._limits.stderr_bytes or None]
+        if self._on_stderr is not None:
+            self._on_stderr(data)
+
+    def _close_stderr(self) -> None:
+        if self._stderr_fd >= 0:
+            if self._loop is not None and not self._loop.is_closed():
+                self._loop.remove_reader(self._stderr_fd)
+            os.close(self._stderr_fd)
+            self._stderr_fd = -1
+
+    # --- the end -----------------------------------------------------------------------------------------------------
+
+    def _let_go(self) -> None:
+        """Close the server's input and have the watcher climb the ladder, on its own from here."""
+        self._output.close()
+        self._order(b"c")
+
+    def _order(self, order: bytes) -> None:
+        if self._control is not None:
+            try:
+                self._control.send(order)
+            except OSError:
+                return
+
+    def _watcher_gone(self) -> None:
+        """Take the watcher's status; if it was killed before its time, end the server from here."""
+        control, self._control = self._control, None
+        if control is None:
+            return
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.remove_reader(control.fileno())
+        control.close()
+        if self.status is None and self.pid is not None:
+            _kill_group(self.pid)
+        self._reap()
+        self._gone.set()
+        if self._failure is None and self.status is None:
+            self._conclude()
+
+    def _reap(self) -> None:
+        try:
+            self._watcher.wait(timeout=1)
+        except subprocess.TimeoutExpired:
+            self._watcher.kill()
+            self._watcher.wait()
+
+    def _release(self) -> None:
+        """Free everything; a watcher that still climbs is told to kill now, which takes it milliseconds."""
+        if self._verdict is not None:
+            self._verdict.cancel()
+        if self._control is not None:
+            self._order(b"k")
+            self._reap()
+            self._watcher_gone()
+        self._close_stderr()
+        super()._release()
+
+
+class _Sieve:
+    """Stands before the receiver and keeps out what a server printed to stdout by mistake."""
+
+    __slots__ = ("_name", "_receiver", "skipped")
+
+    def __init__(self, receiver: Receiver, name: str) -> None:
+        self._receiver = receiver
+        self._name = name
+        self.skipped = 0
+
+    def message_received(self, incoming: Incoming, origin: Origin) -> None:
+        """Pass messages on; count lines that are none."""
+        if isinstance(incoming, Malformed) and incoming.id is None:
+            self.skipped += 1
+            # At 1, 2, 4, 8, ...: a server that prints for ever does not fill the log.
+            if self.skipped & (self.skipped - 1) == 0:
+                log.warning(
+                    "the server %s wrote to stdout what is no message (%s; %d so far); logs belong on stderr",
+                    self._name,
+                    incoming.message,
+                    self.skipped,
+                )
+            return
+        self._receiver.message_received(incoming, origin)
+
+    def eof_received(self, error: Exception | None = None, *, about: RequestId | None = None) -> None:
+        """Pass the end on."""
+        self._receiver.eof_received(error, about=about)
+
+
+# --- starting --------------------------------------------------------------------------------------------------------
+
+
+def _find(name: str, env: Mapping[str, str], *, cwd: str | os.PathLike[str] | None) -> str:
+    """Find the program as the server's own PATH gives it; the errors name what is missing."""
+    if cwd is not None and not os.path.isdir(cwd):
+        raise LinkError(f"cannot start {name}: there is no directory {os.fspath(cwd)}")
+    if os.path.dirname(name):
+        path = os.path.join(cwd or "", name)
+        if not os.path.isfile(path):
+            raise LinkError(f"cannot start {name}: there is no such file")
+        if not os.access(path, os.X_OK):
+            raise LinkError(f"cannot start {name}: the file is not executable; run chmod +x, or put its interpreter first")
+        return os.path.abspath(path)
+    for folder in os.get_exec_path(env):
+        path = os.path.join(folder, name)
+        if os.path.isfile(path) and os.access(path, os.X_OK):
+            return os.path.abspath(path)
+    raise LinkError(
+        f"command not found: {name}; install it, give its full path, or add its folder to PATH "
+        f"(searched: {env.get('PATH', os.defpath)})"
+    )
+
+
+def _launch_file(data: bytes) -> int:
+    """Put the launch record into an unnamed file and give its descriptor, at the start."""
+    if hasattr(os, "memfd_create"):
+        fd = os.memfd_create("trunkline-launch")
+    else:
+        import tempfile
+
+        fd, path = tempfile.mkstemp()
+        os.unlink(path)
+    with open(fd, "wb", closefd=False) as file:
+        file.write(data)
+    os.lseek(fd, 0, os.SEEK_SET)
+    return fd
+
+
+def _start_watcher(
+    control: int, launch: int, *, pipes: list[int], cwd: str | os.PathLike[str] | None, seconds: float
+) -> subprocess.Popen[bytes]:
+    """Start the watcher with the server's ends of the pipes as its own standard streams."""
+    stdin, stdout, stderr = pipes
+    # Imported by name, the module comes from its compiled file; run by path, it would be compiled each time.
+    code = f"import sys; sys.path.append({os.path.dirname(__file__)!r}); import watcher; watcher.main()"
+    words = [_interpreter(), "-I", "-S", "-c", code, str(control), str(launch), str(os.getpid()), str(seconds)]
+    try:
+        return subprocess.Popen(
+            words,
+            stdin=stdin,
+            stdout=stdout,
+            stderr=stderr,
+            env={},
+            cwd=cwd,
+            pass_fds=(control, launch),
+            start_new_session=True,
+        )
+    except OSError as error:
+        raise LinkError(f"cannot start a process: {error}") from error
+
+
+def _interpreter() -> str:
+    """Find the Python that runs the watcher; in a frozen program ``sys.executable`` is the program itself."""
+    beside = os.path.join(sys.base_prefix, "bin", f"python{sys.version_info.major}.{sys.version_info.minor}")
+    for path in (sys.executable, beside):
+        if path and os.path.basename(path).startswith(("python", "pypy")) and os.access(path, os.X_OK):
+            return path
+    raise LinkError("cannot start a server process: no Python interpreter is found to run its watcher")
+
+
+def _kill_group(pid: int) -> None:
+    try:
+        os.killpg(pid, 9)
+    except OSError:
+        return

@@ -1,0 +1,288 @@
+"""The tiny program between a client and a server process: it starts the server and sees to it that nothing outlives.
+
+It runs as a process of its own (``python -I -S``), imports next to nothing, and is the parent of the server. That
+order is the point: the watcher exists before the server does, so there is no moment at which the client can die and
+leave a server nobody watches; and as a *subreaper* (Linux) it inherits whatever the server's descendants leave behind,
+also those that left the process group by ``setsid`` or by a double fork. A parent-death signal would reach only the
+direct child; a watcher beside the server, started at the same time, would not inherit the orphans. The price is one
+small interpreter (some 10 ms before the server starts, 5 MB of its own); what can wait is done after the start.
+
+It holds one socket to the client. It tells: ``started PID``, ``failed ERRNO``, ``exited STATUS``. It is told: ``c``,
+close by the ladder (wait, TERM, wait, KILL), or ``k``, kill now; the end of the socket, or of the parent, means that
+the client died, and the ladder runs with short waits. Everything the server started ends with it.
+"""
+
+import os
+import select
+import sys
+import time
+
+import _signal  # type: ignore[import-not-found]  # the signal module proper imports enum, which costs as much as all else
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["Watcher", "descendants", "main", "pack_launch", "unpack_launch"]
+
+# Longest wait of each step after the client has died.
+_ORPHAN_SECONDS = 1.0
+_KILL_SECONDS = 2.0
+_TICK_SECONDS = 0.02
+_PR_SET_CHILD_SUBREAPER = 36
+
+
+def pack_launch(path: str, argv: list[str], env: dict[str, str]) -> bytes:
+    """Write down what to start; it travels in a file, because a command line can be read by everybody."""
+    parts = [path, str(len(argv)), *argv, *(f"{name}={value}" for name, value in env.items())]
+    return b"\0".join(os.fsencode(part) for part in parts)
+
+
+def unpack_launch(data: bytes) -> tuple[bytes, list[bytes], dict[bytes, bytes]]:
+    """Read what to start: the path, the arguments and the environment."""
+    path, count, *rest = data.split(b"\0")
+    argv, pairs = rest[: int(count)], rest[int(count) :]
+    env = {}
+    for pair in pairs:
+        name, _, value = pair.partition(b"=")
+        env[name] = value
+    return path, argv, env
+
+
+def descendants(root: int) -> list[tuple[int, int]]:
+    """List all processes below one as (pid, process group), from the proc file system; nothing where there is none."""
+    children: dict[int, list[tuple[int, int]]] = {}
+    try:
+        names = os.listdir("/proc")
+    except OSError:
+        return []
+    for name in names:
+        if name.isdigit():
+            row = _read_row(int(name))
+            if row is not None:
+                pid, parent, group = row
+                children.setdefault(parent, []).append((pid, group))
+    found: list[tuple[int, int]] = []
+    ahead = [root]
+    while ahead:
+        below = children.pop(ahead.pop(), [])
+        found += below
+        ahead += [pid for pid, _ in below]
+    return found
+
+
+def _read_row(pid: int) -> tuple[int, int, int] | None:
+    try:
+        with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:
+            # The name stands in brackets and may itself hold brackets and spaces.
+            fields = file.read().rpartition(b")")[2].split()
+    except OSError:
+        return None
+    return (pid, int(fields[1]), int(fields[2])) if len(fields) > 2 else None
+
+
+class Watcher:
+    """Watches one server, the client and the clock."""
+
+    def __init__(self, control: int, *, parent: int, server: int, seconds: float) -> None:
+        """Take the socket to the client, the two processes, and the wait between the steps of the ladder."""
+        self._control = control
+        self._parent = parent
+        self._server = server
+        self._seconds = seconds
+        self._server_exited = False
+        self._alone = False
+        self._order = b""
+        self._orphaned = False
+        self._poll = select.poll()
+        self._poll.register(control, select.POLLIN)
+        self._children_fd = _wake_on_child()
+        self._poll.register(self._children_fd, select.POLLIN)
+        self._timeout: float | None = 1.0
+        self._watch_parent()
+
+    def run(self) -> None:
+        """Watch until told to end, then end the server and all it started."""
+        self._reap()
+        while not self._order and not self._orphaned:
+            self._wait(self._timeout)
+        self._end()
+
+    # --- watching ----------------------------------------------------------------------------------------------------
+
+    def _watch_parent(self) -> None:
+        """Have the parent's death wake the poll; the socket does too, unless a fork of the client holds it open."""
+        try:
+            self._poll.register(os.pidfd_open(self._parent), select.POLLIN)
+            self._timeout = None
+        except (AttributeError, OSError):
+            self._timeout = 1.0
+        self._orphaned = os.getppid() != self._parent
+
+    def _wait(self, seconds: float | None) -> None:
+        events = self._poll.poll(None if seconds is None else max(0, int(seconds * 1000)))
+        for fd, _ in events:
+            if fd == self._control:
+                self._hear()
+            elif fd == self._children_fd:
+                _drain(fd)
+            else:
+                self._poll.unregister(fd)
+        self._reap()
+        if os.getppid() != self._parent:
+            self._orphaned = True
+
+    def _hear(self) -> None:
+        try:
+            order = os.read(self._control, 1)
+        except OSError:
+            order = b""
+        if order:
+            self._order = order
+        else:
+            self._poll.unregister(self._control)
+            self._orphaned = True
+
+    def _reap(self) -> None:
+        """Take the status of every child that has ended, ours or inherited."""
+        while not self._alone:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                self._alone = True
+                return
+            if pid == 0:
+                return
+            if pid == self._server:
+                self._server_exited = True
+                tell(self._control, f"exited {os.waitstatus_to_exitcode(status)}")
+
+    # --- ending ------------------------------------------------------------------------------------------------------
+
+    def _end(self) -> None:
+        """Climb the ladder; what is gone at a step spares the next."""
+        if self._order != b"k":
+            # The closed input is a message to the server only: leftovers of one that is gone are not waited for.
+            self._wait_until(lambda: self._server_exited)
+            if self._gone():
+                return
+            self._strike(_signal.SIGTERM)
+            self._wait_until(self._gone)
+        until = time.monotonic() + _KILL_SECONDS
+        while not self._gone() and time.monotonic() < until:
+            self._strike(_signal.SIGKILL)
+            self._wait(_TICK_SECONDS)
+
+    def _wait_until(self, over: "Callable[[], bool]") -> None:
+        """Wait for one step of the ladder; shorter when the client is dead, not at all when told to kill."""
+        started = time.monotonic()
+        while not over() and self._order != b"k":
+            patience = min(self._seconds, _ORPHAN_SECONDS) if self._orphaned else self._seconds
+            left = started + patience - time.monotonic()
+            if left <= 0:
+                return
+            self._wait(min(left, _TICK_SECONDS if self._server_exited else left))
+
+    def _gone(self) -> bool:
+        if not self._alone:
+            return False
+        try:
+            os.killpg(self._server, 0)
+        except OSError:
+            return True
+        return False
+
+    def _strike(self, number: int) -> None:
+        """Signal the server's group and every descendant outside it."""
+        below = descendants(os.getpid())
+        # Once the server is reaped its number may be another's, unless its group still has members.
+        if not self._server_exited or not below or any(group == self._server for _, group in below):
+            _signal_quietly(os.killpg, self._server, number)
+        for pid, group in below:
+            if group != self._server:
+                _signal_quietly(os.kill, pid, number)
+
+
+def _signal_quietly(send, target, number):  # type: ignore[no-untyped-def]
+    try:
+        send(target, number)
+    except OSError:
+        return
+
+
+def _wake_on_child() -> int:
+    """Give a descriptor that becomes readable whenever a child ends."""
+    read_fd, write_fd = os.pipe()
+    os.set_blocking(read_fd, False)
+    os.set_blocking(write_fd, False)
+    _signal.set_wakeup_fd(write_fd)
+    _signal.signal(_signal.SIGCHLD, lambda *_: None)
+    return read_fd
+
+
+def _drain(fd: int) -> None:
+    try:
+        os.read(fd, 4096)
+    except OSError:
+        return
+
+
+def tell(control: int, note: str) -> None:
+    """Send the client a line; it may be gone."""
+    try:
+        os.write(control, f"{note}\n".encode())
+    except OSError:
+        return
+
+
+def _start(path: bytes, argv: list[bytes], env: dict[bytes, bytes]) -> int:
+    """Start the server in a session of its own, with the signals Python ignores set back."""
+    return os.posix_spawn(path, argv, env, setsid=True, setsigdef=[_signal.SIGPIPE, _signal.SIGXFSZ])
+
+
+def _step_aside() -> None:
+    """Let go of the server's streams, whose ends must be seen, and of what could end this process early."""
+    null = os.open(os.devnull, os.O_RDWR)
+    for fd in (0, 1, 2):
+        os.dup2(null, fd)
+    os.close(null)
+    for number in (_signal.SIGINT, _signal.SIGTERM, _signal.SIGHUP):
+        _signal.signal(number, _signal.SIG_IGN)
+
+
+def _become_subreaper() -> None:
+    """Inherit the orphans among the descendants, where the kernel offers it; before there are any."""
+    if sys.platform != "linux":
+        return
+    try:
+        # The C half alone: ctypes proper takes twenty times as long to import, and the server would wait for it.
+        import _ctypes
+
+        prctl = _ctypes.dlsym(_ctypes.dlopen(None, os.RTLD_NOW), "prctl")
+        _ctypes.call_function(prctl, (_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0))
+    except AttributeError:
+        import ctypes
+
+        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    except (ImportError, OSError):
+        return
+
+
+def main() -> None:
+    """Start what the launch file says and watch it; arguments are the socket, the file, the client's pid, seconds."""
+    control, launch, parent = (int(word) for word in sys.argv[1:4])
+    os.set_inheritable(control, False)
+    if os.getppid() != parent:
+        os._exit(0)
+    with open(launch, "rb") as file:
+        path, argv, env = unpack_launch(file.read())
+    _become_subreaper()
+    try:
+        server = _start(path, argv, env)
+    except OSError as error:
+        tell(control, f"failed {error.errno}")
+        os._exit(0)
+    tell(control, f"started {server}")
+    _step_aside()
+    Watcher(control, parent=parent, server=server, seconds=float(sys.argv[4])).run()
+    os._exit(0)

@@ -1,0 +1,37 @@
+"""What every link needs beside its own I/O, off the common path: marks for bytes that are no message, both ways.
+
+The common path calls ``jsonrpc.decode`` and ``jsonrpc.encode`` straight; these functions are for what they cannot do.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+from trunkline.protocol.jsonrpc import ErrorResponse, Malformed, Outbound, Response, encode
+from trunkline.protocol.lines import TooLong
+from trunkline.types import ErrorObject
+
+__all__ = ["encode_each", "refuse"]
+
+log = logging.getLogger("trunkline.transports")
+
+
+def refuse(line: TooLong) -> Malformed:
+    """Say what to answer to a line that was too long to be read."""
+    return Malformed(-32700, f"Parse error: a line longer than {line.max_bytes} bytes")
+
+
+def encode_each(batch: Sequence[Outbound]) -> list[bytes]:
+    """Encode what can be encoded when a batch as a whole cannot: a bad answer becomes an error, all else is dropped."""
+    encoded: list[bytes] = []
+    for outbound in batch:
+        message = outbound.message
+        try:
+            encoded.append(encode(message))
+        except Exception:  # noqa: BLE001 - an encoder runs code of the user's types, and send never raises
+            log.exception("a %s cannot be encoded", type(message).__name__)
+            if isinstance(message, Response):
+                error = ErrorObject(code=-32603, message="Internal error: the result cannot be encoded")
+                encoded.append(encode(ErrorResponse(message.id, error)))
+    return encoded

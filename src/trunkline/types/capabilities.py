@@ -1,0 +1,85 @@
+"""Capabilities, typed for building; on the wire and in records they travel as plain JSON objects.
+
+What the other side declared is kept as it came, since members nobody has heard of must stay readable. An empty record
+such as ``RootsCapability()`` is the empty object, which declares the capability without its options.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from trunkline.types.base import Wire
+
+__all__ = [
+    "ClientCapabilities",
+    "ElicitationCapability",
+    "PromptsCapability",
+    "ResourcesCapability",
+    "RootsCapability",
+    "SamplingCapability",
+    "ServerCapabilities",
+    "ToolsCapability",
+]
+
+
+class RootsCapability(Wire, frozen=True, kw_only=True):
+    """The client has roots; ``list_changed``: and tells when they change."""
+
+    list_changed: bool | None = None
+
+
+class SamplingCapability(Wire, frozen=True, kw_only=True):
+    """The client has a model; with context of servers, and with tools, if these are declared."""
+
+    context: dict[str, Any] | None = None
+    tools: dict[str, Any] | None = None
+
+
+class ElicitationCapability(Wire, frozen=True, kw_only=True):
+    """The client can ask its user; an empty record means by forms."""
+
+    form: dict[str, Any] | None = None
+    url: dict[str, Any] | None = None
+
+
+class ClientCapabilities(Wire, frozen=True, kw_only=True):
+    """What a client can do for a server."""
+
+    experimental: dict[str, Any] | None = None
+    roots: RootsCapability | None = None
+    sampling: SamplingCapability | None = None
+    elicitation: ElicitationCapability | None = None
+    tasks: dict[str, Any] | None = None
+    extensions: dict[str, Any] | None = None
+
+
+class PromptsCapability(Wire, frozen=True, kw_only=True):
+    """The server has prompts; ``list_changed``: and tells when the list changes."""
+
+    list_changed: bool | None = None
+
+
+class ResourcesCapability(Wire, frozen=True, kw_only=True):
+    """The server has resources; and tells when one changes, or the list, if declared."""
+
+    subscribe: bool | None = None
+    list_changed: bool | None = None
+
+
+class ToolsCapability(Wire, frozen=True, kw_only=True):
+    """The server has tools; ``list_changed``: and tells when the list changes."""
+
+    list_changed: bool | None = None
+
+
+class ServerCapabilities(Wire, frozen=True, kw_only=True):
+    """What a server offers."""
+
+    experimental: dict[str, Any] | None = None
+    logging: dict[str, Any] | None = None
+    completions: dict[str, Any] | None = None
+    prompts: PromptsCapability | None = None
+    resources: ResourcesCapability | None = None
+    tools: ToolsCapability | None = None
+    tasks: dict[str, Any] | None = None
+    extensions: dict[str, Any] | None = None

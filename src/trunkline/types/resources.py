@@ -1,0 +1,104 @@
+"""Resources: what a server offers to read, by URI or by URI template."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec import field
+
+from trunkline.types.base import (
+    Annotations,
+    CacheableResult,
+    Cursor,
+    Icon,
+    InputResponses,
+    NotificationParams,
+    RequestParams,
+    Wire,
+)
+from trunkline.types.content import ResourceContents
+
+__all__ = [
+    "ListResourceTemplatesResult",
+    "ListResourcesResult",
+    "ReadResourceRequestParams",
+    "ReadResourceResult",
+    "Resource",
+    "ResourceTemplate",
+    "ResourceUpdatedNotificationParams",
+    "SubscribeRequestParams",
+    "UnsubscribeRequestParams",
+]
+
+
+class Resource(Wire, frozen=True, kw_only=True):
+    """A resource as a server lists it."""
+
+    uri: str
+    name: str
+    title: str | None = None
+    description: str | None = None
+    mime_type: str | None = None
+    size: int | None = None
+    icons: list[Icon] | None = None
+    annotations: Annotations | None = None
+    meta: dict[str, Any] | None = field(name="_meta", default=None)
+
+
+class ResourceTemplate(Wire, frozen=True, kw_only=True):
+    """A family of resources, one for each expansion of an RFC 6570 template."""
+
+    uri_template: str
+    name: str
+    title: str | None = None
+    description: str | None = None
+    mime_type: str | None = None
+    icons: list[Icon] | None = None
+    annotations: Annotations | None = None
+    meta: dict[str, Any] | None = field(name="_meta", default=None)
+
+
+class ListResourcesResult(CacheableResult, frozen=True, kw_only=True):
+    """One page of a server's resources."""
+
+    resources: list[Resource]
+    next_cursor: Cursor | None = None
+
+
+class ListResourceTemplatesResult(CacheableResult, frozen=True, kw_only=True):
+    """One page of a server's resource templates."""
+
+    resource_templates: list[ResourceTemplate]
+    next_cursor: Cursor | None = None
+
+
+class ReadResourceRequestParams(RequestParams, frozen=True, kw_only=True):
+    """A wish to read the resource with this URI."""
+
+    uri: str
+    input_responses: InputResponses | None = None
+    request_state: str | None = None
+
+
+class ReadResourceResult(CacheableResult, frozen=True, kw_only=True):
+    """The contents of a resource, or of several that belong to it."""
+
+    contents: list[ResourceContents]
+
+
+class SubscribeRequestParams(RequestParams, frozen=True, kw_only=True):
+    """A wish to be told when the resource with this URI changes."""
+
+    uri: str
+
+
+class UnsubscribeRequestParams(RequestParams, frozen=True, kw_only=True):
+    """The end of that wish."""
+
+    uri: str
+
+
+class ResourceUpdatedNotificationParams(NotificationParams, frozen=True, kw_only=True):
+    """The resource with this URI changed."""
+
+    uri: str

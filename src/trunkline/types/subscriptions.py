@@ -1,0 +1,37 @@
+"""Subscriptions of stateless revisions: one long request that carries change notices."""
+
+from __future__ import annotations
+
+from trunkline.types.base import NotificationParams, RequestParams, Result, Wire
+
+__all__ = [
+    "SubscriptionFilter",
+    "SubscriptionsAcknowledgedNotificationParams",
+    "SubscriptionsListenRequestParams",
+    "SubscriptionsListenResult",
+]
+
+
+class SubscriptionFilter(Wire, frozen=True, kw_only=True):
+    """The kinds of notice that are wanted, or that will be sent."""
+
+    tools_list_changed: bool | None = None
+    prompts_list_changed: bool | None = None
+    resources_list_changed: bool | None = None
+    resource_subscriptions: list[str] | None = None
+
+
+class SubscriptionsListenRequestParams(RequestParams, frozen=True, kw_only=True):
+    """A wish for notices of these kinds, for as long as the request is open."""
+
+    notifications: SubscriptionFilter
+
+
+class SubscriptionsAcknowledgedNotificationParams(NotificationParams, frozen=True, kw_only=True):
+    """The kinds of notice that this subscription will get; ``_meta`` names the subscription."""
+
+    notifications: SubscriptionFilter
+
+
+class SubscriptionsListenResult(Result, frozen=True, kw_only=True):
+    """The end of a subscription; ``_meta`` names it."""

@@ -1,0 +1,1 @@
+"""The tests of Trunkline; each folder mirrors one of the source."""

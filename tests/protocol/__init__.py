@@ -1,0 +1,1 @@
+"""The tests of the sans-IO protocol layer, one file a module."""

@@ -1,0 +1,129 @@
+"""The rows of fields and content blocks, recomputed from the index of the schemas."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+import trunkline.types as t
+from tests.protocol import schema_index
+from trunkline.protocol.fields import FIELDS, MEMBERS, SEVERAL_BLOCKS, hidden, lacks
+from trunkline.protocol.revisions import NEWEST, NEWEST_HANDSHAKE, REVISIONS, Revision, find
+
+INDEX = schema_index.load()
+KINDS = sorted(
+    {kind for kind in vars(t).values() if isinstance(kind, type) and issubclass(kind, t.Wire) and kind is not t.Wire},
+    key=lambda kind: kind.__name__,
+)
+KNOWN = [
+    pytest.param(kind, revision, id=f"{kind.__name__}-{revision.name}")
+    for kind in KINDS
+    for revision in REVISIONS
+    if kind.__name__ in INDEX[revision.name]["definitions"]
+]
+PUBLISHED = [pytest.param(path, id=path.parent.name) for path in sorted(schema_index.PUBLISHED.glob("*/schema.json"))]
+
+#: Definitions that are no type of ours, and why.
+NOT_TYPES = {
+    # Errors: one type of ours for all.
+    *("Error", "InternalError", "InvalidParamsError", "InvalidRequestError", "MethodNotFoundError", "ParseError"),
+    # Parts that other definitions are made of.
+    *("Annotated", "BaseMetadata", "Icons", "InputResponseRequestParams", "ResourceRequestParams"),
+    "TaskAugmentedRequestParams",
+    # One type of ours for several definitions.
+    *("BlobResourceContents", "TextResourceContents", "ElicitRequestFormParams", "ElicitRequestURLParams"),
+    *("RequestMetaObject", "ResourceReference"),
+    # Plain JSON for us.
+    *("NotificationMetaObject", "ResultMetaObject", "SubscriptionsListenResultMetaObject"),
+    # The schemas of form fields.
+    *("BooleanSchema", "EnumSchema", "LegacyTitledEnumSchema", "NumberSchema", "StringSchema"),
+    *("TitledMultiSelectEnumSchema", "TitledSingleSelectEnumSchema"),
+    *("UntitledMultiSelectEnumSchema", "UntitledSingleSelectEnumSchema"),
+}
+
+
+def wire_names(kind: type, revision: Revision) -> set[str]:
+    absent = hidden(kind, revision)
+    return {field.encode_name for field in msgspec.structs.fields(kind) if field.name not in absent}
+
+
+def tag_of(kind: type[Any]) -> set[str]:
+    return {name for name in [kind.__struct_config__.tag_field] if name}
+
+
+@pytest.mark.parametrize(("kind", "revision"), KNOWN)
+def test_a_type_shows_each_revision_exactly_the_members_its_schema_has(kind: type[Any], revision: Revision) -> None:
+    members = set(INDEX[revision.name]["definitions"][kind.__name__]["properties"])
+    assert wire_names(kind, revision) | tag_of(kind) == members
+
+
+@pytest.mark.parametrize(("kind", "revision"), KNOWN)
+def test_a_type_demands_nothing_that_a_revision_leaves_out(kind: type[Any], revision: Revision) -> None:
+    required = set(INDEX[revision.name]["definitions"][kind.__name__]["required"])
+    demanded = {field.encode_name for field in msgspec.structs.fields(kind) if field.required}
+    assert demanded <= required
+
+
+def test_every_definition_is_a_type_or_known_not_to_be_one() -> None:
+    members = [pair for revision in INDEX.values() for pair in revision["definitions"].items()]
+    special = {name for name, each in members if not set(each["properties"]) <= {"_meta", "cursor"}}
+    ours = {kind.__name__ for kind in KINDS}
+    assert special - ours == NOT_TYPES
+
+
+def test_every_type_is_a_definition_or_made_by_us() -> None:
+    names = {name for revision in INDEX.values() for name in revision["definitions"]}
+    assert {kind.__name__ for kind in KINDS} - names == {"InputRequest"}
+
+
+@pytest.mark.parametrize("row", [pytest.param(row, id=row.type.__name__) for row in MEMBERS])
+@pytest.mark.parametrize("revision", [pytest.param(revision, id=revision.name) for revision in REVISIONS])
+def test_a_content_block_exists_where_its_schema_does(row: Any, revision: Revision) -> None:
+    assert row.span.covers(revision) is (row.type.__name__ in INDEX[revision.name]["definitions"])
+
+
+@pytest.mark.parametrize("row", [pytest.param(row, id=f"{row.type.__name__}.{row.attribute}") for row in FIELDS])
+def test_a_row_names_an_attribute_of_its_type(row: Any) -> None:
+    assert row.attribute in row.type.__struct_fields__
+
+
+def test_the_index_covers_exactly_the_revisions() -> None:
+    assert list(INDEX) == [revision.name for revision in REVISIONS]
+
+
+@pytest.mark.parametrize("path", PUBLISHED)
+def test_the_index_is_what_the_published_schema_says(path: Path) -> None:
+    assert schema_index.build(json.loads(path.read_text())) == INDEX[path.parent.name]
+
+
+def test_a_row_of_a_type_holds_for_the_types_made_from_it() -> None:
+    assert hidden(t.ListToolsResult, NEWEST_HANDSHAKE) == {"result_type", "ttl_ms", "cache_scope"}
+
+
+def test_a_row_of_its_own_beats_the_one_a_type_inherits() -> None:
+    oldest = REVISIONS[0]
+    assert hidden(t.SamplingMessage, oldest) == {"meta"}
+    assert hidden(t.CreateMessageResult, oldest) == frozenset()
+
+
+def test_only_what_a_revision_does_not_know_is_lacking() -> None:
+    revision = find("2025-03-26")
+    assert revision is not None
+    assert lacks(t.ResourceLink, revision)
+    assert not lacks(t.AudioContent, revision)
+    assert not lacks(t.TextContent, revision)
+
+
+@pytest.mark.parametrize("revision", [pytest.param(revision, id=revision.name) for revision in REVISIONS])
+def test_several_blocks_came_with_the_block_of_sampling(revision: Revision) -> None:
+    several = "ToolUseContent" in INDEX[revision.name]["definitions"]
+    assert SEVERAL_BLOCKS.covers(revision) is several
+
+
+def test_tasks_and_their_hints_belong_to_one_revision() -> None:
+    assert "execution" in hidden(t.Tool, NEWEST)
+    assert "execution" not in hidden(t.Tool, NEWEST_HANDSHAKE)

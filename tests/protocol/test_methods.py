@@ -1,0 +1,198 @@
+"""The rows of methods, recomputed from the index of the schemas, and the decoding of params and results."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+import pytest
+from msgspec import Raw
+
+import trunkline.types as t
+from tests.protocol import schema_index
+from trunkline.protocol.methods import (
+    LOOSE_NAMES,
+    METHODS,
+    Method,
+    capability_needed,
+    decode_params,
+    decode_result,
+    embedded_requests,
+    notifications_to_client,
+    notifications_to_server,
+    read_meta,
+    requests_to_client,
+    requests_to_server,
+)
+from trunkline.protocol.revisions import NEWEST, NEWEST_HANDSHAKE, REVISIONS, Revision
+
+INDEX = schema_index.load()
+BY_NAME = {method.name: method for method in METHODS}
+EACH = [pytest.param(revision, id=revision.name) for revision in REVISIONS]
+TABLES = [
+    pytest.param(table, id=table.__name__)
+    for table in (
+        requests_to_server,
+        requests_to_client,
+        notifications_to_server,
+        notifications_to_client,
+        embedded_requests,
+    )
+]
+
+Table = Callable[[Revision], Mapping[str, Method]]
+
+
+@pytest.mark.parametrize("revision", EACH)
+@pytest.mark.parametrize("table", TABLES)
+def test_a_revision_has_exactly_the_methods_of_its_schema(table: Table, revision: Revision) -> None:
+    assert sorted(table(revision)) == INDEX[revision.name][table.__name__]
+
+
+def test_there_is_one_row_for_each_method_of_any_revision() -> None:
+    ways = [name for revision in INDEX.values() for way, names in revision.items() if "_to_" in way for name in names]
+    assert sorted(BY_NAME) == sorted(set(ways))
+    assert len(METHODS) == len(BY_NAME) == 34
+
+
+def test_a_table_cannot_be_changed() -> None:
+    table: Any = requests_to_server(NEWEST)
+    with pytest.raises(TypeError):
+        table["tools/call"] = None
+
+
+@pytest.mark.parametrize("revision", EACH)
+@pytest.mark.parametrize("method", [pytest.param(each, id=each.name) for each in METHODS if each.cacheable])
+def test_a_cacheable_method_is_answered_with_cache_hints(method: Method, revision: Revision) -> None:
+    members = INDEX[revision.name]["definitions"].get(method.result.__name__, {"properties": []})["properties"]
+    assert issubclass(method.result, t.CacheableResult)
+    assert ("ttlMs" in members) is revision.cache_hints
+
+
+def test_only_three_methods_may_be_answered_with_a_question() -> None:
+    asking = {method.name for method in METHODS if method.input_required}
+    assert asking == {"tools/call", "prompts/get", "resources/read"}
+    assert all("request_state" in BY_NAME[name].params.__struct_fields__ for name in asking)
+
+
+def test_the_header_repeats_a_member_that_the_params_have() -> None:
+    named = {method.name: method.name_member for method in METHODS if method.name_member}
+    assert named == {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
+
+
+def test_only_listen_is_a_stream() -> None:
+    assert [method.name for method in METHODS if method.stream] == ["subscriptions/listen"]
+
+
+@pytest.mark.parametrize(
+    ("name", "sender"),
+    [("tools/call", "client"), ("sampling/createMessage", "server"), ("ping", "both")],
+)
+def test_a_row_says_who_sends_it(name: str, sender: str) -> None:
+    assert BY_NAME[name].sender == sender
+
+
+@pytest.mark.parametrize(
+    ("name", "capability"),
+    [
+        ("tools/call", "tools"),
+        ("resources/subscribe", "resources.subscribe"),
+        ("logging/setLevel", "logging"),
+        ("sampling/createMessage", "sampling"),
+        ("elicitation/create", "elicitation"),
+        ("roots/list", "roots"),
+        ("completion/complete", "completions"),
+        ("ping", None),
+    ],
+)
+def test_a_method_needs_what_its_receiver_declares(name: str, capability: str | None) -> None:
+    assert capability_needed(BY_NAME[name], NEWEST_HANDSHAKE) == capability
+
+
+def test_completion_needed_no_capability_before_there_was_one() -> None:
+    assert capability_needed(BY_NAME["completion/complete"], REVISIONS[0]) is None
+
+
+@pytest.mark.parametrize("loose", LOOSE_NAMES)
+def test_a_loose_name_is_no_method_and_leads_to_one(loose: str) -> None:
+    assert loose not in BY_NAME
+    assert LOOSE_NAMES[loose] in BY_NAME
+
+
+def test_params_are_decoded_to_their_type_with_arguments_left_raw() -> None:
+    params = decode_params(
+        BY_NAME["tools/call"], Raw(b'{"name":"add","arguments":{"a": 1},"_meta":{"progressToken":7}}')
+    )
+    assert params.name == "add"
+    assert bytes(params.arguments) == b'{"a": 1}'
+    assert params.meta.progress_token == 7
+
+
+def test_missing_params_are_an_empty_object() -> None:
+    assert decode_params(BY_NAME["tools/list"], None) == t.PaginatedRequestParams()
+
+
+@pytest.mark.parametrize("raw", [b"[]", b"null", b'"x"', b'{"name":1}', b"{}"])
+def test_params_that_do_not_fit_are_refused(raw: bytes) -> None:
+    with pytest.raises(msgspec.ValidationError):
+        decode_params(BY_NAME["tools/call"], Raw(raw))
+
+
+@pytest.mark.parametrize("method", [pytest.param(each, id=each.name) for each in METHODS])
+def test_the_params_of_every_method_can_be_decoded(method: Method) -> None:
+    example: dict[str, Any] = {
+        "uri": "a:b",
+        "name": "n",
+        "level": "info",
+        "data": None,
+        "taskId": "t",
+        "elicitationId": "e",
+    }
+    example |= {
+        "progressToken": 1,
+        "progress": 0.5,
+        "message": "m",
+        "notifications": {},
+        "messages": [],
+        "maxTokens": 1,
+    }
+    example |= {"status": "working", "createdAt": "", "lastUpdatedAt": "", "ttl": None, "protocolVersion": ""}
+    example |= {"capabilities": {}, "clientInfo": {"name": "c"}, "argument": {"name": "a", "value": ""}}
+    example |= {"ref": {"type": "ref/prompt", "name": "p"}}
+    assert type(decode_params(method, Raw(msgspec.json.encode(example)))) is method.params
+
+
+def test_a_result_is_decoded_to_its_type() -> None:
+    result = decode_result(BY_NAME["tools/call"], Raw(b'{"content":[{"type":"text","text":"3"}]}'))
+    assert result == t.CallToolResult(content=[t.TextContent(text="3")])
+
+
+def test_a_question_instead_of_a_result_is_told_apart() -> None:
+    raw = Raw(b'{"resultType":"input_required","inputRequests":{"q":{"method":"roots/list"}},"requestState":"s"}')
+    result = decode_result(BY_NAME["prompts/get"], raw)
+    assert result == t.InputRequiredResult(input_requests={"q": t.InputRequest(method="roots/list")}, request_state="s")
+
+
+def test_a_result_that_only_speaks_of_questions_is_none() -> None:
+    raw = Raw(b'{"resultType":"complete","content":[{"type":"text","text":"input_required"}]}')
+    assert type(decode_result(BY_NAME["tools/call"], raw)) is t.CallToolResult
+
+
+def test_the_result_of_a_task_is_whatever_it_is() -> None:
+    assert decode_result(BY_NAME["tasks/result"], Raw(b'{"content":[],"x":1}')) == {"content": [], "x": 1}
+
+
+@pytest.mark.parametrize(
+    ("raw", "meta"),
+    [
+        pytest.param(None, {}, id="no params"),
+        pytest.param(b"{}", {}, id="no _meta"),
+        pytest.param(b'{"_meta":null}', {}, id="null"),
+        pytest.param(
+            b'{"_meta":{"com.example/x":[1],"progressToken":2}}', {"com.example/x": [1], "progressToken": 2}, id="any"
+        ),
+    ],
+)
+def test_members_of_meta_that_no_type_knows_can_be_read(raw: bytes | None, meta: dict[str, Any]) -> None:
+    assert read_meta(None if raw is None else Raw(raw)) == meta

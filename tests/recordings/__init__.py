@@ -1,0 +1,1 @@
+"""Whole conversations, one file each, replayed through the core."""

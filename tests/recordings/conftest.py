@@ -1,0 +1,9 @@
+"""The specification's examples are an extra: where they are not there, their tests are not there either."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+SPECIFICATION = Path(__file__).parents[3] / "shared" / "spec"
+
+collect_ignore = [] if SPECIFICATION.is_dir() else ["test_spec_examples.py"]

@@ -1,0 +1,280 @@
+"""Values a function is given by other functions."""
+
+import asyncio
+import functools
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import TYPE_CHECKING, Annotated, Any
+
+import pytest
+
+from tests.support import run_async
+from trunkline.server.dependencies import Depends, Resolution
+from trunkline.server.signatures import Signature
+
+if TYPE_CHECKING:
+    from decimal import Decimal
+
+
+class Context:
+    user = "ada"
+
+
+def resolve(function: Callable[..., Any], *, during: Callable[[], None] = lambda: None) -> dict[str, Any]:
+    """Resolve the dependencies of a function around a call that runs ``during``."""
+
+    async def main() -> dict[str, Any]:
+        signature = Signature.of(function, context_type=Context)
+        async with Resolution(signature.dependencies, Context()) as given:
+            during()
+            return given
+
+    return run_async(main())
+
+
+def number() -> int:
+    return 7
+
+
+async def async_number() -> int:
+    await asyncio.sleep(0)
+    return 7
+
+
+def generated() -> Iterator[int]:
+    yield 7
+
+
+async def async_generated() -> AsyncIterator[int]:
+    yield 7
+
+
+@contextmanager
+def managed() -> Iterator[int]:
+    yield 7
+
+
+@asynccontextmanager
+async def async_managed() -> AsyncIterator[int]:
+    yield 7
+
+
+class Seven:
+    def __enter__(self) -> int:
+        return 7
+
+    def __exit__(self, *error: object) -> None: ...
+
+
+class AsyncSeven:
+    async def __aenter__(self) -> int:
+        return 7
+
+    async def __aexit__(self, *error: object) -> None: ...
+
+
+class CallableSeven:
+    def __call__(self) -> int:
+        return 7
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        number, async_number, generated, async_generated, managed, async_managed, Seven, AsyncSeven, CallableSeven(),
+        functools.partial(max, 7, 3), functools.partial(async_number),
+    ],
+    ids=[
+        "function", "async function", "generator", "async generator", "context manager", "async context manager",
+        "class", "async class", "object", "partial", "async partial",
+    ],
+)  # fmt: skip
+def test_a_dependency_is_made_by_any_kind_of_function(function: Callable[..., Any]) -> None:
+    def tool(n: Annotated[int, Depends(function)]) -> None: ...
+
+    assert resolve(tool) == {"n": 7}
+
+
+def test_a_default_marks_a_dependency_too() -> None:
+    def tool(n: int = Depends(number)) -> None: ...  # type: ignore[assignment]
+
+    assert resolve(tool) == {"n": 7}
+
+
+def test_dependencies_are_hidden_from_the_schema_and_from_binding() -> None:
+    def tool(city: str, n: Annotated[int, Depends(number)], m: int = Depends(number)) -> None: ...  # type: ignore[assignment]
+
+    signature = Signature.of(tool)
+
+    assert [each.name for each in signature.dependencies] == ["n", "m"]
+    assert [each.name for each in signature.parameters] == ["city"]
+    assert list(signature.input_schema()["properties"]) == ["city"]
+    assert signature.bind(b'{"city": "Oslo"}') == {"city": "Oslo"}
+
+
+def test_a_function_without_dependencies_has_none() -> None:
+    assert Signature.of(number).dependencies == ()
+
+
+def test_a_dependency_is_given_the_context_and_its_own_dependencies() -> None:
+    def user(ctx: Context, limit: int = 3) -> str:
+        return f"{ctx.user}{limit}"
+
+    async def greeting(name: Annotated[str, Depends(user)], *, context: Context | None = None) -> str:
+        return f"hello {name}, {context is not None}"
+
+    def tool(text: Annotated[str, Depends(greeting)]) -> None: ...
+
+    assert resolve(tool) == {"text": "hello ada3, True"}
+
+
+def test_a_dependency_is_evaluated_once_a_call() -> None:
+    calls: list[int] = []
+
+    def counted() -> int:
+        calls.append(1)
+        return len(calls)
+
+    def other(n: Annotated[int, Depends(counted)]) -> int:
+        return n
+
+    def tool(a: Annotated[int, Depends(counted)], b: Annotated[int, Depends(other)]) -> None: ...
+
+    assert resolve(tool) == {"a": 1, "b": 1}
+    assert resolve(tool) == {"a": 2, "b": 2}
+
+
+def test_a_class_is_given_what_its_constructor_asks_for() -> None:
+    class Store:
+        def __init__(self, ctx: Context, n: Annotated[int, Depends(number)]) -> None:
+            self.found = ctx.user, n
+
+    def tool(store: Annotated[Store, Depends(Store)]) -> None: ...
+
+    assert resolve(tool)["store"].found == ("ada", 7)
+
+
+def test_what_was_opened_is_closed_after_the_call_last_first() -> None:
+    seen: list[str] = []
+
+    def first() -> Iterator[str]:
+        seen.append("open first")
+        yield "first"
+        seen.append("close first")
+
+    @asynccontextmanager
+    async def second(name: Annotated[str, Depends(first)]) -> AsyncIterator[str]:
+        seen.append("open second")
+        yield name
+        seen.append("close second")
+
+    def tool(name: Annotated[str, Depends(second)]) -> None: ...
+
+    resolve(tool, during=lambda: seen.append("call"))
+
+    assert seen == ["open first", "open second", "call", "close second", "close first"]
+
+
+def test_an_object_that_a_function_merely_returns_is_left_open() -> None:
+    shared = Seven()
+
+    def tool(thing: Annotated[Seven, Depends(lambda: shared)]) -> None: ...
+
+    assert resolve(tool) == {"thing": shared}
+
+
+def test_an_error_of_the_call_reaches_the_dependency_but_cannot_be_hidden_by_it() -> None:
+    seen: list[str] = []
+
+    def hiding() -> Iterator[int]:
+        try:
+            yield 1
+        except KeyError:
+            seen.append("rolled back")
+
+    def tool(n: Annotated[int, Depends(hiding)]) -> None: ...
+
+    def fail() -> None:
+        raise KeyError("x")
+
+    with pytest.raises(KeyError):
+        resolve(tool, during=fail)
+    assert seen == ["rolled back"]
+
+
+def test_a_dependency_that_fails_closes_those_opened_before_it() -> None:
+    seen: list[str] = []
+
+    def opened() -> Iterator[int]:
+        try:
+            yield 1
+        finally:
+            seen.append("closed")
+
+    async def failing() -> int:
+        raise KeyError("x")
+
+    def tool(a: Annotated[int, Depends(opened)], b: Annotated[int, Depends(failing)]) -> None: ...
+
+    with pytest.raises(KeyError):
+        resolve(tool)
+    assert seen == ["closed"]
+
+
+def test_a_dependency_without_a_source_for_a_parameter_is_refused_at_registration() -> None:
+    def needy(city: str) -> str:
+        return city
+
+    def tool(text: Annotated[str, Depends(needy)]) -> None: ...
+
+    with pytest.raises(TypeError, match=r"needy: nothing fills its parameter 'city'; annotate it with Context"):
+        Signature.of(tool)
+
+
+def test_variadic_parameters_of_a_dependency_are_left_empty() -> None:
+    def loose(*args: int, **more: int) -> int:
+        return len(args) + len(more)
+
+    def tool(n: Annotated[int, Depends(loose)]) -> None: ...
+
+    assert resolve(tool) == {"n": 0}
+
+
+def circular(n: Annotated[int, Depends(lambda: circular)]) -> int:
+    return n
+
+
+circular.__annotations__["n"] = Annotated[int, Depends(circular)]
+
+
+def test_a_dependency_that_needs_itself_is_refused_at_registration() -> None:
+    def tool(n: Annotated[int, Depends(circular)]) -> None: ...
+
+    with pytest.raises(TypeError, match="circular needs itself"):
+        Signature.of(tool)
+
+
+def unresolvable(price: "Decimal" = None) -> int:  # type: ignore[assignment]
+    return 1
+
+
+def test_an_annotation_of_a_dependency_that_cannot_be_resolved_is_refused() -> None:
+    def tool(n: Annotated[int, Depends(unresolvable)]) -> None: ...
+
+    with pytest.raises(TypeError, match="unresolvable: name 'Decimal' is not defined"):
+        Signature.of(tool)
+
+
+def test_a_built_in_type_is_called_without_arguments() -> None:
+    def tool(items: Annotated[dict[str, int], Depends(dict)]) -> None: ...
+
+    assert resolve(tool) == {"items": {}}
+
+
+def test_a_mark_around_a_result_is_refused() -> None:
+    with pytest.raises(TypeError, match="not its result"):
+        Depends(number())  # type: ignore[arg-type]
+
+
+def test_a_mark_names_its_function() -> None:
+    assert repr(Depends(number)) == "Depends(number)"

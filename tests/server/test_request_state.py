@@ -1,0 +1,467 @@
+"""Request state that travels with the client, and what happens to it on the way."""
+
+from __future__ import annotations
+
+import base64
+import logging
+import os
+import string
+from typing import Any
+
+import pytest
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from msgspec import Raw, structs
+from msgspec.json import decode
+
+from trunkline.errors import ConfigError, InvalidParams
+from trunkline.protocol.limits import Limits
+from trunkline.server.request_state import Binding, RoundState, StateSeal, StateShelf, digest, read_keys
+
+KEY = bytes(range(32))
+OTHER_KEY = bytes(range(1, 33))
+BINDING = Binding("tools/call", "d1", "ada")
+REFUSAL = "The request state is not valid here; start the call again."
+ALPHABET = string.ascii_letters + string.digits + "-_"
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.time = 1_000_000.0
+
+    def __call__(self) -> float:
+        return self.time
+
+
+def make_seal(
+    *keys: bytes, server: str = "weather", limits: Limits | None = None, clock: Clock | None = None
+) -> StateSeal:
+    return StateSeal(keys or (KEY,), server=server, limits=limits or Limits(), now=clock or Clock(), random=os.urandom)
+
+
+def some_state(**changes: Any) -> RoundState:
+    state = RoundState(
+        round=2,
+        asked={"size": "q2"},
+        answers={"name": ("q1", Raw(b'{"action":"accept","content":{"name":"Ada"}}'))},
+        once={"charge": {"id": 7}},
+        nonce="n1",
+    )
+    return structs.replace(state, **changes)
+
+
+def plain(state: RoundState) -> tuple[Any, ...]:
+    answers = {key: (question, decode(answer)) for key, (question, answer) in state.answers.items()}
+    return state.round, state.asked, answers, state.once, state.nonce
+
+
+# --- Sealing and opening
+
+
+def test_a_state_comes_back_as_it_was_sealed() -> None:
+    seal = make_seal()
+
+    opened = seal.open(seal.seal(some_state(), binding=BINDING), binding=BINDING)
+
+    assert plain(opened) == plain(some_state())
+
+
+def test_an_empty_state_and_no_principal_are_fine() -> None:
+    seal = make_seal()
+    anonymous = structs.replace(BINDING, principal=None)
+
+    opened = seal.open(seal.seal(RoundState(nonce="n"), binding=anonymous), binding=anonymous)
+
+    assert plain(opened) == (0, {}, {}, {}, "n")
+
+
+def test_a_state_without_a_nonce_gets_one_of_its_own_each_time() -> None:
+    seal = make_seal()
+    state = some_state(nonce="")
+
+    first, second = (seal.open(seal.seal(state, binding=BINDING), binding=BINDING).nonce for _ in range(2))
+
+    assert first
+    assert second
+    assert first != second
+    assert state.nonce == ""
+
+
+def test_a_sealed_text_is_url_safe_and_shows_nothing() -> None:
+    text = make_seal().seal(some_state(once={"secret": "hunter2"}), binding=BINDING)
+
+    assert set(text) <= set(ALPHABET)
+    assert "hunter2" not in text
+
+
+def test_the_same_state_is_never_sealed_to_the_same_text() -> None:
+    seal = make_seal()
+
+    assert seal.seal(some_state(), binding=BINDING) != seal.seal(some_state(), binding=BINDING)
+
+
+def test_what_is_not_json_cannot_be_kept() -> None:
+    with pytest.raises(TypeError):
+        make_seal().seal(some_state(once={"socket": object()}), binding=BINDING)
+
+
+# --- Refusing
+
+
+def refused(seal: StateSeal, text: str, binding: Binding = BINDING) -> InvalidParams:
+    with pytest.raises(InvalidParams) as caught:
+        seal.open(text, binding=binding)
+    assert caught.value.message == REFUSAL
+    return caught.value
+
+
+SEALED = make_seal().seal(some_state(), binding=BINDING)
+
+
+@settings(deadline=None)
+@given(place=st.integers(0, len(SEALED) - 1), character=st.sampled_from(ALPHABET + "=+/ \n\x00é"))
+def test_any_changed_character_is_refused(place: int, character: str) -> None:
+    assume(character != SEALED[place])
+
+    refused(make_seal(), SEALED[:place] + character + SEALED[place + 1 :])
+
+
+@settings(deadline=None)
+@given(text=st.text())
+def test_any_other_text_is_refused(text: str) -> None:
+    refused(make_seal(), text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param("", id="nothing"),
+        pytest.param("A", id="half a byte"),
+        pytest.param("Ag", id="unknown version"),
+        pytest.param("AQAA", id="too short"),
+        pytest.param(SEALED + "=", id="padded"),
+        pytest.param(SEALED + "AAAA", id="longer"),
+        pytest.param(SEALED[:-4], id="shorter"),
+        pytest.param(SEALED + "\n", id="with a newline"),
+        pytest.param("A" * 100_000, id="oversized"),
+    ],
+)
+def test_a_malformed_text_is_refused(text: str) -> None:
+    refused(make_seal(), text)
+
+
+@pytest.mark.parametrize(
+    "binding",
+    [
+        pytest.param(structs.replace(BINDING, principal="bob"), id="other principal"),
+        pytest.param(structs.replace(BINDING, principal=None), id="no principal"),
+        pytest.param(structs.replace(BINDING, method="prompts/get"), id="other method"),
+        pytest.param(structs.replace(BINDING, params_digest="d2"), id="other params"),
+    ],
+)
+def test_a_state_is_refused_where_it_does_not_belong(binding: Binding) -> None:
+    refused(make_seal(), SEALED, binding)
+
+
+def test_a_state_of_another_server_is_refused() -> None:
+    refused(make_seal(server="news"), SEALED)
+
+
+def test_a_state_sealed_with_an_unknown_key_is_refused() -> None:
+    refused(make_seal(OTHER_KEY), SEALED)
+
+
+def test_an_old_key_still_opens_and_the_new_one_seals() -> None:
+    rotated = make_seal(OTHER_KEY, KEY)
+
+    assert rotated.open(SEALED, binding=BINDING).round == 2
+    assert make_seal(OTHER_KEY).open(rotated.seal(some_state(), binding=BINDING), binding=BINDING).round == 2
+
+
+def test_a_state_lives_for_the_limit_since_its_round_and_no_longer() -> None:
+    clock = Clock()
+    seal = make_seal(clock=clock, limits=Limits(state_seconds=60))
+    text = seal.seal(some_state(), binding=BINDING)
+
+    clock.time += 59.9
+    assert seal.open(text, binding=BINDING).round == 2
+
+    clock.time += 0.1
+    refused(seal, text)
+
+
+def test_a_state_sealed_in_another_form_is_refused() -> None:
+    nonce = os.urandom(12)
+    sealed = b"\x01" + nonce + AESGCM(KEY).encrypt(nonce, b'{"round":1}', b"\x01weather")
+
+    refused(make_seal(), base64.urlsafe_b64encode(sealed).rstrip(b"=").decode())
+
+
+@pytest.mark.parametrize(
+    ("text", "binding", "reason"),
+    [
+        pytest.param("A" * 100_000, BINDING, "longer than any", id="oversized"),
+        pytest.param("A", BINDING, "not base64", id="not base64"),
+        pytest.param(SEALED + "=", BINDING, "not written as", id="padded"),
+        pytest.param("Ag", BINDING, "form that is not known", id="version"),
+        pytest.param(SEALED[:-4], BINDING, "changed, or sealed with another key", id="tampered"),
+        pytest.param(SEALED, structs.replace(BINDING, principal="bob"), "another principal", id="principal"),
+        pytest.param(SEALED, structs.replace(BINDING, params_digest="d2"), "another params_digest", id="params"),
+    ],
+)
+def test_the_log_says_why_a_state_was_refused_and_shows_no_value(
+    text: str, binding: Binding, reason: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO, logger="trunkline"):
+        refused(make_seal(), text, binding)
+
+    assert reason in caplog.text
+    assert caplog.records[0].levelno == logging.INFO
+    assert "bob" not in caplog.text
+
+
+# --- The shelf
+
+
+SMALL = Limits(state_bytes=300, state_seconds=60)
+LARGE_STATE = some_state(once={"page": "x" * 5000})
+
+
+def test_a_large_state_stays_here_and_only_its_name_travels() -> None:
+    seal = make_seal(limits=SMALL)
+
+    text = seal.seal(LARGE_STATE, binding=BINDING)
+
+    assert len(text) < 200
+    assert plain(seal.open(text, binding=BINDING)) == plain(LARGE_STATE)
+
+
+def test_a_name_travels_however_small_the_limit() -> None:
+    seal = make_seal(limits=Limits(state_bytes=1))
+
+    assert seal.open(seal.seal(some_state(), binding=BINDING), binding=BINDING).round == 2
+
+
+@pytest.mark.parametrize("length", range(80, 100))
+def test_a_state_that_travels_is_never_longer_than_the_limit(length: int) -> None:
+    seal = make_seal(limits=Limits(state_bytes=260))
+
+    text = seal.seal(RoundState(once={"x": "y" * length}, nonce="n"), binding=BINDING)
+
+    assert len(text) <= 260
+    assert seal.open(text, binding=BINDING).nonce == "n"
+
+
+def test_a_name_is_refused_by_another_process() -> None:
+    text = make_seal(limits=SMALL).seal(LARGE_STATE, binding=BINDING)
+
+    refused(make_seal(limits=SMALL), text)
+
+
+def test_a_name_is_refused_where_its_state_does_not_belong() -> None:
+    seal = make_seal(limits=SMALL)
+
+    refused(seal, seal.seal(LARGE_STATE, binding=BINDING), structs.replace(BINDING, principal="bob"))
+
+
+def test_a_name_lapses_as_a_state_does() -> None:
+    clock = Clock()
+    seal = make_seal(limits=SMALL, clock=clock)
+    text = seal.seal(LARGE_STATE, binding=BINDING)
+
+    clock.time += 60
+
+    refused(seal, text)
+
+
+def test_a_state_larger_than_the_whole_shelf_is_a_clear_error() -> None:
+    seal = make_seal(limits=Limits(state_bytes=300, message_bytes=1000))
+
+    with pytest.raises(InvalidParams, match="too large to keep"):
+        seal.seal(LARGE_STATE, binding=BINDING)
+
+
+def make_shelf(clock: Clock | None = None, *, max_bytes: int = 100, max_entries: int = 3) -> StateShelf:
+    return StateShelf(now=clock or Clock(), random=os.urandom, max_bytes=max_bytes, max_entries=max_entries)
+
+
+def test_the_oldest_make_room_when_there_are_too_many() -> None:
+    shelf = make_shelf()
+
+    names = [shelf.put(bytes([n]), until=2e6) for n in range(4)]
+
+    assert [shelf.get(str(name)) for name in names] == [None, b"\x01", b"\x02", b"\x03"]
+
+
+def test_the_oldest_make_room_when_they_are_too_large() -> None:
+    shelf = make_shelf()
+
+    names = [shelf.put(bytes([n]) * 40, until=2e6) for n in range(3)]
+
+    assert [shelf.get(str(name)) is not None for name in names] == [False, True, True]
+
+
+def test_what_has_lapsed_takes_no_room() -> None:
+    clock = Clock()
+    shelf = make_shelf(clock)
+    shelf.put(b"old", until=clock.time + 1)
+    clock.time += 1
+
+    shelf.put(b"new", until=clock.time + 1)
+
+    assert len(shelf) == 1
+
+
+def test_what_has_lapsed_behind_something_that_has_not_is_not_given() -> None:
+    clock = Clock()
+    shelf = make_shelf(clock)
+    shelf.put(b"long", until=clock.time + 100)
+    short = shelf.put(b"short", until=clock.time + 1)
+    clock.time += 1
+
+    assert shelf.get(str(short)) is None
+
+
+# --- Single use
+
+
+def test_a_nonce_can_be_spent_once() -> None:
+    seal = make_seal()
+
+    assert seal.spend("n1")
+    assert not seal.spend("n1")
+    assert seal.spend("n2")
+
+
+def test_a_nonce_is_remembered_for_as_long_as_its_state_can_live() -> None:
+    clock = Clock()
+    seal = make_seal(clock=clock, limits=Limits(state_seconds=60))
+    seal.spend("n1")
+
+    clock.time += 59.9
+    assert not seal.spend("n1")
+
+    clock.time += 0.1
+    assert seal.spend("n1")
+
+
+def test_when_too_many_nonces_are_remembered_none_is_forgotten_and_none_accepted(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    clock = Clock()
+    seal = make_seal(clock=clock, limits=Limits(state_seconds=60))
+    accepted = sum(seal.spend(str(number)) for number in range(65536))
+
+    assert accepted == 65536
+    assert not seal.spend("one more")
+    assert not seal.spend("0")
+    assert "no more are accepted" in caplog.text
+
+    clock.time += 60
+    assert seal.spend("one more")
+
+
+# --- Digests
+
+
+def test_the_order_of_members_does_not_change_a_digest() -> None:
+    first = digest("tools/call", b'{"name":"a","arguments":{"x":1,"y":{"p":1,"q":2}}}')
+    second = digest("tools/call", b'{ "arguments": {"y":{"q":2,"p":1}, "x":1}, "name":"a"}')
+
+    assert first == second
+
+
+def test_what_changes_between_rounds_does_not_change_a_digest() -> None:
+    first = digest("tools/call", b'{"name":"a","_meta":{"progressToken":1}}')
+    retry = digest("tools/call", Raw(b'{"name":"a","_meta":{},"inputResponses":{"k":{}},"requestState":"x"}'))
+
+    assert first == retry
+
+
+@pytest.mark.parametrize(
+    ("method", "params"),
+    [
+        pytest.param("prompts/get", b'{"name":"a"}', id="method"),
+        pytest.param("tools/call", b'{"name":"b"}', id="name"),
+        pytest.param("tools/call", b'{"name":"a","arguments":{"_meta":1}}', id="arguments"),
+        pytest.param("tools/call", b'{"name":["a"]}', id="type"),
+        pytest.param("tools/call", None, id="no params"),
+        pytest.param("tools/call", b"[]", id="no object"),
+    ],
+)
+def test_any_other_difference_changes_a_digest(method: str, params: bytes | None) -> None:
+    assert digest(method, params) != digest("tools/call", b'{"name":"a"}')
+
+
+# --- Keys
+
+
+def no_random(count: int) -> bytes:
+    raise AssertionError("a key was given")
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        pytest.param(KEY, id="raw"),
+        pytest.param(KEY.hex(), id="hex"),
+        pytest.param(KEY.hex().upper().encode(), id="hex bytes"),
+        pytest.param("AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=", id="base64"),
+        pytest.param("AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8", id="base64 without padding"),
+        pytest.param(f" {KEY.hex()}\n", id="spaces around"),
+    ],
+)
+def test_a_key_is_read_in_every_form(given: str | bytes) -> None:
+    assert read_keys([given], None, no_random) == [KEY]
+
+
+def test_a_key_may_be_written_url_safe() -> None:
+    key = b"\xfb\xff" * 16
+    text = base64.urlsafe_b64encode(key).decode()
+
+    assert {"-", "_"} <= set(text)
+    assert read_keys([text], None, no_random) == [key]
+
+
+def test_keys_keep_their_order() -> None:
+    assert read_keys([OTHER_KEY, KEY.hex()], OTHER_KEY.hex(), no_random) == [OTHER_KEY, KEY]
+
+
+def test_the_environment_holds_one_key_or_several() -> None:
+    assert read_keys(None, f"{OTHER_KEY.hex()}, {KEY.hex()}", no_random) == [OTHER_KEY, KEY]
+
+
+@pytest.mark.parametrize("env", [None, "", " "], ids=["unset", "empty", "blank"])
+def test_without_any_key_a_new_one_is_made(env: str | None) -> None:
+    assert read_keys(None, env, lambda count: b"r" * count) == [b"r" * 32]
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        pytest.param("correct horse battery staple", id="passphrase"),
+        pytest.param("x" * 32, id="passphrase of 32 characters"),
+        pytest.param(b"short", id="short bytes"),
+        pytest.param(b"\xff" * 31, id="raw of 31 bytes"),
+        pytest.param("zz" * 32, id="no hex"),
+        pytest.param(KEY.hex()[:-2], id="hex of 31 bytes"),
+        pytest.param("", id="empty"),
+        pytest.param("ключ", id="not ascii"),
+    ],
+)
+def test_what_is_no_key_is_refused_with_the_fix_and_not_shown(given: str | bytes) -> None:
+    with pytest.raises(ConfigError, match=r"state_keys\[1\] is not a key.*secrets\.token_hex\(32\)") as caught:
+        read_keys([KEY, given], None, no_random)
+
+    assert not given or str(given) not in str(caught.value)
+
+
+def test_a_bad_key_in_the_environment_names_the_variable() -> None:
+    with pytest.raises(ConfigError, match="TRUNKLINE_STATE_KEY is not a key"):
+        read_keys(None, "hunter2", no_random)
+
+
+def test_no_keys_at_all_are_refused() -> None:
+    with pytest.raises(ConfigError, match="state_keys is empty"):
+        read_keys([], KEY.hex(), no_random)

@@ -1,0 +1,216 @@
+"""The schema of what a function returns, and the check of what it returned."""
+
+import enum
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple, NoReturn, Optional, TypedDict, Union
+
+import msgspec
+import pydantic
+import pytest
+from msgspec import Meta
+
+from trunkline.server.signatures import ResultError, Signature
+
+
+class Image:
+    pass
+
+
+class Text(msgspec.Struct):
+    text: str
+
+
+class Opaque:
+    pass
+
+
+class Color(enum.Enum):
+    RED = "red"
+
+
+@dataclass
+class Forecast:
+    city: str
+    degrees: float
+
+
+class Report(TypedDict):
+    lines: list[str]
+
+
+class Pair(NamedTuple):
+    a: int
+    b: str
+
+
+class Model(pydantic.BaseModel):
+    n: int
+    share: float | None = None
+
+
+@dataclass
+class First:
+    a: int
+
+
+@dataclass
+class Second:
+    b: int
+
+
+def returning(annotation: Any) -> Signature:
+    def tool(): ...  # type: ignore[no-untyped-def]
+
+    tool.__annotations__ = {"return": annotation}
+    return Signature.of(tool, content_types=(Image, Text))
+
+
+@pytest.mark.parametrize(
+    ("annotation", "schema"),
+    [
+        (str, {"type": "string"}),
+        (int, {"type": "integer"}),
+        (bool, {"type": "boolean"}),
+        (float, {"type": "number"}),
+        (list[int], {"type": "array", "items": {"type": "integer"}}),
+        (dict, {"type": "object"}),
+        (dict[str, int], {"type": "object", "additionalProperties": {"type": "integer"}}),
+        (str | None, {"type": ["string", "null"]}),
+        (Annotated[int, Meta(ge=0)], {"type": "integer", "minimum": 0}),
+        (Awaitable[int], {"type": "integer"}),
+        (Coroutine[Any, Any, int], {"type": "integer"}),
+        (Annotated[Awaitable[int], "later"], {"type": "integer"}),
+        (Color, {"type": "string", "const": "red"}),
+        (datetime, {"type": "string", "format": "date-time"}),
+        (Path, {"type": "string", "format": "path"}),
+        (Report, {
+            "type": "object",
+            "properties": {"lines": {"type": "array", "items": {"type": "string"}}},
+            "required": ["lines"],
+        }),
+        (Forecast, {
+            "type": "object",
+            "properties": {"city": {"type": "string"}, "degrees": {"type": "number"}},
+            "required": ["city", "degrees"],
+        }),
+        (Model, {
+            "type": "object",
+            "properties": {"n": {"type": "integer"}, "share": {"type": ["number", "null"]}},
+            "required": ["n"],
+        }),
+        (list[Model], {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "properties": {"n": {"type": "integer"}, "share": {"type": ["number", "null"]}},
+                "required": ["n"],
+            },
+        }),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_typed_value_is_described(annotation: Any, schema: dict[str, Any]) -> None:
+    assert returning(annotation).output_schema() == schema
+
+
+@pytest.mark.parametrize(
+    "annotation",
+    [
+        None, type(None), Any, object, NoReturn, bytes, Image, Text, list[Image], Sequence[Image], tuple[Image, ...],
+        list[str | Image], Union[str, Image], Optional[Text], Annotated[Image, "shown"], Awaitable[Image],
+        Awaitable[None], list[bytes], Opaque, Iterator[str], First | Second, Model | Opaque,
+    ],
+    ids=str,
+)  # fmt: skip
+def test_what_promises_no_value_has_no_schema(annotation: Any) -> None:
+    assert returning(annotation).output_schema() is None
+
+
+def unannotated(): ...  # type: ignore[no-untyped-def]
+def generator() -> Iterator[str]:
+    yield ""
+
+
+async def async_generator() -> AsyncIterator[str]:
+    yield ""
+
+
+@pytest.mark.parametrize("function", [unannotated, generator, async_generator], ids=lambda each: each.__name__)
+def test_generators_and_functions_without_annotation_have_no_schema(function: Callable[..., Any]) -> None:
+    assert Signature.of(function).output_schema() is None
+
+
+@pytest.mark.parametrize(
+    ("annotation", "value", "data"),
+    [
+        (str, "a", b'"a"'),
+        (int, 3, b"3"),
+        (float, 3, b"3.0"),
+        (bool, True, b"true"),
+        (Color, Color.RED, b'"red"'),
+        (datetime, datetime(2025, 1, 2), b'"2025-01-02T00:00:00"'),
+        (Annotated[int, Meta(ge=0)], 3, b"3"),
+        (Forecast, Forecast("Oslo", 1.5), b'{"city":"Oslo","degrees":1.5}'),
+        (Forecast, {"city": "Oslo", "degrees": 1.5}, b'{"city":"Oslo","degrees":1.5}'),
+        (Report, {"lines": ["null"]}, b'{"lines":["null"]}'),
+        (list[Forecast], [], b"[]"),
+        (Pair, Pair(1, "a"), b'[1,"a"]'),
+        (float | None, None, b"null"),
+        (dict, {"a": [1, None, (2.5,)]}, b'{"a":[1,null,[2.5]]}'),
+        (Path, Path("/tmp"), b'"/tmp"'),
+        (Any, {"a": None}, b'{"a":null}'),
+        (Any, {"model": Model(n=1)}, b'{"model":{"n":1,"share":null}}'),
+        (None, None, b"null"),
+        (Model, Model(n=1, share=0.5), b'{"n":1,"share":0.5}'),
+        (Model, {"n": 1}, b'{"n":1,"share":null}'),
+        (list[Model], [Model(n=1)], b'[{"n":1,"share":null}]'),
+    ],
+    ids=str,
+)
+def test_a_result_that_keeps_its_promise_is_written(annotation: Any, value: Any, data: bytes) -> None:
+    assert returning(annotation).encode_result(value) == data
+
+
+@pytest.mark.parametrize(
+    ("annotation", "value", "text"),
+    [
+        (str, 3, "expected a string, got an integer"),
+        (str, Opaque(), "expected a string, got Opaque"),
+        (int, "3", "expected an integer, got a string"),
+        (int, None, "expected an integer, got null"),
+        (Annotated[int, Meta(ge=0)], -1, "expected an integer >= 0"),
+        (Forecast, Forecast("Oslo", "warm"), "degrees: expected a number, got a string"),
+        (Forecast, None, "expected an object, got null"),
+        (list[Forecast], [Forecast("Oslo", 1), Forecast(3, 1)], "1.city: expected a string, got an integer"),
+        (Report, {}, "missing member 'lines'"),
+        (float, float("nan"), "expected a finite number"),
+        (float, float("inf"), "expected a finite number"),
+        (Forecast, Forecast("Oslo", float("nan")), "degrees: expected a finite number"),
+        (float | None, float("nan"), "expected a finite number"),
+        (dict[str, float | None], {"a": float("inf")}, "a: expected a finite number"),
+        (Any, {"a": [1.0, float("nan")]}, "a.1: expected a finite number"),
+        (dict, {"a": Opaque()}, "cannot be written as JSON: a Opaque cannot be written as JSON"),
+        (Any, Opaque(), "cannot be written as JSON: a Opaque cannot be written as JSON"),
+        (Model, {"n": "many"}, "n: expected an integer, got a string"),
+        (Model, Model(n=1, share=float("nan")), "share: expected a finite number"),
+        (Model, Opaque(), "expected a dictionary or instance of Model, got a Opaque"),
+        (Model, Model.model_construct(n=Opaque()), None),
+    ],
+    ids=str,
+)
+def test_a_result_that_breaks_its_promise_is_refused(annotation: Any, value: Any, text: str | None) -> None:
+    with pytest.raises(ResultError) as caught:
+        returning(annotation).encode_result(value)
+
+    assert text is None or str(caught.value) == text
+
+
+def test_a_value_that_holds_itself_is_refused() -> None:
+    endless: list[Any] = []
+    endless.append(endless)
+
+    with pytest.raises(ResultError, match="cannot be written as JSON"):
+        returning(list).encode_result(endless)
