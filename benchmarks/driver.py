@@ -43,10 +43,11 @@ class Spent:
 
 
 def complaint(text: str) -> str:
-    """Pick the line of an error output that names the cause: the first that calls itself an error, else the last."""
-    lines = text.strip().splitlines()
-    named = re.compile(r"\s*(\[?ERROR|npm error|(\w+\.)*\w*Error)\b")
-    return next(filter(named.match, lines), lines[-1] if lines else "no message").strip()[:160]
+    """Pick the line of an error output that names the cause: the last exception, else the first error, else the end."""
+    lines = text.strip().splitlines() or ["no message"]
+    exceptions = [line for line in lines if re.match(r"\s*(\w+\.)*\w*Error\b", line)]
+    errors = [line for line in lines if line.startswith(("ERROR", "npm error"))]
+    return (exceptions[-1:] or errors[:1] or lines[-1:])[0].strip()[:160]
 
 
 def cpu_ns(pid: int) -> int:

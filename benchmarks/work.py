@@ -70,8 +70,11 @@ class Work:
         result = answer.get("result")
         if not isinstance(result, dict) or result.get("isError"):
             raise ServerFailed(f"{self.name} was answered with {json.dumps(answer)[:200]}")
-        found = len(result["tools"]) if self.tool is None else result["structuredContent"]["result"]
+        found = len(result["tools"]) if self.tool is None else result["structuredContent"]
         wanted = self._wanted(answer["id"])
+        # Since 2026-07-28 structured content may be any value; before, and with some peers still, it is an object.
+        if isinstance(found, dict):
+            found = found.get("result")
         if found != wanted:
             raise ServerFailed(f"{self.name} gave {str(found)[:80]} instead of {str(wanted)[:80]}")
 

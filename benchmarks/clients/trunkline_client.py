@@ -18,8 +18,7 @@ async def main() -> None:
     async with Client(target, revision=revision) as client:
 
         async def call() -> object:
-            result = await client.call_tool("add", {"a": 1, "b": 2})
-            return result.structured_content["result"]
+            return (await client.call_tool("add", {"a": 1, "b": 2})).structured_content
 
         await measure(call)
 

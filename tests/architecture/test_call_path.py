@@ -60,7 +60,7 @@ class Profile:
         """How often the next function lay in another file."""
         return sum(before.file != after.file for before, after in zip(self.steps, self.steps[1:], strict=False))
 
-    def __repr__(self) -> str:
+    def __str__(self) -> str:
         way = "\n".join(f"  {step.file}: {step.function}" for step in self.steps)
         return f"{len(self.files)} files, {len(self.steps)} functions, {self.switches} switches:\n{way}"
 
@@ -129,19 +129,19 @@ def profile_of(era: str) -> Profile:
 @each_era
 def test_one_call_stays_within_its_budget_of_files(era: str) -> None:
     profile = profile_of(era)
-    assert len(profile.files) <= MAX_FILES, profile
+    assert len(profile.files) <= MAX_FILES, str(profile)
 
 
 @each_era
 def test_one_call_stays_within_its_budget_of_functions(era: str) -> None:
     profile = profile_of(era)
-    assert len(profile.steps) <= MAX_FUNCTIONS, profile
+    assert len(profile.steps) <= MAX_FUNCTIONS, str(profile)
 
 
 @each_era
 def test_one_call_stays_within_its_budget_of_switches(era: str) -> None:
     profile = profile_of(era)
-    assert profile.switches <= MAX_SWITCHES, profile
+    assert profile.switches <= MAX_SWITCHES, str(profile)
 
 
 @each_era

@@ -73,7 +73,7 @@ def loaded(era: str) -> frozenset[str]:
 def test_the_server_whose_modules_are_counted_answers(era: str) -> None:
     answers = [json.loads(line) for line in run(SERVER, *ERAS[era]).stdout.splitlines()]
     assert answers[-1]["id"] == 2
-    assert answers[-1]["result"]["structuredContent"] == {"result": 3}
+    assert answers[-1]["result"]["content"] == [{"type": "text", "text": "3"}]
 
 
 @each_era

@@ -151,7 +151,7 @@ INVALID: dict[str, dict[str, Any]] = {
     "properties": {"properties": []},
     "required": {"required": "a"},
     "reference": {"$ref": 3},
-    "uri": {"$ref": "http://[x"},
+    "uri": {"$id": "http://example.com/a", "$ref": "http://[x"},
     "not-json": {"const": object()},
 }
 
@@ -204,6 +204,12 @@ def test_a_value_shared_a_billion_times_is_refused_without_being_visited() -> No
         shared = {"allOf": [shared, shared]}
     with pytest.raises(SchemaError, match="more than 5000"):
         compile_schema(shared)
+
+
+def test_a_part_that_stands_in_two_places_is_fine() -> None:
+    shared = {"type": "string"}
+    validator = compile_schema({"properties": {"a": shared, "b": shared}})
+    assert [problem.path for problem in validator.check({"a": 1, "b": 1})] == ["/a", "/b"]
 
 
 def test_references_that_multiply_are_refused() -> None:
@@ -262,7 +268,7 @@ PROBLEMS: dict[str, tuple[dict[str, Any], Any, str, str]] = {
     "const": ({"const": {"a": 1}}, SECRET, "", 'expected the value {"a": 1}, found string'),
     "minimum": ({"minimum": 3}, 1, "", "expected a number of at least 3, found integer"),
     "maxLength": ({"maxLength": 3}, SECRET, "", "expected at most 3 characters, found string"),
-    "pattern": ({"pattern": "^{a}$"}, SECRET, "", 'expected a text that matches "^{a}$", found string'),
+    "pattern": ({"pattern": "^[{]a[}]$"}, SECRET, "", 'expected a text that matches "^[{]a[}]$", found string'),
     "not": ({"not": {"type": "string"}}, SECRET, "", "expected something other than what is excluded, found string"),
     "names": (
         {"propertyNames": {"maxLength": 2}},

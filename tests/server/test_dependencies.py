@@ -25,7 +25,7 @@ def resolve(function: Callable[..., Any], *, during: Callable[[], None] = lambda
 
     async def main() -> dict[str, Any]:
         signature = Signature.of(function, context_type=Context)
-        async with Resolution(signature.dependencies, Context()) as given:
+        async with Resolution(signature, Context()) as given:
             during()
             return given
 
@@ -254,7 +254,7 @@ def test_a_dependency_that_needs_itself_is_refused_at_registration() -> None:
         Signature.of(tool)
 
 
-def unresolvable(price: "Decimal" = None) -> int:  # type: ignore[assignment]
+def unresolvable(price: "Decimal | None" = None) -> int:
     return 1
 
 

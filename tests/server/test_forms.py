@@ -64,11 +64,21 @@ class Model(pydantic.BaseModel):
 @dataclass
 class NeedsAnswer:
     n: int | None
+    only: Literal["one"] | None = None
 
 
 @dataclass
 class Nested:
     person: Struct
+
+
+class Opaque:
+    pass
+
+
+@dataclass
+class HoldsOpaque:
+    thing: Opaque
 
 
 @dataclass
@@ -144,6 +154,7 @@ def test_an_optional_field_left_empty_is_none() -> None:
     schema, read = form_schema(NeedsAnswer)
 
     assert "required" not in schema
+    assert schema["properties"]["only"] == {"type": "string", "enum": ["one"]}
     assert read({}) == NeedsAnswer(None)
 
 
@@ -196,6 +207,8 @@ def test_none_is_a_plain_confirmation(kind: Any) -> None:
         (Any, "the type cannot be asked for"),
         (int | str, "the type cannot be asked for"),
         (Struct | Attrs, "cannot be asked for in a form"),
+        (Opaque, "Opaque is no type JSON"),
+        (HoldsOpaque, "Opaque is no type JSON"),
         ([], "holds one or more texts"),
         ([1, 2], "holds one or more texts"),
     ],

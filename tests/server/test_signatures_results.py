@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Itera
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple, NoReturn, Optional, TypedDict, Union
+from typing import Annotated, Any, NamedTuple, NoReturn, TypedDict
 
 import msgspec
 import pydantic
@@ -13,6 +13,7 @@ import pytest
 from msgspec import Meta
 
 from trunkline.server.signatures import ResultError, Signature
+from trunkline.types import CallToolResult, ContentBlock, ImageContent, TextContent
 
 
 class Image:
@@ -59,6 +60,10 @@ class First:
 @dataclass
 class Second:
     b: int
+
+
+WARM: Any = "warm"
+NUMBER: Any = 3
 
 
 def returning(annotation: Any) -> Signature:
@@ -113,20 +118,28 @@ def returning(annotation: Any) -> Signature:
     ids=str,
 )  # fmt: skip
 def test_a_typed_value_is_described(annotation: Any, schema: dict[str, Any]) -> None:
-    assert returning(annotation).output_schema() == schema
+    signature = returning(annotation)
+
+    assert signature.promises_result
+    assert signature.output_schema() == schema
 
 
 @pytest.mark.parametrize(
     "annotation",
     [
         None, type(None), Any, object, NoReturn, bytes, Image, Text, list[Image], Sequence[Image], tuple[Image, ...],
-        list[str | Image], Union[str, Image], Optional[Text], Annotated[Image, "shown"], Awaitable[Image],
-        Awaitable[None], list[bytes], Opaque, Iterator[str], First | Second, Model | Opaque,
+        list[str | Image], str | Image, Text | None, Annotated[Image, "shown"], Awaitable[Image],
+        Awaitable[None], list[bytes], Opaque, Iterator[str],
+        ContentBlock, list[ContentBlock], TextContent, str | ImageContent, CallToolResult,
+        First | Second, Model | Opaque,
     ],
     ids=str,
 )  # fmt: skip
 def test_what_promises_no_value_has_no_schema(annotation: Any) -> None:
-    assert returning(annotation).output_schema() is None
+    signature = returning(annotation)
+
+    assert not signature.promises_result
+    assert signature.output_schema() is None
 
 
 def unannotated(): ...  # type: ignore[no-untyped-def]
@@ -182,9 +195,9 @@ def test_a_result_that_keeps_its_promise_is_written(annotation: Any, value: Any,
         (int, "3", "expected an integer, got a string"),
         (int, None, "expected an integer, got null"),
         (Annotated[int, Meta(ge=0)], -1, "expected an integer >= 0"),
-        (Forecast, Forecast("Oslo", "warm"), "degrees: expected a number, got a string"),
+        (Forecast, Forecast("Oslo", WARM), "degrees: expected a number, got a string"),
         (Forecast, None, "expected an object, got null"),
-        (list[Forecast], [Forecast("Oslo", 1), Forecast(3, 1)], "1.city: expected a string, got an integer"),
+        (list[Forecast], [Forecast("Oslo", 1), Forecast(NUMBER, 1)], "1.city: expected a string, got an integer"),
         (Report, {}, "missing member 'lines'"),
         (float, float("nan"), "expected a finite number"),
         (float, float("inf"), "expected a finite number"),

@@ -1,8 +1,8 @@
-"""Answers a server's questions by the user's callbacks: the same ones, whether a question came as a request or in a result.
+"""Answers a server's questions by the user's callbacks, whether a question came as a request or inside a result.
 
 What is declared is what can be answered, no more: a capability stands there only if its callback does. What a callback
-gives is made into the protocol's answer, and a filled-in form is checked against the form before it leaves. Nothing here
-knows of connections; who asks decides what a refusal or a failure means to it.
+gives is made into the protocol's answer, and a filled-in form is checked before it leaves. Nothing here knows of
+connections; who asks decides what a refusal or a failure means to it.
 """
 
 from __future__ import annotations
@@ -135,10 +135,10 @@ def _sampled(given: Any, settings: Settings) -> t.CreateMessageResult:
     if isinstance(given, t.CreateMessageResult):
         return given
     content = t.TextContent(text=given) if isinstance(given, str) else given
-    if isinstance(content, list) and all(isinstance(block, Struct) for block in content) or isinstance(content, Struct):
+    if all(isinstance(block, Struct) for block in (content if isinstance(content, list) else [content])):
         return t.CreateMessageResult(
             role="assistant",
-            content=content,  # type: ignore[arg-type]
+            content=content,
             model=settings.client_info.name,
             stop_reason="endTurn",
         )
@@ -188,7 +188,9 @@ def _filled_in(content: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any
     filled: dict[str, Any] = with_defaults(schema, content)
     problem = validator.first_problem(filled)
     if problem is not None:
-        raise LocalProtocolError(f"The answer does not fit the form at {problem.path or 'the whole'}: {problem.message}")
+        raise LocalProtocolError(
+            f"The answer does not fit the form at {problem.path or 'the whole'}: {problem.message}"
+        )
     return filled
 
 

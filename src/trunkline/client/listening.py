@@ -153,7 +153,11 @@ class Listener:
 
     async def __aenter__(self) -> Listener:
         """Open, and wait until the server listens."""
-        await self._open()
+        try:
+            await self._open()
+        except BaseException:
+            await self.aclose()
+            raise
         return self
 
     async def __aexit__(self, *exc: object) -> None:
@@ -196,10 +200,7 @@ class Listener:
         """Stop listening; the server is told. Any task may call it, any number of times."""
         self.end()
         self._keeper.hub.remove(self)
-        request, self._request = self._request, None
-        if request is not None:
-            request.cancel()
-            await asyncio.wait([request])
+        await self._withdraw()
         held, self._held = self._held, []
         for uri in held:
             await self._keeper.release(uri)
@@ -256,20 +257,23 @@ class Listener:
 
     def _check(self, contact: Contact) -> None:
         """Refuse to wait for what can never come."""
-        if not self.wanted.explicit:
-            return
         needed = [f"{name}.listChanged" for name in sorted(self.wanted.lists)]
         needed += ["resources.subscribe"] if self.wanted.uris else []
-        for capability in needed:
-            if not contact.declared(capability):
-                raise MissingCapability(
-                    f"The server did not declare {capability}, so there is nothing to listen to.", capability=capability
-                )
+        missing = [capability for capability in needed if not contact.declared(capability)]
+        if missing and (self.wanted.explicit or missing == needed):
+            raise MissingCapability(
+                f"The server did not declare {missing[0]}, so there is nothing to listen to.", capability=missing[0]
+            )
 
     async def _subscribe(self, contact: Contact) -> None:
         """Send the long request and wait for its acknowledgement."""
-        lists = {f"{name}_list_changed": True for name in self.wanted.lists}
-        wanted = t.SubscriptionFilter(resource_subscriptions=list(self.wanted.uris) or None, **lists)  # type: ignore[arg-type]
+        offered = {name for name in self.wanted.lists if contact.declared(f"{name}.listChanged")}
+        wanted = t.SubscriptionFilter(
+            tools_list_changed="tools" in offered or None,
+            prompts_list_changed="prompts" in offered or None,
+            resources_list_changed="resources" in offered or None,
+            resource_subscriptions=list(self.wanted.uris) or None,
+        )
         params = t.SubscriptionsListenRequestParams(notifications=wanted, meta=contact.meta)
         connection = contact.connection
         self._id = connection.peer.new_id()
@@ -283,10 +287,16 @@ class Listener:
         try:
             await self._acknowledgement
         except BaseException:
-            await self.aclose()
+            await self._withdraw()
             raise
         finally:
             row.cancel()
+
+    async def _withdraw(self) -> None:
+        request, self._request = self._request, None
+        if request is not None:
+            request.cancel()
+            await asyncio.wait([request])
 
     def _too_late(self) -> None:
         seconds = self._keeper.limits.idle_seconds
@@ -296,9 +306,9 @@ class Listener:
 
     def _answered(self, request: asyncio.Task[Any]) -> None:
         """Learn how the long request ended: with a result, an error, or with its connection."""
+        failure = None if request.cancelled() else request.exception()
         if request is not self._request or request.cancelled():
             return
-        failure = request.exception()
         if self._acknowledgement is not None and not self._acknowledgement.done():
             error = failure or ConnectionLost("the server ended the subscription before it began")
             self._acknowledgement.set_exception(error)
@@ -314,7 +324,6 @@ class Listener:
             await pause(self._keeper.clock, min(_FIRST_WAIT * 2 ** (self._losses - 1), _LONGEST_WAIT))
         self._losses += 1
         self._lost = False
-        self._keeper.hub.remove(self)
         self._request = None
         try:
             await self._open()

@@ -161,9 +161,9 @@ def _revision(name: str) -> Revision | None:
 
 
 def _this_program() -> Implementation:
-    import sys
+    from trunkline import __version__
 
-    return Implementation(name="trunkline", version=getattr(sys.modules["trunkline"], "__version__", "0"))
+    return Implementation(name="trunkline", version=__version__)
 
 
 # --- names that users know from elsewhere ----------------------------------------------------------------------------

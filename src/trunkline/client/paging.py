@@ -6,29 +6,25 @@ It knows neither methods nor caches: whoever calls gives a function that fetches
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Any, TypeVar
+from typing import Any
 
 from trunkline.errors import RemoteProtocolError
 
 __all__ = ["all_pages"]
 
-T = TypeVar("T")
 
-
-async def all_pages(
-    fetch: Callable[[str | None], Awaitable[Any]], items: Callable[[Any], list[T]], *, limit: int
-) -> list[T]:
-    """Fetch page after page until one has no cursor, and join their items.
+async def all_pages(fetch: Callable[[str | None], Awaitable[Any]], member: str, *, limit: int) -> list[Any]:
+    """Fetch page after page until one has no cursor, and join the lists that they have in a member.
 
     Raises:
         RemoteProtocolError: a cursor came twice, or there are more pages than the limit.
     """
-    found: list[T] = []
+    found: list[Any] = []
     seen: set[str] = set()
     cursor: str | None = None
     for _ in range(limit):
         page = await fetch(cursor)
-        found += items(page)
+        found += getattr(page, member)
         cursor = page.next_cursor
         # Only absence ends a list: the empty text is a cursor like any other.
         if cursor is None:

@@ -129,9 +129,26 @@ async def _join(server: Any, settings: Settings) -> Link:
 
     ours, theirs = memory_pair(settings.limits)
     accepted = server.accept(theirs)
-    if hasattr(accepted, "__await__"):
-        await accepted
-    return ours
+    return _Joined(ours, await accepted if hasattr(accepted, "__await__") else accepted)
+
+
+class _Joined:
+    """Our end of a pair whose other end lives in this process: closing it also waits until the server is done."""
+
+    def __init__(self, link: Link, other_side: Any) -> None:
+        self._link = link
+        self._other_side = other_side
+        self.attach = link.attach
+        self.send = link.send
+        self.drain = link.drain
+
+    async def aclose(self) -> None:
+        """Close both ends: nobody is left to hear what the server still does for us."""
+        await self._link.aclose()
+        for name in ("aclose", "ended"):
+            end = getattr(self._other_side, name, None)
+            if end is not None:
+                await end()
 
 
 def _once(link: Any) -> Callable[[], Awaitable[Link]]:

@@ -50,10 +50,11 @@ class CallResult(Struct, frozen=True, kw_only=True):
 
 
 class _Fact:
-    __slots__ = ("_validator", "repeatable", "schema", "wrapped")
+    __slots__ = ("_validator", "repeatable", "schema", "tool", "wrapped")
 
     def __init__(self, tool: Tool) -> None:
         hints = tool.annotations
+        self.tool = tool
         self.schema = tool.output_schema
         self.wrapped = tool.output_schema is not None and _wraps(tool.output_schema)
         self.repeatable = hints is not None and (hints.idempotent_hint is True or hints.read_only_hint is True)
@@ -70,23 +71,29 @@ class _Fact:
 class ToolFacts:
     """The tools of one server, as far as they were listed."""
 
-    __slots__ = ("_facts", "complete")
+    __slots__ = ("_facts", "complete", "epoch")
 
     def __init__(self) -> None:
         """Know nothing."""
         self._facts: dict[str, _Fact] = {}
         #: Whether the whole list was seen: a tool without a fact has none to learn.
         self.complete = False
+        #: How often all was forgotten.
+        self.epoch = 0
 
     def learn(self, tools: Iterable[Tool]) -> None:
         """Take in a page of the list."""
         for tool in tools:
-            self._facts[tool.name] = _Fact(tool)
+            known = self._facts.get(tool.name)
+            # A page that was kept brings the same objects again, and a compiled schema is worth keeping.
+            if known is None or known.tool is not tool:
+                self._facts[tool.name] = _Fact(tool)
 
     def forget(self) -> None:
         """Know nothing again: the list changed."""
         self._facts.clear()
         self.complete = False
+        self.epoch += 1
 
     def knows(self, name: str) -> bool:
         """Tell whether there is nothing more to learn of a tool."""
@@ -110,7 +117,7 @@ class ToolFacts:
         if fact is not None and fact.schema is not None and not is_error:
             if validate:
                 _check(name, fact, result.structured_content)
-            if fact.wrapped and looks_wrapped(structured):
+            if fact.wrapped and isinstance(structured, dict) and looks_wrapped(structured):
                 data = structured["result"]
         return CallResult(
             data=data, content=result.content, structured_content=structured, is_error=is_error, meta=result.meta

@@ -16,7 +16,7 @@ from msgspec import UNSET, Raw, Struct
 
 import trunkline.types as t
 from trunkline.protocol.caller import Caller, Origin, Session
-from trunkline.protocol.methods import LOOSE_NAMES, METHODS, Method, decode_params
+from trunkline.protocol.methods import LOOSE_NAMES, METHODS, Method, decode_params, requests_to_server
 from trunkline.protocol.revisions import NEWEST_HANDSHAKE, REVISIONS, Revision
 
 __all__ = ["Admitted", "Asked", "Offer", "Rejected", "admit", "make_offer"]
@@ -57,13 +57,16 @@ class Offer(Struct, frozen=True):
 
     requests: Mapping[str, Method]
     revisions: Mapping[str, Revision]
+    #: The same rows by revision, each with only those it has.
+    methods: Mapping[Revision, Mapping[str, Method]]
 
 
 def make_offer(own: Mapping[str, Method], revisions: tuple[str, ...] | None = None) -> Offer:
     """Make the offer of a server with methods of its own, in all revisions or some."""
     requests = {row.name: row for row in METHODS if row.kind == "request" and row.to_server is not None}
     spoken = [revision for revision in reversed(REVISIONS) if revisions is None or revision.name in revisions]
-    return Offer({**requests, **own}, {revision.name: revision for revision in spoken})
+    methods = {revision: {**requests_to_server(revision), **own} for revision in REVISIONS}
+    return Offer({**requests, **own}, {revision.name: revision for revision in spoken}, methods)
 
 
 def admit(request: Asked, session: Session | None, origin: Origin, offer: Offer) -> Admitted | Rejected:
@@ -81,9 +84,10 @@ def admit(request: Asked, session: Session | None, origin: Origin, offer: Offer)
     if request.method == "initialize":
         return _initialize(row, params, session, origin, offer)
     if session is not None:
-        if row.to_server is None or not row.to_server.covers(session.revision):
-            return _not_found(request.method, session.revision)
-        return Admitted(session.caller, row, params)
+        caller = session.caller
+        if request.method not in offer.methods[caller.revision]:
+            return _not_found(request.method, caller.revision)
+        return Admitted(caller, row, params)
     return _without_session(request, row, params, origin)
 
 
@@ -93,7 +97,7 @@ def _stateless(row: Method, params: Any, meta: t.RequestMeta, origin: Origin, of
         return _unsupported(meta.protocol_version, offer)
     if meta.client_capabilities is None:
         return Rejected(-32602, f"Invalid params: _meta lacks {t.META_CLIENT_CAPABILITIES!r}")
-    if row.to_server is None or not row.to_server.covers(revision):
+    if row.name not in offer.methods[revision]:
         return _not_found(row.name, revision)
     caller = Caller(revision, meta.client_info, meta.client_capabilities, origin, None, meta.log_level)
     return Admitted(caller, row, params)
@@ -136,9 +140,7 @@ def _unknown(request: Asked, session: Session | None, offer: Offer) -> Rejected:
     return _not_found(request.method, None if session is None else session.revision)
 
 
-def _unreadable(
-    request: Asked, row: Method, session: Session | None, offer: Offer, error: Exception
-) -> Rejected:
+def _unreadable(request: Asked, row: Method, session: Session | None, offer: Offer, error: Exception) -> Rejected:
     if not isinstance(error, msgspec.ValidationError):
         return Rejected(-32700, f"Parse error: {error}")
     named = _named_revision(request)
@@ -146,7 +148,7 @@ def _unreadable(
         revision = offer.revisions.get(named)
         if revision is None or revision.handshake:
             return _unsupported(named, offer)
-        if row.to_server is None or not row.to_server.covers(revision):
+        if row.name not in offer.methods[revision]:
             return _not_found(row.name, revision)
     elif session is None and request.method not in ("initialize", "ping"):
         return Rejected(

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import reduce
 from operator import getitem
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 from msgspec import Struct
@@ -31,13 +32,15 @@ __all__ = [
 ]
 
 # By URI without its empty fragment; http and https are one.
-_DIALECTS = {
-    "//json-schema.org/draft/2020-12/schema": "Draft202012Validator",
-    "//json-schema.org/draft/2019-09/schema": "Draft201909Validator",
-    "//json-schema.org/draft-07/schema": "Draft7Validator",
-    "//json-schema.org/draft-06/schema": "Draft6Validator",
-    "//json-schema.org/draft-04/schema": "Draft4Validator",
-}
+_DIALECTS = MappingProxyType(
+    {
+        "//json-schema.org/draft/2020-12/schema": "Draft202012Validator",
+        "//json-schema.org/draft/2019-09/schema": "Draft201909Validator",
+        "//json-schema.org/draft-07/schema": "Draft7Validator",
+        "//json-schema.org/draft-06/schema": "Draft6Validator",
+        "//json-schema.org/draft-04/schema": "Draft4Validator",
+    }
+)
 _DEFAULT_DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 _REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
@@ -147,7 +150,6 @@ def _check_size(schema: Any, *, max_depth: int, most: int) -> None:
             raise SchemaError(f"The schema has more than {most} objects and arrays.")
         members = (value for node in level for value in (node.values() if isinstance(node, dict) else node))
         containers = (value for value in members if isinstance(value, dict | list))
-        # One too many is enough to know.
         level = [value for value, _ in zip(containers, range(most + 1), strict=False)]
         if not level:
             return
@@ -271,27 +273,25 @@ def _children(schema: dict[str, Any]) -> Iterator[dict[str, Any]]:
         yield from (candidate for candidate in candidates if isinstance(candidate, dict))
 
 
-# Telling a problem
-
-# The words between "expected" and "found"; a name in braces is a member of the error, shown as JSON.
-_EXPECTED = {
-    "const": "the value {expected_value}",
-    "enum": "one of {options}",
-    "exclusiveMaximum": "a number below {limit}",
-    "exclusiveMinimum": "a number above {limit}",
-    "maxItems": "at most {limit} items",
-    "maxLength": "at most {limit} characters",
-    "maxProperties": "at most {limit} properties",
-    "maximum": "a number of at most {limit}",
-    "minItems": "at least {limit} items",
-    "minLength": "at least {limit} characters",
-    "minProperties": "at least {limit} properties",
-    "minimum": "a number of at least {limit}",
-    "multipleOf": "a multiple of {multiple_of}",
-    "not": "something other than what is excluded",
-    "pattern": "a text that matches {pattern}",
-    "uniqueItems": "items that all differ",
-}
+# Telling a problem: the words between "expected" and "found"; a name in braces is a member of the error, shown as JSON.
+_EXPECTED = MappingProxyType(
+    {
+        "const": "the value {expected_value}",
+        "enum": "one of {options}",
+        "exclusiveMaximum": "a number below {limit}",
+        "exclusiveMinimum": "a number above {limit}",
+        "maxItems": "at most {limit} items",
+        "maxLength": "at most {limit} characters",
+        "maximum": "a number of at most {limit}",
+        "minItems": "at least {limit} items",
+        "minLength": "at least {limit} characters",
+        "minimum": "a number of at least {limit}",
+        "multipleOf": "a multiple of {multiple_of}",
+        "not": "something other than what is excluded",
+        "pattern": "a text that matches {pattern}",
+        "uniqueItems": "items that all differ",
+    }
+)
 
 
 def _problem(error: jsonschema_rs.ValidationError, value: Any) -> Problem:
@@ -310,7 +310,7 @@ def _problem(error: jsonschema_rs.ValidationError, value: Any) -> Problem:
         if not isinstance(expected, str):
             return _problem(expected, value)
     elif keyword == "type":
-        expected = " or ".join(details["types"])
+        expected = _either(details["types"])
     else:
         shown = {name: _shown(item) for name, item in details.items()}
         expected = _EXPECTED.get(keyword, f"what {keyword} asks for").format_map(shown)
@@ -326,10 +326,14 @@ def _alternatives(
     firsts = [errors[0] for errors in context]
     wrong_type = [error for error in firsts if error.kind.name == "type" and error.instance_path == path]
     if len(wrong_type) == len(firsts):
-        return " or ".join(dict.fromkeys(kind for error in firsts for kind in error.kind.as_dict()["types"]))
+        return _either(kind for error in firsts for kind in error.kind.as_dict()["types"])
     if len(wrong_type) == len(firsts) - 1:
         return next(error for error in firsts if error not in wrong_type)
     return f"one of {len(firsts)} forms"
+
+
+def _either(types: Iterable[str]) -> str:
+    return " or ".join(sorted(dict.fromkeys(types), key="null".__eq__))
 
 
 def _type_name(value: Any) -> str:
@@ -367,9 +371,7 @@ def _is_small(value: Any) -> bool:
     return True
 
 
-# Rewriting generated schemas
-
-# These say something of a schema without checking anything, so they can stand beside any other.
+# Rewriting generated schemas: these note something and check nothing, so they can stand beside any other.
 _NOTES = frozenset({"$comment", "$schema", "default", "deprecated", "description", "examples", "title"})
 # A schema with one of these may be meant by a reference that inlining would break.
 _NOT_INLINED = frozenset({"$anchor", "$defs", "$dynamicAnchor", "$dynamicRef", "$id", "$recursiveRef", "definitions"})
@@ -501,20 +503,18 @@ def _reachable(uses: Mapping[str, Sequence[str]], start: Iterable[str]) -> set[s
     return reached
 
 
-# The form of a question
-
-# Members of a field beside the notes, by its type; a text's "pattern" and "enumNames" are of older revisions.
-_FIELDS = {
-    "string": frozenset({"enum", "enumNames", "format", "maxLength", "minLength", "oneOf", "pattern"}),
-    "number": frozenset({"maximum", "minimum"}),
-    "integer": frozenset({"maximum", "minimum"}),
-    "boolean": frozenset(),
-    "array": frozenset({"items", "maxItems", "minItems"}),
-}
-_FIELD_NOTES = frozenset({"$comment", "default", "deprecated", "description", "examples", "title", "type"})
-_FORM = frozenset(
-    {"$comment", "$schema", "additionalProperties", "description", "properties", "required", "title", "type"}
+# The form of a question: members of a field by its type ("pattern" and "enumNames" are of older revisions).
+_FIELDS = MappingProxyType(
+    {
+        "string": frozenset({"enum", "enumNames", "format", "maxLength", "minLength", "oneOf", "pattern"}),
+        "number": frozenset({"maximum", "minimum"}),
+        "integer": frozenset({"maximum", "minimum"}),
+        "boolean": frozenset(),
+        "array": frozenset({"items", "maxItems", "minItems"}),
+    }
 )
+_FIELD_NOTES = frozenset({"$comment", "default", "deprecated", "description", "examples", "title", "type"})
+_FORM = frozenset({"$schema", "additionalProperties", "description", "properties", "required", "title", "type"})
 _ITEM = frozenset({"anyOf", "description", "enum", "title", "type"})
 _FORMATS = ("date", "date-time", "email", "uri")
 
@@ -545,8 +545,7 @@ def _check_field(who: str, field: Any) -> None:
     if field.get("format", "date") not in _FORMATS:
         raise SchemaError(f"{who} has a format that is none of {', '.join(_FORMATS)}.")
     choices = _choices(who, field)
-    default = field.get("default")
-    if "default" in field and not _is_default(kind, default, choices):
+    if "default" in field and not _is_default(kind, field["default"], choices):
         raise SchemaError(f"{who} has a default that the property itself does not allow.")
 
 

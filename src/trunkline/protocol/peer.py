@@ -82,13 +82,14 @@ _cancelled_decoder = msgspec.json.Decoder(CancelledNotificationParams)
 class Peer:
     """One side of a JSON-RPC conversation."""
 
-    __slots__ = ("_last", "_limit", "_prefix", "_serving", "_unsent", "_waiting", "dropped")
+    __slots__ = ("_last", "_limit", "_prefix", "_serving", "_waiting", "dropped", "unsent")
 
     def __init__(self, *, max_in_flight: int = 1024, prefix: str = "") -> None:
         """Start with nothing in flight; ids of ours are integers, or text that starts with a prefix."""
         self._serving: dict[RequestId, str] = {}
         self._waiting: dict[RequestId, float | None] = {}
-        self._unsent: list[Outbound] = []
+        #: Messages queued, in the order they were made.
+        self.unsent: list[Outbound] = []
         self._last = 0
         self._limit = max_in_flight
         self._prefix = prefix
@@ -207,13 +208,13 @@ class Peer:
         if id in self._waiting:
             raise LocalProtocolError(f"request {id!r} is already waiting for its answer")
         self._waiting[id] = None
-        self._unsent.append(Outbound(Request(id, method, params), about))
+        self.unsent.append(Outbound(Request(id, method, params), about))
 
     def send_notification(self, method: str, *, params: Any = None, about: RequestId | None = None) -> bool:
         """Queue a one-way message; if it is about a request no longer served, it is dropped and False returned."""
         if about is not None and about not in self._serving:
             return False
-        self._unsent.append(Outbound(Notification(method, params), about))
+        self.unsent.append(Outbound(Notification(method, params), about))
         return True
 
     def send_result(self, id: RequestId, result: Any) -> None:
@@ -223,7 +224,7 @@ class Peer:
             LocalProtocolError: it is not being served: unknown, answered or cancelled.
         """
         self._finish(id)
-        self._unsent.append(Outbound(Response(id, result), id))
+        self.unsent.append(Outbound(Response(id, result), id))
 
     def send_error(self, id: RequestId, code: int, *, message: str, data: Any = msgspec.UNSET) -> None:
         """Queue an error as the answer to a request being served.
@@ -245,11 +246,11 @@ class Peer:
         del self._waiting[id]
         if tell:
             params = CancelledNotificationParams(request_id=id, reason=reason)
-            self._unsent.append(Outbound(Notification("notifications/cancelled", params), hint=id))
+            self.unsent.append(Outbound(Notification("notifications/cancelled", params), hint=id))
 
     def messages_to_send(self) -> list[Outbound]:
         """Give what is queued, in the order it was made, and forget it."""
-        unsent, self._unsent = self._unsent, []
+        unsent, self.unsent = self.unsent, []
         return unsent
 
     def serves(self, id: RequestId) -> bool:
@@ -260,15 +261,10 @@ class Peer:
         """Tell whether a request of ours still waits for their answer."""
         return id in self._waiting
 
-    @property
-    def backlog(self) -> int:
-        """How many messages are queued."""
-        return len(self._unsent)
-
     def _finish(self, id: RequestId) -> None:
         if self._serving.pop(id, None) is None:
             raise LocalProtocolError(f"request {id!r} is not being served, so it cannot be answered")
 
     def _queue_error(self, id: RequestId | None, code: int, message: str, data: Any = msgspec.UNSET) -> None:
         error = ErrorObject(code=code, message=message, data=data)
-        self._unsent.append(Outbound(ErrorResponse(id, error), id))
+        self.unsent.append(Outbound(ErrorResponse(id, error), id))

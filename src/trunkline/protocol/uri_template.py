@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import TypeGuard
 
 from msgspec import Struct
@@ -39,7 +40,7 @@ _ESCAPE = re.compile(r"%([0-9A-Fa-f]{2})")
 _UNRESERVED = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
 # An encoded byte b is the character FOLD + b while matching: no URI has these once its non-ASCII part is encoded.
 _FOLD = 0x100
-_UNFOLD = {_FOLD + byte: byte for byte in range(256)}
+_UNFOLD = MappingProxyType({_FOLD + byte: byte for byte in range(256)})
 
 
 class _Operator(Struct, frozen=True):
@@ -52,19 +53,21 @@ class _Operator(Struct, frozen=True):
     reserved: bool
 
 
-_OPERATORS = {
-    "": _Operator("", ",", False, "", False),
-    "+": _Operator("", ",", False, "", True),
-    "#": _Operator("#", ",", False, "", True),
-    ".": _Operator(".", ".", False, "", False),
-    "/": _Operator("/", "/", False, "", False),
-    ";": _Operator(";", ";", True, "", False),
-    "?": _Operator("?", "&", True, "=", False),
-    "&": _Operator("&", "&", True, "=", False),
-}
+_OPERATORS = MappingProxyType(
+    {
+        "": _Operator("", ",", False, "", False),
+        "+": _Operator("", ",", False, "", True),
+        "#": _Operator("#", ",", False, "", True),
+        ".": _Operator(".", ".", False, "", False),
+        "/": _Operator("/", "/", False, "", False),
+        ";": _Operator(";", ";", True, "", False),
+        "?": _Operator("?", "&", True, "=", False),
+        "&": _Operator("&", "&", True, "=", False),
+    }
+)
 
 # What ends a group, whatever comes later.
-_GROUP_STOPS = {".": "/?#", "/": "?#", ";": "/?#", "?": "#", "&": "#"}
+_GROUP_STOPS = MappingProxyType({".": "/?#", "/": "?#", ";": "/?#", "?": "#", "&": "#"})
 
 
 class _Variable(Struct, frozen=True):

@@ -86,8 +86,7 @@ async def elicit(server: Server, exchange: Exchange, *, message: str, kind: Any,
 
     asking = _may_ask(server, exchange, "elicitation/create", "elicitation.form")
     schema, read = form_schema(kind)
-    mode = "form" if exchange.admitted.caller.supports("elicitation.url") else None
-    params = t.ElicitRequestParams(mode=mode, message=message, requested_schema=schema)
+    params = t.ElicitRequestParams(mode="form", message=message, requested_schema=schema)
     question = Question("elicitation/create", params, key)
     while True:
         answer: t.ElicitResult = read_answer(await asking.ask(question), t.ElicitResult, "elicitation/create")

@@ -7,6 +7,7 @@ nothing: whatever it returns is read strictly again. Where text is allowed, text
 from __future__ import annotations
 
 import re
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -19,7 +20,7 @@ __all__ = ["choices_at", "coerce"]
 _INTEGER = re.compile(r"-?(?:0|[1-9][0-9]{0,30})(?:\.0{1,30})?")
 # JSON's own grammar for numbers, so that "nan", "inf" and "1_000" stay text.
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]{0,307})(?:\.[0-9]{1,400})?(?:[eE][+-]?[0-9]{1,3})?")
-_BOOLEANS = {"true": True, "True": True, "false": False, "False": False}
+_BOOLEANS = MappingProxyType({"true": True, "True": True, "false": False, "False": False})
 #: Above this a double no longer holds every integer, so a fraction of zero proves nothing.
 _EXACT = 2**53
 

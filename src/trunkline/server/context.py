@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
-from types import ModuleType
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import trunkline.types as t
@@ -234,7 +233,10 @@ class Context(_View):
             MissingCapability: the client cannot ask its user.
         """
         kind = next((each for each in (type, response_type, schema) if each is not None), None)
-        return await _asking().elicit(self._server, self._exchange, message=message, kind=kind, key=key)
+        # Most handlers never ask; what asking needs (digests, forms) is loaded by the first that does.
+        from trunkline.server.asking import elicit
+
+        return await elicit(self._server, self._exchange, message=message, kind=kind, key=key)
 
     async def elicit_url(
         self,
@@ -249,7 +251,10 @@ class Context(_View):
         Raises:
             MissingCapability: the client cannot open pages.
         """
-        return await _asking().elicit_url(self._server, self._exchange, message=message, url=url, done=done, key=key)
+        # Most handlers never ask; what asking needs (digests, forms) is loaded by the first that does.
+        from trunkline.server.asking import elicit_url
+
+        return await elicit_url(self._server, self._exchange, message=message, url=url, done=done, key=key)
 
     async def sample(
         self,
@@ -264,9 +269,9 @@ class Context(_View):
         Raises:
             MissingCapability: the client has no model for us, or not with tools.
         """
-        return await _asking().sample(
-            self._server, self._exchange, messages=messages, max_tokens=max_tokens, key=key, **options
-        )
+        from trunkline.server.asking import sample
+
+        return await sample(self._server, self._exchange, messages=messages, max_tokens=max_tokens, key=key, **options)
 
     async def list_roots(self, *, key: str | None = None) -> list[t.Root]:
         """Ask the client for the folders it works in.
@@ -274,7 +279,10 @@ class Context(_View):
         Raises:
             MissingCapability: the client does not share them.
         """
-        return await _asking().list_roots(self._server, self._exchange, key=key)
+        # Most handlers never ask; what asking needs (digests, forms) is loaded by the first that does.
+        from trunkline.server.asking import list_roots
+
+        return await list_roots(self._server, self._exchange, key=key)
 
     async def once(self, key: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Call a function at most once in all rounds of this call that reach the client, and give its result.
@@ -350,13 +358,6 @@ class BlockingContext(_View):
         task.add_done_callback(finished)
         if serving is not None:
             serving.add_done_callback(over)
-
-
-def _asking() -> ModuleType:
-    # Most handlers never ask; what asking needs (digests, forms) is loaded by the first that does.
-    from trunkline.server import asking
-
-    return asking
 
 
 class HandlerLeft(BaseException):

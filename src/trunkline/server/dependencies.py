@@ -10,7 +10,7 @@ returns is left alone, since somebody else may own it.
 from __future__ import annotations
 
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
-from typing import TYPE_CHECKING, Any, get_args, get_origin
+from typing import TYPE_CHECKING, Any, Protocol, get_args, get_origin
 
 from trunkline.server.hints import peel, resolve_hints
 
@@ -18,7 +18,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
 
-__all__ = ["Dependency", "Depends", "Resolution", "is_context", "marked_dependency", "plan_dependency"]
+__all__ = [
+    "Dependency",
+    "Depends",
+    "NeedsDependencies",
+    "Resolution",
+    "is_context",
+    "marked_dependency",
+    "plan_dependency",
+]
 
 
 class Depends:
@@ -61,17 +69,26 @@ class Dependency:
         self.dependencies = dependencies
 
 
+class NeedsDependencies(Protocol):
+    """What has dependencies: a signature."""
+
+    @property
+    def dependencies(self) -> tuple[Dependency, ...]:
+        """What is to be evaluated for a call."""
+        ...
+
+
 class Resolution:
-    """The dependencies of one call: ``async with Resolution(signature.dependencies, context) as kwargs``.
+    """The dependencies of one call: ``async with Resolution(signature, context) as kwargs``.
 
     An error of the call is thrown into each open dependency, which may clean up but not hide it.
     """
 
     __slots__ = ("_context", "_dependencies", "_stack", "_values")
 
-    def __init__(self, dependencies: tuple[Dependency, ...], context: Any) -> None:
-        """Take what to resolve and the context for dependencies that ask for it."""
-        self._dependencies = dependencies
+    def __init__(self, signature: NeedsDependencies, context: Any) -> None:
+        """Take whose dependencies to resolve, and the context for those that ask for it."""
+        self._dependencies = signature.dependencies
         self._context = context
         self._stack = AsyncExitStack()
         self._values: dict[Any, Any] = {}

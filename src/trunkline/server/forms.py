@@ -7,15 +7,16 @@ None gives a form without fields, a plain confirmation. Nothing may be nested: c
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, is_typeddict
 
 import msgspec
 
 from trunkline.server.hints import survey
-from trunkline.server.native_types import NativeArguments, NativeReader, adapt
+from trunkline.server.native_types import NativeArguments, NativeReader, adapt, unsupported
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
 __all__ = ["form_schema"]
 
@@ -24,12 +25,14 @@ Schema = dict[str, Any]
 _VALUE = "value"
 _TEXTS = ("title", "description")
 #: The keywords a field of each type may carry, by the specification's PrimitiveSchemaDefinition.
-_ALLOWED: dict[str, tuple[str, ...]] = {
-    "boolean": ("default",),
-    "integer": ("minimum", "maximum", "default"),
-    "number": ("minimum", "maximum", "default"),
-    "string": ("minLength", "maxLength", "format", "default"),
-}
+_ALLOWED: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "boolean": ("default",),
+        "integer": ("minimum", "maximum", "default"),
+        "number": ("minimum", "maximum", "default"),
+        "string": ("minLength", "maxLength", "format", "default"),
+    }
+)
 _FORMATS = frozenset({"date", "date-time", "email", "uri"})
 
 
@@ -48,6 +51,11 @@ def form_schema(kind: Any) -> tuple[Schema, Callable[[dict[str, Any]], Any]]:
         return {"type": "object", "properties": {}}, lambda content: None
     if isinstance(kind, (list, tuple)):
         kind = _choice_of(kind)
+    found = survey((kind,))
+    if not found.from_pydantic and (other := unsupported(found)) is not None:
+        raise TypeError(
+            f"{kind!r} cannot be asked for in a form: {other.__qualname__} is no type JSON can be read into"
+        )
     if _is_record(kind):
         return _record_form(kind)
     arguments = _one_value(kind)

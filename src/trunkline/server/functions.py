@@ -59,7 +59,7 @@ class UserFunction:
             return await self._run(context, kwargs)
         from trunkline.server.dependencies import Resolution
 
-        async with Resolution(self.signature.dependencies, Context(self.owner, exchange)) as resolved:
+        async with Resolution(self.signature, Context(self.owner, exchange)) as resolved:
             return await self._run(context, {**kwargs, **resolved})
 
     def _context(self, exchange: Exchange) -> Context | BlockingContext:

@@ -8,6 +8,7 @@ pydantic module its own, and both end in the sentences made here. The text of an
 from __future__ import annotations
 
 import re
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -32,32 +33,36 @@ KEY = "(key)"
 _NAME_LIMIT = 64
 _CHOICES_SHOWN = 20
 
-_KINDS = {
-    "array": "an array",
-    "bool": "a boolean",
-    "bytes": "base64 text",
-    "date": "a date",
-    "datetime": "a date and time",
-    "decimal": "a decimal number",
-    "float": "a number",
-    "int": "an integer",
-    "null": "null",
-    "object": "an object",
-    "str": "a string",
-    "time": "a time",
-    "timedelta": "a duration",
-    "uuid": "a UUID",
-}
+_KINDS = MappingProxyType(
+    {
+        "array": "an array",
+        "bool": "a boolean",
+        "bytes": "base64 text",
+        "date": "a date",
+        "datetime": "a date and time",
+        "decimal": "a decimal number",
+        "float": "a number",
+        "int": "an integer",
+        "null": "null",
+        "object": "an object",
+        "str": "a string",
+        "time": "a time",
+        "timedelta": "a duration",
+        "uuid": "a UUID",
+    }
+)
 
-_INVALID = {
-    "Invalid RFC3339 encoded date": "a date such as 2026-01-31",
-    "Invalid RFC3339 encoded datetime": "a date and time such as 2026-01-31T12:00:00Z",
-    "Invalid RFC3339 encoded time": "a time such as 12:00:00",
-    "Invalid ISO8601 duration": "an ISO 8601 duration such as PT5M",
-    "Invalid UUID": "a UUID",
-    "Invalid base64 encoded string": "base64 text",
-    "Invalid decimal string": "a decimal number",
-}
+_INVALID = MappingProxyType(
+    {
+        "Invalid RFC3339 encoded date": "an RFC 3339 date",
+        "Invalid RFC3339 encoded datetime": "an RFC 3339 date and time",
+        "Invalid RFC3339 encoded time": "a time such as 12:00:00",
+        "Invalid ISO8601 duration": "an ISO 8601 duration such as PT5M",
+        "Invalid UUID": "a UUID",
+        "Invalid base64 encoded string": "base64 text",
+        "Invalid decimal string": "a decimal number",
+    }
+)
 
 _LOCATED = re.compile(r" - at (`key` in )?`\$(.*)`$", re.DOTALL)
 _STEP = re.compile(r"\.([^.\[\]]+)|\[(\d+)\]|\[(\.\.\.)\]")
@@ -107,7 +112,7 @@ def json_kind(value: object) -> str:
 
 def join_path(steps: Sequence[str | int]) -> str:
     """Write a path the way every error shows it: ``filters.0.name``."""
-    return ".".join(str(step) for step in steps)
+    return ".".join(str(step)[:_NAME_LIMIT] for step in steps)
 
 
 def describe_choices(choices: Collection[object]) -> str:

@@ -1,4 +1,4 @@
-"""Reading JSON into types with msgspec: the engine of every function that has nothing from pydantic.
+"""Reading and writing JSON with msgspec: the engine of every function that has nothing from pydantic.
 
 It knows types, not functions. A `NativeReader` reads one type; `NativeArguments` reads a struct made of a function's
 parameters, straight from the bytes on the wire. The good case is one strict decode; only when that fails are the
@@ -7,23 +7,37 @@ bytes decoded again, coerced and explained. Of members that occur twice in an ob
 
 from __future__ import annotations
 
-from datetime import datetime
+import math
+from datetime import date, datetime, time, timedelta
 from enum import EnumMeta
 from os import PathLike, fspath
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, get_args, get_origin
 
 import msgspec
 from msgspec.structs import asdict
 
 from trunkline.server.hints import PLAIN, is_record, optional_of, peel, survey
-from trunkline.server.mismatch import ArgumentError, check_names, describe_choices, explain, join_path
+from trunkline.server.mismatch import ArgumentError, ResultError, check_names, describe_choices, explain, join_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from trunkline.server.hints import Survey
 
-__all__ = ["REFUSALS", "NativeArguments", "NativeReader", "adapt", "plain_value", "unsupported", "write_other"]
+__all__ = [
+    "REFUSALS",
+    "NativeArguments",
+    "NativeReader",
+    "NativeResult",
+    "ScalarResult",
+    "UntypedResult",
+    "adapt",
+    "find_infinite",
+    "native_result",
+    "plain_value",
+    "unsupported",
+    "write_other",
+]
 
 #: What the decoder raises for bytes that are not what the type wants.
 REFUSALS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
@@ -31,6 +45,8 @@ REFUSALS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _STATIC = frozenset({int, str, float, bool, type(None), bytes, tuple, frozenset})
 _DATETIME = Annotated[datetime, msgspec.Meta(extra_json_schema={"format": "date-time"})]
 _MISSING: Any = msgspec.UNSET
+_SCALARS: frozenset[Any] = frozenset({str, int, float, bool, datetime, date, time, timedelta})
+_UNWRITABLE = (TypeError, ValueError, OverflowError, RecursionError)
 
 
 class NativeReader:
@@ -118,11 +134,24 @@ class NativeArguments(NativeReader):
     __slots__ = ("_fields",)
 
     def __init__(self, fields: Iterable[tuple[str, Any, Any]]) -> None:
-        """Take (name, adapted annotation, default); the default is `msgspec.UNSET` where there is none."""
+        """Take (name, adapted annotation, default); the default is `msgspec.UNSET` where there is none.
+
+        Making the struct is half the cost of registration, so it waits for the first call if it cannot fail.
+        """
         self._fields = tuple(fields)
+        self._kind = self._tree = None
+        self._decode = self._decode_first
+        if not all(_is_certain(annotation) for _, annotation, _ in self._fields):
+            self._build()
+
+    def _build(self) -> None:
         super().__init__(
             msgspec.defstruct("Arguments", map(_field, self._fields), kw_only=True, forbid_unknown_fields=True)
         )
+
+    def _decode_first(self, raw: bytes | msgspec.Raw) -> Any:
+        self._build()
+        return self._decode(raw)
 
     def bind(self, raw: bytes | msgspec.Raw | None) -> dict[str, Any]:
         """Read arguments into keyword arguments, defaults filled in.
@@ -148,12 +177,22 @@ class NativeArguments(NativeReader):
                 if default is not _MISSING and (known := plain_value(default)) is not None:
                     field["default"] = known
 
+        if self._kind is None:
+            self._build()
         return self._schema(finish)
 
     def _check(self, value: Any) -> None:
         if isinstance(value, dict):
             required = [name for name, _, default in self._fields if default is _MISSING]
             check_names(value, [name for name, _, _ in self._fields], required=required)
+
+
+def _is_certain(annotation: Any) -> bool:
+    """Whether msgspec is sure to know a type."""
+    if type(annotation) is type:
+        return annotation in PLAIN
+    inner = get_args(annotation)[0] if get_origin(annotation) is list else optional_of(annotation)
+    return annotation is Any or (inner is not None and _is_certain(inner))
 
 
 def _field(field: tuple[str, Any, Any]) -> Any:
@@ -233,3 +272,128 @@ def _read_other(kind: Any, value: Any) -> Any:
 def _other_schema(kind: Any) -> dict[str, Any]:
     # msgspec takes no empty answer; a default of None is one that `tidy` drops.
     return {"default": None} if kind is object else {"type": "string", "format": "path"}
+
+
+# --- Writing ---------------------------------------------------------------------------------------------------------
+
+
+class UntypedResult:
+    """The result of a function that promises nothing about it."""
+
+    __slots__ = ()
+
+    #: Whether there is a schema.
+    described: ClassVar[bool] = False
+
+    def schema(self) -> dict[str, Any] | None:
+        """Give none: there is nothing to describe."""
+        return None
+
+    def encode(self, value: Any) -> bytes:
+        """Write a value as JSON.
+
+        Raises:
+            ResultError: it cannot be written.
+        """
+        try:
+            data = msgspec.json.encode(value, enc_hook=write_other)
+        except _UNWRITABLE as failure:
+            raise ResultError(f"cannot be written as JSON: {failure}") from failure
+        if b"null" in data:
+            find_infinite(_plain(value))
+        return data
+
+
+class NativeResult(UntypedResult):
+    """A result of a type msgspec knows; what was written is read back, since an instance is trusted unseen."""
+
+    __slots__ = ("_decode", "_holds_floats", "_reader")
+
+    described = True
+
+    def __init__(self, annotation: Any) -> None:
+        """Make the reader of the type."""
+        self._reader = NativeReader(annotation)
+        self._decode = self._reader._decode
+        self._holds_floats = not survey((annotation,)).classes.isdisjoint((float, Any, object, dict, list, tuple))
+
+    def schema(self) -> dict[str, Any] | None:
+        """Make the JSON Schema of the value."""
+        return self._reader.schema()
+
+    def encode(self, value: Any) -> bytes:
+        """Write a value as JSON after checking it.
+
+        Raises:
+            ResultError: it is not what the annotation says.
+        """
+        try:
+            data = msgspec.json.encode(value, enc_hook=write_other)
+            self._decode(data)
+        except (msgspec.DecodeError, *_UNWRITABLE) as failure:
+            raise self._error(value, failure) from failure
+        if self._holds_floats and b"null" in data:
+            find_infinite(_plain(value))
+        return data
+
+    def _error(self, value: Any, failure: Exception) -> ResultError:
+        if not isinstance(failure, msgspec.DecodeError):
+            return ResultError(f"cannot be written as JSON: {failure}")
+        # A NaN was written as null; to say that a number was expected and null came would mislead.
+        find_infinite(_plain(value))
+        path, sentence = self._reader.explain(failure)
+        return ResultError(sentence, path=path)
+
+
+class ScalarResult(NativeResult):
+    """A result with nothing inside to look at: converting checks it for less."""
+
+    __slots__ = ("_annotation",)
+
+    def __init__(self, annotation: Any) -> None:
+        """Keep the type to convert to."""
+        super().__init__(annotation)
+        self._annotation = annotation
+
+    def encode(self, value: Any) -> bytes:
+        """Write a value as JSON after checking it.
+
+        Raises:
+            ResultError: it is not what the annotation says.
+        """
+        try:
+            data = msgspec.json.encode(msgspec.convert(value, self._annotation))
+        except msgspec.ValidationError as failure:
+            path, sentence = self._reader.explain(failure)
+            raise ResultError(sentence, path=path) from None
+        if data == b"null":
+            raise ResultError("expected a finite number")
+        return data
+
+
+def native_result(annotation: Any) -> NativeResult:
+    """Choose the cheapest check that looks inside."""
+    inner, _ = peel(annotation)
+    return ScalarResult(annotation) if type(inner) is type and inner in _SCALARS else NativeResult(annotation)
+
+
+def _plain(value: Any) -> Any:
+    return msgspec.to_builtins(value, enc_hook=write_other, str_keys=True)
+
+
+def find_infinite(value: Any) -> None:
+    """Refuse NaN and the infinities, which JSON cannot say and msgspec writes as null.
+
+    Raises:
+        ResultError: there is one.
+    """
+    waiting: list[tuple[tuple[str | int, ...], Any]] = [((), value)]
+    while waiting:
+        steps, here = waiting.pop()
+        if isinstance(here, float):
+            if not math.isfinite(here):
+                raise ResultError("expected a finite number", path=join_path(steps))
+        elif isinstance(here, dict):
+            waiting.extend(((*steps, name), item) for name, item in here.items())
+        elif isinstance(here, (list, tuple)):
+            waiting.extend(((*steps, index), item) for index, item in enumerate(here))

@@ -223,7 +223,8 @@ def read_answer(raw: Raw, kind: Any, what: str) -> Any:
 
 
 async def _never() -> Raw:
-    return await asyncio.get_running_loop().create_future()
+    never: asyncio.Future[Raw] = asyncio.get_running_loop().create_future()
+    return await never
 
 
 async def _call(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -68,7 +68,7 @@ class _Readable:
         options = self.options
         if not isinstance(value, t.ReadResourceResult):
             try:
-                contents = to_contents(value, uri, options.mime_type)
+                contents = to_contents(value, uri, mime_type=options.mime_type)
             except TypeError as error:
                 raise RequestFailed("Internal error") from error
             value = t.ReadResourceResult(contents=contents)

@@ -23,10 +23,8 @@ from trunkline.types import (
     CallToolResult,
     ContentBlock,
     EmbeddedResource,
-    GetPromptResult,
     ImageContent,
     PromptMessage,
-    ReadResourceResult,
     ResourceContents,
     Role,
     TextContent,
@@ -44,8 +42,6 @@ __all__ = [
     "encode_json",
     "to_contents",
     "to_messages",
-    "to_prompt_result",
-    "to_read_result",
     "to_tool_result",
 ]
 
@@ -64,7 +60,7 @@ class _Media:
     def __init__(
         self,
         path: str | os.PathLike[str] | None = None,
-        data: bytes | None = None,
+        data: bytes | bytearray | memoryview | None = None,
         format: str | None = None,
         *,
         mime_type: str | None = None,
@@ -91,10 +87,6 @@ class _Media:
             raise TypeError(f"{kind} takes bytes as data, not {type(data).__name__}")
         self.mime_type = mime_type or self._named(format) or self._told_by_path() or self._told_by_data()
         self.annotations = annotations
-
-    def to_block(self) -> ContentBlock:
-        """Give the content block."""
-        raise NotImplementedError
 
     def _base64(self) -> str:
         return b2a_base64(self.data, newline=False).decode()
@@ -159,7 +151,7 @@ class File(_Media):
     def __init__(
         self,
         path: str | os.PathLike[str] | None = None,
-        data: bytes | None = None,
+        data: bytes | bytearray | memoryview | None = None,
         format: str | None = None,
         *,
         name: str | None = None,
@@ -208,10 +200,10 @@ class Message:
         """Take the content and the role.
 
         Raises:
-            ValueError: the protocol has no such role.
+            TypeError: the protocol has no such role.
         """
         if role not in _ROLES:
-            raise ValueError(f'The role of a prompt message is "user" or "assistant", not {role!r}')
+            raise TypeError(f'The role of a prompt message is "user" or "assistant", not {role!r}')
         self.content = content
         self.role = role
 
@@ -257,7 +249,7 @@ def to_tool_result(value: Any, *, encode: Callable[[Any], bytes] | None = None) 
     Raises:
         TypeError: the value has no JSON form.
     """
-    if encode is None or isinstance(value, _WHOLE_RESULTS):
+    if encode is None or (type(value) not in _DATA and isinstance(value, _WHOLE_RESULTS)):
         return _by_value(value)
     data = encode(value)
     text = str.__str__(value) if isinstance(value, str) else data.decode()
@@ -265,13 +257,11 @@ def to_tool_result(value: Any, *, encode: Callable[[Any], bytes] | None = None) 
 
 
 def _by_value(value: Any) -> CallToolResult:
-    if isinstance(value, CallToolResult):
-        return value
-    if isinstance(value, ToolResult):
-        return _from_tool_result(value)
     if value is None:
         return CallToolResult()
-    if isinstance(value, _NO_OBJECTS):
+    if _is_one_of(_WHOLE_RESULTS, value):
+        return value if isinstance(value, CallToolResult) else _from_tool_result(value)
+    if isinstance(value, str | list | tuple) or _is_one_of(_CONTENT, value):
         return CallToolResult(content=_blocks(value))
     data = encode_json(value)
     structured = Raw(data) if data.startswith(b"{") else UNSET
@@ -285,7 +275,8 @@ def _from_tool_result(value: ToolResult) -> CallToolResult:
         if content is None:
             content = bytes(structured).decode()
     return CallToolResult(
-        content=[] if content is None else _blocks(content),
+        # An empty list is meant as no content here; returned by a tool itself it is a value, shown as such.
+        content=[] if content is None or content == [] else _blocks(content),
         structured_content=structured,
         meta=value.meta,
         is_error=value.is_error or None,
@@ -294,7 +285,7 @@ def _from_tool_result(value: ToolResult) -> CallToolResult:
 
 def _blocks(value: Any) -> list[ContentBlock]:
     """Give a value as content: a list that holds content item by item, any other list as one JSON text."""
-    if isinstance(value, list | tuple) and any(isinstance(item, _CONTENT) for item in value):
+    if isinstance(value, list | tuple) and any(_is_one_of(_CONTENT, item) for item in value):
         return [_block(item) for item in value]
     return [_block(value)]
 
@@ -302,37 +293,30 @@ def _blocks(value: Any) -> list[ContentBlock]:
 def _block(value: Any) -> ContentBlock:
     if isinstance(value, str):
         return TextContent(text=str.__str__(value))
-    if isinstance(value, _BLOCKS):
-        return value
-    if isinstance(value, _Media):
+    if not _is_one_of(_CONTENT, value):
+        return TextContent(text=encode_json(value).decode())
+    if isinstance(value, Image | Audio | File):
         return value.to_block()
     if isinstance(value, ResourceContents):
         return EmbeddedResource(resource=value)
     if isinstance(value, bytes | bytearray):
         return File(data=bytes(value)).to_block()
-    return TextContent(text=encode_json(value).decode())
+    block: ContentBlock = value
+    return block
+
+
+def _is_one_of(kinds: tuple[type, ...], value: Any) -> bool:
+    return type(value) not in _DATA and isinstance(value, kinds)
 
 
 # --- Prompts
-
-
-def to_prompt_result(value: Any, *, description: str | None = None) -> GetPromptResult:
-    """Give what a prompt returned as its result; a whole result is left as it is.
-
-    Raises:
-        TypeError: there is nothing, or something without a JSON form.
-    """
-    if isinstance(value, GetPromptResult):
-        return value
-    return GetPromptResult(messages=to_messages(value), description=description)
 
 
 def to_messages(value: Any) -> list[PromptMessage]:
     """Give what a prompt returned as messages; what names no role is said by the user.
 
     Raises:
-        TypeError: there is nothing, or something without a JSON form.
-        ValueError: a role the protocol does not have.
+        TypeError: there is nothing, something without a JSON form, or a role the protocol does not have.
     """
     return list(_messages(value))
 
@@ -366,24 +350,13 @@ def _read_block(value: Any) -> Any:
 # --- Resources
 
 
-def to_read_result(value: Any, uri: str, *, mime_type: str | None = None) -> ReadResourceResult:
-    """Give what a resource returned as its result; a whole result is left as it is.
-
-    Raises:
-        TypeError: there is nothing, or something without a JSON form.
-    """
-    if isinstance(value, ReadResourceResult):
-        return value
-    return ReadResourceResult(contents=to_contents(value, uri, mime_type=mime_type))
-
-
-def to_contents(value: Any, uri: str, *, mime_type: str | None = None) -> list[ResourceContents]:
+def to_contents(value: Any, uri: str, mime_type: str | None = None) -> list[ResourceContents]:
     """Give what a resource returned as contents: text, base64 for bytes, JSON for other values.
 
     Raises:
         TypeError: there is nothing, or something without a JSON form.
     """
-    if isinstance(value, list | tuple) and any(isinstance(item, _CONTENTS) for item in value):
+    if isinstance(value, list | tuple) and any(_is_one_of(_CONTENTS, item) for item in value):
         return [_contents(item, uri, mime_type) for item in value]
     return [_contents(value, uri, mime_type)]
 
@@ -461,13 +434,12 @@ def _type_name(value: object) -> str:
 
 _ROLES = get_args(Role)
 _NAMELESS = "resource"
-_BLOCKS = get_args(ContentBlock)
 _WHOLE_RESULTS = (CallToolResult, ToolResult)
 #: What makes a list of these content rather than data.
-_CONTENT = (*_BLOCKS, _Media, ResourceContents, bytes, bytearray)
+_CONTENT = (*get_args(ContentBlock), Image, Audio, File, ResourceContents, bytes, bytearray)
 _CONTENTS = (ResourceContents, ResourceContent, _Media, bytes, bytearray)
-#: What never is a JSON object, so that there is no structured content to look for.
-_NO_OBJECTS = (str, list, tuple, *_CONTENT)
+#: What is none of these for certain: asking whether a value is a struct costs more than encoding it.
+_DATA = frozenset({str, int, float, bool, dict, list, tuple, type(None)})
 
 #: By format or suffix: what handlers return most, without loading the tables of `mimetypes`, which differ by machine.
 _COMMON_TYPES = MappingProxyType(

@@ -28,13 +28,14 @@ Route = Callable[[Exchange, Any], Awaitable[Any]]
 def make_routes(server: Server) -> dict[str, Route]:
     """Give the handler of each method that the protocol has and a server answers."""
 
-    async def tools_call(exchange: Exchange, params: t.CallToolRequestParams) -> Any:
+    # No coroutine of its own: the tool's is awaited in its place, since this is the path that matters most.
+    def tools_call(exchange: Exchange, params: t.CallToolRequestParams) -> Awaitable[Any]:
         tool = server.registry.tools.get(params.name)
         if tool is None or not server.listing.sees(exchange.admitted.caller, tool):
             raise InvalidParams(f"Unknown tool: {params.name}", data={"name": params.name})
         if tool.owners:
-            return await server.through(tool, exchange, params, lambda p: tool.call(exchange, p.arguments))
-        return await tool.call(exchange, params.arguments)
+            return server.through(tool, exchange, params, lambda p: tool.call(exchange, p.arguments))
+        return tool.call(exchange, params.arguments)
 
     async def prompts_get(exchange: Exchange, params: t.GetPromptRequestParams) -> Any:
         prompt = server.registry.prompts.get(params.name)

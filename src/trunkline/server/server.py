@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, Unpack
 
 import msgspec
 from msgspec import Raw
@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 __all__ = ["Server", "ServerOptions"]
 
 log = logging.getLogger("trunkline")
+
+T = TypeVar("T")
 
 
 class ServerOptions(TypedDict, total=False):
@@ -216,11 +218,10 @@ class Server(Catalog):
             return await route(exchange, params)
         return await self._inside([self], exchange, params, lambda given: route(exchange, given))
 
-    async def through(
-        self, definition: Any, exchange: Exchange, params: Any, last: Callable[[Any], Awaitable[Any]]
-    ) -> Any:
+    async def through(self, definition: Any, exchange: Exchange, params: Any, last: Callable[[Any], Awaitable[T]]) -> T:
         """Run a mounted definition inside the middleware of the servers it was mounted with."""
-        return await self._inside(definition.owners, exchange, params, last)
+        result: T = await self._inside(definition.owners, exchange, params, last)
+        return result
 
     async def _inside(
         self, servers: Sequence[Server], exchange: Exchange, params: Any, last: Callable[[Any], Awaitable[Any]]

@@ -16,14 +16,13 @@ import msgspec
 from trunkline.server.dependencies import is_context, marked_dependency, plan_dependency
 from trunkline.server.hints import PLAIN, optional_of, peel, pydantic_module, resolve_hints, survey
 from trunkline.server.mismatch import ArgumentError, ResultError
-from trunkline.server.native_types import NativeArguments, adapt, unsupported
+from trunkline.server.native_types import NativeArguments, UntypedResult, adapt, unsupported
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
 
     from trunkline.server.dependencies import Dependency
     from trunkline.server.pydantic_types import PydanticArguments
-    from trunkline.server.return_types import UntypedResult
 
 __all__ = ["ArgumentError", "Parameter", "ResultError", "Signature"]
 
@@ -197,18 +196,16 @@ class Signature:
 
     @property
     def promises_result(self) -> bool:
-        """Whether the return annotation says what the result is."""
-        from trunkline.server.return_types import UntypedResult
+        """Whether the return annotation says what the result is, so that there is an output schema."""
+        return self._result_type().described
 
-        return type(self._result_type()) is not UntypedResult
+    @property
+    def encode_result(self) -> Callable[[Any], bytes]:
+        """What writes a result as JSON after checking it against the return annotation.
 
-    def encode_result(self, value: Any) -> bytes:
-        """Write a result as JSON after checking it against the return annotation.
-
-        Raises:
-            ResultError: the function returned what it does not promise, or what JSON cannot say.
+        It raises `ResultError` if the function returned what it does not promise, or what JSON cannot say.
         """
-        return self._result_type().encode(value)
+        return self._result_type().encode
 
     def _result_type(self) -> UntypedResult:
         if self._result is None:
@@ -294,18 +291,22 @@ def _arguments(given: list[tuple[str, Any, Any]], label: str) -> NativeArguments
 
 def _native_refusal(given: list[tuple[str, Any, Any]], label: str) -> TypeError:
     """Find the parameter that msgspec cannot do."""
-    for name, annotation, default in given:
-        try:
-            kind = unsupported(survey((annotation,)))
-            NativeArguments([(name, adapt(annotation, default), default)])
-        except (TypeError, NameError) as failure:
-            return TypeError(f"{label}: parameter {name!r}: {failure}; change its annotation")
-        if kind is not None:
-            return TypeError(
-                f"{label}: parameter {name!r}: {kind.__qualname__} is no type that JSON can be read into; use a "
-                "dataclass, TypedDict, msgspec.Struct or pydantic model, or fill it with Depends(...)"
-            )
-    return TypeError(f"{label}: its parameters cannot be read together; give them simpler annotations")
+    reasons = (_native_reason(name, annotation, default) for name, annotation, default in given)
+    return TypeError(f"{label}: {next(filter(None, reasons), 'its parameters cannot be read together')}")
+
+
+def _native_reason(name: str, annotation: Any, default: Any) -> str | None:
+    try:
+        kind = unsupported(survey((annotation,)))
+        NativeArguments([(name, adapt(annotation, default), default)])
+    except (TypeError, NameError) as failure:
+        return f"parameter {name!r}: {failure}; change its annotation"
+    if kind is None:
+        return None
+    return (
+        f"parameter {name!r}: {kind.__qualname__} is no type that JSON can be read into; use a dataclass, TypedDict, "
+        "msgspec.Struct or pydantic model, or fill it with Depends(...)"
+    )
 
 
 def _pydantic_arguments(given: list[tuple[str, Any, Any]], label: str) -> PydanticArguments:

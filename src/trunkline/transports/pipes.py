@@ -37,6 +37,8 @@ _LARGE_MESSAGE_BYTES = 256 * 1024
 # Up to this size joining messages into one buffer is cheaper than handing the kernel a list.
 _JOIN_BYTES = 64 * 1024
 _WRITE_PARTS = 64
+# Enough for all that a socket's buffer holds, and an end to what one busy peer may take of a loop's turn.
+_SOCKET_READS = 64
 
 
 class PipeLink:
@@ -49,6 +51,10 @@ class PipeLink:
         self._lines = LineReader(limits.message_bytes)
         self._read_fd = read_fd
         self._read_bytes = _READ_BYTES
+        self._is_socket = stat.S_ISSOCK(os.fstat(read_fd).st_mode)
+        self._was_blocking = os.get_blocking(read_fd)
+        if self._is_socket:
+            os.set_blocking(read_fd, False)
         self._output = PipeOutput(write_fd, high_water=limits.write_bytes, broken=self._output_broken)
         self._receiver: Receiver | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -64,7 +70,7 @@ class PipeLink:
         self._loop = asyncio.get_running_loop()
         self._output.attach(self._loop)
         try:
-            self._loop.add_reader(self._read_fd, self._readable)
+            self._loop.add_reader(self._read_fd, self._drain_socket if self._is_socket else self._read_once)
             self._reading = True
         except (OSError, ValueError, RuntimeError):
             # Regular files and the null device cannot be waited for.
@@ -92,17 +98,27 @@ class PipeLink:
 
     # --- reading -----------------------------------------------------------------------------------------------------
 
-    def _readable(self) -> None:
+    def _drain_socket(self) -> None:
+        """Read a socket until it has nothing more.
+
+        When the other side was reset, uvloop calls once and then never again: what is not read now is never read.
+        """
+        for _ in range(_SOCKET_READS):
+            if self._ended or not self._read_once():
+                return
+
+    def _read_once(self) -> bool:
+        """Read what there is and deliver it; tell whether there was anything."""
         try:
             data = os.read(self._read_fd, self._read_bytes)
         except (BlockingIOError, InterruptedError):
-            return
+            return False
         except OSError as error:
             self._input_ended(error)
-            return
+            return False
         if not data:
             self._input_ended(None)
-            return
+            return False
         if len(data) < _READ_BYTES:
             self._read_bytes = _READ_BYTES
         else:
@@ -110,6 +126,7 @@ class PipeLink:
             if self._lines.held > _LARGE_MESSAGE_BYTES:
                 _enlarge(self._read_fd)
         self._received(data)
+        return self._reading
 
     def _received(self, data: bytes) -> None:
         receiver, limits, origin = self._receiver, self._limits, self._origin
@@ -154,6 +171,7 @@ class PipeLink:
         self._released = True
         self._output.close()
         if not self._reading_thread:
+            os.set_blocking(self._read_fd, self._was_blocking)
             os.close(self._read_fd)
 
     # --- what the loop cannot wait for -------------------------------------------------------------------------------
@@ -303,7 +321,8 @@ class PipeOutput:
                 self._break(error)
                 return
             self._size -= written
-            if self._drop(written) and self._waitable and not (self._size > _LARGE_MESSAGE_BYTES and _enlarge(self._fd)):
+            full = self._drop(written) and self._waitable
+            if full and not (self._size > _LARGE_MESSAGE_BYTES and _enlarge(self._fd)):
                 self._wait()
                 break
         if self._size <= self._high_water:

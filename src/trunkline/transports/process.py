@@ -79,6 +79,8 @@ class ProcessLink(PipeLink):
         self._control: socket.socket | None = control
         self._watcher = watcher
         self._notes = LineReader(1024)
+        self._orders = b""
+        self._watching = False
         self._gone = asyncio.Event()
         self._verdict: asyncio.TimerHandle | None = None
         self._failure: int | None = None
@@ -171,29 +173,28 @@ class ProcessLink(PipeLink):
     # --- the process -------------------------------------------------------------------------------------------------
 
     def _watch(self, loop: asyncio.AbstractEventLoop) -> None:
-        if self._loop is None or self._loop is loop:
-            self._loop = loop
-        if self._control is not None:
-            loop.add_reader(self._control.fileno(), self._control_readable)
-        if self._stderr_fd >= 0:
-            loop.add_reader(self._stderr_fd, self._stderr_readable)
+        if self._watching or self._control is None:
+            return
+        self._watching = True
+        self._loop = loop
+        loop.add_reader(self._control.fileno(), self._control_readable)
+        loop.add_reader(self._stderr_fd, self._stderr_readable)
 
     def _control_readable(self) -> None:
-        control = self._control
-        if control is None:
-            return
-        try:
-            data = control.recv(4096)
-        except (BlockingIOError, InterruptedError):
-            return
-        except OSError:
-            data = b""
-        for note in self._notes.feed(data):
-            if isinstance(note, bytes):
-                word, _, number = note.partition(b" ")
-                self._noted(word, int(number))
-        if not data:
-            self._watcher_gone()
+        """Take all notes there are, and the end if it is there: uvloop may not call again after a reset."""
+        while self._control is not None:
+            try:
+                data = self._control.recv(4096)
+            except (BlockingIOError, InterruptedError):
+                return
+            except OSError:
+                data = b""
+            for note in self._notes.feed(data):
+                if isinstance(note, bytes):
+                    word, _, number = note.partition(b" ")
+                    self._noted(word, int(number))
+            if not data:
+                self._watcher_gone()
 
     def _noted(self, word: bytes, number: int) -> None:
         if word == b"started":
@@ -279,7 +280,9 @@ class ProcessLink(PipeLink):
         self._order(b"c")
 
     def _order(self, order: bytes) -> None:
-        if self._control is not None:
+        """Tell the watcher what to do, each thing once."""
+        if self._control is not None and order not in self._orders:
+            self._orders += order
             try:
                 self._control.send(order)
             except OSError:
@@ -361,7 +364,9 @@ def _find(name: str, env: Mapping[str, str], *, cwd: str | os.PathLike[str] | No
         if not os.path.isfile(path):
             raise LinkError(f"cannot start {name}: there is no such file")
         if not os.access(path, os.X_OK):
-            raise LinkError(f"cannot start {name}: the file is not executable; run chmod +x, or put its interpreter first")
+            raise LinkError(
+                f"cannot start {name}: the file is not executable; run chmod +x, or put its interpreter first"
+            )
         return os.path.abspath(path)
     for folder in os.get_exec_path(env):
         path = os.path.join(folder, name)

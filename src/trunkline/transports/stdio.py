@@ -30,11 +30,10 @@ class StdioLink(PipeLink):
         Raises:
             LinkError: the process was started without a standard input or output.
         """
-        for fd, name in ((0, "input"), (1, "output")):
-            try:
-                os.fstat(fd)
-            except OSError as error:
-                raise LinkError(f"the standard {name} is closed: a stdio server needs both streams") from error
+        # Asked of the interpreter, not of the descriptors: a closed 0 or 1 may be another file's number by now.
+        for stream, name in ((sys.__stdin__, "input"), (sys.__stdout__, "output")):
+            if stream is None:
+                raise LinkError(f"the standard {name} is closed: a stdio server needs both streams")
         read_fd, write_fd = os.dup(0), os.dup(1)
         _replace(0, os.O_RDONLY)
         try:

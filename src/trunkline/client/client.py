@@ -1,0 +1,335 @@
+"""The client: one server, called by the names of the protocol's methods.
+
+This file is the public face: it builds params and reads results. Keeping in contact is ``core``'s business, speaking
+the agreed revision is ``contact``'s, answering the server's questions is ``answers``'.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Unpack
+
+import msgspec
+from msgspec import Raw
+
+import trunkline.types as t
+from trunkline.client.contact import encode
+from trunkline.client.core import Core
+from trunkline.client.listening import Listener, Wanted
+from trunkline.client.options import Options, Progress, settings_from
+from trunkline.client.paging import all_pages
+from trunkline.client.state import State
+from trunkline.client.targets import find_target
+from trunkline.client.tool_facts import CallResult, looks_wrapped
+from trunkline.errors import InvalidParams, LocalProtocolError, RemoteProtocolError, TrunklineError
+from trunkline.protocol.methods import METHODS, notifications_to_server
+from trunkline.protocol.rounds import check_kind
+from trunkline.types import ProgressNotificationParams
+
+__all__ = ["Client"]
+
+_NOTIFICATIONS = frozenset(row.name for row in METHODS if row.kind == "notification")
+
+
+class Client:
+    """A server to call; ``async with`` connects and disconnects.
+
+    The target is a server object, a link, a ``.py`` file, a command (a list, or one text as in a terminal), or one
+    ``mcpServers`` entry. The keyword arguments are those of ``Options``.
+    """
+
+    def __init__(self, target: object, **options: Unpack[Options]) -> None:
+        """Take a target; nothing is started yet.
+
+        Raises:
+            ConfigError: the target or an option makes no sense.
+        """
+        self._settings = settings_from(options)
+        self._core = Core(find_target(target, self._settings), self._settings)
+        self._patience = self._core.patience()
+        self._users = 0
+        self._follower: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Client:
+        """Connect and agree on a revision; entering again inside is allowed and connects only once."""
+        if self._users == 0 or self._core.life.state is State.TERMINATED:
+            self._users = 0
+            await self._core.enter()
+            if self._settings.on_change is not None:
+                self._follower = asyncio.get_running_loop().create_task(self._follow(self._settings.on_change))
+        self._users += 1
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        """Disconnect, when the outermost block ends."""
+        self._users -= 1
+        if self._users <= 0:
+            await self.aclose()
+
+    async def aclose(self) -> None:
+        """Disconnect; any task may call it, in any order and more than once."""
+        self._users = 0
+        follower, self._follower = self._follower, None
+        await self._core.aclose()
+        if follower is not None and follower is not asyncio.current_task():
+            follower.cancel()
+            await asyncio.wait([follower])
+
+    async def _follow(self, on_change: Callable[[Any], object]) -> None:
+        """Bring every change of the lists to the callback; how to hear of them differs between the eras."""
+        # It ends with the client, or when the server is gone for good, which whoever calls next will be told.
+        with contextlib.suppress(TrunklineError):
+            async for change in self.listen():
+                self._core.callbacks.tell(on_change, change)
+
+    # --- what is known -----------------------------------------------------------------------------------------------
+
+    @property
+    def state(self) -> State:
+        """Where in its life the client is."""
+        return self._core.life.state
+
+    @property
+    def reason(self) -> Exception | None:
+        """Why the client failed, if it did."""
+        return self._core.life.reason
+
+    @property
+    def revision(self) -> str | None:
+        """The name of the revision agreed on; None while not connected."""
+        contact = self._core.contact
+        return None if contact is None else contact.revision.name
+
+    @property
+    def server_info(self) -> t.Implementation | None:
+        """Who the server says it is; for show only."""
+        contact = self._core.contact
+        return None if contact is None or contact.agreement is None else contact.agreement.server_info
+
+    @property
+    def server_capabilities(self) -> dict[str, Any]:
+        """What the server declared, as it came; empty while not connected."""
+        contact = self._core.contact
+        return {} if contact is None or contact.agreement is None else contact.agreement.capabilities
+
+    @property
+    def instructions(self) -> str | None:
+        """What the server says about its use."""
+        contact = self._core.contact
+        return None if contact is None or contact.agreement is None else contact.agreement.instructions
+
+    @property
+    def dropped(self) -> int:
+        """How many messages of the server fitted nothing: late or unknown answers, unreadable notices."""
+        return self._core.dropped
+
+    # --- lists -------------------------------------------------------------------------------------------------------
+
+    async def list_tools(self) -> list[t.Tool]:
+        """List the server's tools, all pages."""
+        facts = self._core.facts
+        epoch = facts.epoch
+        tools: list[t.Tool] = await self._all("tools/list", "tools")
+        facts.complete = facts.epoch == epoch
+        return tools
+
+    async def list_resources(self) -> list[t.Resource]:
+        """List the server's resources, all pages."""
+        return await self._all("resources/list", "resources")
+
+    async def list_resource_templates(self) -> list[t.ResourceTemplate]:
+        """List the server's resource templates, all pages."""
+        return await self._all("resources/templates/list", "resource_templates")
+
+    async def list_prompts(self) -> list[t.Prompt]:
+        """List the server's prompts, all pages."""
+        return await self._all("prompts/list", "prompts")
+
+    async def list_page(self, method: str, cursor: str | None = None) -> Any:
+        """Fetch one page of a list, by the list's method: the result has the items and ``next_cursor``."""
+        params = t.PaginatedRequestParams(cursor=cursor)
+        page = await self._core.fetch(method, params, key=cursor, patience=self._patience)
+        if isinstance(page, t.ListToolsResult):
+            self._core.facts.learn(page.tools)
+        return page
+
+    async def _all(self, method: str, member: str) -> list[Any]:
+        async def fetch(cursor: str | None) -> Any:
+            return await self.list_page(method, cursor)
+
+        try:
+            return await all_pages(fetch, member, limit=self._settings.limits.pages)
+        except InvalidParams:
+            # A cursor out of a page that was kept may have died; the specification: fetch anew from the beginning.
+            if not self._core.cache.has(method):
+                raise
+            self._core.cache.forget(method)
+            return await all_pages(fetch, member, limit=self._settings.limits.pages)
+
+    # --- calls -------------------------------------------------------------------------------------------------------
+
+    async def call_tool(
+        self,
+        name: str,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        on_progress: Progress | None = None,
+        timeout: float | None = None,
+        total_timeout: float | None = None,
+        raise_on_error: bool = True,
+        meta: Mapping[str, Any] | None = None,
+    ) -> CallResult:
+        """Call a tool; ``timeout`` is how long it may be silent, ``total_timeout`` how long it may take.
+
+        Cancelling the call cancels it on the server.
+
+        Raises:
+            ToolError: the tool says that it failed.
+            RequestFailed: the server refused or failed; the class says how.
+            LinkError: the connection was lost, or a clock ran out.
+        """
+        core = self._core
+        params = t.CallToolRequestParams(name=name, arguments=None if arguments is None else Raw(encode(arguments)))
+        result, _ = await core.call(
+            "tools/call",
+            params,
+            patience=self._patience
+            if timeout is None and total_timeout is None
+            else core.patience(timeout, total_timeout),
+            on_progress=self._progress(on_progress),
+            meta=meta,
+            repeat=core.facts.repeatable(name),
+        )
+        if looks_wrapped(result.structured_content) and not core.facts.knows(name):
+            await self._learn()
+        answer = core.facts.read(name, result, validate=self._settings.validate)
+        return answer.raise_for_error() if raise_on_error else answer
+
+    async def _learn(self) -> None:
+        """List the tools for their output schemas: only they can say whether a value is in a wrapper."""
+        with contextlib.suppress(TrunklineError):
+            await self.list_tools()
+
+    def _progress(self, given: Progress | None) -> Callable[[ProgressNotificationParams], None] | None:
+        callback = given or self._settings.on_progress
+        if callback is None:
+            return None
+        tell = self._core.callbacks.tell
+        return lambda news: tell(callback, news.progress, news.total, news.message)
+
+    async def read_resource(self, uri: str) -> list[t.ResourceContents]:
+        """Read a resource."""
+        uri = str(uri)
+        params = t.ReadResourceRequestParams(uri=uri)
+        result = await self._core.fetch("resources/read", params, key=uri, patience=self._patience)
+        contents: list[t.ResourceContents] = result.contents
+        return contents
+
+    async def get_prompt(self, name: str, arguments: Mapping[str, Any] | None = None) -> t.GetPromptResult:
+        """Fill in a prompt; an argument that is no text goes as JSON."""
+        texts = None if arguments is None else {key: _as_text(value) for key, value in arguments.items()}
+        params = t.GetPromptRequestParams(name=name, arguments=texts)
+        result, _ = await self._core.call("prompts/get", params, patience=self._patience, repeat=True)
+        prompt: t.GetPromptResult = result
+        return prompt
+
+    async def complete(
+        self,
+        ref: t.CompletionReference,
+        argument: t.CompletionArgument | Mapping[str, str],
+        *,
+        context: Mapping[str, str] | None = None,
+    ) -> t.Completion:
+        """Ask for proposals for an argument of a prompt or template; ``context`` holds those filled in before."""
+        if isinstance(argument, Mapping):
+            argument = t.CompletionArgument(name=argument["name"], value=argument["value"])
+        before = None if context is None else t.CompletionContext(arguments=dict(context))
+        params = t.CompleteRequestParams(ref=ref, argument=argument, context=before)
+        result, _ = await self._core.call("completion/complete", params, patience=self._patience, repeat=True)
+        completion: t.Completion = result.completion
+        return completion
+
+    async def ping(self) -> None:
+        """Ask the server for a sign of life; in stateless revisions, which have no ``ping``, by ``server/discover``."""
+        contact = await self._core.reach()
+        method = "ping" if "ping" in contact.allowed else "server/discover"
+        await self._core.call(method, t.RequestParams(), patience=self._patience, repeat=True)
+
+    async def set_logging_level(self, level: t.LoggingLevel) -> None:
+        """Say which log messages are wanted: told once, or in stateless revisions with each request."""
+        contact = await self._core.reach()
+        if contact.revision.handshake:
+            params = t.SetLevelRequestParams(level=level)
+            await self._core.call("logging/setLevel", params, patience=self._patience, repeat=True)
+        self._core.log_level = level
+        contact.set_log_level(level)
+
+    # --- changes -----------------------------------------------------------------------------------------------------
+
+    def listen(
+        self,
+        *,
+        tools: bool | None = None,
+        prompts: bool | None = None,
+        resources: bool | None = None,
+        uris: Iterable[str] = (),
+    ) -> Listener:
+        """Iterate over changes: of all lists, or only of the lists and resources named.
+
+        ``async for change in client.listen()`` will do; ``async with client.listen() as changes`` begins to listen
+        before its block does.
+        """
+        return Listener(self._core, Wanted.of(tools=tools, prompts=prompts, resources=resources, uris=uris))
+
+    async def subscribe(self, uri: str) -> None:
+        """Have the server tell of changes of a resource (handshake revisions; ``listen`` works in all)."""
+        await self._core.hold(uri)
+
+    async def unsubscribe(self, uri: str) -> None:
+        """End that."""
+        await self._core.release(uri)
+
+    # --- own methods -------------------------------------------------------------------------------------------------
+
+    async def request(
+        self,
+        method: str,
+        params: Mapping[str, Any] | None = None,
+        *,
+        result: Any = Any,
+        on_progress: Progress | None = None,
+        timeout: float | None = None,
+        total_timeout: float | None = None,
+    ) -> Any:
+        """Send a request that the protocol does not have, and decode its result as JSON or as the given type."""
+        contact = await self._core.reach()
+        raw = await contact.request(
+            method,
+            dict(params or {}),
+            patience=self._core.patience(timeout, total_timeout),
+            on_progress=self._progress(on_progress),
+        )
+        try:
+            value = msgspec.json.decode(raw, type=result)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise RemoteProtocolError(f"The answer to {method} cannot be read: {error}") from error
+        return check_kind(value) if contact.revision.result_type else value
+
+    async def notify(self, method: str, params: Mapping[str, Any] | None = None) -> None:
+        """Send a notification that the protocol does not have."""
+        contact = await self._core.reach()
+        if method in _NOTIFICATIONS and method not in notifications_to_server(contact.revision):
+            raise LocalProtocolError(f"{method} is not sent by clients in {contact.revision.name}.")
+        contact.connection.notify(method, None if params is None else Raw(encode(params)))
+
+    async def notify_roots_changed(self) -> None:
+        """Tell the server that the roots changed; in stateless revisions it asks each time, so nothing is sent."""
+        contact = await self._core.reach()
+        if contact.revision.handshake and self._settings.roots is not None:
+            contact.connection.notify("notifications/roots/list_changed")
+
+
+def _as_text(value: Any) -> str:
+    return value if isinstance(value, str) else encode(value).decode()

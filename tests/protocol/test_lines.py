@@ -1,0 +1,80 @@
+"""Newline framing: any way of cutting the bytes gives the same lines."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trunkline.protocol.lines import LineReader, TooLong
+
+CAP = 10
+
+
+def read(portions: list[bytes], *, cap: int = CAP) -> list[bytes | TooLong]:
+    reader = LineReader(cap)
+    return [line for portion in portions for line in reader.feed(portion)] + reader.finish()
+
+
+def cut(data: bytes, places: list[int]) -> list[bytes]:
+    edges = [0, *sorted(place % (len(data) + 1) for place in places), len(data)]
+    return [data[start:end] for start, end in zip(edges, edges[1:], strict=False)]
+
+
+BYTES = st.text(alphabet="ab\r\n", max_size=80).map(str.encode)
+
+
+@given(BYTES, st.lists(st.integers(min_value=0)))
+def test_any_cutting_gives_the_same_lines(data: bytes, places: list[int]) -> None:
+    assert read(cut(data, places)) == read([data])
+
+
+@given(st.lists(st.binary(min_size=1, max_size=CAP).filter(lambda line: b"\n" not in line and line[-1:] != b"\r")))
+def test_lines_come_out_as_they_were_joined(lines: list[bytes]) -> None:
+    assert read([b"\n".join(lines)]) == lines
+
+
+@given(st.lists(st.integers(min_value=0, max_value=3 * CAP)), st.lists(st.integers(min_value=0)))
+def test_every_line_over_the_cap_is_reported_once_in_its_place(sizes: list[int], places: list[int]) -> None:
+    data = b"".join(b"x" * size + b"\n" for size in sizes)
+    expected = [TooLong(CAP) if size > CAP else b"x" * size for size in sizes if size]
+    assert read(cut(data, places)) == expected
+
+
+@pytest.mark.parametrize(
+    ("data", "lines"),
+    [
+        pytest.param(b"one\r\ntwo\n", [b"one", b"two"], id="a carriage return is dropped"),
+        pytest.param(b"one\r\r\n", [b"one\r"], id="only one carriage return is dropped"),
+        pytest.param(b"\n\r\n\none\n", [b"one"], id="empty lines are skipped"),
+        pytest.param(b"one\ntwo", [b"one", b"two"], id="the last line needs no newline"),
+        pytest.param(b"one\ntwo\r", [b"one", b"two"], id="the last line may end in a carriage return"),
+        pytest.param(b"", [], id="nothing gives nothing"),
+        pytest.param(b"a" * CAP + b"\n", [b"a" * CAP], id="a line of the cap's length passes"),
+    ],
+)
+def test_bytes_become_lines(data: bytes, lines: list[bytes]) -> None:
+    assert read([data]) == lines
+
+
+def test_a_line_too_long_is_reported_before_its_end() -> None:
+    reader = LineReader(CAP)
+    assert reader.feed(b"x" * (CAP + 1)) == [TooLong(CAP)]
+
+
+def test_the_rest_of_a_line_too_long_is_not_kept() -> None:
+    reader = LineReader(CAP)
+    reader.feed(b"x" * (CAP + 1))
+    reader.feed(b"x" * 1000)
+    assert reader.held == 0
+
+
+def test_the_line_after_one_too_long_is_read() -> None:
+    reader = LineReader(CAP)
+    reader.feed(b"x" * (CAP + 1))
+    assert reader.feed(b"xxx\ngood\n") == [b"good"]
+
+
+def test_a_line_in_large_and_small_portions_is_joined_in_order() -> None:
+    portions = [b"a" * 5000, b"b" * 10, b"c" * 10, b"d" * 5000, b"e", b"\n"]
+    assert read(portions, cap=1 << 20) == [b"".join(portions)[:-1]]

@@ -1,0 +1,562 @@
+"""What handlers return, and what becomes of it."""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import datetime
+import enum
+import sys
+from collections import deque
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import attrs
+import msgspec
+import pydantic
+import pytest
+from msgspec import UNSET, Raw, Struct
+
+from trunkline.server.results import (
+    AssistantMessage,
+    Audio,
+    File,
+    Image,
+    Message,
+    ResourceContent,
+    ToolResult,
+    UserMessage,
+    encode_json,
+    to_contents,
+    to_messages,
+    to_tool_result,
+)
+from trunkline.types import (
+    Annotations,
+    AudioContent,
+    CallToolResult,
+    EmbeddedResource,
+    ImageContent,
+    PromptMessage,
+    ResourceContents,
+    ResourceLink,
+    TextContent,
+)
+
+PNG = b"\x89PNG\r\n\x1a\n0000"
+JPEG = b"\xff\xd8\xff\xe0"
+WAV = b"RIFF0000WAVEfmt "
+
+
+class Point(Struct):
+    x: int
+    y: int
+
+
+@dataclasses.dataclass
+class DataPoint:
+    x: int
+    y: int
+
+
+@attrs.define
+class AttrsPoint:
+    x: int
+    y: int
+
+
+class ModelPoint(pydantic.BaseModel):
+    x: int
+    y: int
+
+
+class Aliased(pydantic.BaseModel):
+    city_name: str = pydantic.Field(alias="cityName")
+
+
+class Colour(enum.StrEnum):
+    RED = "red"
+
+
+POINT = b'{"x":1,"y":2}'
+
+
+def text(value: str) -> TextContent:
+    return TextContent(text=value)
+
+
+def structured(result: CallToolResult) -> Any:
+    return msgspec.json.decode(result.structured_content)
+
+
+def b64(data: bytes) -> str:
+    return base64.b64encode(data).decode()
+
+
+# --- Tools with an output schema
+
+
+@pytest.mark.parametrize(
+    ("value", "json", "shown"),
+    [
+        pytest.param(Point(1, 2), POINT, POINT.decode(), id="struct"),
+        pytest.param(3, b"3", "3", id="number"),
+        pytest.param([1, 2], b"[1,2]", "[1,2]", id="list"),
+        pytest.param(None, b"null", "null", id="none"),
+        pytest.param('say "hi"', b'"say \\"hi\\""', 'say "hi"', id="text"),
+        pytest.param(Colour.RED, b'"red"', "red", id="text enum"),
+        pytest.param("größe", '"größe"'.encode(), "größe", id="text beyond ascii"),
+    ],
+)
+def test_a_typed_value_is_structured_content_and_one_text(value: Any, json: bytes, shown: str) -> None:
+    result = to_tool_result(value, encode=msgspec.json.encode)
+
+    assert bytes(result.structured_content) == json
+    assert result.content == [text(shown)]
+    assert result.is_error is None
+
+
+def test_the_text_of_a_text_enum_is_plain_text() -> None:
+    (block,) = to_tool_result(Colour.RED, encode=msgspec.json.encode).content
+
+    assert isinstance(block, TextContent)
+    assert type(block.text) is str
+
+
+def test_a_typed_value_is_encoded_once() -> None:
+    encoded: list[Any] = []
+
+    def encode(value: Any) -> bytes:
+        encoded.append(value)
+        return msgspec.json.encode(value)
+
+    to_tool_result(Point(1, 2), encode=encode)
+
+    assert encoded == [Point(1, 2)]
+
+
+def test_a_typed_tool_may_return_a_whole_result_instead() -> None:
+    whole = CallToolResult(content=[text("whole")])
+
+    assert to_tool_result(whole, encode=msgspec.json.encode) is whole
+    assert to_tool_result(ToolResult("made"), encode=msgspec.json.encode).content == [text("made")]
+
+
+# --- Tools without one
+
+
+def test_nothing_is_no_content() -> None:
+    assert to_tool_result(None) == CallToolResult(content=[])
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        pytest.param("hello", "hello", id="text"),
+        pytest.param("", "", id="empty text"),
+        pytest.param(3, "3", id="number"),
+        pytest.param(True, "true", id="bool"),
+        pytest.param([1, {"a": 2}], '[1,{"a":2}]', id="list"),
+        pytest.param(["a", "b"], '["a","b"]', id="list of texts"),
+        pytest.param([], "[]", id="empty list"),
+        pytest.param((1, 2), "[1,2]", id="tuple"),
+        pytest.param({3}, "[3]", id="set"),
+        pytest.param(datetime.date(2031, 1, 2), '"2031-01-02"', id="date"),
+    ],
+)
+def test_a_value_that_is_no_object_is_one_text(value: Any, shown: str) -> None:
+    assert to_tool_result(value) == CallToolResult(content=[text(shown)])
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        pytest.param({"x": 1, "y": 2}, id="dictionary"),
+        pytest.param(MappingProxyType({"x": 1, "y": 2}), id="other mapping"),
+        pytest.param(Point(1, 2), id="struct"),
+        pytest.param(DataPoint(1, 2), id="dataclass"),
+        pytest.param(AttrsPoint(1, 2), id="attrs"),
+        pytest.param(ModelPoint(x=1, y=2), id="pydantic"),
+    ],
+)
+def test_an_object_is_text_and_structured_content(value: Any) -> None:
+    result = to_tool_result(value)
+
+    assert result.content == [text(POINT.decode())]
+    assert bytes(result.structured_content) == POINT
+
+
+@pytest.mark.parametrize(
+    "block",
+    [
+        pytest.param(text("hi"), id="text"),
+        pytest.param(ImageContent(data="AA==", mime_type="image/png"), id="image"),
+        pytest.param(AudioContent(data="AA==", mime_type="audio/wav"), id="audio"),
+        pytest.param(ResourceLink(uri="a:b", name="b"), id="link"),
+        pytest.param(EmbeddedResource(resource=ResourceContents(uri="a:b", text="x")), id="resource"),
+    ],
+)
+def test_a_content_block_stays_as_it_is_alone_and_in_a_list(block: Any) -> None:
+    assert to_tool_result(block) == CallToolResult(content=[block])
+    assert to_tool_result([block, block]) == CallToolResult(content=[block, block])
+
+
+def test_a_list_with_content_is_taken_item_by_item() -> None:
+    result = to_tool_result(["look:", Image(data=PNG), {"x": 1}, Point(1, 2), None])
+
+    assert result.content == [
+        text("look:"),
+        ImageContent(data=b64(PNG), mime_type="image/png"),
+        text('{"x":1}'),
+        text(POINT.decode()),
+        text("null"),
+    ]
+    assert result.structured_content is UNSET
+
+
+def test_the_contents_of_a_resource_are_embedded() -> None:
+    contents = ResourceContents(uri="a:b", text="x")
+
+    assert to_tool_result(contents).content == [EmbeddedResource(resource=contents)]
+
+
+@pytest.mark.parametrize("value", [b"\x00\x01", bytearray(b"\x00\x01")], ids=["bytes", "bytearray"])
+def test_bytes_are_an_embedded_resource(value: Any) -> None:
+    contents = ResourceContents(uri="file:///resource", mime_type="application/octet-stream", blob="AAE=")
+
+    assert to_tool_result(value).content == [EmbeddedResource(resource=contents)]
+
+
+def test_a_whole_result_passes_untouched() -> None:
+    whole = CallToolResult(content=[text("x")], is_error=True)
+
+    assert to_tool_result(whole) is whole
+
+
+class Opaque:
+    pass
+
+
+@pytest.mark.parametrize(
+    ("value", "named"),
+    [
+        pytest.param(Opaque(), "test_results.Opaque", id="object"),
+        pytest.param({"deep": [Opaque()]}, "test_results.Opaque", id="object inside"),
+        pytest.param([Image(data=PNG), Opaque()], "test_results.Opaque", id="object beside content"),
+        pytest.param({(1, 2): 3}, "type dict has no JSON form", id="keys"),
+        pytest.param(["\ud800"], "type list has no JSON form", id="half a character"),
+        pytest.param(len, "builtin_function_or_method", id="function"),
+    ],
+)
+def test_what_has_no_json_form_is_a_type_error_that_names_the_type(value: Any, named: str) -> None:
+    with pytest.raises(TypeError, match=named):
+        to_tool_result(value)
+
+
+def test_a_value_that_holds_itself_is_a_type_error() -> None:
+    value: list[Any] = []
+    value.append(value)
+
+    with pytest.raises(TypeError, match="type list has no JSON form"):
+        to_tool_result(value)
+
+
+# --- ToolResult
+
+
+def test_a_tool_result_says_it_all() -> None:
+    result = to_tool_result(ToolResult("boom", structured_content={"x": 1}, meta={"a": 1}, is_error=True))
+
+    assert result.content == [text("boom")]
+    assert structured(result) == {"x": 1}
+    assert result.meta == {"a": 1}
+    assert result.is_error is True
+
+
+def test_a_tool_result_without_content_shows_its_structured_value() -> None:
+    result = to_tool_result(ToolResult(structured_content=Point(1, 2)))
+
+    assert result.content == [text(POINT.decode())]
+    assert structured(result) == {"x": 1, "y": 2}
+
+
+def test_a_tool_result_takes_content_as_a_tool_may_return_it() -> None:
+    result = to_tool_result(ToolResult([Image(data=PNG), "a picture"]))
+
+    assert result.content == [ImageContent(data=b64(PNG), mime_type="image/png"), text("a picture")]
+    assert result.structured_content is UNSET
+    assert result.is_error is None
+
+
+def test_a_tool_result_can_be_empty() -> None:
+    assert to_tool_result(ToolResult()) == CallToolResult(content=[])
+    assert to_tool_result(ToolResult([], structured_content={})).content == []
+
+
+def test_a_structured_null_is_not_the_same_as_none_at_all() -> None:
+    assert bytes(to_tool_result(ToolResult(structured_content=None)).structured_content) == b"null"
+
+
+# --- Image, Audio, File
+
+
+@pytest.mark.parametrize(
+    ("media", "mime_type"),
+    [
+        pytest.param(Image(data=b"?"), "image/png", id="image default"),
+        pytest.param(Image(data=JPEG), "image/jpeg", id="image by its first bytes"),
+        pytest.param(Image(data=b"RIFF0000WEBP"), "image/webp", id="image by later bytes"),
+        pytest.param(Image(data=WAV), "image/png", id="no image"),
+        pytest.param(Image(data=PNG, format="jpg"), "image/jpeg", id="image format"),
+        pytest.param(Image(data=PNG, format=".SVG"), "image/svg+xml", id="image format as a suffix"),
+        pytest.param(Image(data=PNG, format="avif"), "image/avif", id="unknown image format"),
+        pytest.param(Image(data=PNG, format="jpg", mime_type="image/x"), "image/x", id="image type given"),
+        pytest.param(Audio(data=b"?"), "audio/wav", id="audio default"),
+        pytest.param(Audio(data=b"OggS"), "audio/ogg", id="audio by its first bytes"),
+        pytest.param(Audio(data=WAV, format="mp3"), "audio/mpeg", id="audio format"),
+        pytest.param(File(data=b"?"), "application/octet-stream", id="file default"),
+        pytest.param(File(data=b"%PDF-1.7"), "application/pdf", id="file by its first bytes"),
+        pytest.param(File(data=b"?", format="zip"), "application/zip", id="file format"),
+        pytest.param(File(data=b"?", format="txt"), "text/plain", id="text format"),
+    ],
+)
+def test_the_type_of_bytes_is_given_or_told(media: Image | Audio | File, mime_type: str) -> None:
+    assert media.mime_type == mime_type
+
+
+@pytest.mark.parametrize(
+    ("name", "mime_type"),
+    [
+        pytest.param("a.webp", "image/webp", id="common"),
+        pytest.param("a.PNG", "image/png", id="upper case"),
+        pytest.param("a.tiff", "image/tiff", id="less common"),
+        pytest.param("a.nosuchtype", "image/jpeg", id="unknown suffix, known bytes"),
+        pytest.param("a", "image/jpeg", id="no suffix, known bytes"),
+    ],
+)
+def test_the_type_of_a_file_is_told_by_its_name_then_by_its_bytes(name: str, mime_type: str, tmp_path: Path) -> None:
+    path = tmp_path / name
+    path.write_bytes(JPEG)
+
+    assert Image(path).mime_type == mime_type
+
+
+def test_a_picture_becomes_image_content() -> None:
+    notes = Annotations(priority=1)
+
+    assert Image(data=memoryview(PNG), annotations=notes).to_image_content() == ImageContent(
+        data=b64(PNG), mime_type="image/png", annotations=notes
+    )
+
+
+def test_a_sound_becomes_audio_content() -> None:
+    assert to_tool_result(Audio(data=WAV)).content == [AudioContent(data=b64(WAV), mime_type="audio/wav")]
+
+
+def test_a_file_is_read_when_it_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "a.png"
+    path.write_bytes(PNG)
+    image = Image(str(path))
+    path.unlink()
+
+    assert image.to_image_content().data == b64(PNG)
+
+
+def test_a_missing_file_is_an_error_of_whoever_names_it(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        Image(tmp_path / "none.png")
+
+
+def test_a_path_may_start_at_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "a.png").write_bytes(PNG)
+
+    assert Image("~/a.png").data == PNG
+
+
+@pytest.mark.parametrize("arguments", [{}, {"path": "a", "data": b"b"}], ids=["neither", "both"])
+def test_media_has_one_source(arguments: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="Audio needs either path or data"):
+        Audio(**arguments)
+
+
+def test_media_data_is_bytes() -> None:
+    with pytest.raises(TypeError, match="Image takes bytes as data, not str"):
+        Image(data="iVBORw0KGgo=")  # type: ignore[arg-type]
+
+
+def test_a_text_file_travels_as_text_under_its_name(tmp_path: Path) -> None:
+    path = tmp_path / "my notes.md"
+    path.write_text("# größe", encoding="utf-8")
+
+    resource = File(path).to_resource_content().resource
+
+    assert resource == ResourceContents(uri="file:///my%20notes.md", mime_type="text/markdown", text="# größe")
+
+
+def test_a_text_file_that_is_not_utf8_travels_as_bytes() -> None:
+    resource = File(data=b"gr\xf6\xdfe", format="txt", name="a.txt").to_resource_content().resource
+
+    assert resource == ResourceContents(uri="file:///a.txt", mime_type="text/plain", blob=b64(b"gr\xf6\xdfe"))
+
+
+def test_a_name_cannot_make_another_folder_of_a_files_uri() -> None:
+    assert File(data=b"", name="../etc/passwd").to_resource_content().resource.uri == "file:///..%2Fetc%2Fpasswd"
+
+
+# --- Prompts
+
+
+def said(role: Any, value: str) -> PromptMessage:
+    return PromptMessage(role=role, content=text(value))
+
+
+@pytest.mark.parametrize(
+    ("value", "messages"),
+    [
+        pytest.param("hi", [said("user", "hi")], id="text"),
+        pytest.param(said("assistant", "hi"), [said("assistant", "hi")], id="message of the protocol"),
+        pytest.param(Message("hi"), [said("user", "hi")], id="message"),
+        pytest.param(Message("hi", role="assistant"), [said("assistant", "hi")], id="message with a role"),
+        pytest.param(UserMessage("hi"), [said("user", "hi")], id="user message"),
+        pytest.param(AssistantMessage("hi"), [said("assistant", "hi")], id="assistant message"),
+        pytest.param(text("hi"), [said("user", "hi")], id="content"),
+        pytest.param({"a": 1}, [said("user", '{"a":1}')], id="json"),
+        pytest.param(Message({"a": 1}), [said("user", '{"a":1}')], id="message of json"),
+        pytest.param(Message([text("a"), "b"]), [said("user", "a"), said("user", "b")], id="message of blocks"),
+        pytest.param({"role": "assistant", "content": "hi"}, [said("assistant", "hi")], id="dictionary"),
+        pytest.param(
+            {"role": "user", "content": {"type": "text", "text": "hi"}}, [said("user", "hi")], id="dictionaries"
+        ),
+        pytest.param({"role": "user", "content": text("hi")}, [said("user", "hi")], id="dictionary with a block"),
+        pytest.param({"role": "user", "content": {"a": 1}}, [said("user", '{"a":1}')], id="dictionary with json"),
+        pytest.param(
+            ["a", AssistantMessage("b"), (said("user", "c"),), {"role": "assistant", "content": "d"}],
+            [said("user", "a"), said("assistant", "b"), said("user", "c"), said("assistant", "d")],
+            id="list",
+        ),
+        pytest.param([], [], id="empty list"),
+    ],
+)
+def test_what_a_prompt_returns_becomes_messages(value: Any, messages: list[PromptMessage]) -> None:
+    assert to_messages(value) == messages
+
+
+def test_a_picture_in_a_prompt_is_said_by_the_user() -> None:
+    (message,) = to_messages(Image(data=PNG))
+
+    assert message == PromptMessage(role="user", content=ImageContent(data=b64(PNG), mime_type="image/png"))
+
+
+@pytest.mark.parametrize(
+    ("value", "complaint"),
+    [
+        pytest.param(None, "A prompt must return messages, not None", id="nothing"),
+        pytest.param({"role": "system", "content": "x"}, "not 'system'", id="role"),
+        pytest.param({"role": [], "content": "x"}, r"not \[\]", id="no role"),
+        pytest.param({"role": "user", "content": {"type": "video"}}, "no content block: .*video", id="block"),
+        pytest.param(Opaque(), "test_results.Opaque has no JSON form", id="object"),
+    ],
+)
+def test_what_cannot_be_a_message_is_a_type_error(value: Any, complaint: str) -> None:
+    with pytest.raises(TypeError, match=complaint):
+        to_messages(value)
+
+
+# --- Resources
+
+URI = "city://oslo"
+
+
+def contents(mime_type: str | None, **members: Any) -> ResourceContents:
+    return ResourceContents(uri=URI, mime_type=mime_type, **members)
+
+
+OTHER = ResourceContents(uri="city://bergen", text="rain")
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        pytest.param("hi", [contents("text/plain", text="hi")], id="text"),
+        pytest.param(Colour.RED, [contents("text/plain", text="red")], id="text enum"),
+        pytest.param(b"\x00", [contents("application/octet-stream", blob="AA==")], id="bytes"),
+        pytest.param({"a": 1}, [contents("application/json", text='{"a":1}')], id="dictionary"),
+        pytest.param([1, "a"], [contents("application/json", text='[1,"a"]')], id="list"),
+        pytest.param(Point(1, 2), [contents("application/json", text=POINT.decode())], id="struct"),
+        pytest.param(ModelPoint(x=1, y=2), [contents("application/json", text=POINT.decode())], id="pydantic"),
+        pytest.param(3, [contents("application/json", text="3")], id="number"),
+        pytest.param(OTHER, [OTHER], id="contents"),
+        pytest.param([OTHER, "hi"], [OTHER, contents("text/plain", text="hi")], id="list of contents"),
+        pytest.param(
+            ResourceContent("<p>", "text/html", {"a": 1}),
+            [contents("text/html", text="<p>", meta={"a": 1})],
+            id="content with a type",
+        ),
+        pytest.param(
+            [ResourceContent({"a": 1}), ResourceContent(b"\x00")],
+            [contents("application/json", text='{"a":1}'), contents("application/octet-stream", blob="AA==")],
+            id="list of contents without types",
+        ),
+        pytest.param(Image(data=PNG), [contents("image/png", blob=b64(PNG))], id="image"),
+        pytest.param(File(data=b"a,b", format="csv"), [contents("text/csv", text="a,b")], id="text file"),
+    ],
+)
+def test_what_a_resource_returns_becomes_contents(value: Any, expected: list[ResourceContents]) -> None:
+    assert to_contents(value, URI) == expected
+
+
+@pytest.mark.parametrize(
+    ("value", "mime_type"),
+    [
+        pytest.param("<p>", "text/html", id="text"),
+        pytest.param(b"\x00", "image/x-icon", id="bytes"),
+        pytest.param({"a": 1}, "application/geo+json", id="json"),
+        pytest.param(ResourceContent("<p>"), "text/html", id="content without a type"),
+    ],
+)
+def test_the_type_of_the_resource_is_kept(value: Any, mime_type: str) -> None:
+    assert to_contents(value, URI, mime_type)[0].mime_type == mime_type
+
+
+def test_contents_of_their_own_type_keep_it() -> None:
+    assert to_contents(ResourceContent("a", "text/csv"), URI, "text/html")[0].mime_type == "text/csv"
+
+
+@pytest.mark.parametrize(
+    ("value", "complaint"),
+    [
+        pytest.param(None, "city://oslo must return its contents, not None", id="nothing"),
+        pytest.param(Opaque(), "test_results.Opaque has no JSON form", id="object"),
+    ],
+)
+def test_what_cannot_be_contents_is_a_type_error(value: Any, complaint: str) -> None:
+    with pytest.raises(TypeError, match=complaint):
+        to_contents(value, URI)
+
+
+# --- JSON
+
+
+@pytest.mark.parametrize(
+    ("value", "json"),
+    [
+        pytest.param(Aliased(cityName="Oslo"), b'{"cityName":"Oslo"}', id="pydantic alias"),
+        pytest.param([ModelPoint(x=1, y=2)], b'[{"x":1,"y":2}]', id="pydantic inside"),
+        pytest.param(Path("a/b"), b'"a/b"', id="path"),
+        pytest.param(deque([1]), b"[1]", id="deque"),
+        pytest.param(range(3), b"[0,1,2]", id="range"),
+        pytest.param({"a": 1}.keys(), b'["a"]', id="keys"),
+        pytest.param(Raw(b'{"a": 1}'), b'{"a": 1}', id="encoded already"),
+    ],
+)
+def test_json_is_made_of_more_than_the_encoder_knows(value: Any, json: bytes) -> None:
+    assert encode_json(value) == json
+
+
+def test_pydantic_is_not_asked_for_unless_the_program_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "pydantic")
+
+    with pytest.raises(TypeError, match="ModelPoint has no JSON form"):
+        encode_json(ModelPoint(x=1, y=2))

@@ -1,0 +1,51 @@
+"""The clock that tests move by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from trunkline.testing.clock import FakeClock
+
+
+def test_time_stands_still_until_it_is_moved() -> None:
+    clock = FakeClock(start=5.0)
+    clock.advance(2.5)
+    assert clock.now() == 7.5
+
+
+def test_calls_run_in_the_order_they_are_due_each_at_its_time() -> None:
+    clock = FakeClock(start=0.0)
+    seen: list[float] = []
+    clock.call_at(3.0, lambda: seen.append(clock.now()))
+    clock.call_at(1.0, lambda: seen.append(clock.now()))
+    clock.advance(10.0)
+    assert seen == [1.0, 3.0]
+
+
+def test_a_call_is_not_made_before_its_time() -> None:
+    clock = FakeClock(start=0.0)
+    seen: list[float] = []
+    clock.call_at(3.0, lambda: seen.append(clock.now()))
+    clock.advance(2.0)
+    assert seen == []
+
+
+def test_a_call_that_was_called_off_is_not_made() -> None:
+    clock = FakeClock(start=0.0)
+    seen: list[float] = []
+    clock.call_at(1.0, lambda: seen.append(clock.now())).cancel()
+    clock.advance(2.0)
+    assert seen == []
+
+
+def test_a_call_made_meanwhile_may_ask_for_another() -> None:
+    clock = FakeClock(start=0.0)
+    seen: list[float] = []
+    clock.call_at(1.0, lambda: clock.call_at(2.0, lambda: seen.append(clock.now())) and None)
+    clock.advance(5.0)
+    assert seen == [2.0]
+
+
+def test_time_does_not_go_back() -> None:
+    with pytest.raises(ValueError, match="cannot go back"):
+        FakeClock().advance(-1.0)

@@ -1,0 +1,145 @@
+"""Two links joined inside one process."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+
+import pytest
+from msgspec import Raw
+
+from tests.support import run_async
+from trunkline.protocol.caller import MEMORY
+from trunkline.protocol.jsonrpc import ErrorResponse, Incoming, Malformed, Notification, Outbound, Request, Response
+from trunkline.protocol.limits import Limits
+from trunkline.testing.links import LinkRecorder
+from trunkline.transports.memory import memory_pair
+
+SOMEBODY = contextvars.ContextVar("SOMEBODY", default="nobody")
+
+
+def note(number: int = 1) -> list[Outbound]:
+    return [Outbound(Notification("note", {"number": number}))]
+
+
+def received(*batches: list[Outbound], limits: Limits | None = None) -> list[Incoming]:
+    """Send everything over a fresh pair and give what came before the end."""
+
+    async def main() -> list[Incoming]:
+        left, right = memory_pair(limits or Limits())
+        seen = LinkRecorder()
+        right.attach(seen)
+        for batch in batches:
+            left.send(batch)
+        await left.aclose()
+        await seen.end()
+        return seen.incoming
+
+    return run_async(main())
+
+
+def test_nothing_is_shared_by_reference() -> None:
+    params = {"list": [1]}
+    (request,) = received([Outbound(Request(1, "x", params))])
+    assert isinstance(request, Request)
+    assert isinstance(request.params, Raw)
+
+
+def test_what_was_sent_before_the_other_end_attached_arrives() -> None:
+    async def main() -> int:
+        left, right = memory_pair()
+        left.send(note())
+        seen = LinkRecorder()
+        right.attach(seen)
+        return len(await seen.messages(1))
+
+    assert run_async(main()) == 1
+
+
+def test_an_end_that_attaches_after_the_other_closed_is_told() -> None:
+    async def main() -> list[Exception | None]:
+        left, right = memory_pair()
+        await left.aclose()
+        seen = LinkRecorder()
+        right.attach(seen)
+        await seen.end()
+        return seen.ends
+
+    assert run_async(main()) == [None]
+
+
+def test_messages_say_that_they_came_by_memory() -> None:
+    async def main() -> object:
+        left, right = memory_pair()
+        seen = LinkRecorder()
+        right.attach(seen)
+        left.send(note())
+        await seen.messages(1)
+        return seen.origins[0]
+
+    assert run_async(main()) is MEMORY
+
+
+def test_a_message_over_the_limit_is_refused_and_the_next_arrives() -> None:
+    large = [Outbound(Request(1, "x", "y" * 200))]
+    refused, following = received(large, note(), limits=Limits(message_bytes=100))
+    assert refused == Malformed(-32700, "Parse error: a line longer than 100 bytes")
+    assert isinstance(following, Notification)
+
+
+def test_a_result_that_cannot_be_encoded_becomes_an_error(caplog: pytest.LogCaptureFixture) -> None:
+    answer, following = received([Outbound(Response(7, object())), *note()])
+    assert isinstance(answer, ErrorResponse)
+    assert (answer.id, answer.error.code) == (7, -32603)
+    assert isinstance(following, Notification)
+    assert "cannot be encoded" in caplog.text
+
+
+def test_a_notice_that_cannot_be_encoded_is_dropped() -> None:
+    (following,) = received([Outbound(Notification("x", object())), *note()])
+    assert isinstance(following, Notification)
+    assert following.method == "note"
+
+
+def test_the_receiver_does_not_run_in_the_senders_context() -> None:
+    class Spy(LinkRecorder):
+        def message_received(self, incoming: Incoming, origin: object) -> None:
+            self.somebody = SOMEBODY.get()
+            super().message_received(incoming, MEMORY)
+
+    async def main() -> str:
+        left, right = memory_pair()
+        seen = Spy()
+        right.attach(seen)
+        SOMEBODY.set("the sender")
+        left.send(note())
+        await seen.messages(1)
+        return seen.somebody
+
+    assert run_async(main()) == "nobody"
+
+
+def test_a_sender_waits_while_the_other_end_takes_nothing() -> None:
+    async def main() -> bool:
+        left, right = memory_pair(Limits(write_bytes=10))
+        left.send(note())
+        draining = asyncio.create_task(left.drain())
+        await asyncio.sleep(0)
+        waited = not draining.done()
+        right.attach(LinkRecorder())
+        await draining
+        return waited
+
+    assert run_async(main())
+
+
+def test_a_waiting_sender_is_let_go_when_the_other_end_closes() -> None:
+    async def main() -> None:
+        left, right = memory_pair(Limits(write_bytes=10))
+        left.send(note())
+        draining = asyncio.create_task(left.drain())
+        await asyncio.sleep(0)
+        await right.aclose()
+        await draining
+
+    run_async(main())

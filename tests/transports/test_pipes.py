@@ -1,0 +1,122 @@
+"""The non-blocking writer and the link over two descriptors."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.transports.loops import LOOPS, run_on
+from trunkline.protocol.jsonrpc import Notification, Outbound
+from trunkline.protocol.limits import Limits
+from trunkline.testing.links import LinkRecorder
+from trunkline.transports.pipes import PipeLink, PipeOutput
+
+NOTE = [Outbound(Notification("note"))]
+
+
+@pytest.fixture
+def pipe() -> Iterator[tuple[int, int]]:
+    """A pipe whose reading end the test may leave to be closed here."""
+    read_fd, write_fd = os.pipe()
+    yield read_fd, write_fd
+    os.close(read_fd)
+
+
+def ignore(error: OSError) -> None:
+    """Take the news of a broken pipe."""
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_a_sender_waits_while_nobody_reads_and_goes_on_when_somebody_does(loop: str, pipe: tuple[int, int]) -> None:
+    async def main() -> tuple[bool, int]:
+        output = PipeOutput(pipe[1], high_water=1000, broken=ignore)
+        output.attach(asyncio.get_running_loop())
+        output.write_lines([b"x" * 100_000, b"y" * 2_000_000])
+        draining = asyncio.create_task(output.drain())
+        await asyncio.sleep(0)
+        waits, size = not draining.done(), 0
+        while not draining.done():
+            size += len(await asyncio.to_thread(os.read, pipe[0], 1 << 20))
+        await draining
+        output.close()
+        return waits, size + len(os.read(pipe[0], 1 << 20))
+
+    assert run_on(loop, main()) == (True, 2_100_002)
+
+
+def test_messages_sent_together_are_one_write(pipe: tuple[int, int]) -> None:
+    async def main() -> bytes:
+        output = PipeOutput(pipe[1], high_water=1000, broken=ignore)
+        output.attach(asyncio.get_running_loop())
+        output.write_lines([b"one", b"two"])
+        output.close()
+        return os.read(pipe[0], 100)
+
+    assert run_on("asyncio", main()) == b"one\ntwo\n"
+
+
+def test_what_is_written_before_a_loop_runs_is_kept(pipe: tuple[int, int]) -> None:
+    async def main() -> bytes:
+        output = PipeOutput(pipe[1], high_water=1000, broken=ignore)
+        output.write_lines([b"early"])
+        output.attach(asyncio.get_running_loop())
+        output.close()
+        return os.read(pipe[0], 100)
+
+    assert run_on("asyncio", main()) == b"early\n"
+
+
+def test_the_order_is_kept_when_large_and_small_follow_each_other(tmp_path: Path) -> None:
+    async def main() -> None:
+        output = PipeOutput(os.open(tmp_path / "out", os.O_WRONLY | os.O_CREAT), high_water=10, broken=ignore)
+        output.attach(asyncio.get_running_loop())
+        output.write_lines([b"a"])
+        output.write_lines([b"b" * 200_000, b"c"])
+        output.write_lines([b"d"])
+        await output.drain()
+        output.close()
+
+    run_on("asyncio", main())
+    assert (tmp_path / "out").read_bytes() == b"a\n" + b"b" * 200_000 + b"\nc\nd\n"
+
+
+def test_a_full_disk_ends_the_link(pipe: tuple[int, int]) -> None:
+    async def main() -> str:
+        link = PipeLink(os.dup(pipe[0]), os.open("/dev/full", os.O_WRONLY))
+        seen = LinkRecorder()
+        link.attach(seen)
+        link.send(NOTE)
+        reason = await seen.end()
+        await link.aclose()
+        return str(reason)
+
+    assert run_on("asyncio", main()) == "writing failed: No space left on device"
+
+
+def test_closing_waits_for_a_bounded_time_when_nobody_reads(pipe: tuple[int, int]) -> None:
+    async def main() -> float:
+        loop = asyncio.get_running_loop()
+        link = PipeLink(os.open(os.devnull, os.O_RDONLY), pipe[1], limits=Limits(exit_seconds=0.05))
+        link.attach(LinkRecorder())
+        link.send([Outbound(Notification("large", "x" * 3_000_000))])
+        started = loop.time()
+        await link.aclose()
+        return loop.time() - started
+
+    assert run_on("asyncio", main()) < 2
+
+
+def test_a_closed_writer_takes_lines_and_drops_them(pipe: tuple[int, int]) -> None:
+    async def main() -> bytes:
+        output = PipeOutput(pipe[1], high_water=10, broken=ignore)
+        output.attach(asyncio.get_running_loop())
+        output.close()
+        output.write_lines([b"late"])
+        await output.drain()
+        return os.read(pipe[0], 100)
+
+    assert run_on("asyncio", main()) == b""

@@ -1,0 +1,91 @@
+"""The link over streams that somebody else opened."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import struct
+
+import pytest
+
+from tests.transports.loops import LOOPS, run_on
+from trunkline.errors import ConnectionLost
+from trunkline.protocol.caller import STREAM
+from trunkline.protocol.jsonrpc import Malformed, Notification, Outbound
+from trunkline.protocol.limits import Limits
+from trunkline.testing.links import LinkRecorder
+from trunkline.transports.stream import StreamLink
+
+
+async def joined(limits: Limits | None = None) -> tuple[StreamLink, LinkRecorder, socket.socket]:
+    """A link whose other end is a bare socket."""
+    near, far = socket.socketpair()
+    link = StreamLink(*await asyncio.open_connection(sock=near), limits=limits or Limits())
+    seen = LinkRecorder()
+    link.attach(seen)
+    return link, seen, far
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_a_link_over_tcp_carries_messages_both_ways(loop: str) -> None:
+    async def main() -> tuple[bytes, object, object]:
+        link, seen, far = await joined()
+        with far:
+            far.sendall(b'{"jsonrpc":"2.0","method":"there"}\n')
+            (message,) = await seen.messages(1)
+            link.send([Outbound(Notification("back"))])
+            await link.drain()
+            wire = far.recv(1000)
+            await link.aclose()
+            return wire, message, seen.origins[0]
+
+    wire, message, origin = run_on(loop, main())
+    assert wire == b'{"jsonrpc":"2.0","method":"back"}\n'
+    assert message == Notification("there")
+    assert origin is STREAM
+
+
+def test_a_line_over_the_limit_is_reported_and_the_next_read() -> None:
+    async def main() -> list[object]:
+        link, seen, far = await joined(Limits(message_bytes=50))
+        with far:
+            far.sendall(b"x" * 100 + b'\n{"jsonrpc":"2.0","method":"next"}\n')
+            incoming = await seen.messages(2)
+            await link.aclose()
+        return list(incoming)
+
+    assert run_on("asyncio", main()) == [
+        Malformed(-32700, "Parse error: a line longer than 50 bytes"),
+        Notification("next"),
+    ]
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_a_reset_connection_ends_the_link_with_its_reason(loop: str) -> None:
+    async def main() -> Exception | None:
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            reader, writer = await asyncio.open_connection(*server.getsockname())
+            far, _ = server.accept()
+        link = StreamLink(reader, writer)
+        seen = LinkRecorder()
+        link.attach(seen)
+        # Closed with unread time set to none, the connection is reset instead of ended.
+        far.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        far.close()
+        reason = await seen.end()
+        await link.aclose()
+        return reason
+
+    assert isinstance(run_on(loop, main()), ConnectionLost)
+
+
+def test_closing_is_bounded_when_nobody_reads() -> None:
+    async def main() -> float:
+        link, _, far = await joined(Limits(exit_seconds=0.05))
+        with far:
+            link.send([Outbound(Notification("large", "x" * 5_000_000))])
+            started = asyncio.get_running_loop().time()
+            await link.aclose()
+            return asyncio.get_running_loop().time() - started
+
+    assert run_on("asyncio", main()) < 2
