@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
-__all__ = ["run_async"]
+__all__ = ["case_id", "run_async"]
 
 T = TypeVar("T")
 
@@ -19,3 +20,8 @@ def run_async(work: Coroutine[Any, Any, T], *, seconds: float = 10.0) -> T:
             return await work
 
     return asyncio.run(bounded())
+
+
+def case_id(value: object) -> str:
+    """Name a case after its value, without addresses: two workers would not agree on them."""
+    return re.sub(r" at 0x[0-9a-f]+", "", str(value))

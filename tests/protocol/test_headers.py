@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support import case_id
 from trunkline.protocol.headers import (
     HeaderParameter,
     build,
@@ -44,7 +45,7 @@ def test_a_nested_parameter_is_mirrored_with_its_whole_path_in_the_order_of_the_
     assert header_parameters(schema) == (LIMIT, REGION)
 
 
-@pytest.mark.parametrize("kind", ["string", "integer", "boolean", ["string", "null"], ["null", "integer"]], ids=str)
+@pytest.mark.parametrize("kind", ["string", "integer", "boolean", ["string", "null"], ["null", "integer"]], ids=case_id)
 def test_a_primitive_parameter_may_be_mirrored(kind: Any) -> None:
     assert header_parameters(properties(region=annotated(type=kind))) == (REGION,)
 
@@ -62,7 +63,7 @@ def test_a_parameter_without_a_type_may_not_be_mirrored() -> None:
         header_parameters(properties(region={"$ref": "#/$defs/r", "x-mcp-header": "Region"}))
 
 
-@pytest.mark.parametrize("name", ["", None, 3, ["Region"]], ids=repr)
+@pytest.mark.parametrize("name", ["", None, 3, ["Region"]], ids=case_id)
 def test_an_annotation_must_be_a_text_that_is_not_empty(name: Any) -> None:
     with pytest.raises(ValueError, match='x-mcp-header of "region" must be a text that is not empty'):
         header_parameters(properties(region=annotated(name)))
@@ -164,7 +165,7 @@ def test_a_value_is_written_as_the_specification_shows(value: str | int, text: s
     assert encode_value(value) == text
 
 
-@pytest.mark.parametrize("value", [2**53, -(2**53), 1.5, float("inf"), float("nan"), [], {}, None], ids=repr)
+@pytest.mark.parametrize("value", [2**53, -(2**53), 1.5, float("inf"), float("nan"), [], {}, None], ids=case_id)
 def test_a_value_that_no_header_carries_is_refused(value: Any) -> None:
     with pytest.raises(ValueError, match="only a text, a boolean or an integer"):
         encode_value(value)

@@ -7,19 +7,15 @@ from pathlib import Path
 
 import pytest
 
+from tests.recordings.seed_files import BROKEN, CONVERSATIONS, seed
 from trunkline.protocol.jsonrpc import ErrorResponse, Malformed, Notification, Request, Response, decode, encode
 from trunkline.testing.recordings import Entry, Recording
-
-SEEDS = Path(__file__).parent / "seeds"
-FRAGMENTS = SEEDS / "fragments.jsonl"
-CONVERSATIONS = sorted(path for path in SEEDS.glob("*.jsonl") if path != FRAGMENTS)
 
 ENTRIES = [
     pytest.param(entry, id=f"{path.stem}-{number}")
     for path in CONVERSATIONS
     for number, entry in enumerate(Recording.load(path).entries, 1)
 ]
-BROKEN = [json.loads(line) for line in FRAGMENTS.read_text(encoding="utf-8").splitlines() if not line.startswith("#")]
 
 
 @pytest.mark.parametrize("entry", ENTRIES)
@@ -65,4 +61,4 @@ def test_a_recording_is_written_as_it_was_read(path: Path) -> None:
     ],
 )
 def test_no_message_of_a_conversation_is_missing(name: str, messages: int) -> None:
-    assert len(Recording.load(SEEDS / f"{name}.jsonl").entries) == messages
+    assert len(seed(name).entries) == messages

@@ -7,12 +7,13 @@ version, a capability it has, the default of a parameter.
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import deepcopy
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.recordings.seed_files import seed
 from tests.recordings.seed_servers import (
     example_server,
     filesystem_server,
@@ -24,8 +25,6 @@ from tests.support import run_async
 from trunkline import Server
 from trunkline.testing.recordings import Recording
 from trunkline.testing.replays import Answer, Replay, replay
-
-SEEDS = Path(__file__).parent / "seeds"
 
 #: The seeds show single messages without the handshake that must come first.
 GREETING = Recording.parse(
@@ -64,9 +63,9 @@ OPEN = [
 ]
 
 
-def seed(name: str) -> Recording:
+def greeted_seed(name: str) -> Recording:
     """Load a conversation, with a handshake before it if it shows none."""
-    shown = Recording.load(SEEDS / f"{name}.jsonl")
+    shown = seed(name)
     greeted = any(entry.json.get("method") == "initialize" for entry in shown.entries)
     return shown if greeted else Recording((*GREETING.entries, *shown.entries))
 
@@ -76,7 +75,7 @@ def play(name: str) -> Replay:
     """Play a conversation against its server."""
 
     async def main() -> Replay:
-        return await replay(seed(name), SERVERS[name]())
+        return await replay(greeted_seed(name), SERVERS[name]())
 
     return run_async(main())
 
@@ -115,8 +114,12 @@ def test_the_weather_is_told_in_the_very_words_of_the_seed() -> None:
     assert play("003-weather").answer("tools/call").same
 
 
-def test_the_weather_tool_is_listed_as_in_the_seed() -> None:
-    assert play("003-weather").answer("tools/list").same
+def test_the_weather_tool_is_listed_as_in_the_seed_and_says_that_it_takes_nothing_else() -> None:
+    answer = play("003-weather").answer("tools/list")
+    shown = deepcopy(answer.recorded)
+    assert shown is not None
+    shown["result"]["tools"][0]["inputSchema"]["additionalProperties"] = False
+    assert answer.actual == shown
 
 
 def test_the_first_handshake_is_answered_as_the_seed_shows() -> None:

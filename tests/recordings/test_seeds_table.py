@@ -1,6 +1,7 @@
 """Where the seeds and the specification differ, a table says what we do; each row of it is a test here.
 
-The other side is played by hand, so that it can say what no peer of ours would.
+The other side is played by hand, so that it can say what no peer of ours would. The row on ``GET /mcp/sse`` is tested with
+the HTTP transport.
 """
 
 from __future__ import annotations
@@ -14,11 +15,12 @@ from typing import Any
 
 import pytest
 
+import trunkline
 from tests.recordings.raw_peer import RawPeer, initialize, initialized
-from tests.recordings.test_seeds import BROKEN
-from tests.support import run_async
+from tests.recordings.seed_files import BROKEN, seed
+from tests.support import case_id, run_async
 from trunkline import Client, Context, Server
-from trunkline.errors import RevisionMismatch
+from trunkline.errors import ConfigError, RevisionMismatch
 
 HANDSHAKE_REVISIONS = ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"]
 
@@ -205,10 +207,10 @@ def test_an_own_method_and_an_own_notice_cross() -> None:
     server, heard = Server("s"), asyncio.Queue[tuple[str, dict[str, Any]]]()
 
     @server.method("acme/x")
-    async def twice(params: dict[str, Any]) -> dict[str, Any]:
+    async def twice(n: int) -> dict[str, int]:
         """Double a number."""
-        server.notify("notifications/acme", {"of": params["n"]})
-        return {"n": 2 * params["n"]}
+        server.notify("notifications/acme", {"of": n})
+        return {"n": 2 * n}
 
     async def main() -> tuple[Any, Any]:
         revision = "2025-11-25"
@@ -253,7 +255,7 @@ def test_a_client_title_and_capability_from_a_later_revision_are_read_leniently(
 # --- `params` "object or array"; `id: number` ------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("params", [[], [1, 2], "text", 7, True], ids=str)
+@pytest.mark.parametrize("params", [[], [1, 2], "text", 7, True], ids=case_id)
 def test_params_are_an_object(params: object) -> None:
     assert against(Server("s"), asking("ping", params))["error"]["code"] == -32602
 
@@ -267,7 +269,7 @@ def test_an_id_is_a_string_or_an_integer(id: object) -> None:
     assert (answer["error"]["code"], answer.get("id")) == (-32600, None)
 
 
-@pytest.mark.parametrize("id", [1, "1", 0, -3, ""], ids=repr)
+@pytest.mark.parametrize("id", [1, "1", 0, -3, ""], ids=case_id)
 def test_an_id_comes_back_as_it_was(id: object) -> None:
     async def talk(peer: RawPeer) -> Any:
         return await peer.request("ping", id=id)
@@ -329,7 +331,7 @@ def test_an_id_may_come_again_once_it_was_answered() -> None:
 
 
 def test_our_client_never_uses_an_id_again() -> None:
-    async def talk(peer: RawPeer, client: Client) -> list[Any]:
+    async def talk(peer: GreetedPeer, client: Client) -> list[Any]:
         ids = [peer.greeting["id"]]
         for _ in range(3):
             ping = asyncio.create_task(client.ping())
@@ -370,8 +372,6 @@ Server("from-config").run()
 
 
 def test_the_transport_of_a_config_entry_is_guessed_from_its_command(tmp_path: Path) -> None:
-    import trunkline
-
     program = tmp_path / "server.py"
     program.write_text(PROGRAM)
     entry = {
@@ -382,9 +382,20 @@ def test_the_transport_of_a_config_entry_is_guessed_from_its_command(tmp_path: P
 
     async def main() -> str:
         async with Client(entry) as client:
+            assert client.server_info is not None
             return client.server_info.name
 
     assert run_async(main(), seconds=20) == "from-config"
+
+
+def test_the_transport_of_a_config_entry_is_guessed_from_its_url() -> None:
+    async def main() -> None:
+        async with Client({"url": "https://mcp.example.com", "headers": {"Authorization": "Bearer x"}}):
+            pass
+
+    # Until HTTP is there the guess shows in the refusal alone.
+    with pytest.raises(ConfigError, match="HTTP"):
+        run_async(main())
 
 
 # --- `ping/pong` -----------------------------------------------------------------------------------------------------
@@ -431,8 +442,6 @@ def test_a_fragment_of_an_answer_is_dropped_since_answers_are_never_answered(tex
 
 
 def test_the_seeds_sampling_request_is_answered_by_our_client() -> None:
-    from tests.recordings.test_seeds_replay import seed
-
     question = seed("000-initialize-and-sampling").entries[2].json
     asked: list[Any] = []
 

@@ -8,6 +8,7 @@ from typing import Any, Literal, NamedTuple, TypedDict
 import msgspec
 import pytest
 
+from tests.support import case_id
 from trunkline.server.signatures import ArgumentError, Signature
 
 
@@ -84,7 +85,7 @@ def bind(annotation: Any, value: Any) -> Any:
         (Literal[1, 2], "2", 2),
         (Literal["2", 2], "2", "2"),
     ],
-    ids=str,
+    ids=case_id,
 )
 def test_what_was_meant_is_read(annotation: Any, sent: Any, read: Any) -> None:
     found = bind(annotation, sent)
@@ -126,7 +127,7 @@ def test_what_was_meant_is_read(annotation: Any, sent: Any, read: Any) -> None:
         (Literal[1, 2], "3"),
         (list[int], "[" * 5000),
     ],
-    ids=str,
+    ids=case_id,
 )
 def test_what_is_no_such_value_is_refused(annotation: Any, sent: Any) -> None:
     with pytest.raises(ArgumentError):

@@ -11,6 +11,7 @@ import pydantic
 import pytest
 from msgspec import Meta
 
+from tests.support import case_id
 from trunkline.server.forms import form_schema
 from trunkline.server.mismatch import ArgumentError
 
@@ -178,7 +179,7 @@ def test_an_optional_field_left_empty_is_none() -> None:
         (pydantic.PositiveInt, {"type": "integer"}, 1, 1),
         (pydantic.SecretStr, {"type": "string"}, "a", pydantic.SecretStr("a")),
     ],
-    ids=str,
+    ids=case_id,
 )  # fmt: skip
 def test_one_value_is_asked_for_in_one_field(kind: Any, field_schema: dict[str, Any], content: Any, value: Any) -> None:
     schema, read = form_schema(kind)
@@ -212,7 +213,7 @@ def test_none_is_a_plain_confirmation(kind: Any) -> None:
         ([], "holds one or more texts"),
         ([1, 2], "holds one or more texts"),
     ],
-    ids=str,
+    ids=case_id,
 )
 def test_what_no_form_can_ask_for_is_refused_by_name(kind: Any, text: str) -> None:
     with pytest.raises(TypeError, match=text):

@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Meta
 
+from tests.support import case_id
 from trunkline.server.signatures import ArgumentError, Signature
 
 
@@ -79,7 +80,7 @@ def test_arguments_become_keyword_arguments_with_defaults(raw: bytes | msgspec.R
     assert Signature.of(forecast).bind(raw) == {"city": "Oslo", "days": 2, "unit": None}
 
 
-@pytest.mark.parametrize("raw", [None, b"{}", b"null", msgspec.Raw(b"null")], ids=str)
+@pytest.mark.parametrize("raw", [None, b"{}", b"null", msgspec.Raw(b"null")], ids=case_id)
 def test_absent_arguments_are_an_empty_object(raw: bytes | None) -> None:
     def tool(days: int = 3) -> None: ...
 
@@ -114,7 +115,7 @@ def test_of_members_that_occur_twice_the_last_wins() -> None:
         (object, b"[1]", [1]),
         (set[int], b"[1, 1]", {1}),
     ],
-    ids=str,
+    ids=case_id,
 )
 def test_values_arrive_as_the_annotated_type(annotation: Any, raw: bytes, value: Any) -> None:
     assert bind(annotation, raw) == value
@@ -214,7 +215,7 @@ def test_the_error_has_the_path_and_the_message_apart() -> None:
         (Positive, b'{"n": -1}', "value: n must be positive"),
         (Path, b"3", "value: expected Path, got an integer"),
     ],
-    ids=str,
+    ids=case_id,
 )  # fmt: skip
 def test_a_bad_value_is_named_by_its_path_and_never_shown(annotation: Any, raw: bytes, text: str) -> None:
     with pytest.raises(ArgumentError) as caught:

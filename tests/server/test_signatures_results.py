@@ -12,6 +12,7 @@ import pydantic
 import pytest
 from msgspec import Meta
 
+from tests.support import case_id
 from trunkline.server.signatures import ResultError, Signature
 from trunkline.types import CallToolResult, ContentBlock, ImageContent, TextContent
 
@@ -115,7 +116,7 @@ def returning(annotation: Any) -> Signature:
             },
         }),
     ],
-    ids=str,
+    ids=case_id,
 )  # fmt: skip
 def test_a_typed_value_is_described(annotation: Any, schema: dict[str, Any]) -> None:
     signature = returning(annotation)
@@ -133,7 +134,7 @@ def test_a_typed_value_is_described(annotation: Any, schema: dict[str, Any]) -> 
         ContentBlock, list[ContentBlock], TextContent, str | ImageContent, CallToolResult,
         First | Second, Model | Opaque,
     ],
-    ids=str,
+    ids=case_id,
 )  # fmt: skip
 def test_what_promises_no_value_has_no_schema(annotation: Any) -> None:
     signature = returning(annotation)
@@ -174,6 +175,7 @@ def test_generators_and_functions_without_annotation_have_no_schema(function: Ca
         (float | None, None, b"null"),
         (dict, {"a": [1, None, (2.5,)]}, b'{"a":[1,null,[2.5]]}'),
         (Path, Path("/tmp"), b'"/tmp"'),
+        (Any, {"a": 1}, b'{"a":1}'),
         (Any, {"a": None}, b'{"a":null}'),
         (Any, {"model": Model(n=1)}, b'{"model":{"n":1,"share":null}}'),
         (None, None, b"null"),
@@ -181,7 +183,7 @@ def test_generators_and_functions_without_annotation_have_no_schema(function: Ca
         (Model, {"n": 1}, b'{"n":1,"share":null}'),
         (list[Model], [Model(n=1)], b'[{"n":1,"share":null}]'),
     ],
-    ids=str,
+    ids=case_id,
 )
 def test_a_result_that_keeps_its_promise_is_written(annotation: Any, value: Any, data: bytes) -> None:
     assert returning(annotation).encode_result(value) == data
@@ -212,7 +214,7 @@ def test_a_result_that_keeps_its_promise_is_written(annotation: Any, value: Any,
         (Model, Opaque(), "expected a dictionary or instance of Model, got a Opaque"),
         (Model, Model.model_construct(n=Opaque()), None),
     ],
-    ids=str,
+    ids=case_id,
 )
 def test_a_result_that_breaks_its_promise_is_refused(annotation: Any, value: Any, text: str | None) -> None:
     with pytest.raises(ResultError) as caught:

@@ -15,6 +15,7 @@ import msgspec
 import pytest
 from msgspec import Meta
 
+from tests.support import case_id
 from trunkline.server.signatures import Signature
 
 
@@ -149,7 +150,7 @@ def schema_of(annotation: Any, *default: Any) -> dict[str, Any]:
         (Annotated[int, Meta(ge=0, title="Days")], {"type": "integer", "minimum": 0, "title": "Days"}),
         (Annotated[int | None, Meta(ge=0)], {"type": ["integer", "null"], "minimum": 0}),
     ],
-    ids=str,
+    ids=case_id,
 )  # fmt: skip
 def test_a_type_is_described_without_noise(annotation: Any, schema: dict[str, Any]) -> None:
     assert schema_of(annotation) == schema
@@ -208,7 +209,7 @@ def test_a_recursive_type_stays_a_definition_with_others_in_place() -> None:
         (Path, Path("/tmp"), "/tmp"),
         (tuple[int, int], (1, 2), [1, 2]),
     ],
-    ids=str,
+    ids=case_id,
 )
 def test_a_default_is_shown_as_json(annotation: Any, default: Any, shown: Any) -> None:
     assert schema_of(annotation, default)["default"] == shown

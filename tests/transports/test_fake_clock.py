@@ -41,7 +41,11 @@ def test_a_call_that_was_called_off_is_not_made() -> None:
 def test_a_call_made_meanwhile_may_ask_for_another() -> None:
     clock = FakeClock(start=0.0)
     seen: list[float] = []
-    clock.call_at(1.0, lambda: clock.call_at(2.0, lambda: seen.append(clock.now())) and None)
+
+    def ask_again() -> None:
+        clock.call_at(2.0, lambda: seen.append(clock.now()))
+
+    clock.call_at(1.0, ask_again)
     clock.advance(5.0)
     assert seen == [2.0]
 

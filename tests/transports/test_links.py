@@ -7,7 +7,7 @@ import os
 import socket
 import sys
 import tempfile
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
@@ -20,6 +20,8 @@ from trunkline.transports.pipes import PipeLink
 from trunkline.transports.process import ProcessLink
 from trunkline.transports.stdio import StdioLink
 from trunkline.transports.stream import StreamLink
+
+MakePair = Callable[[], Awaitable[tuple[Link, Link]]]
 
 PROGRAMS = Path(__file__).parent / "programs"
 
@@ -58,12 +60,13 @@ PAIRS = [memory, stdio, sockets, stream, process]
 
 
 @pytest.fixture(params=PAIRS, ids=[pair.__name__ for pair in PAIRS])
-def make_pair(request: pytest.FixtureRequest) -> Iterator[Callable[[], Awaitable[tuple[Link, Link]]]]:
-    yield request.param
+def make_pair(request: pytest.FixtureRequest) -> MakePair:
+    made: MakePair = request.param
+    return made
 
 
 @pytest.mark.parametrize("loop", LOOPS)
-def test_a_link_passes_the_link_check(loop: str, make_pair: Callable[[], Awaitable[tuple[Link, Link]]]) -> None:
+def test_a_link_passes_the_link_check(loop: str, make_pair: MakePair) -> None:
     run_on(loop, check_link(make_pair), seconds=30)
 
 
@@ -90,7 +93,7 @@ def test_the_link_check_waits_for_a_bounded_time() -> None:
     async def unjoined() -> tuple[Link, Link]:
         return memory_pair()[0], memory_pair()[1]
 
-    with pytest.raises(AssertionError, match="a link keeps order both ways: not within 0.1 seconds"):
+    with pytest.raises(AssertionError, match=r"a link keeps order both ways: not within 0\.1 seconds"):
         run_on("asyncio", check_link(unjoined, seconds=0.1), seconds=5)
 
 

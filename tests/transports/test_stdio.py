@@ -91,7 +91,9 @@ def test_input_from_the_null_device_ends_at_once(loop: str) -> None:
 def test_input_and_output_may_be_regular_files(loop: str, tmp_path: Path) -> None:
     (tmp_path / "in").write_bytes(call(params="x" * 1_000_000) + call(params=2))
     with (tmp_path / "in").open() as source, (tmp_path / "out").open("w") as target:
-        subprocess.run([sys.executable, str(PROGRAM), loop], stdin=source, stdout=target, timeout=20, env=ENV, check=True)
+        subprocess.run(
+            [sys.executable, str(PROGRAM), loop], stdin=source, stdout=target, timeout=20, env=ENV, check=True
+        )
     answers = [json.loads(line)["result"] for line in (tmp_path / "out").read_text().splitlines()]
     assert answers == ["x" * 1_000_000, 2]
 

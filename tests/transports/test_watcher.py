@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from trunkline.transports.watcher import descendants, pack_launch, unpack_launch
 
-WORDS = st.text(st.characters(blacklist_characters="\0", blacklist_categories=("Cs",)))
-NAMES = st.text(st.characters(blacklist_characters="\0=", blacklist_categories=("Cs",)), min_size=1)
+WORDS = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]))
+NAMES = st.text(st.characters(exclude_characters="\0=", exclude_categories=["Cs"]), min_size=1)
 
 
 @given(WORDS, st.lists(WORDS), st.dictionaries(NAMES, WORDS))

@@ -11,6 +11,7 @@ invalid UTF-8 in parts it skips, members of the envelope given twice, and nestin
 
 from __future__ import annotations
 
+from itertools import accumulate
 from typing import Any, Literal
 
 import msgspec
@@ -117,13 +118,17 @@ class _Loose(Struct):
 
 _DEFAULT_LIMITS = Limits()
 _UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-_MEMBERS = (b'"jsonrpc"', b'"id"', b'"method"', b'"params"', b'"result"', b'"error"')
+_MEMBERS = frozenset(("jsonrpc", "id", "method", "params", "result", "error"))
 _envelope_decoder = msgspec.json.Decoder(_Envelope)
 _encode = msgspec.json.Encoder().encode
 _REQUEST_SIZE = len(b'{"jsonrpc":"2.0","id":,"method":"","params":}')
 _RESPONSE_SIZE = len(b'{"jsonrpc":"2.0","id":,"result":}')
 _ONE_KIND = bytes.maketrans(b"[]", b"{}")
-_NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
+_STEPS = bytes.maketrans(b"{}", b"\x01\xff")
+_NOT_STRUCTURE = bytes(set(range(256)) - set(b'[]{}"'))
+_PEELS = 16
+# Stands for a value that was cut out; no part of it is both its beginning and its end, so that it cannot overlap itself.
+_MARK = b"1222222222222222"
 # Up to this size it is cheaper to look for suspicion in the whole message than to cut the large member out first.
 _SMALL = 4096
 
@@ -141,9 +146,12 @@ def decode(data: bytes, limits: Limits = _DEFAULT_LIMITS) -> Incoming:
         return _refuse(data, error, limits)
     # A level of nesting takes two bytes at least.
     if len(data) > 2 * limits.depth and _too_deep(data, limits.depth):
-        return Malformed(-32700, f"Parse error: nested deeper than {limits.depth}", _known(envelope.id))
-    if len(data) != _least_size(envelope) and _repeats_member(data, envelope):
-        return Malformed(-32600, "Invalid request: a member of the message is given twice")
+        text = f"Parse error: nested deeper than {limits.depth}"
+        return Malformed(-32700, text, _known(envelope.id), response=_answers(envelope))
+    if len(data) != _least_size(envelope) and (repeated := _repeated_members(data, envelope)):
+        text = f"Invalid request: given twice in one message: {', '.join(sorted(repeated))}"
+        id = None if "id" in repeated else _known(envelope.id)
+        return Malformed(-32600, text, id, response=_answers(envelope))
     method = envelope.method
     if method is UNSET:
         return _answer(envelope)
@@ -170,6 +178,11 @@ def _answer(envelope: _Envelope) -> Message | Malformed:
     return Response(envelope.id, envelope.result)
 
 
+def _answers(message: _Envelope | _Loose) -> bool:
+    """Tell whether something that is refused was meant as an answer to us."""
+    return message.method is UNSET and (message.result is not UNSET or message.error is not UNSET)
+
+
 def _known(id: object) -> RequestId | None:
     return id if isinstance(id, int | str) and not isinstance(id, bool) else None
 
@@ -180,14 +193,16 @@ def _refuse(data: bytes, error: Exception, limits: Limits) -> Incoming:
         return Malformed(-32700, f"Parse error: {_reason(error)}")
     if data.lstrip(b" \t\r\n").startswith(b"["):
         return _decode_batch(data, limits)
+    text = f"Invalid request: {_reason(error)}"
     try:
+        # The first error found may stand before a worse one.
+        msgspec.json.decode(data, type=Raw)
         loose = msgspec.json.decode(data, type=_Loose)
     except msgspec.ValidationError:
-        return Malformed(-32600, "Invalid request: a message is a JSON object")
+        return Malformed(-32600, text)
     except _UNREADABLE as worse:
         return Malformed(-32700, f"Parse error: {_reason(worse)}")
-    response = loose.method is UNSET and (loose.result is not UNSET or loose.error is not UNSET)
-    return Malformed(-32600, f"Invalid request: {_reason(error)}", _known(loose.id), response=response)
+    return Malformed(-32600, text, _known(loose.id), response=_answers(loose))
 
 
 def _reason(error: Exception) -> str:
@@ -237,8 +252,8 @@ def _least_size(envelope: _Envelope) -> int:
     return 0
 
 
-def _repeats_member(data: bytes, envelope: _Envelope) -> bool:
-    """Tell whether a member of the envelope stands there twice.
+def _repeated_members(data: bytes, envelope: _Envelope) -> frozenset[str] | None:
+    """Name the members of the envelope that stand there twice.
 
     Which one wins would depend on the parser, so a proxy in front could have judged another message than we serve.
     """
@@ -255,44 +270,66 @@ def _repeats_member(data: bytes, envelope: _Envelope) -> bool:
         or b"\\u006" in data
         or b"\\u007" in data
     )
-    return suspicious and _repeats_exactly(_without_payload(data, envelope))
+    return _repeated_exactly(_without_payload(data, envelope)) if suspicious else None
 
 
 def _without_payload(data: bytes, envelope: _Envelope) -> bytes:
-    """Cut the largest member's value out of the message, so that what is left is short."""
-    for name, value in ((b'"params"', envelope.params), (b'"result"', envelope.result)):
+    """Put a mark in the place of the largest member's value, so that what is left is short; if sure of the place."""
+    for name, value in (("params", envelope.params), ("result", envelope.result)):
         if value is UNSET:
             continue
         payload = bytes(value)
-        at = data.find(payload, data.find(name) + len(name))
-        # Any occurrence will do: one JSON value is replaced by another, so the envelope around it stays as it was.
-        if at >= 0 and data[at - 1 : at] in (b":", b" ", b"\t", b"\n", b"\r"):
-            return data[:at] + b"0" + data[at + len(payload) :]
+        named = b'"%s"' % name.encode()
+        at = data.find(payload, data.find(named) + len(named))
+        if at >= 0:
+            cut = data[:at] + _MARK + data[at + len(payload) :]
+            if cut.count(_MARK) == 1 and _reads_mark(cut, name):
+                return cut
     return data
 
 
-def _repeats_exactly(data: bytes) -> bool:
+def _reads_mark(cut: bytes, name: str) -> bool:
+    """Make sure that the mark stands for the member.
+
+    The same bytes may occur elsewhere, even across the quotes of two names, and a cut there would hide what is looked
+    for. If the one mark is read as the member's value, the place was the member's.
+    """
+    try:
+        value = getattr(_envelope_decoder.decode(cut), name)
+    except _UNREADABLE:
+        return False
+    return value is not UNSET and bytes(value) == _MARK
+
+
+def _repeated_exactly(data: bytes) -> frozenset[str]:
     """Read the names of the outermost object with a parser that shows each of them."""
     import json
 
-    pairs: list[tuple[str, Any]] = json.loads(data, object_pairs_hook=list)
-    names = [name for name, _ in pairs if f'"{name}"'.encode("utf-8", "replace") in _MEMBERS]
-    return len(names) != len(set(names))
+    # Numbers stay text: an integer of many digits would be refused with an exception of its own.
+    pairs: list[tuple[str, Any]] = json.loads(data, object_pairs_hook=list, parse_int=str, parse_float=str)
+    names = [name for name, _ in pairs if name in _MEMBERS]
+    return frozenset(name for name in names if names.count(name) > 1)
 
 
 def _too_deep(data: bytes, limit: int) -> bool:
-    """Count nesting: too few brackets are no danger; else drop escapes, strings, all but brackets, and peel levels."""
+    """Count nesting: too few brackets are no danger; else drop escapes, all but brackets, strings, and peel levels."""
     if data.count(b"{") + data.count(b"[") <= limit:
         return False
     if b"\\" in data:
         data = data.replace(b"\\\\", b"").replace(b'\\"', b"")
-    # The parser has checked that brackets match, so the two kinds may be made one.
-    brackets = b"".join(data.split(b'"')[::2]).translate(_ONE_KIND, _NOT_BRACKETS)
-    for _ in range(limit):
-        if not brackets:
-            return False
+    # The parser has checked that brackets match, so the two kinds may be made one. Two quotes side by side are an empty
+    # string or stand between two strings: without them the same brackets are inside.
+    brackets = data.translate(_ONE_KIND, _NOT_STRUCTURE).replace(b'""', b"")
+    if b'"' in brackets:
+        brackets = b"".join(brackets.split(b'"')[::2])
+    depth = 0
+    while brackets and depth < _PEELS:
         brackets = brackets.replace(b"{}", b"")
-    return bool(brackets)
+        depth += 1
+    if brackets:
+        # Peeling costs a pass a level: whoever nests on purpose is counted in one slower pass.
+        depth += max(accumulate(memoryview(brackets.translate(_STEPS)).cast("b")))
+    return depth > limit
 
 
 # --- writing ---------------------------------------------------------------------------------------------------------

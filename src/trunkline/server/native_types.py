@@ -2,7 +2,8 @@
 
 It knows types, not functions. A `NativeReader` reads one type; `NativeArguments` reads a struct made of a function's
 parameters, straight from the bytes on the wire. The good case is one strict decode; only when that fails are the
-bytes decoded again, coerced and explained. Of members that occur twice in an object the last wins.
+bytes decoded again, coerced and explained. Of members that occur twice in an object the last wins. Results are
+checked before they leave, and a NaN, which msgspec would write as null, is refused.
 """
 
 from __future__ import annotations

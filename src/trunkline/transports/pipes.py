@@ -31,7 +31,7 @@ _LIMITS = Limits()
 _READ_BYTES = 64 * 1024
 _LARGE_READ_BYTES = 1024 * 1024
 # A large pipe saves a quarter of the CPU of a large message: fewer turns of reader and writer. But Linux lets a user
-# hold 64 MiB in pipes before it shrinks the next ones to two pages, so only pipes that carry such messages are enlarged.
+# hold 64 MiB in pipes before it shrinks the next ones to two pages, so only pipes that carry such messages grow.
 _LARGE_PIPE_BYTES = 1024 * 1024
 _LARGE_MESSAGE_BYTES = 256 * 1024
 # Up to this size joining messages into one buffer is cheaper than handing the kernel a list.

@@ -12,12 +12,12 @@ close by the ladder (wait, TERM, wait, KILL), or ``k``, kill now; the end of the
 the client died, and the ladder runs with short waits. Everything the server started ends with it.
 """
 
+# The signal module proper imports enum, which costs as much as all else.
+import _signal  # type: ignore[import-not-found]
 import os
 import select
 import sys
 import time
-
-import _signal  # type: ignore[import-not-found]  # the signal module proper imports enum, which costs as much as all else
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -203,7 +203,7 @@ class Watcher:
                 _signal_quietly(os.kill, pid, number)
 
 
-def _signal_quietly(send, target, number):  # type: ignore[no-untyped-def]
+def _signal_quietly(send: "Callable[[int, int], None]", target: int, number: int) -> None:
     try:
         send(target, number)
     except OSError:
@@ -258,7 +258,8 @@ def _become_subreaper() -> None:
         # The C half alone: ctypes proper takes twenty times as long to import, and the server would wait for it.
         import _ctypes
 
-        prctl = _ctypes.dlsym(_ctypes.dlopen(None, os.RTLD_NOW), "prctl")
+        program = _ctypes.dlopen(None, os.RTLD_NOW)  # type: ignore[arg-type]  # None is the program itself
+        prctl = _ctypes.dlsym(program, "prctl")
         _ctypes.call_function(prctl, (_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0))
     except AttributeError:
         import ctypes

@@ -1,5 +1,6 @@
 """Joins its standard streams to a Unix socket: whatever comes on one side goes out on the other."""
 
+import contextlib
 import os
 import socket
 import sys
@@ -24,8 +25,6 @@ def outward() -> None:
 
 
 threading.Thread(target=outward, daemon=True).start()
-try:
+with contextlib.suppress(OSError):
     copy(wire.fileno(), 1)
-except OSError:
-    pass
 os._exit(0)
