@@ -1,0 +1,1 @@
+"""A transport of your own, shown in two ways."""

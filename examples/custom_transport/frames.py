@@ -71,9 +71,8 @@ class FrameLink(asyncio.Protocol):
 
     # --- what asyncio calls -----------------------------------------------------------------------------------------
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # streams only
         """Take the stream."""
-        assert isinstance(transport, asyncio.Transport)
         self._transport = transport
         transport.set_write_buffer_limits(high=self._limits.write_bytes)
 

@@ -88,7 +88,7 @@ class Service(Protocol):
 class Exchange:
     """One request being served: who asked, what, and the way back to them."""
 
-    __slots__ = ("_batch", "admitted", "connection", "id", "method", "params", "questions", "task")
+    __slots__ = ("_batch", "_work", "admitted", "connection", "id", "method", "params", "questions", "task")
 
     def __init__(self, connection: Connection, event: RequestReceived, batch: BatchReply | None) -> None:
         """Make the exchange of a request that was just received."""
@@ -102,6 +102,8 @@ class Exchange:
         self.questions: Any = None
         self.task: asyncio.Task[None] | None = None
         self._batch = batch
+        #: The work, until its task takes it up.
+        self._work: Coroutine[Any, Any, Any] | None = None
 
     @property
     def open(self) -> bool:
@@ -120,17 +122,19 @@ class Exchange:
 class _Waiter:
     """One request of ours that waits for its answer."""
 
-    __slots__ = ("clock", "deadline", "future", "on_progress", "patience", "started")
+    __slots__ = ("clock", "deadline", "future", "method", "on_progress", "patience", "started")
 
     def __init__(
         self,
         future: asyncio.Future[Raw],
         patience: Patience,
         *,
+        method: str,
         started: float,
         on_progress: Callable[[ProgressNotificationParams], None] | None,
     ) -> None:
         self.future = future
+        self.method = method
         self.patience = patience
         self.started = started
         self.on_progress = on_progress
@@ -153,7 +157,7 @@ class Connection:
     """One conversation: a Peer over a Link, with a Service for what the other side asks."""
 
     def __init__(self, link: Link, service: Service, *, limits: Limits, timekeeper: Timekeeper) -> None:
-        """Attach to the link; messages flow from now on."""
+        """Make a connection that does nothing until ``start``."""
         self._loop = asyncio.get_running_loop()
         self._create_task = _task_maker(self._loop)
         self._link = link
@@ -179,15 +183,15 @@ class Connection:
 
     # --- receiving ---------------------------------------------------------------------------------------------------
 
-    def message_received(self, incoming: Incoming, origin: Origin) -> None:
+    def message_received(self, incoming: Incoming, origin: Origin, batch: BatchReply | None = None) -> None:
         """Take what the link brings: the entry of the whole machine."""
+        if self._input_ended:
+            # It is being closed: what a link still brings meanwhile would be served by nobody's task.
+            return
         if type(incoming) is Batch:
             self._batch_received(incoming, origin)
             return
-        self._feed(incoming, origin, None)  # type: ignore[arg-type]
-
-    def _feed(self, message: Message | Malformed, origin: Origin, batch: BatchReply | None) -> None:
-        event = self.peer.receive_message(message)
+        event = self.peer.receive_message(incoming)  # type: ignore[arg-type]
         kind = type(event)
         if kind is RequestReceived:
             self._serve(event, origin, batch)  # type: ignore[arg-type]
@@ -196,25 +200,34 @@ class Connection:
         elif kind is ProgressReceived:
             self._progressed(event)  # type: ignore[arg-type]
         elif kind is NotificationReceived:
-            self._service.notification_received(event, origin)  # type: ignore[arg-type]
+            self._told(event, origin)  # type: ignore[arg-type]
         elif isinstance(event, RequestCancelled):
             self._cancelled(event)
         elif isinstance(event, ResponseUnreadable):
             self._fail(
                 event.id, RemoteProtocolError(f"the answer to request {event.id!r} is no answer: {event.reason}")
             )
+        elif batch is not None:
+            # The peer refused a request of a batch; that is its answer.
+            self._collect(incoming.id, batch)  # type: ignore[union-attr, arg-type]
         if self.peer.unsent:
             self._flush_soon()
+
+    def _told(self, event: NotificationReceived, origin: Origin) -> None:
+        try:
+            self._service.notification_received(event, origin)
+        except Exception:
+            log.exception("%s failed", event.method)
 
     def _batch_received(self, batch: Batch, origin: Origin) -> None:
         wrong = fault(batch) if self._service.accepts_batches() else "Invalid request: batches are not in this revision"
         if wrong is not None:
-            self._feed(Malformed(-32600, wrong), origin, None)
+            self.message_received(Malformed(-32600, wrong), origin)
             return
         reply = BatchReply(batch)
         for item in batch.items:
             if not isinstance(item, Malformed) or item.response:
-                self._feed(item, origin, reply if isinstance(item, Request) else None)
+                self.message_received(item, origin, reply if isinstance(item, Request) else None)
         self._send_batch(reply.complete())
 
     def eof_received(self, error: Exception | None = None, *, about: RequestId | None = None) -> None:
@@ -226,11 +239,17 @@ class Connection:
         reason = error or ConnectionLost("the connection ended before the answer came")
         for lost in self.peer.receive_eof(about):
             self._lost(lost, reason)
-        if about is not None or self._input_ended:
+        if about is not None:
+            return
+        if self._input_ended:
+            if error is not None:
+                self._hang_up()
             return
         self._input_ended = True
         self._error = reason
         self._service.input_ended()
+        for exchange in [waits for waits in self.exchanges.values() if waits._work is not None]:
+            self._left(exchange)
         if error is not None or not self.exchanges:
             self._hang_up()
         else:
@@ -251,15 +270,22 @@ class Connection:
 
     def _serve(self, event: RequestReceived, origin: Origin, batch: BatchReply | None) -> None:
         exchange = Exchange(self, event, batch)
-        work = self._service.request_received(exchange, origin)
+        try:
+            work = self._service.request_received(exchange, origin)
+        except Exception:
+            log.exception("%s failed (request %r)", exchange.method, exchange.id)
+            work = Refusal(-32603, "Internal error")
         self.exchanges[event.id] = exchange
         if type(work) is Refusal:
             self._answer_error(exchange, work.code, message=work.message, data=work.data)
             return
-        exchange.task = self._create_task(self._run(exchange, work))
+        exchange._work = work  # type: ignore[assignment]
+        exchange.task = self._create_task(self._run(exchange))
 
-    async def _run(self, exchange: Exchange, work: Coroutine[Any, Any, Any]) -> None:
+    async def _run(self, exchange: Exchange) -> None:
         """Await the work and answer; the one place where a handler's failure becomes an answer."""
+        work, exchange._work = exchange._work, None
+        assert work is not None
         try:
             result = await work
         except RequestFailed as error:
@@ -268,8 +294,7 @@ class Connection:
         except MissingCapability as error:
             self._answer_error(exchange, -32021, message=str(error), data=_required(error.capability))
         except asyncio.CancelledError:
-            # The caller does not want it any more, or the connection ends; either way there is nobody to answer.
-            self._forget(exchange)
+            self._left(exchange)
         except Exception:
             log.exception("%s failed (request %r)", exchange.method, exchange.id)
             self._answer_error(exchange, -32603, message="Internal error")
@@ -284,7 +309,7 @@ class Connection:
         del exchanges[id]
         self.peer.send_result(id, result)
         if exchange._batch is not None:
-            self._collect(exchange)
+            self._collect(id, exchange._batch)
         self._answered_one()
 
     def _answer_error(self, exchange: Exchange, code: int, *, message: str, data: Any = msgspec.UNSET) -> None:
@@ -293,7 +318,7 @@ class Connection:
         del self.exchanges[exchange.id]
         self.peer.send_error(exchange.id, code, message=message, data=data)
         if exchange._batch is not None:
-            self._collect(exchange)
+            self._collect(exchange.id, exchange._batch)
         self._answered_one()
 
     def _answered_one(self) -> None:
@@ -306,28 +331,41 @@ class Connection:
             self._flush_scheduled = True
             self._loop.call_soon(self.flush)
 
-    def _forget(self, exchange: Exchange) -> None:
-        if exchange.open:
-            del self.exchanges[exchange.id]
-        if exchange._batch is not None:
-            self._send_batch(exchange._batch.add(exchange.id, None))
+    def _left(self, exchange: Exchange) -> None:
+        """Settle a request whose work was cancelled; nothing is left to do if the other side did it."""
+        if not exchange.open or exchange.task is None:
+            return
+        if not exchange.task.cancelling():
+            if exchange._work is None:
+                # The work awaited something else that was cancelled: a failure like any other.
+                log.error("%s ended by a cancellation from inside (request %r)", exchange.method, exchange.id)
+                self._answer_error(exchange, -32603, message="Internal error")
+            return
+        for cancelled in self.peer.receive_hangup(exchange.id):
+            self._cancelled(cancelled)
+        if self._input_ended and not self.exchanges:
+            self._finish()
 
     def _cancelled(self, event: RequestCancelled) -> None:
-        exchange = self.exchanges.pop(event.id, None)
-        if exchange is not None and exchange.task is not None:
+        exchange = self.exchanges.pop(event.id)
+        if exchange.task is not None:
             exchange.task.cancel()
+        if exchange._work is not None:
+            # A task cancelled before its first step never runs, and would leave the work unawaited.
+            exchange._work.close()
+        if exchange._batch is not None:
+            self._send_batch(exchange._batch.add(event.id, None))
 
     # --- batches -----------------------------------------------------------------------------------------------------
 
-    def _collect(self, exchange: Exchange) -> None:
+    def _collect(self, id: RequestId, batch: BatchReply) -> None:
         """Take the answer just queued out of the peer's queue and put it to the others of its batch."""
-        assert exchange._batch is not None
         unsent = self.peer.messages_to_send()
         answer = unsent.pop()
         if unsent:
             self._link.send(unsent)
         assert not isinstance(answer.message, tuple)
-        self._send_batch(exchange._batch.add(exchange.id, answer.message))
+        self._send_batch(batch.add(id, answer.message))
 
     def _send_batch(self, messages: tuple[Message, ...] | None) -> None:
         if messages is not None:
@@ -363,11 +401,12 @@ class Connection:
             RemoteProtocolError: the answer was unreadable.
         """
         if self.closed.done() or self._input_ended:
-            raise self._error or ConnectionLost("the connection is closed")
+            raise _copy(self._error or ConnectionLost("the connection is closed"))
         id = self.peer.new_id() if id is None else id
         self.peer.send_request(id, method, params=params, about=about)
         now = self._timekeeper.clock.now()
-        waiter = _Waiter(self._loop.create_future(), patience, started=now, on_progress=on_progress)
+        future: asyncio.Future[Raw] = self._loop.create_future()
+        waiter = _Waiter(future, patience, method=method, started=now, on_progress=on_progress)
         self._waiters[id] = waiter
         at = waiter.next_deadline(now)
         if at is not None:
@@ -377,9 +416,9 @@ class Connection:
         else:
             self._flush_soon()
         try:
-            return await waiter.future
+            return await future
         except asyncio.CancelledError:
-            self._withdraw(id, method, "the caller gave up")
+            self._withdraw(id, "the caller gave up")
             raise
 
     def flush(self) -> None:
@@ -439,9 +478,9 @@ class Connection:
         seconds = (waiter.patience.idle if waiter.clock == "idle" else waiter.patience.total) or 0.0
         what = "without an answer or progress" if waiter.clock == "idle" else "in all"
         error = RequestTimeout(f"no answer after {seconds:g} s {what}", clock=waiter.clock, seconds=seconds)
-        self._withdraw(id, None, f"timed out after {seconds:g} s", error)
+        self._withdraw(id, f"timed out after {seconds:g} s", error=error)
 
-    def _withdraw(self, id: RequestId, method: str | None, reason: str, error: Exception | None = None) -> None:
+    def _withdraw(self, id: RequestId, reason: str, *, error: Exception | None = None) -> None:
         waiter = self._waiters.pop(id, None)
         if waiter is None:
             return
@@ -449,7 +488,7 @@ class Connection:
             waiter.deadline.cancel()
         if self.peer.waits(id):
             # The specification: a client MUST NOT attempt to cancel its initialize request.
-            self.peer.send_cancel(id, reason=reason, tell=method != "initialize")
+            self.peer.send_cancel(id, reason=reason, tell=waiter.method != "initialize")
             self._flush_soon()
         if error is not None and not waiter.future.done():
             waiter.future.set_exception(error)
@@ -481,7 +520,7 @@ class Connection:
             return
         now = self._timekeeper.clock.now()
         for id, waiter in self._waiters.items():
-            waiter.started += now - self._asking_since
+            waiter.started += now - max(self._asking_since, waiter.started)
             at = waiter.next_deadline(now)
             if waiter.deadline is not None and at is not None:
                 waiter.deadline.cancel()
@@ -512,7 +551,7 @@ class Connection:
 def _task_maker(
     loop: asyncio.AbstractEventLoop,
 ) -> Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]:
-    """Give what starts a task: past the loop's own wrapper, which costs as much as the task, unless it is customised."""
+    """Give what starts a task: past the loop's own wrapper, which costs as much as the task, unless customised."""
     if loop.get_task_factory() is not None or loop.get_debug():
         return loop.create_task
     return partial(asyncio.Task, loop=loop)

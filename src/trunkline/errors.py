@@ -35,6 +35,8 @@ Only ``RequestFailed`` has a JSON-RPC code: it crossed the wire, or is raised by
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, ClassVar
 
 __all__ = [
@@ -238,21 +240,19 @@ class ConfigError(TrunklineError):
     """A setting is wrong; the message names it and the fix."""
 
 
-_BY_CODE: dict[int, type[RequestFailed]] = {
-    kind.default_code: kind
-    for kind in (
-        ParseFailed,
-        InvalidRequest,
-        MethodNotFound,
-        InvalidParams,
-        InternalError,
-        ResourceNotFound,
-        UrlElicitationRequired,
-        HeaderMismatch,
-        MissingClientCapability,
-        UnsupportedProtocolVersion,
-    )
-}
+_WITH_CODES = (
+    ParseFailed,
+    InvalidRequest,
+    MethodNotFound,
+    InvalidParams,
+    InternalError,
+    ResourceNotFound,
+    UrlElicitationRequired,
+    HeaderMismatch,
+    MissingClientCapability,
+    UnsupportedProtocolVersion,
+)
+_BY_CODE: Mapping[int, type[RequestFailed]] = MappingProxyType({kind.default_code: kind for kind in _WITH_CODES})
 
 
 def request_failed(code: int, message: str, data: Any = None) -> RequestFailed:

@@ -83,7 +83,10 @@ class Timekeeper:
 
     def _wake(self) -> None:
         self._timer = None
-        self._sweeper.sweep(self.clock.now())
-        at = self._sweeper.next_at()
-        if at is not None and self._timer is None:
-            self._set(at)
+        try:
+            self._sweeper.sweep(self.clock.now())
+        finally:
+            # A row that fails must not stop the others' clock.
+            at = self._sweeper.next_at()
+            if at is not None and (self._timer is None or at < self._timer_at):
+                self._set(at)

@@ -1,7 +1,7 @@
 """Where the seeds and the specification differ, a table says what we do; each row of it is a test here.
 
-The other side is played by hand, so that it can say what no peer of ours would. The row on ``GET /mcp/sse`` is tested with
-the HTTP transport.
+The other side is played by hand, so that it can say what no peer of ours would. The row on ``GET /mcp/sse`` is tested
+with the HTTP transport.
 """
 
 from __future__ import annotations

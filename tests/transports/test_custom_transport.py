@@ -54,6 +54,11 @@ def test_a_frame_over_the_limit_ends_the_link_of_the_example() -> None:
 def test_the_example_runs() -> None:
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run(
-        [sys.executable, "-m", "examples.custom_transport"], cwd=ROOT, env=env, capture_output=True, timeout=20, text=True
+        [sys.executable, "-m", "examples.custom_transport"],
+        cwd=ROOT,
+        env=env,
+        capture_output=True,
+        timeout=20,
+        text=True,
     )
     assert done.stdout.splitlines() == ["StreamLink: 19 + 23 = 42", "FrameLink: 19 + 23 = 42"], done.stderr

@@ -21,7 +21,8 @@ from trunkline.protocol.caller import STDIO
 from trunkline.protocol.jsonrpc import Notification, Outbound, Request, Response
 from trunkline.protocol.limits import Limits
 from trunkline.testing.links import LinkRecorder
-from trunkline.transports.process import ProcessLink, server_environment
+from trunkline.transports.launch import server_environment
+from trunkline.transports.process import ProcessLink
 
 FAST = Limits(exit_seconds=0.2)
 ECHO = [sys.executable, "-S", str(PROGRAMS / "echo.py")]

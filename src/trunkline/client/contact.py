@@ -281,7 +281,9 @@ class Contact:
     def request_received(self, exchange: Exchange, origin: Origin) -> Coroutine[Any, Any, Any] | Refusal:
         """Admit a question of the server's, or refuse it."""
         if not self.revision.handshake:
-            return _ignore(exchange)
+            # In stateless revisions servers send no requests, and a client must not write answers.
+            self.connection.peer.receive_hangup(exchange.id)
+            return _nothing()
         try:
             question = self._answers.check(exchange.method, exchange.params)
         except RequestFailed as failure:
@@ -309,9 +311,8 @@ class Contact:
         self._owner.lost(self, self.lost)
 
 
-async def _ignore(exchange: Exchange) -> NoReturn:
-    """Let a request fall: in stateless revisions servers send none, and a client must not write answers."""
-    exchange.connection.peer.receive_hangup(exchange.id)
+async def _nothing() -> NoReturn:
+    """End as work does whose answer nobody wants."""
     raise asyncio.CancelledError
 
 

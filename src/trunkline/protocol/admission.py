@@ -16,7 +16,7 @@ from msgspec import UNSET, Raw, Struct
 
 import trunkline.types as t
 from trunkline.protocol.caller import Caller, Origin, Session
-from trunkline.protocol.methods import LOOSE_NAMES, METHODS, Method, decode_params, requests_to_server
+from trunkline.protocol.methods import LOOSE_NAMES, METHODS, Method, requests_to_server
 from trunkline.protocol.revisions import NEWEST_HANDSHAKE, REVISIONS, Revision
 
 __all__ = ["Admitted", "Asked", "Offer", "Rejected", "admit", "make_offer"]
@@ -59,6 +59,8 @@ class Offer(Struct, frozen=True):
     revisions: Mapping[str, Revision]
     #: The same rows by revision, each with only those it has.
     methods: Mapping[Revision, Mapping[str, Method]]
+    #: Decoders of params by method, made when first wanted.
+    decoders: dict[str, msgspec.json.Decoder[Any]]
 
 
 def make_offer(own: Mapping[str, Method], revisions: tuple[str, ...] | None = None) -> Offer:
@@ -66,27 +68,31 @@ def make_offer(own: Mapping[str, Method], revisions: tuple[str, ...] | None = No
     requests = {row.name: row for row in METHODS if row.kind == "request" and row.to_server is not None}
     spoken = [revision for revision in reversed(REVISIONS) if revisions is None or revision.name in revisions]
     methods = {revision: {**requests_to_server(revision), **own} for revision in REVISIONS}
-    return Offer({**requests, **own}, {revision.name: revision for revision in spoken}, methods)
+    return Offer({**requests, **own}, {revision.name: revision for revision in spoken}, methods, {})
 
 
 def admit(request: Asked, session: Session | None, origin: Origin, offer: Offer) -> Admitted | Rejected:
     """Admit a request, or say why not; an admitted ``initialize`` brings a new session in its caller."""
-    row = offer.requests.get(request.method)
+    method = request.method
+    row = offer.requests.get(method)
     if row is None:
         return _unknown(request, session, offer)
+    decoder = offer.decoders.get(method)
+    if decoder is None:
+        decoder = offer.decoders[method] = msgspec.json.Decoder(row.params)
     try:
-        params = decode_params(row, request.params)
+        params = decoder.decode(request.params or b"{}")
     except _UNREADABLE as error:
         return _unreadable(request, row, session, offer, error)
     meta = params.meta
     if meta is not None and meta.protocol_version is not None:
         return _stateless(row, params, meta, origin, offer)
-    if request.method == "initialize":
+    if method == "initialize":
         return _initialize(row, params, session, origin, offer)
     if session is not None:
         caller = session.caller
-        if request.method not in offer.methods[caller.revision]:
-            return _not_found(request.method, caller.revision)
+        if method not in offer.methods[caller.revision]:
+            return _not_found(method, caller.revision)
         return Admitted(caller, row, params)
     return _without_session(request, row, params, origin)
 
@@ -133,11 +139,12 @@ def _without_session(request: Asked, row: Method, params: Any, origin: Origin) -
 def _unknown(request: Asked, session: Session | None, offer: Offer) -> Rejected:
     """Refuse a method without a row; a request of an unknown revision hears about that first."""
     named = _named_revision(request)
-    if named is not None:
-        revision = offer.revisions.get(named)
-        if revision is None or revision.handshake:
-            return _unsupported(named, offer)
-    return _not_found(request.method, None if session is None else session.revision)
+    if named is None:
+        return _not_found(request.method, None if session is None else session.revision)
+    revision = offer.revisions.get(named)
+    if revision is None or revision.handshake:
+        return _unsupported(named, offer)
+    return _not_found(request.method, revision)
 
 
 def _unreadable(request: Asked, row: Method, session: Session | None, offer: Offer, error: Exception) -> Rejected:

@@ -127,7 +127,7 @@ _ONE_KIND = bytes.maketrans(b"[]", b"{}")
 _STEPS = bytes.maketrans(b"{}", b"\x01\xff")
 _NOT_STRUCTURE = bytes(set(range(256)) - set(b'[]{}"'))
 _PEELS = 16
-# Stands for a value that was cut out; no part of it is both its beginning and its end, so that it cannot overlap itself.
+# Stands for a value that was cut out; none of its beginnings is also an end of it, so it cannot overlap itself.
 _MARK = b"1222222222222222"
 # Up to this size it is cheaper to look for suspicion in the whole message than to cut the large member out first.
 _SMALL = 4096

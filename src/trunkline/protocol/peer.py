@@ -141,7 +141,7 @@ class Peer:
 
     def _response_received(
         self, id: RequestId | None, result: Raw | None, error: ErrorObject | None
-    ) -> ResponseReceived | NotificationReceived | None:
+    ) -> ResponseReceived | None:
         if id is None or id not in self._waiting:
             self.dropped += 1
             return None
@@ -223,7 +223,8 @@ class Peer:
         Raises:
             LocalProtocolError: it is not being served: unknown, answered or cancelled.
         """
-        self._finish(id)
+        if self._serving.pop(id, None) is None:
+            raise _not_served(id)
         self.unsent.append(Outbound(Response(id, result), id))
 
     def send_error(self, id: RequestId, code: int, *, message: str, data: Any = msgspec.UNSET) -> None:
@@ -232,7 +233,8 @@ class Peer:
         Raises:
             LocalProtocolError: it is not being served: unknown, answered or cancelled.
         """
-        self._finish(id)
+        if self._serving.pop(id, None) is None:
+            raise _not_served(id)
         self._queue_error(id, code, message, data)
 
     def send_cancel(self, id: RequestId, *, reason: str | None = None, tell: bool = True) -> None:
@@ -261,10 +263,10 @@ class Peer:
         """Tell whether a request of ours still waits for their answer."""
         return id in self._waiting
 
-    def _finish(self, id: RequestId) -> None:
-        if self._serving.pop(id, None) is None:
-            raise LocalProtocolError(f"request {id!r} is not being served, so it cannot be answered")
-
     def _queue_error(self, id: RequestId | None, code: int, message: str, data: Any = msgspec.UNSET) -> None:
         error = ErrorObject(code=code, message=message, data=data)
         self.unsent.append(Outbound(ErrorResponse(id, error), id))
+
+
+def _not_served(id: RequestId) -> LocalProtocolError:
+    return LocalProtocolError(f"request {id!r} is not being served, so it cannot be answered")

@@ -217,7 +217,7 @@ def _with_object(value: Any, wrap: bool | None) -> Any:
 def _is_object(value: Any) -> bool:
     """Tell whether a value becomes a JSON object."""
     if isinstance(value, Raw):
-        return bytes(value)[:1] == b"{"
+        return bytes(memoryview(value)[:1]) == b"{"
     return isinstance(value, (Mapping, Struct)) or any(hasattr(value, mark) for mark in _RECORD_MARKS)
 
 

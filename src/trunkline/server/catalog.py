@@ -191,6 +191,7 @@ class Catalog:
             self._replace(flatten(self._own, mounts, self.registry.counter + 1))
             self._mounts = mounts
             other._parents.append(self)
+            self._settle()
 
     def _has(self, other: Catalog) -> bool:
         return any(mount.server is other or mount.server._has(other) for mount in self._mounts)
@@ -249,6 +250,9 @@ class Catalog:
 
     def _methods_changed(self) -> None:
         """Learn that methods of one's own were added."""
+
+    def _settle(self) -> None:
+        """Learn that what stands around handlers may have changed."""
 
     def _decorate(self, given: Any, options: Mapping[str, Any], add: Callable[[Any, dict[str, Any]], None]) -> Any:
         if callable(given):

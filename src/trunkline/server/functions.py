@@ -46,6 +46,11 @@ class UserFunction:
         signature = self.signature
         self._direct = signature.is_async and not signature.dependencies and not signature.is_async_generator
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether it is an async function that wants nothing but its arguments."""
+        return self._direct and self.context_name is None
+
     async def run(self, exchange: Exchange, kwargs: dict[str, Any]) -> Any:
         """Run the function with these arguments and give what it returns."""
         if self._direct:

@@ -170,6 +170,8 @@ class NativeArguments(NativeReader):
 
         def finish(struct: dict[str, Any]) -> None:
             struct.pop("title", None)
+            # Unknown arguments are refused all the same; said here, it costs every listing and some models choke on it.
+            struct.pop("additionalProperties", None)
             for name, _, default in self._fields:
                 field = struct["properties"][name]
                 if name in descriptions:

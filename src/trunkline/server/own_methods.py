@@ -1,4 +1,7 @@
-"""Methods and notifications of one's own: functions whose parameters are the members of params."""
+"""Methods and notifications of one's own: functions whose parameters are the members of params.
+
+A function whose only parameter is called ``params`` is given all of them as one dictionary.
+"""
 
 from __future__ import annotations
 
@@ -27,8 +30,11 @@ def route_of(function: UserFunction) -> Route:
     """Make the handler of a method out of a function; what it returns becomes an object."""
 
     async def serve(exchange: Exchange, params: Any) -> Any:
+        members = _members(exchange.params)
+        if [each.name for each in function.signature.parameters] == ["params"]:
+            members = {"params": members}
         try:
-            kwargs = function.signature.bind(msgspec.json.encode(_members(exchange.params)))
+            kwargs = function.signature.bind(msgspec.json.encode(members))
         except ArgumentError as error:
             raise InvalidParams(f"Invalid params: {error}") from error
         value = msgspec.to_builtins(await function.run(exchange, kwargs))

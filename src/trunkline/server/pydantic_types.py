@@ -136,6 +136,7 @@ class PydanticArguments(PydanticReader):
         """Make the schema of the arguments with a text for each parameter."""
         schema = self._generate("validation")
         schema.setdefault("properties", {})
+        schema.pop("additionalProperties", None)
         for name, _, default in self._fields:
             # A field with an alias of the user's is listed under that.
             field = schema["properties"].get(name, {})

@@ -15,6 +15,7 @@ from trunkline.errors import InvalidParams, ResourceNotFound
 from trunkline.protocol.revisions import Feature
 from trunkline.server.completion import check_argument
 from trunkline.server.subscriptions import accepted, listen
+from trunkline.server.tools import tool_route
 
 if TYPE_CHECKING:
     from trunkline.server.resources import ResourceDefinition, TemplateDefinition
@@ -27,15 +28,6 @@ Route = Callable[[Exchange, Any], Awaitable[Any]]
 
 def make_routes(server: Server) -> dict[str, Route]:
     """Give the handler of each method that the protocol has and a server answers."""
-
-    # No coroutine of its own: the tool's is awaited in its place, since this is the path that matters most.
-    def tools_call(exchange: Exchange, params: t.CallToolRequestParams) -> Awaitable[Any]:
-        tool = server.registry.tools.get(params.name)
-        if tool is None or not server.listing.sees(exchange.admitted.caller, tool):
-            raise InvalidParams(f"Unknown tool: {params.name}", data={"name": params.name})
-        if tool.owners:
-            return server.through(tool, exchange, params, lambda p: tool.call(exchange, p.arguments))
-        return tool.call(exchange, params.arguments)
 
     async def prompts_get(exchange: Exchange, params: t.GetPromptRequestParams) -> Any:
         prompt = server.registry.prompts.get(params.name)
@@ -56,6 +48,21 @@ def make_routes(server: Server) -> dict[str, Route]:
             cursor=params.cursor,
             stamp=server.stamp,
         )
+
+    return {
+        "tools/call": tool_route(server),
+        "tools/list": lists,
+        "prompts/get": prompts_get,
+        "prompts/list": lists,
+        "resources/read": resources_read,
+        "resources/list": lists,
+        "resources/templates/list": lists,
+        **_more_routes(server),
+    }
+
+
+def _more_routes(server: Server) -> dict[str, Route]:
+    """Give the handlers of everything but what is listed and used."""
 
     async def completes(exchange: Exchange, params: t.CompleteRequestParams) -> Any:
         return await _complete(server, exchange, params)
@@ -87,13 +94,6 @@ def make_routes(server: Server) -> dict[str, Route]:
         return t.EmptyResult()
 
     return {
-        "tools/call": tools_call,
-        "tools/list": lists,
-        "prompts/get": prompts_get,
-        "prompts/list": lists,
-        "resources/read": resources_read,
-        "resources/list": lists,
-        "resources/templates/list": lists,
         "resources/subscribe": subscribes,
         "resources/unsubscribe": unsubscribes,
         "completion/complete": completes,

@@ -105,7 +105,7 @@ class Server(Catalog):
         self.instructions = instructions
         self.experimental = options.get("experimental")
         self.announced = frozenset(options.get("capabilities", ()))
-        self.middleware: list[Middleware] = list(middleware)
+        self.middleware: tuple[Middleware, ...] = tuple(middleware)
         self.masks_errors = options.get("mask_error_details", True)
         self.cache_ttl_ms = options.get("cache_ttl_ms", 0)
         self._state_keys = options.get("state_keys")
@@ -123,6 +123,8 @@ class Server(Catalog):
             public=options.get("auth") is None,
             visible=options.get("visible"),
         )
+        self.hides = options.get("visible") is not None
+        self._settle()
         self.routes: dict[str, Route] = make_routes(self)
         self._methods_changed()
         for function in options.get("tools", ()):
@@ -187,6 +189,11 @@ class Server(Catalog):
 
         await run_async(self, transport, **options)
 
+    def add_middleware(self, middleware: Middleware) -> None:
+        """Put a function around every request, inside those given before."""
+        self.middleware = (*self.middleware, middleware)
+        self._settle()
+
     def close(self) -> None:
         """End every listener and stop the worker threads."""
         self.hub.end("the server is shutting down")
@@ -203,11 +210,6 @@ class Server(Catalog):
                 sink.connection.notify(method, params)
 
     # --- what serving a request asks of the definition ---------------------------------------------------------------
-
-    @property
-    def plain(self) -> bool:
-        """Whether nothing stands around a handler: no middleware, and no lifespan still to be entered."""
-        return not self.middleware and (self._lifespan is None or self._lifespan.entered) and not self._mounts
 
     async def around(self, exchange: Exchange, params: Any, route: Route) -> Any:
         """Run a handler once the lifespans are entered, inside the middleware."""
@@ -295,6 +297,10 @@ class Server(Catalog):
             from trunkline.server.own_methods import hear
 
             hear(function, event)
+
+    def _settle(self) -> None:
+        #: Whether a handler is called as it is: nothing stands around it, and nothing must be entered first.
+        self.plain = not self.middleware and self._lifespan is None and not self._mounts
 
     def _methods_changed(self) -> None:
         from trunkline.server.own_methods import route_of

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from trunkline.protocol.json_schema import Validator
     from trunkline.server.server import Server
 
-__all__ = ["ToolDefinition", "ToolOptions", "failed"]
+__all__ = ["ToolDefinition", "ToolOptions", "failed", "tool_route"]
 
 log = logging.getLogger("trunkline")
 
@@ -52,7 +52,18 @@ class ToolOptions(Struct, frozen=True, kw_only=True):
 class ToolDefinition:
     """A tool of a server: how it is listed and how it is called."""
 
-    __slots__ = ("_bind", "_encode", "_listed", "_prepared", "_validator", "function", "name", "options", "owners")
+    __slots__ = (
+        "_bind",
+        "_encode",
+        "_listed",
+        "_plain",
+        "_prepared",
+        "_validator",
+        "function",
+        "name",
+        "options",
+        "owners",
+    )
 
     def __init__(self, function: Callable[..., Any], options: ToolOptions, *, owner: Server) -> None:
         """Make a tool of a function."""
@@ -75,6 +86,8 @@ class ToolDefinition:
         self._validator: Validator | None = None
         self._encode: Callable[[Any], bytes] | None = None
         self._prepared = False
+        # The function itself, where nothing stands between the arguments and its call.
+        self._plain: Callable[..., Awaitable[Any]] | None = None
         self._bind: Callable[[Raw | None], dict[str, Any]] = self._bind_by_schema
 
     # --- listing -----------------------------------------------------------------------------------------------------
@@ -107,7 +120,9 @@ class ToolDefinition:
             self._spend(exchange)
         try:
             kwargs = self._bind(arguments)
-            if self.options.timeout is None:
+            if self._plain is not None:
+                value = await self._plain(**kwargs)
+            elif self.options.timeout is None:
                 value = await function.run(exchange, kwargs)
             else:
                 value = await self._run_in_time(exchange, kwargs, self.options.timeout)
@@ -149,6 +164,8 @@ class ToolDefinition:
             self._bind = signature.bind
             if options.output_schema is msgspec.UNSET and signature.promises_result:
                 self._encode = signature.encode_result
+        if self.function.is_plain and options.timeout is None:
+            self._plain = self.function.function
         self._prepared = True
 
     def _bind_by_schema(self, arguments: Raw | None) -> dict[str, Any]:
@@ -168,6 +185,24 @@ class ToolDefinition:
         if not isinstance(value, dict):
             raise ArgumentError("arguments: expected an object")
         return value
+
+
+def tool_route(server: Server) -> Callable[[Exchange, t.CallToolRequestParams], Awaitable[t.CallToolResult]]:
+    """Make the handler of ``tools/call``.
+
+    It has no coroutine of its own: the tool's is awaited in its place, since this is the path that matters most.
+    """
+
+    def tools_call(exchange: Exchange, params: t.CallToolRequestParams) -> Awaitable[t.CallToolResult]:
+        tool = server.registry.tools.get(params.name)
+        if tool is None or (server.hides and not server.listing.sees(exchange.admitted.caller, tool)):
+            raise InvalidParams(f"Unknown tool: {params.name}", data={"name": params.name})
+        if tool.owners:
+            found = tool
+            return server.through(tool, exchange, params, lambda given: found.call(exchange, given.arguments))
+        return tool.call(exchange, params.arguments)
+
+    return tools_call
 
 
 def failed(message: str) -> t.CallToolResult:

@@ -13,24 +13,19 @@ import logging
 import os
 import socket
 import subprocess
-import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import ExitStack
 
-from trunkline.errors import LinkError, ServerExited
+from trunkline.errors import ServerExited
 from trunkline.protocol.caller import STDIO, Origin
 from trunkline.protocol.jsonrpc import Incoming, Malformed
 from trunkline.protocol.limits import Limits
 from trunkline.protocol.lines import LineReader
+from trunkline.transports.launch import INHERITED, Launched, launch, server_environment
 from trunkline.transports.link import Receiver
 from trunkline.transports.pipes import PipeLink
-from trunkline.transports.watcher import pack_launch
 from trunkline.types import RequestId
 
-__all__ = ["INHERITED", "ProcessLink", "server_environment"]
-
-#: Variables a server process inherits; a star at the end stands for any ending.
-INHERITED = ("HOME", "LANG", "LANGUAGE", "LC_*", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "TZ", "USER")
+__all__ = ["ProcessLink"]
 
 _LIMITS = Limits()
 # The pipe of an exited server ends with it, unless a process it left behind holds it open.
@@ -43,41 +38,20 @@ _TAIL_CHARACTERS = 2000
 log = logging.getLogger("trunkline.transports")
 
 
-def server_environment(given: Mapping[str, str] | None, inherit: Collection[str] = INHERITED) -> dict[str, str]:
-    """Make the environment of a server process: the inherited names that are set, then what was given."""
-    exact = {name for name in inherit if not name.endswith("*")}
-    prefixes = tuple(name[:-1] for name in inherit if name.endswith("*"))
-    env = {
-        name: value
-        for name, value in os.environ.items()
-        # A value that begins like this is a shell function, which some shells would run.
-        if (name in exact or name.startswith(prefixes)) and not value.startswith("()")
-    }
-    return {**env, **(given or {})}
-
-
 class ProcessLink(PipeLink):
     """Carries messages to and from a server process; ``spawn`` starts one."""
 
     def __init__(
-        self,
-        name: str,
-        *,
-        pipes: tuple[int, int, int],
-        control: socket.socket,
-        watcher: subprocess.Popen[bytes],
-        limits: Limits,
-        on_stderr: Callable[[bytes], None] | None,
+        self, name: str, launched: Launched, *, limits: Limits, on_stderr: Callable[[bytes], None] | None
     ) -> None:
-        """Take the ends of a server's stdin, stdout and stderr, and the socket to its watcher."""
-        stdin, stdout, stderr = pipes
-        super().__init__(stdout, stdin, limits=limits, origin=STDIO)
+        """Take a server that was just launched; ``name`` is what errors call it."""
+        super().__init__(launched.stdout, launched.stdin, limits=limits, origin=STDIO)
         self._name = name
-        self._stderr_fd = stderr
+        self._stderr_fd = launched.stderr
         self._stderr = bytearray()
         self._on_stderr = on_stderr
-        self._control: socket.socket | None = control
-        self._watcher = watcher
+        self._control: socket.socket | None = launched.control
+        self._watcher = launched.watcher
         self._notes = LineReader(1024)
         self._orders = b""
         self._watching = False
@@ -107,36 +81,8 @@ class ProcessLink(PipeLink):
         Raises:
             LinkError: there is no such command or directory, or no process can be started; the message says which.
         """
-        environment = server_environment(env, inherit_env)
-        path = _find(command[0], environment, cwd=cwd)
-        launch = _launch_file(pack_launch(path, list(command), environment))
-        with ExitStack() as ours, ExitStack() as theirs:
-            theirs.callback(os.close, launch)
-            pipes: list[int] = []
-            inner: list[int] = []
-            for ours_first in (False, True, True):
-                read_fd, write_fd = os.pipe()
-                mine, other = (read_fd, write_fd) if ours_first else (write_fd, read_fd)
-                ours.callback(os.close, mine)
-                theirs.callback(os.close, other)
-                pipes.append(mine)
-                inner.append(other)
-            control, far_end = socket.socketpair()
-            ours.callback(control.close)
-            theirs.callback(far_end.close)
-            control.setblocking(False)
-            watcher = _start_watcher(far_end.fileno(), launch, pipes=inner, cwd=cwd, seconds=limits.exit_seconds)
-            ours.pop_all()
-        stdin, stdout, stderr = pipes
-        os.set_blocking(stderr, False)
-        return cls(
-            command[0],
-            pipes=(stdin, stdout, stderr),
-            control=control,
-            watcher=watcher,
-            limits=limits,
-            on_stderr=on_stderr,
-        )
+        launched = launch(command, env=server_environment(env, inherit_env), cwd=cwd, exit_seconds=limits.exit_seconds)
+        return cls(command[0], launched, limits=limits, on_stderr=on_stderr)
 
     @property
     def skipped_lines(self) -> int:
@@ -350,79 +296,6 @@ class _Sieve:
     def eof_received(self, error: Exception | None = None, *, about: RequestId | None = None) -> None:
         """Pass the end on."""
         self._receiver.eof_received(error, about=about)
-
-
-# --- starting --------------------------------------------------------------------------------------------------------
-
-
-def _find(name: str, env: Mapping[str, str], *, cwd: str | os.PathLike[str] | None) -> str:
-    """Find the program as the server's own PATH gives it; the errors name what is missing."""
-    if cwd is not None and not os.path.isdir(cwd):
-        raise LinkError(f"cannot start {name}: there is no directory {os.fspath(cwd)}")
-    if os.path.dirname(name):
-        path = os.path.join(cwd or "", name)
-        if not os.path.isfile(path):
-            raise LinkError(f"cannot start {name}: there is no such file")
-        if not os.access(path, os.X_OK):
-            raise LinkError(
-                f"cannot start {name}: the file is not executable; run chmod +x, or put its interpreter first"
-            )
-        return os.path.abspath(path)
-    for folder in os.get_exec_path(env):
-        path = os.path.join(folder, name)
-        if os.path.isfile(path) and os.access(path, os.X_OK):
-            return os.path.abspath(path)
-    raise LinkError(
-        f"command not found: {name}; install it, give its full path, or add its folder to PATH "
-        f"(searched: {env.get('PATH', os.defpath)})"
-    )
-
-
-def _launch_file(data: bytes) -> int:
-    """Put the launch record into an unnamed file and give its descriptor, at the start."""
-    if hasattr(os, "memfd_create"):
-        fd = os.memfd_create("trunkline-launch")
-    else:
-        import tempfile
-
-        fd, path = tempfile.mkstemp()
-        os.unlink(path)
-    with open(fd, "wb", closefd=False) as file:
-        file.write(data)
-    os.lseek(fd, 0, os.SEEK_SET)
-    return fd
-
-
-def _start_watcher(
-    control: int, launch: int, *, pipes: list[int], cwd: str | os.PathLike[str] | None, seconds: float
-) -> subprocess.Popen[bytes]:
-    """Start the watcher with the server's ends of the pipes as its own standard streams."""
-    stdin, stdout, stderr = pipes
-    # Imported by name, the module comes from its compiled file; run by path, it would be compiled each time.
-    code = f"import sys; sys.path.append({os.path.dirname(__file__)!r}); import watcher; watcher.main()"
-    words = [_interpreter(), "-I", "-S", "-c", code, str(control), str(launch), str(os.getpid()), str(seconds)]
-    try:
-        return subprocess.Popen(
-            words,
-            stdin=stdin,
-            stdout=stdout,
-            stderr=stderr,
-            env={},
-            cwd=cwd,
-            pass_fds=(control, launch),
-            start_new_session=True,
-        )
-    except OSError as error:
-        raise LinkError(f"cannot start a process: {error}") from error
-
-
-def _interpreter() -> str:
-    """Find the Python that runs the watcher; in a frozen program ``sys.executable`` is the program itself."""
-    beside = os.path.join(sys.base_prefix, "bin", f"python{sys.version_info.major}.{sys.version_info.minor}")
-    for path in (sys.executable, beside):
-        if path and os.path.basename(path).startswith(("python", "pypy")) and os.access(path, os.X_OK):
-            return path
-    raise LinkError("cannot start a server process: no Python interpreter is found to run its watcher")
 
 
 def _kill_group(pid: int) -> None:

@@ -1,0 +1,88 @@
+"""What a behaviour of the specification is to the tests: a row with an id, its place, a sentence and its reach.
+
+The rows stand in ``tables``, one module an area; each has exactly one test, marked with ``behaviour``.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Coroutine
+from typing import Any, ParamSpec
+
+from msgspec import Struct
+
+from tests.support import run_async
+
+__all__ = [
+    "ALL",
+    "BATCHING",
+    "BOTH",
+    "ELICITING",
+    "HANDSHAKE",
+    "IN_MEMORY",
+    "ON_PIPES",
+    "SINCE_2025_03",
+    "SINCE_2025_06",
+    "SINCE_2025_11",
+    "STATELESS",
+    "UNTIL_2025_06",
+    "URL_COMPLETING",
+    "Row",
+    "behaviour",
+]
+
+ALL = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28")
+HANDSHAKE = ALL[:4]
+STATELESS = ALL[4:]
+SINCE_2025_03 = ALL[1:]
+SINCE_2025_06 = ALL[2:]
+SINCE_2025_11 = ALL[3:]
+UNTIL_2025_06 = ALL[:3]
+#: The revisions with arrays of messages.
+BATCHING = ALL[1:2]
+#: The revisions in which a server sends ``elicitation/create`` as a request.
+ELICITING = ALL[2:4]
+#: The revisions with a notification that a page was finished.
+URL_COMPLETING = ALL[3:4]
+
+IN_MEMORY = ("memory",)
+ON_PIPES = ("stdio",)
+BOTH = ("memory", "stdio")
+
+P = ParamSpec("P")
+
+
+class Row(Struct, frozen=True, kw_only=True):
+    """One behaviour: what the specification says, where, in which revisions, and over which transports it is shown."""
+
+    #: ``area.short-name``.
+    id: str
+    #: A revision that says it, and the page and heading there.
+    spec: str
+    #: What holds, in our words.
+    sentence: str
+    revisions: tuple[str, ...] = ALL
+    transports: tuple[str, ...] = IN_MEMORY
+
+    def legs(self) -> list[tuple[str, str]]:
+        """Give the pairs of transport and revision to run: all in memory, the newest of each era over pipes."""
+        newest = [name for name in (HANDSHAKE[-1], STATELESS[-1]) if name in self.revisions] or [self.revisions[-1]]
+        return [
+            (transport, revision)
+            for transport in self.transports
+            for revision in (newest if transport == "stdio" else self.revisions)
+        ]
+
+
+def behaviour(id: str, *, seconds: float = 10.0) -> Callable[[Callable[P, Coroutine[Any, Any, None]]], Callable[P, None]]:
+    """Mark a coroutine function as the test of a row; it runs in a loop of its own, bounded in time."""
+
+    def mark(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
+        @functools.wraps(test)
+        def run(*args: P.args, **kwargs: P.kwargs) -> None:
+            run_async(test(*args, **kwargs), seconds=seconds)
+
+        run.behaviour = id  # type: ignore[attr-defined]
+        return run
+
+    return mark

@@ -1,0 +1,377 @@
+"""The raw other side: a client that speaks plain JSON to a server of ours, in one revision, over one transport.
+
+A ``Wire`` is one leg of a test. Servers are modules in ``servers``: inside the process their ``make()`` is served,
+over pipes the same file runs as a program. The raw client knows how each era opens a conversation, says who calls and
+answers questions, so that one test body runs in all revisions; everything it hears is kept as it came.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Protocol
+
+from msgspec import Struct
+
+from tests.interaction.rows import STATELESS
+from tests.interaction.script import Script
+from trunkline import Server
+from trunkline.protocol.caller import MEMORY
+from trunkline.protocol.jsonrpc import Outbound, decode, encode
+from trunkline.transports.link import Receiver
+
+__all__ = ["Conversation", "Peer", "Wire", "program"]
+
+PROGRAMS = Path(__file__).parent / "servers"
+INFO = {"name": "raw", "version": "1"}
+META = "io.modelcontextprotocol/"
+
+
+def program(name: str) -> list[str]:
+    """Give the command that runs one of the programs in ``servers``."""
+    return [sys.executable, str(PROGRAMS / f"{name}.py")]
+
+
+class Wire(Struct, frozen=True):
+    """One leg of a test: a transport and a revision."""
+
+    transport: str
+    revision: str
+
+    @property
+    def stateless(self) -> bool:
+        """Whether the revision has no handshake."""
+        return self.revision in STATELESS
+
+    @asynccontextmanager
+    async def open(
+        self, server: str | Server, *, capabilities: Mapping[str, Any] | None = None, greet: bool = True
+    ) -> AsyncIterator[Peer]:
+        """Reach a server (the name of a program, or in memory a server object) and open a conversation."""
+        carrier: _Carrier
+        if self.transport == "stdio":
+            assert isinstance(server, str)
+            carrier = await _Pipes.spawn(program(server))
+        else:
+            carrier = _Inside(make(server) if isinstance(server, str) else server)
+        peer = Peer(carrier, revision=self.revision, capabilities=dict(capabilities or {}))
+        carrier.start(peer)
+        try:
+            if greet and not self.stateless:
+                await peer.shake_hands()
+            yield peer
+        finally:
+            await carrier.close()
+
+    def script(self, table: Mapping[str, Any] | None = None, **setting: Any) -> Script:
+        """Make a server that is played by a table, for a client of ours."""
+        return Script(self.revision, table or {}, **setting)
+
+    def target(self, server: str) -> Any:
+        """Give what a client of ours reaches a server by."""
+        return program(server) if self.transport == "stdio" else make(server)
+
+
+def make(name: str) -> Server:
+    """Make the server of a program inside this process."""
+    server: Server = import_module(f"tests.interaction.servers.{name}").make()
+    return server
+
+
+class Conversation(Struct, frozen=True):
+    """One call with all that was asked on the way: the last answer, the questions, and each request as it was sent."""
+
+    answer: Any
+    questions: list[dict[str, Any]]
+    requests: list[dict[str, Any]]
+
+    @property
+    def result(self) -> Any:
+        """The result of the call, which did not fail."""
+        assert "result" in self.answer, self.answer
+        return self.answer["result"]
+
+    @property
+    def text(self) -> str:
+        """The text of a tool's answer."""
+        text: str = self.result["content"][0]["text"]
+        return text
+
+
+class Peer:
+    """A raw client."""
+
+    def __init__(self, carrier: _Carrier, *, revision: str, capabilities: dict[str, Any]) -> None:
+        self.carrier = carrier
+        self.revision = revision
+        self.capabilities = capabilities
+        #: Everything that came, in order.
+        self.heard: list[Any] = []
+        #: What came while an answer was waited for, and is not that answer.
+        self.aside: list[Any] = []
+        self.ended = asyncio.Event()
+        self._queue: asyncio.Queue[Any] = asyncio.Queue()
+        self._last = 0
+
+    def take(self, data: bytes) -> None:
+        """Take a message of the server; whatever is not JSON fails the test."""
+        message = json.loads(data)
+        self.heard.append(message)
+        self._queue.put_nowait(message)
+
+    # --- saying ------------------------------------------------------------------------------------------------------
+
+    async def say(self, message: object) -> None:
+        """Send JSON, or text or bytes as they are."""
+        text = message if isinstance(message, str | bytes) else json.dumps(message)
+        await self.carrier.write(text if isinstance(text, bytes) else text.encode())
+
+    async def tell(self, method: str, params: Any = None) -> None:
+        """Send a notification."""
+        await self.say({"jsonrpc": "2.0", "method": method} | ({} if params is None else {"params": params}))
+
+    async def send(
+        self, method: str, params: Mapping[str, Any] | None = None, *, id: Any = None, meta: Any = None
+    ) -> Any:
+        """Send a request as the revision has it, and give its id."""
+        self._last += 1
+        request = self.request_of(method, params, id=self._last if id is None else id, meta=meta)
+        await self.say(request)
+        return request["id"]
+
+    def request_of(self, method: str, params: Mapping[str, Any] | None, *, id: Any, meta: Any = None) -> dict[str, Any]:
+        """Make a request as the revision has it: with an envelope where there is no handshake."""
+        whole = {**self.envelope(), **(meta or {})}
+        members = {**(params or {}), **({"_meta": whole} if whole else {})}
+        return {"jsonrpc": "2.0", "id": id, "method": method} | ({"params": members} if members else {})
+
+    def envelope(self) -> dict[str, Any]:
+        """Give what each request says of its caller."""
+        if self.revision not in STATELESS:
+            return {}
+        return {
+            f"{META}protocolVersion": self.revision,
+            f"{META}clientInfo": INFO,
+            f"{META}clientCapabilities": self.capabilities,
+        }
+
+    async def shake_hands(self, **params: Any) -> Any:
+        """Open a session and give what the server answered."""
+        answer = await self.request("initialize", {**self.hello(), **params})
+        await self.tell("notifications/initialized")
+        return answer
+
+    def hello(self) -> dict[str, Any]:
+        """Give the params of ``initialize``."""
+        return {"protocolVersion": self.revision, "capabilities": self.capabilities, "clientInfo": INFO}
+
+    # --- hearing -----------------------------------------------------------------------------------------------------
+
+    async def hear(self) -> Any:
+        """Wait for the next message."""
+        return await self._queue.get()
+
+    async def answer(self, id: Any) -> Any:
+        """Wait for the answer to a request; what else comes is put aside."""
+        while True:
+            message = await self.hear()
+            if isinstance(message, dict) and message.get("id") == id and "method" not in message:
+                return message
+            self.aside.append(message)
+
+    async def notice(self, method: str) -> Any:
+        """Wait for a notification and give its params; what else comes is put aside."""
+        while True:
+            message = await self.hear()
+            if message.get("method") == method:
+                return message.get("params")
+            self.aside.append(message)
+
+    async def settle(self) -> list[Any]:
+        """Let everything come that is on its way, and give what nobody waited for."""
+        for _ in range(2):
+            await self.request("server/discover" if self.revision in STATELESS else "ping")
+        unheard, self.aside = self.aside, []
+        return unheard
+
+    def notices(self, method: str) -> list[Any]:
+        """Give the params of all notifications of a kind that came."""
+        return [message.get("params") for message in self.heard if message.get("method") == method]
+
+    # --- asking ------------------------------------------------------------------------------------------------------
+
+    async def request(
+        self, method: str, params: Mapping[str, Any] | None = None, *, id: Any = None, meta: Any = None
+    ) -> Any:
+        """Send a request and wait for its answer."""
+        return await self.answer(await self.send(method, params, id=id, meta=meta))
+
+    async def result(self, method: str, params: Mapping[str, Any] | None = None, *, meta: Any = None) -> Any:
+        """Send a request and give its result."""
+        answer = await self.request(method, params, meta=meta)
+        assert "result" in answer, answer
+        return answer["result"]
+
+    async def error(self, method: str, params: Mapping[str, Any] | None = None, *, meta: Any = None) -> Any:
+        """Send a request and give the error it was answered with."""
+        answer = await self.request(method, params, meta=meta)
+        assert "error" in answer, answer
+        return answer["error"]
+
+    async def call(self, name: str, arguments: Mapping[str, Any] | None = None, *, meta: Any = None) -> Any:
+        """Call a tool and give its result."""
+        return await self.result("tools/call", {"name": name, "arguments": arguments or {}}, meta=meta)
+
+    async def converse(
+        self, method: str, params: Mapping[str, Any], answers: Mapping[str, Any] | None = None
+    ) -> Conversation:
+        """Make a call and answer what is asked on the way, by method, in the manner of the revision."""
+        if self.revision in STATELESS:
+            return await self._in_rounds(method, params, answers or {})
+        return await self._in_requests(method, params, answers or {})
+
+    async def converse_tool(self, name: str, answers: Mapping[str, Any] | None = None, **arguments: Any) -> Conversation:
+        """Call a tool and answer what it asks."""
+        return await self.converse("tools/call", {"name": name, "arguments": arguments}, answers)
+
+    async def _in_requests(self, method: str, params: Mapping[str, Any], answers: Mapping[str, Any]) -> Conversation:
+        questions: list[dict[str, Any]] = []
+        id = await self.send(method, params)
+        while True:
+            message = await self.hear()
+            if "method" not in message and message.get("id") == id:
+                return Conversation(message, questions, [])
+            if "id" not in message or "method" not in message:
+                self.aside.append(message)
+                continue
+            questions.append({"method": message["method"], "params": message.get("params", {})})
+            await self.say({"jsonrpc": "2.0", "id": message["id"], "result": _reply(answers, questions)})
+
+    async def _in_rounds(self, method: str, params: Mapping[str, Any], answers: Mapping[str, Any]) -> Conversation:
+        questions: list[dict[str, Any]] = []
+        requests: list[dict[str, Any]] = []
+        again: dict[str, Any] = {}
+        while True:
+            self._last += 1
+            requests.append(self.request_of(method, {**params, **again}, id=self._last))
+            await self.say(requests[-1])
+            answer = await self.answer(self._last)
+            result = answer.get("result", {})
+            if result.get("resultType") != "input_required":
+                return Conversation(answer, questions, requests)
+            responses = {}
+            for key, question in result.get("inputRequests", {}).items():
+                questions.append({"method": question["method"], "params": question.get("params", {})})
+                responses[key] = _reply(answers, questions)
+            again = {"inputResponses": responses, "requestState": result["requestState"]}
+
+
+def _reply(answers: Mapping[str, Any], questions: Sequence[dict[str, Any]]) -> Any:
+    question = questions[-1]
+    answer = answers[question["method"]]
+    return answer(question["params"]) if callable(answer) else answer
+
+
+class _Carrier(Protocol):
+    """Carries bytes between the raw client and a server."""
+
+    def start(self, peer: Peer) -> None: ...
+    async def write(self, data: bytes) -> None: ...
+    async def end(self) -> None: ...
+    async def close(self) -> None: ...
+
+
+class _Inside:
+    """A server in this process; this is the Link it is given."""
+
+    def __init__(self, server: Server) -> None:
+        self.server = server
+        self._receiver: Receiver | None = None
+        self._peer: Peer | None = None
+
+    def attach(self, receiver: Receiver) -> None:
+        self._receiver = receiver
+
+    def send(self, batch: Sequence[Outbound]) -> None:
+        assert self._peer is not None
+        for outbound in batch:
+            self._peer.take(encode(outbound.message))
+
+    async def drain(self) -> None:
+        return
+
+    async def aclose(self) -> None:
+        assert self._peer is not None
+        self._peer.ended.set()
+
+    def start(self, peer: Peer) -> None:
+        self._peer = peer
+        self.connection = self.server.accept(self)
+
+    async def write(self, data: bytes) -> None:
+        assert self._receiver is not None
+        self._receiver.message_received(decode(data, self.server.limits), MEMORY)
+
+    async def end(self) -> None:
+        assert self._receiver is not None
+        self._receiver.eof_received()
+
+    async def close(self) -> None:
+        await self.connection.aclose()
+        await self.connection.ended()
+        self.server.pool.close()
+
+
+class _Pipes:
+    """A server as a program of its own."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self.process = process
+        self.stderr = b""
+
+    @classmethod
+    async def spawn(cls, command: list[str]) -> _Pipes:
+        pipe = asyncio.subprocess.PIPE
+        environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
+        process = await asyncio.create_subprocess_exec(
+            *command, stdin=pipe, stdout=pipe, stderr=pipe, env=environment, limit=64 * 1024 * 1024
+        )
+        return cls(process)
+
+    def start(self, peer: Peer) -> None:
+        self._tasks = [asyncio.create_task(self._read(peer)), asyncio.create_task(self._drain())]
+
+    async def _read(self, peer: Peer) -> None:
+        assert self.process.stdout is not None
+        while line := await self.process.stdout.readline():
+            peer.take(line)
+        peer.ended.set()
+
+    async def _drain(self) -> None:
+        assert self.process.stderr is not None
+        self.stderr = await self.process.stderr.read()
+
+    async def write(self, data: bytes) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(data + b"\n")
+        await self.process.stdin.drain()
+
+    async def end(self) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+
+    async def close(self) -> None:
+        await self.end()
+        try:
+            async with asyncio.timeout(3):
+                await self.process.wait()
+        except TimeoutError:
+            self.process.kill()
+            await self.process.wait()
+        await asyncio.gather(*self._tasks)
