@@ -10,6 +10,8 @@ from typing import Any
 import msgspec
 from msgspec import UNSET
 
+from trunkline.client.client import Client
+from trunkline.client.state import State
 from trunkline.protocol.caller import Origin
 from trunkline.protocol.jsonrpc import (
     ErrorResponse,
@@ -24,7 +26,18 @@ from trunkline.protocol.revisions import NEWEST, NEWEST_HANDSHAKE
 from trunkline.transports.link import Link
 from trunkline.types import ErrorObject, RequestId
 
-__all__ = ["CAPABILITIES", "DIE", "Fail", "ManualClock", "Scripted", "Stage", "handshake_server", "settle", "stateless"]
+__all__ = [
+    "CAPABILITIES",
+    "DIE",
+    "Fail",
+    "ManualClock",
+    "Scripted",
+    "Stage",
+    "handshake_server",
+    "settle",
+    "state_of",
+    "stateless",
+]
 
 CAPABILITIES: Mapping[str, Any] = {
     "tools": {"listChanged": True},
@@ -35,7 +48,7 @@ CAPABILITIES: Mapping[str, Any] = {
 }
 
 
-class Fail(Exception):  # noqa: N818 - an answer of the script, not an error of the test
+class Fail(Exception):
     """Answer with this error."""
 
     def __init__(self, code: int, message: str = "no", data: Any = UNSET) -> None:
@@ -117,7 +130,7 @@ class Scripted:
 
     def __init__(self, table: Mapping[str, Answer]) -> None:
         """Take the table; it may be changed while it plays."""
-        self.table = dict(table)
+        self.table: dict[str, Any] = dict(table)
         #: All requests and notifications, in order.
         self.received: list[tuple[str, Any]] = []
         #: The ids of the requests, in order.
@@ -180,6 +193,11 @@ def handshake_server(
         "instructions": "Be kind.",
     }
     return Scripted({"initialize": agreed, "ping": {}, **(table or {})})
+
+
+def state_of(client: Client) -> State:
+    """Give a client's state; a type checker cannot then believe that it stays what it was."""
+    return client.state
 
 
 async def settle() -> None:

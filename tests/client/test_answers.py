@@ -212,5 +212,3 @@ def test_roots_may_be_a_function() -> None:
     plain: Any = run_async(answers(roots=lambda: ["file:///a"]).answer("roots/list", None))
     waited: Any = run_async(answers(roots=later).answer("roots/list", None))
     assert [plain.roots[0].uri, waited.roots[0].uri] == ["file:///a", "file:///b"]
-
-

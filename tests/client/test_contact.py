@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -76,7 +77,10 @@ def test_prompts_and_resources_may_ask_too(method: str) -> None:
         results = {"prompts/get": {"messages": []}, "resources/read": {"contents": [], "ttlMs": 9000}}
         server = stateless({method: script(asking(who=ASK), results[method], asking(who=ASK), results[method])})
         async with Client(server, elicitation=lambda _: {"name": "Ada"}) as client:
-            calls = {"prompts/get": client.get_prompt, "resources/read": client.read_resource}
+            calls: dict[str, Callable[[str], Awaitable[Any]]] = {
+                "prompts/get": client.get_prompt,
+                "resources/read": client.read_resource,
+            }
             await calls[method]("x")
             # What came of answers is never kept.
             await calls[method]("x")
@@ -355,7 +359,7 @@ def test_tools_in_sampling_are_refused_unless_declared() -> None:
         plain, able = handshake_server(), handshake_server()
         async with Client(plain, sampling=lambda _: "x"):
             assert (await asked(plain, "sampling/createMessage", params)).code == -32602
-        async with Client(able, sampling=lambda p: p.tools[0].name, sampling_tools=True):
+        async with Client(able, sampling=lambda p: p.tools[0].name if p.tools else "none", sampling_tools=True):
             assert (await asked(able, "sampling/createMessage", params))["content"]["text"] == "t"
         assert able.params_of("initialize")[0]["capabilities"] == {"sampling": {"tools": {}}}
 

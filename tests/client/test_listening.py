@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
@@ -12,8 +13,9 @@ from tests.support import run_async
 from trunkline.client.client import Client
 from trunkline.client.listening import Change, Listener
 from trunkline.errors import ConnectionLost, InternalError, MissingCapability, RequestTimeout
-from trunkline.protocol.jsonrpc import Response
+from trunkline.protocol.jsonrpc import ErrorResponse, Response
 from trunkline.protocol.limits import Limits
+from trunkline.types import ErrorObject
 
 SUBSCRIPTION = "io.modelcontextprotocol/subscriptionId"
 TOOLS = "notifications/tools/list_changed"
@@ -21,16 +23,16 @@ UPDATED = "notifications/resources/updated"
 BOTH = pytest.mark.parametrize("kind", ["stateless", "handshake"])
 
 
-def listening(kind: str = "stateless", **more: Any) -> Scripted:
+def listening(kind: str = "stateless", more: Mapping[str, Any] | None = None) -> Scripted:
     """Make a server that can be listened to; a stateless one acknowledges each subscription."""
     if kind == "handshake":
-        return handshake_server({"resources/subscribe": {}, "resources/unsubscribe": {}, **more})
+        return handshake_server({"resources/subscribe": {}, "resources/unsubscribe": {}, **(more or {})})
 
     def acknowledge(params: Any) -> None:
         told = {"notifications": params["notifications"], "_meta": {SUBSCRIPTION: server.ids[-1]}}
         server.stage.say("notifications/subscriptions/acknowledged", told)
 
-    server = stateless({"subscriptions/listen": acknowledge, **more})
+    server = stateless({"subscriptions/listen": acknowledge, **(more or {})})
     return server
 
 
@@ -146,7 +148,7 @@ def test_a_handshake_listener_hears_only_what_it_asked_for() -> None:
 
 def test_a_subscription_that_is_refused_raises() -> None:
     async def main() -> None:
-        server = listening("handshake", **{"resources/subscribe": Fail(-32603)})
+        server = listening("handshake", {"resources/subscribe": Fail(-32603)})
         async with Client(server) as client:
             with pytest.raises(InternalError):
                 await client.listen(uris=["a:1"]).__aenter__()
@@ -158,7 +160,7 @@ def test_a_subscription_that_is_refused_raises() -> None:
 
 def test_a_long_request_that_is_refused_raises() -> None:
     async def main() -> None:
-        server = listening(**{"subscriptions/listen": Fail(-32603)})
+        server = listening(more={"subscriptions/listen": Fail(-32603)})
         async with Client(server) as client:
             with pytest.raises(InternalError):
                 await client.listen().__aenter__()
@@ -168,7 +170,7 @@ def test_a_long_request_that_is_refused_raises() -> None:
 
 def test_a_long_request_that_ends_before_its_acknowledgement_raises() -> None:
     async def main() -> None:
-        server = listening(**{"subscriptions/listen": {"resultType": "complete"}})
+        server = listening(more={"subscriptions/listen": {"resultType": "complete"}})
         async with Client(server) as client:
             with pytest.raises(ConnectionLost, match="before it began"):
                 await client.listen().__aenter__()
@@ -179,7 +181,7 @@ def test_a_long_request_that_ends_before_its_acknowledgement_raises() -> None:
 def test_an_acknowledgement_that_never_comes_is_not_waited_for() -> None:
     async def main() -> None:
         clock = ManualClock()
-        server = listening(**{"subscriptions/listen": None})
+        server = listening(more={"subscriptions/listen": None})
         async with Client(server, clock=clock, limits=Limits(idle_seconds=3)) as client:
             opening = asyncio.ensure_future(client.listen().__aenter__())
             await clock.advance(3.1)
@@ -211,19 +213,26 @@ def test_notices_go_to_the_subscription_they_name() -> None:
     run_async(main())
 
 
-@pytest.mark.parametrize("way", ["result", "cancelled", "both"])
-def test_a_subscription_that_the_server_ends_ends_the_iterator(way: str) -> None:
+def _by_result(server: Scripted, id: Any) -> None:
+    server.stage.put(Response(id, {"resultType": "complete"}))
+
+
+def _by_cancel(server: Scripted, id: Any) -> None:
+    server.stage.say("notifications/cancelled", {"requestId": id})
+
+
+def _by_both(server: Scripted, id: Any) -> None:
+    _by_cancel(server, id)
+    _by_result(server, id)
+
+
+@pytest.mark.parametrize("end", [_by_result, _by_cancel, _by_both], ids=["result", "cancelled", "both"])
+def test_a_subscription_that_the_server_ends_ends_the_iterator(end: Callable[[Scripted, Any], None]) -> None:
     async def main() -> None:
         server = listening()
         async with Client(server) as client, client.listen() as changes:
-            id = server.ids[-1]
             tell(server, TOOLS)
-            ends = {
-                "cancelled": lambda: server.stage.say("notifications/cancelled", {"requestId": id}),
-                "result": lambda: server.stage.put(Response(id, {"resultType": "complete"})),
-            }
-            for name in ("cancelled", "result") if way == "both" else (way,):
-                ends[name]()
+            end(server, server.ids[-1])
             await settle()
             assert [change async for change in changes] == [Change("tools")]
             await client.ping()
@@ -246,9 +255,6 @@ def test_an_error_as_the_end_of_a_subscription_is_raised() -> None:
 
 
 def _error(id: Any) -> Any:
-    from trunkline.protocol.jsonrpc import ErrorResponse
-    from trunkline.types import ErrorObject
-
     return ErrorResponse(id, ErrorObject(code=-32603, message="no"))
 
 
@@ -293,11 +299,9 @@ def test_a_second_acknowledgement_changes_nothing_but_what_is_known() -> None:
 def test_a_plain_loop_opens_by_itself(kind: str) -> None:
     async def main() -> None:
         server = listening(kind)
-        heard: list[Change] = []
 
-        async def loop(client: Client) -> None:
-            async for change in client.listen(uris=["a:1"]):
-                heard.append(change)
+        async def loop(client: Client) -> list[Change]:
+            return [change async for change in client.listen(uris=["a:1"])]
 
         async with Client(server) as client:
             task = asyncio.ensure_future(loop(client))
@@ -305,8 +309,7 @@ def test_a_plain_loop_opens_by_itself(kind: str) -> None:
             await settle()
             tell(server, UPDATED, uri="a:1")
             await settle()
-        await task
-        assert heard == [Change("resource", "a:1")]
+        assert await task == [Change("resource", "a:1")]
 
     run_async(main())
 
@@ -363,7 +366,8 @@ def test_a_listener_whose_server_may_not_come_back_raises_why(kind: str) -> None
 
 def test_a_connection_lost_before_the_acknowledgement_raises() -> None:
     async def main() -> None:
-        server = listening(**{"subscriptions/listen": lambda _: server.stage.die()})
+        server = listening()
+        server.table["subscriptions/listen"] = lambda _: server.stage.die()
         async with Client(server) as client:
             with pytest.raises(ConnectionLost):
                 await client.listen().__aenter__()
@@ -407,8 +411,9 @@ def test_a_reader_that_stays_behind_gets_a_mark_instead() -> None:
     async def main() -> None:
         server = listening()
         async with Client(server, limits=Limits(notices=2)) as client, client.listen(uris=["a:"]) as changes:
-            for number in range(3):
-                tell(server, UPDATED, uri=f"a:{number}")
+            tell(server, UPDATED, uri="a:0")
+            tell(server, UPDATED, uri="a:1")
+            tell(server, UPDATED, uri="a:2")
             tell(server, UPDATED, uri="a:2")
             await settle()
             assert [await anext(changes), await anext(changes)] == [Change("missed"), Change("resource", "a:2")]
@@ -464,7 +469,8 @@ def test_the_plain_subscription_of_handshake_revisions_works_and_survives_a_loss
 
 def test_unsubscribing_from_a_server_that_is_gone_is_no_error() -> None:
     async def main() -> None:
-        server = listening("handshake", **{"resources/unsubscribe": lambda _: server.stage.die()})
+        server = listening("handshake")
+        server.table["resources/unsubscribe"] = lambda _: server.stage.die()
         async with Client(server) as client:
             await client.subscribe("a:1")
             await client.unsubscribe("a:1")

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
-from tests.client.scripted import DIE, Fail, ManualClock, Scripted, handshake_server, settle, stateless
+from tests.client.scripted import DIE, Fail, ManualClock, Scripted, handshake_server, settle, state_of, stateless
 from tests.support import run_async
 from trunkline.client.client import Client
 from trunkline.client.state import State
@@ -148,7 +149,7 @@ def test_a_server_that_dies_of_everything_is_given_up() -> None:
         with pytest.raises(ConnectionLost):
             await client.__aenter__()
         assert len(server.stages) == 2
-        assert client.state is State.FAILED
+        assert state_of(client) is State.FAILED
 
     run_async(main())
 
@@ -172,7 +173,7 @@ def test_a_version_that_is_not_ours_closes_the_connection_and_sends_nothing_else
         assert caught.value.theirs == ("2024-01-15",)
         assert server.methods == ["server/discover", "initialize"]
         await server.until(lambda: server.stage.ended)
-        assert client.state is State.FAILED
+        assert state_of(client) is State.FAILED
         assert client.reason is caught.value
 
     run_async(main())
@@ -213,7 +214,7 @@ def test_connecting_takes_no_longer_than_its_clock() -> None:
         with pytest.raises(RequestTimeout, match="7 s") as caught:
             await entering
         assert caught.value.clock == "connect"
-        assert client.state is State.FAILED
+        assert state_of(client) is State.FAILED
         await server.until(lambda: server.stage.ended)
 
     run_async(main())
@@ -236,10 +237,10 @@ def test_the_states_are_walked_in_order_and_told() -> None:
     async def main() -> None:
         told: list[tuple[str, Exception | None]] = []
         client = Client(handshake_server(), on_state=lambda state, reason: told.append((state, reason)))
-        assert client.state is State.CREATED
+        assert state_of(client) is State.CREATED
         async with client:
-            assert client.state == "active"
-        assert client.state == "terminated"
+            assert state_of(client) == "active"
+        assert state_of(client) == "terminated"
         assert told == [("connecting", None), ("initialized", None), ("active", None), ("terminated", None)]
 
     run_async(main())
@@ -295,7 +296,7 @@ def test_a_client_can_be_entered_again() -> None:
         async with client:
             pass
         async with client:
-            assert client.state is State.ACTIVE
+            assert state_of(client) is State.ACTIVE
         # The era is remembered: the second time there is no probe.
         assert server.methods[3:] == ["initialize", "notifications/initialized"]
 
@@ -309,8 +310,8 @@ def test_a_client_can_be_entered_inside_itself() -> None:
         async with client:
             async with client:
                 pass
-            assert client.state is State.ACTIVE
-        assert client.state is State.TERMINATED
+            assert state_of(client) is State.ACTIVE
+        assert state_of(client) is State.TERMINATED
         assert len(server.stages) == 1
 
     run_async(main())
@@ -340,9 +341,30 @@ def test_a_refused_log_level_does_not_end_the_connection() -> None:
     async def main() -> None:
         server = handshake_server({"logging/setLevel": Fail(-32603)})
         async with Client(server, log_level="warning") as client:
-            assert client.state is State.ACTIVE
+            assert state_of(client) is State.ACTIVE
 
     run_async(main())
+
+
+@pytest.mark.parametrize("last", ["server/discover", "logging/setLevel"])
+def test_a_server_whose_last_word_is_an_answer_is_a_failed_connect(last: str) -> None:
+    async def main() -> None:
+        server = handshake_server({**stateless().table, "logging/setLevel": {}})
+        answer = server.table[last]
+
+        def last_word(params: Any) -> Any:
+            server.stage.die()
+            return answer
+
+        server.table[last] = last_word
+        with pytest.raises(ConnectionLost):
+            await Client(server, log_level="debug", revision=client_revision(last)).__aenter__()
+
+    run_async(main())
+
+
+def client_revision(last: str) -> str:
+    return {"server/discover": NEWEST.name, "logging/setLevel": NEWEST_HANDSHAKE.name}[last]
 
 
 def test_a_server_that_goes_while_its_log_level_is_set_is_a_failed_connect() -> None:
@@ -351,8 +373,6 @@ def test_a_server_that_goes_while_its_log_level_is_set_is_a_failed_connect() -> 
         client = Client(server, log_level="warning")
         with pytest.raises(ConnectionLost):
             await client.__aenter__()
-        assert client.state is State.FAILED
+        assert state_of(client) is State.FAILED
 
     run_async(main())
-
-

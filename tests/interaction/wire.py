@@ -118,6 +118,7 @@ class Peer:
         self.ended = asyncio.Event()
         self._queue: asyncio.Queue[Any] = asyncio.Queue()
         self._last = 0
+        self._met: Any = None
 
     def take(self, data: bytes) -> None:
         """Take a message of the server; whatever is not JSON fails the test."""
@@ -161,11 +162,14 @@ class Peer:
             f"{META}clientCapabilities": self.capabilities,
         }
 
-    async def shake_hands(self, **params: Any) -> Any:
-        """Open a session and give what the server answered."""
-        answer = await self.request("initialize", {**self.hello(), **params})
+    async def shake_hands(self) -> None:
+        """Open a session."""
+        self._met = await self.result("initialize", self.hello())
         await self.tell("notifications/initialized")
-        return answer
+
+    async def met(self) -> Any:
+        """Give what the server says of itself when it is met: the result of ``initialize`` or ``server/discover``."""
+        return await self.result("server/discover") if self.revision in STATELESS else self._met
 
     def hello(self) -> dict[str, Any]:
         """Give the params of ``initialize``."""

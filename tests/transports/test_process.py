@@ -185,6 +185,22 @@ def test_a_program_the_kernel_refuses_is_reported_at_once(tmp_path: Path) -> Non
     assert str(run_on("asyncio", main())).startswith(f"cannot start {program}: Exec format error")
 
 
+def test_a_watcher_that_fails_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("trunkline.transports.launch._interpreter", lambda: "/bin/false")
+
+    async def main() -> ServerExited:
+        return await ended(*start(ECHO))
+
+    assert "the process that was to start it failed" in str(run_on("asyncio", main()))
+
+
+def test_a_program_without_an_interpreter_is_refused_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", "/opt/frozen-program")
+    monkeypatch.setattr(sys, "base_prefix", "/nowhere")
+    with pytest.raises(LinkError, match="no Python interpreter is found to run its watcher"):
+        ProcessLink.spawn(["sh"])
+
+
 # --- ends -------------------------------------------------------------------------------------------------------------
 
 

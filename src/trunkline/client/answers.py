@@ -16,6 +16,7 @@ from msgspec import Raw, Struct
 
 import trunkline.types as t
 from trunkline.client.options import Settings
+from trunkline.client.reading import UNREADABLE
 from trunkline.errors import InvalidParams, LocalProtocolError, MethodNotFound, RequestFailed
 from trunkline.protocol.caller import supports
 from trunkline.protocol.methods import LOOSE_NAMES, Method, decode_params
@@ -65,7 +66,7 @@ class Answers:
             raise Undeclared(failure, row.capability)
         try:
             question = decode_params(row, params)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        except UNREADABLE as error:
             raise InvalidParams(f"Invalid params: {error}") from error
         for needed, asked in _NEEDS.get(method, ()):
             if asked(question) and not supports(self.capabilities, needed):

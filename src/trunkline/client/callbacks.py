@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Any
 
 __all__ = ["Callbacks"]
@@ -25,7 +25,7 @@ class Callbacks:
     def __init__(self, limit: int) -> None:
         """Allow so many unfinished ones."""
         self._limit = limit
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Future[Any]] = set()
         #: News that nobody heard because too many callbacks were unfinished.
         self.dropped = 0
 
@@ -43,9 +43,14 @@ class Callbacks:
             return
         # Looked up by its method rather than by its type: a future or another awaitable will do as well.
         if hasattr(outcome, "__await__"):
-            task = asyncio.get_running_loop().create_task(_finish(outcome))
+            task = asyncio.ensure_future(outcome)
             self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            task.add_done_callback(self._finished)
+
+    def _finished(self, task: asyncio.Future[Any]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            log.error("a callback failed", exc_info=task.exception())
 
     async def aclose(self) -> None:
         """Stop those that are unfinished."""
@@ -54,10 +59,3 @@ class Callbacks:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks)
-
-
-async def _finish(outcome: Awaitable[Any]) -> None:
-    try:
-        await outcome
-    except Exception:
-        log.exception("a callback failed")

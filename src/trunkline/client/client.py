@@ -20,6 +20,7 @@ from trunkline.client.core import Core
 from trunkline.client.listening import Listener, Wanted
 from trunkline.client.options import Options, Progress, settings_from
 from trunkline.client.paging import all_pages
+from trunkline.client.reading import UNREADABLE
 from trunkline.client.state import State
 from trunkline.client.targets import find_target
 from trunkline.client.tool_facts import CallResult, looks_wrapped
@@ -49,6 +50,7 @@ class Client:
         self._settings = settings_from(options)
         self._core = Core(find_target(target, self._settings), self._settings)
         self._patience = self._core.patience()
+        self._on_progress = self._settings.on_progress
         self._users = 0
         self._follower: asyncio.Task[None] | None = None
 
@@ -98,27 +100,27 @@ class Client:
 
     @property
     def revision(self) -> str | None:
-        """The name of the revision agreed on; None while not connected."""
-        contact = self._core.contact
-        return None if contact is None else contact.revision.name
+        """The name of the revision agreed on last; None before the first connection."""
+        agreement = self._core.agreement
+        return None if agreement is None else agreement.revision.name
 
     @property
     def server_info(self) -> t.Implementation | None:
         """Who the server says it is; for show only."""
-        contact = self._core.contact
-        return None if contact is None or contact.agreement is None else contact.agreement.server_info
+        agreement = self._core.agreement
+        return None if agreement is None else agreement.server_info
 
     @property
     def server_capabilities(self) -> dict[str, Any]:
-        """What the server declared, as it came; empty while not connected."""
-        contact = self._core.contact
-        return {} if contact is None or contact.agreement is None else contact.agreement.capabilities
+        """What the server declared, as it came; empty before the first connection."""
+        agreement = self._core.agreement
+        return {} if agreement is None else agreement.capabilities
 
     @property
     def instructions(self) -> str | None:
         """What the server says about its use."""
-        contact = self._core.contact
-        return None if contact is None or contact.agreement is None else contact.agreement.instructions
+        agreement = self._core.agreement
+        return None if agreement is None else agreement.instructions
 
     @property
     def dropped(self) -> int:
@@ -198,14 +200,14 @@ class Client:
             patience=self._patience
             if timeout is None and total_timeout is None
             else core.patience(timeout, total_timeout),
-            on_progress=self._progress(on_progress),
+            on_progress=None if (on_progress or self._on_progress) is None else self._progress(on_progress),
             meta=meta,
             repeat=core.facts.repeatable(name),
         )
         if looks_wrapped(result.structured_content) and not core.facts.knows(name):
             await self._learn()
         answer = core.facts.read(name, result, validate=self._settings.validate)
-        return answer.raise_for_error() if raise_on_error else answer
+        return answer.raise_for_error() if raise_on_error and answer.is_error else answer
 
     async def _learn(self) -> None:
         """List the tools for their output schemas: only they can say whether a value is in a wrapper."""
@@ -213,7 +215,7 @@ class Client:
             await self.list_tools()
 
     def _progress(self, given: Progress | None) -> Callable[[ProgressNotificationParams], None] | None:
-        callback = given or self._settings.on_progress
+        callback = given or self._on_progress
         if callback is None:
             return None
         tell = self._core.callbacks.tell
@@ -313,7 +315,7 @@ class Client:
         )
         try:
             value = msgspec.json.decode(raw, type=result)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        except UNREADABLE as error:
             raise RemoteProtocolError(f"The answer to {method} cannot be read: {error}") from error
         return check_kind(value) if contact.revision.result_type else value
 

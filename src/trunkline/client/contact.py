@@ -17,6 +17,7 @@ from msgspec.structs import replace
 import trunkline.types as t
 from trunkline.client.answers import Answers, Undeclared
 from trunkline.client.options import Settings
+from trunkline.client.reading import read_result
 from trunkline.connection import Connection, Exchange, Patience, Refusal
 from trunkline.errors import (
     ConnectionLost,
@@ -32,14 +33,13 @@ from trunkline.protocol.methods import (
     METHODS,
     Method,
     capability_needed,
-    decode_result,
     embedded_requests,
     requests_to_client,
     requests_to_server,
 )
 from trunkline.protocol.negotiation import Agreement
 from trunkline.protocol.revisions import NEWEST, Feature, Revision
-from trunkline.protocol.rounds import Ask, check_kind, rounds
+from trunkline.protocol.rounds import Ask, rounds
 from trunkline.timekeeper import Timekeeper
 from trunkline.transports.link import Link
 from trunkline.types import InputRequest, InputRequiredResult, ProgressNotificationParams, RequestId
@@ -47,7 +47,6 @@ from trunkline.types import InputRequest, InputRequiredResult, ProgressNotificat
 __all__ = ["Contact", "Owner", "encode", "pause"]
 
 encode = msgspec.json.Encoder().encode
-_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _KNOWN_NAMES = frozenset(row.name for row in METHODS)
 # How long to wait before a request is sent again for which nothing was asked: doubled each time, up to the second.
 _FIRST_PAUSE = 0.1
@@ -93,8 +92,7 @@ class Contact:
     def agree(self, agreement: Agreement) -> None:
         """Hold to what was agreed; requests may leave from now on."""
         self.agreement = agreement
-        if agreement.revision is not self.revision:
-            self.speak(agreement.revision)
+        self.speak(agreement.revision)
         rows = requests_to_server(agreement.revision)
         self.allowed = {name: row for name, row in rows.items() if self._offered(row)}
 
@@ -125,7 +123,8 @@ class Contact:
                 protocol_version=self.revision.name,
                 client_info=self._settings.client_info,
                 client_capabilities=self._answers.capabilities,
-                log_level=self._log_level,
+                # Handshake servers send log messages unasked; whoever listens is to hear them in both eras.
+                log_level=self._log_level or ("info" if self._settings.logging is not None else None),
             )
             self._meta = msgspec.to_builtins(meta)
         #: The same, encoded; None where there is nothing to say.
@@ -168,7 +167,9 @@ class Contact:
         """
         row = self.allowed.get(method) or self._refuse(method)
         started = self._timekeeper.clock.now()
-        result = await self._send(row, params, patience=patience, on_progress=on_progress, meta=meta)
+        id, sent = self._stamped(params, on_progress, meta)
+        raw = await self.connection.request(method, sent, patience=patience, on_progress=on_progress, id=id)
+        result = read_result(row, raw, self.revision)
         if type(result) is not InputRequiredResult:
             return result, False
         result = await self._finish(
@@ -176,34 +177,19 @@ class Contact:
         )
         return result, True
 
-    async def _send(
+    def _stamped(
         self,
-        row: Method,
         params: Any,
-        *,
-        patience: Patience,
         on_progress: Callable[[ProgressNotificationParams], None] | None,
         meta: Mapping[str, Any] | None,
-    ) -> Any:
+    ) -> tuple[RequestId | None, Any]:
+        """Give params their ``_meta``, and the id they must travel under if that says it."""
         if on_progress is None and meta is None:
-            if self.meta is not None:
-                params = replace(params, meta=self.meta)
-            raw = await self.connection.request(row.name, params, patience=patience)
-        else:
-            id, whole = self.mark(meta, progress=on_progress is not None)
-            params = replace(params, meta=whole)
-            raw = await self.connection.request(row.name, params, patience=patience, on_progress=on_progress, id=id)
-        try:
-            result = decode_result(row, raw)
-        except _UNREADABLE as error:
-            raise RemoteProtocolError(f"The answer to {row.name} cannot be read: {error}") from error
-        if type(result) is InputRequiredResult:
-            if Feature.INPUT_REQUIRED not in self.revision.features:
-                raise RemoteProtocolError(f"{self.revision.name} has no result that asks for input.")
-            return result
-        return check_kind(result) if self.revision.result_type else result
+            return None, params if self.meta is None else replace(params, meta=self.meta)
+        id, whole = self._mark(meta, progress=on_progress is not None)
+        return id, replace(params, meta=whole)
 
-    def mark(self, meta: Mapping[str, Any] | None, *, progress: bool) -> tuple[RequestId, Raw]:
+    def _mark(self, meta: Mapping[str, Any] | None, *, progress: bool) -> tuple[RequestId, Raw]:
         """Take an id for a request and make its ``_meta``: ours, the caller's, and the id as progress token."""
         id = self.connection.peer.new_id()
         token = {"progressToken": id} if progress else {}
@@ -224,7 +210,7 @@ class Contact:
         """
         if method in _KNOWN_NAMES:
             self.row(method)
-        id, meta = self.mark(params.get("_meta"), progress=on_progress is not None)
+        id, meta = self._mark(params.get("_meta"), progress=on_progress is not None)
         whole = {**params, "_meta": meta} if bytes(meta) != b"{}" else params
         return await self.connection.request(method, whole, patience=patience, on_progress=on_progress, id=id)
 
@@ -255,7 +241,9 @@ class Contact:
                 if step.waits:
                     await pause(self._timekeeper, min(_FIRST_PAUSE * 2 ** (step.waits - 1), _LONGEST_PAUSE))
                 left = _left(patience, now() - started)
-                outcome = await self._send(row, step.params, patience=left, on_progress=on_progress, meta=meta)
+                id, sent = self._stamped(step.params, on_progress, meta)
+                raw = await self.connection.request(row.name, sent, patience=left, on_progress=on_progress, id=id)
+                outcome = read_result(row, raw, self.revision)
             try:
                 step = flow.send(outcome)
             except StopIteration as end:
@@ -317,11 +305,10 @@ async def _nothing() -> NoReturn:
 
 
 def _left(patience: Patience, used: float) -> Patience:
-    if patience.total is None:
-        return patience
-    left = patience.total - used
-    if left <= 0:
-        raise RequestTimeout(f"no answer after {patience.total:g} s in all", clock="total", seconds=patience.total)
+    total = patience.total
+    left = None if total is None else total - used
+    if total is not None and left is not None and left <= 0:
+        raise RequestTimeout(f"no answer after {total:g} s in all", clock="total", seconds=total)
     return Patience(patience.idle, left)
 
 

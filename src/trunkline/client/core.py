@@ -28,6 +28,7 @@ from trunkline.client.targets import Target
 from trunkline.client.tool_facts import ToolFacts
 from trunkline.connection import Patience
 from trunkline.errors import ConnectionLost, LinkError, LocalProtocolError, RequestFailed, RequestTimeout
+from trunkline.protocol.negotiation import Agreement
 from trunkline.protocol.revisions import Revision, find
 from trunkline.timekeeper import Timekeeper
 from trunkline.types import ProgressNotificationParams
@@ -58,7 +59,8 @@ class Core:
         self._timekeeper: Timekeeper | None = None
         self._opening: asyncio.Task[Contact] | None = None
         self._closing: set[asyncio.Task[None]] = set()
-        self._agreed: Revision | None = None
+        #: What was agreed on last, kept after a loss and after the end.
+        self.agreement: Agreement | None = None
         self._held: Counter[str] = Counter()
         self._entered = False
         self._dropped = 0
@@ -112,8 +114,6 @@ class Core:
         return self.settings.restart and self.target.reopens
 
     async def _open_shared(self) -> Contact:
-        if self.contact is not None:
-            return self.contact
         if self._opening is None:
             self._opening = asyncio.get_running_loop().create_task(self._open())
             # The task's failure is told to all who wait for it; if nobody does any more, it is nobody's surprise.
@@ -182,12 +182,12 @@ class Core:
 
     def _remembered(self) -> Revision | None:
         memory, fingerprint = self.settings.era_memory, self.target.fingerprint
-        if self._agreed is None and memory is not None and fingerprint is not None:
-            return find(memory.get(fingerprint, ""))
-        return self._agreed
+        if self.agreement is not None:
+            return self.agreement.revision
+        return None if memory is None or fingerprint is None else find(memory.get(fingerprint, ""))
 
     def _remember(self, contact: Contact) -> None:
-        self._agreed = contact.revision
+        self.agreement = contact.agreement
         if self.settings.era_memory is not None and self.target.fingerprint is not None:
             self.settings.era_memory[self.target.fingerprint] = contact.revision.name
 
@@ -222,7 +222,7 @@ class Core:
         epoch = self.cache.epoch(method)
         result, asked = await self.call(method, params, patience=patience, repeat=True)
         # The specification: what came of a retried round depends on answers that are no part of the key.
-        if not asked and self._agreed is not None and self._agreed.cache_hints:
+        if not asked and self.agreement is not None and self.agreement.revision.cache_hints:
             self.cache.put(method, key, result, epoch=epoch, now=now())
         return result
 

@@ -18,6 +18,7 @@ from trunkline.client.callbacks import Callbacks
 from trunkline.client.contact import Contact
 from trunkline.client.listening import Change, Hub
 from trunkline.client.options import Settings
+from trunkline.client.reading import UNREADABLE
 from trunkline.client.tool_facts import ToolFacts
 from trunkline.protocol.methods import Method, decode_params, notifications_to_client, read_meta
 from trunkline.protocol.revisions import Feature
@@ -32,7 +33,6 @@ _KINDS: MappingProxyType[str, Literal["tools", "prompts", "resources", "resource
         "notifications/resources/updated": "resource",
     }
 )
-_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 class Notices:
@@ -60,7 +60,7 @@ class Notices:
                 self._callbacks.tell(self._settings.on_notification, method, members)
             if row is not None:
                 self._known(contact, row, known, params)
-        except _UNREADABLE:
+        except UNREADABLE:
             self.dropped += 1
 
     def _known(self, contact: Contact, row: Method, params: Any, raw: Raw | None) -> None:

@@ -126,7 +126,7 @@ class ToolFacts:
 
 def looks_wrapped(structured: Any) -> bool:
     """Tell whether a structured value could be one in a wrapper; only the tool's schema can say for sure."""
-    return isinstance(structured, dict) and len(structured) == 1 and "result" in structured
+    return type(structured) is dict and len(structured) == 1 and "result" in structured
 
 
 def _wraps(schema: dict[str, Any]) -> bool:

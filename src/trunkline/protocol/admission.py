@@ -24,7 +24,7 @@ __all__ = ["Admitted", "Asked", "Offer", "Rejected", "admit", "make_offer"]
 _UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
-class Admitted(Struct, frozen=True):
+class Admitted(Struct, frozen=True, gc=False):
     """A request that will be served: who calls, the method's row, and its params in their type."""
 
     caller: Caller

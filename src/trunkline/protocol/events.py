@@ -21,7 +21,7 @@ __all__ = [
 ]
 
 
-class RequestReceived(Struct, frozen=True):
+class RequestReceived(Struct, frozen=True, gc=False):
     """They ask: from now on the request is being served, until answered or cancelled."""
 
     id: RequestId
@@ -29,14 +29,14 @@ class RequestReceived(Struct, frozen=True):
     params: Raw | None
 
 
-class NotificationReceived(Struct, frozen=True):
+class NotificationReceived(Struct, frozen=True, gc=False):
     """They tell: nothing is owed."""
 
     method: str
     params: Raw | None
 
 
-class ResponseReceived(Struct, frozen=True):
+class ResponseReceived(Struct, frozen=True, gc=False):
     """They answered one of our requests: exactly one of result and error is there."""
 
     id: RequestId
@@ -44,28 +44,28 @@ class ResponseReceived(Struct, frozen=True):
     error: ErrorObject | None
 
 
-class ResponseUnreadable(Struct, frozen=True):
+class ResponseUnreadable(Struct, frozen=True, gc=False):
     """They answered one of our requests with something that is no answer."""
 
     id: RequestId
     reason: str
 
 
-class ProgressReceived(Struct, frozen=True):
+class ProgressReceived(Struct, frozen=True, gc=False):
     """One of our waiting requests moves on."""
 
     id: RequestId
     params: ProgressNotificationParams
 
 
-class RequestCancelled(Struct, frozen=True):
+class RequestCancelled(Struct, frozen=True, gc=False):
     """They no longer want the answer to a request being served; none can be sent."""
 
     id: RequestId
     reason: str | None
 
 
-class RequestLost(Struct, frozen=True):
+class RequestLost(Struct, frozen=True, gc=False):
     """No answer to this request of ours can come any more."""
 
     id: RequestId

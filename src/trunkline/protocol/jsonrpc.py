@@ -35,7 +35,7 @@ __all__ = [
 ]
 
 
-class Request(Struct, frozen=True, omit_defaults=True, tag_field="jsonrpc", tag="2.0"):
+class Request(Struct, frozen=True, gc=False, omit_defaults=True, tag_field="jsonrpc", tag="2.0"):
     """A call that must be answered; params are raw bytes when read, anything encodable when written."""
 
     id: RequestId
@@ -43,21 +43,21 @@ class Request(Struct, frozen=True, omit_defaults=True, tag_field="jsonrpc", tag=
     params: Any = None
 
 
-class Notification(Struct, frozen=True, omit_defaults=True, tag_field="jsonrpc", tag="2.0"):
+class Notification(Struct, frozen=True, gc=False, omit_defaults=True, tag_field="jsonrpc", tag="2.0"):
     """A one-way message."""
 
     method: str
     params: Any = None
 
 
-class Response(Struct, frozen=True, tag_field="jsonrpc", tag="2.0"):
+class Response(Struct, frozen=True, gc=False, tag_field="jsonrpc", tag="2.0"):
     """The answer to a request that went well."""
 
     id: RequestId
     result: Any
 
 
-class ErrorResponse(Struct, frozen=True, tag_field="jsonrpc", tag="2.0"):
+class ErrorResponse(Struct, frozen=True, gc=False, tag_field="jsonrpc", tag="2.0"):
     """The answer to a request that failed; the id is null when it could not be read."""
 
     id: RequestId | None
@@ -67,7 +67,7 @@ class ErrorResponse(Struct, frozen=True, tag_field="jsonrpc", tag="2.0"):
 Message = Request | Notification | Response | ErrorResponse
 
 
-class Malformed(Struct, frozen=True):
+class Malformed(Struct, frozen=True, gc=False):
     """What came instead of a message: the error to answer with, and the id if it could be read.
 
     ``response`` says that it was meant as an answer to us; an answer is never answered.
@@ -79,7 +79,7 @@ class Malformed(Struct, frozen=True):
     response: bool = False
 
 
-class Batch(Struct, frozen=True):
+class Batch(Struct, frozen=True, gc=False):
     """Several messages that came as one array."""
 
     items: tuple[Message | Malformed, ...]
@@ -88,7 +88,7 @@ class Batch(Struct, frozen=True):
 Incoming = Message | Malformed | Batch
 
 
-class Outbound(Struct, frozen=True):
+class Outbound(Struct, frozen=True, gc=False):
     """A message on its way out.
 
     ``about`` is the id of the other side's request it belongs to, if any; ``hint`` is what only some links need (the

@@ -127,12 +127,13 @@ def _discover(revision: Revision) -> Negotiation:
     outcome = yield Probe(revision, None)
     theirs = _supported(outcome)
     if theirs is None:
+        failure = outcome if isinstance(outcome, RequestFailed) else None
         raise RevisionMismatch(
-            f"This client was told to speak {revision.name}, but the server did not answer server/discover"
-            f"{f' with anything but: {outcome}' if isinstance(outcome, RequestFailed) else ' as that revision says'}.",
+            f"The server does not speak {revision.name}, the revision this client was told to speak: "
+            f"it answered server/discover with {failure or 'something else than what it supports'}.",
             ours=(revision.name,),
             theirs=(),
-        ) from (outcome if isinstance(outcome, RequestFailed) else None)
+        ) from failure
     if revision.name not in theirs or not isinstance(outcome, Raw):
         raise _mismatch((revision.name,), theirs)
     return _agreement(revision, outcome)

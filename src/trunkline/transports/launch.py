@@ -20,6 +20,8 @@ __all__ = ["INHERITED", "Launched", "launch", "server_environment"]
 
 #: Variables a server process inherits; a star at the end stands for any ending.
 INHERITED = ("HOME", "LANG", "LANGUAGE", "LC_*", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "TZ", "USER")
+# All the watcher itself may need: some interpreters are not found to be whole without them.
+_LOADER_VARIABLES = ("DYLD_LIBRARY_PATH", "LD_LIBRARY_PATH")
 
 
 class Launched:
@@ -129,7 +131,7 @@ def _start_watcher(
             stdin=stdin,
             stdout=stdout,
             stderr=stderr,
-            env={},
+            env={name: os.environ[name] for name in _LOADER_VARIABLES if name in os.environ},
             cwd=cwd,
             pass_fds=(control, record),
             start_new_session=True,

@@ -178,6 +178,8 @@ class ProcessLink(PipeLink):
         """Say how the server ended."""
         if self._failure is not None:
             text = f"cannot start {self._name}: {os.strerror(self._failure)}"
+        elif self.pid is None:
+            text = f"cannot start {self._name}: the process that was to start it failed"
         elif self.status is not None and self.status < 0:
             text = f"the server {self._name} was ended by signal {-self.status}"
         elif self.status is not None:
@@ -258,12 +260,12 @@ class ProcessLink(PipeLink):
 
     def _release(self) -> None:
         """Free everything; a watcher that still climbs is told to kill now, which takes it milliseconds."""
-        if self._verdict is not None:
-            self._verdict.cancel()
         if self._control is not None:
             self._order(b"k")
             self._reap()
-            self._watcher_gone()
+            self._control_readable()
+        if self._verdict is not None:
+            self._verdict.cancel()
         self._close_stderr()
         super()._release()
 

@@ -71,7 +71,7 @@ else:
     OptionalRaw = Raw
 
 
-class Wire(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+class Wire(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, gc=False):
     """The root of all wire types: frozen, keyword-only, camelCase on the wire, defaults left out."""
 
 

@@ -1,0 +1,139 @@
+"""How the tour looks: headings, wrapped sentences, and JSON-RPC messages with an arrow for their direction.
+
+Colour and pauses exist on a terminal only; elsewhere the same text goes out plain and nothing waits.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import sys
+import textwrap
+from typing import Any
+
+import msgspec
+
+from trunkline.testing import Entry
+
+__all__ = ["Abridger", "Screen"]
+
+_BOLD, _DIM, _OUT, _IN, _CODE = "1", "2", "36", "33", "32"
+_LONGEST_TEXT = 110
+_ITEMS = 3
+_LONG_OBJECT = 60
+# What comes again and again: it is shown once.
+_REPEATED = frozenset({"_meta", "capabilities"})
+
+
+class Screen:
+    """Where the tour is shown."""
+
+    def __init__(self, *, interactive: bool | None = None) -> None:
+        """Look whether somebody sits in front of it."""
+        terminal = sys.stdout.isatty()
+        self.interactive = terminal and sys.stdin.isatty() if interactive is None else interactive
+        self._colour = terminal and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
+        self._width = max(50, min(shutil.get_terminal_size((100, 24)).columns, 110))
+        self._abridger = Abridger()
+        if hasattr(sys.stdout, "reconfigure"):
+            # A terminal that cannot show an arrow gets a question mark, not a traceback.
+            sys.stdout.reconfigure(errors="replace")
+
+    def heading(self, text: str) -> None:
+        """Begin a step."""
+        line = f"── {text} "
+        print("\n" + self._paint(line + "─" * max(0, self._width - len(line)), _BOLD) + "\n")
+
+    def say(self, text: str) -> None:
+        """Say something in sentences."""
+        print(textwrap.fill(" ".join(text.split()), self._width) + "\n")
+
+    def lines(self, *lines: str) -> None:
+        """Say something in lines of its own."""
+        print("".join(f"  {line}\n" for line in lines))
+
+    def code(self, text: str) -> None:
+        """Show the line of Python that does it."""
+        print("".join(self._paint(f"    {line}", _CODE) + "\n" for line in textwrap.dedent(text).strip().split("\n")))
+
+    def result(self, text: str) -> None:
+        """Show what came of it."""
+        print("\n" + textwrap.fill(text, self._width, initial_indent="  = ", subsequent_indent="    "))
+
+    def message(self, entry: Entry) -> None:
+        """Show a message as it crossed the wire, long parts cut."""
+        ours = entry.sender == "client"
+        text = msgspec.json.encode(self._abridger.shorten(entry.json)).decode()
+        lines = _fold(text, self._width - 4)
+        for index, line in enumerate(lines):
+            mark = ("→" if ours else "←") if index == 0 else " "
+            print(f"  {self._paint(mark, _BOLD)} {self._paint(line, _OUT if ours else _IN)}")
+
+    def pause(self) -> None:
+        """Wait for Enter, on a terminal."""
+        if self.interactive:
+            self.read(self._paint("\n  Enter goes on, Ctrl-C ends the tour. ", _DIM))
+
+    def read(self, prompt: str) -> str:
+        """Read a line; the end of the input ends all waiting."""
+        # The event loop's own handler would let the first Ctrl-C pass unnoticed while a line is read.
+        before = signal.signal(signal.SIGINT, signal.default_int_handler)
+        try:
+            return input(prompt)
+        except EOFError:
+            self.interactive = False
+            print()
+            return ""
+        finally:
+            signal.signal(signal.SIGINT, before)
+
+    def _paint(self, text: str, colour: str) -> str:
+        return f"\x1b[{colour}m{text}\x1b[0m" if self._colour else text
+
+
+class Abridger:
+    """Shortens JSON values for show: long texts, long lists, and what was shown before."""
+
+    def __init__(self) -> None:
+        """Begin with nothing shown."""
+        self._shown: set[bytes] = set()
+
+    def shorten(self, value: Any) -> Any:
+        """Give a value with its long parts replaced by an ellipsis."""
+        if isinstance(value, str):
+            return value if len(value) <= _LONGEST_TEXT else f"{value[:40]}… ({len(value)} characters)"
+        if isinstance(value, list):
+            return self._list(value)
+        if isinstance(value, dict):
+            return {key: self._member(key, member) for key, member in value.items()}
+        return value
+
+    def _list(self, value: list[Any]) -> list[Any]:
+        if len(value) <= _ITEMS:
+            return [self._member("", item) for item in value]
+        return [self._member("", value[0]), f"… {len(value) - 2} more …", self._member("", value[-1])]
+
+    def _member(self, key: str, value: Any) -> Any:
+        if not isinstance(value, dict) or not (key in _REPEATED or "inputSchema" in value):
+            return self.shorten(value)
+        whole = msgspec.json.encode(value)
+        if whole in self._shown:
+            return {**({"name": value["name"]} if "name" in value else {}), "…": "as before"}
+        # A short one is not worth an ellipsis.
+        if len(whole) > _LONG_OBJECT:
+            self._shown.add(whole)
+        return self.shorten(value)
+
+
+def _fold(text: str, width: int) -> list[str]:
+    """Break JSON into lines after its commas, or anywhere if a part is too long."""
+    lines = [""]
+    for part in text.replace(',"', ',\0"').split("\0"):
+        if len(lines[-1]) + len(part) > width and lines[-1]:
+            lines.append("")
+        while len(part) > width:
+            lines[-1:] = [part[:width], ""]
+            part = part[width:]
+        lines[-1] += part
+    return lines

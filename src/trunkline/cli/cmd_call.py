@@ -1,0 +1,72 @@
+"""``trunkline call``: call a tool."""
+
+from __future__ import annotations
+
+import click
+
+from trunkline.cli.options import Choices, client_verb, json_option, pairs
+
+__all__ = ["command"]
+
+_EPILOG = """\
+\b
+Examples:
+  trunkline call weather.py forecast city=Oslo days=2
+  trunkline call weather.py forecast --args '{"city": "Oslo"}' --json
+  trunkline call "npx -y @modelcontextprotocol/server-everything" echo message=@letter.txt
+
+A value goes as text where the tool wants text, else as the JSON it is. key=@file takes the value from a file, key=@-
+from stdin, and key=@@x means @x.
+"""
+
+
+@click.command(epilog=_EPILOG)
+@click.argument("target")
+@click.argument("tool")
+@click.argument("arguments", nargs=-1, metavar="[KEY=VALUE]...")
+@click.option("--args", "whole", metavar="JSON", help="All arguments as one JSON object; @file reads a file.")
+@json_option
+@client_verb
+def command(choices: Choices, *, tool: str, arguments: tuple[str, ...], whole: str | None) -> int:
+    """Call TOOL of the server TARGET and print its answer.
+
+    TARGET is a .py file, FILE:object or a quoted command. What the server asks meanwhile is asked in the terminal;
+    without one it is declined.
+    """
+    from trunkline.cli.arguments import json_object, typed_arguments
+    from trunkline.cli.blocks import result_text
+    from trunkline.cli.exits import Exit
+    from trunkline.cli.output import complain, say, say_json
+    from trunkline.cli.session import Talk, converse
+    from trunkline.types import CallToolResult
+
+    texts = pairs(arguments)
+    given = {} if whole is None else json_object(whole)
+
+    async def call(talk: Talk) -> Exit:
+        client, timeout = talk.client, choices.timeout
+        if texts:
+            tools = {each.name: each for each in await client.list_tools()}
+            schema = tools[tool].input_schema if tool in tools else {}
+            given.update(typed_arguments(texts, schema))
+        result = await client.call_tool(
+            tool,
+            given,
+            on_progress=talk.screen.progress,
+            timeout=timeout,
+            total_timeout=timeout,
+            raise_on_error=False,
+        )
+        talk.screen.clear()
+        text = result_text(result.content, result.structured_content)
+        if choices.as_json:
+            structured = {} if result.structured_content is None else {"structured_content": result.structured_content}
+            error = True if result.is_error else None
+            say_json(CallToolResult(content=result.content, is_error=error, meta=result.meta, **structured))
+        elif text and not result.is_error:
+            say(text)
+        if result.is_error:
+            complain(f"the tool {tool} failed: {text or 'it does not say why'}")
+        return talk.done(failed=result.is_error)
+
+    return converse(choices, call)

@@ -1,0 +1,109 @@
+"""``trunkline list``: what a server offers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from trunkline.cli.options import Choices, client_verb, json_option
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from trunkline.client.client import Client
+
+__all__ = ["command"]
+
+_EPILOG = """\
+\b
+Examples:
+  trunkline list tools weather.py
+  trunkline list resources "npx -y @modelcontextprotocol/server-everything" --json
+"""
+
+
+@click.command(epilog=_EPILOG)
+@click.argument("kind", type=click.Choice(["tools", "resources", "templates", "prompts"]))
+@click.argument("target")
+@json_option
+@client_verb
+def command(choices: Choices, *, kind: str) -> int:
+    """List the tools, resources, resource templates or prompts of the server TARGET.
+
+    TARGET is a .py file, FILE:object or a quoted command. The list of resources has the templates too.
+    """
+    from trunkline.cli.exits import Exit
+    from trunkline.cli.output import complain, say, say_json, table
+    from trunkline.cli.session import Talk, converse
+
+    async def show(talk: Talk) -> Exit:
+        found = await _fetch(talk.client, kind)
+        if choices.as_json:
+            say_json(found)
+            return talk.done()
+        headings, rows = _HEADINGS[kind], [row for items in found.values() for row in map(_row, items)]
+        if rows:
+            say(table(headings, rows))
+        else:
+            complain(f"the server has no {kind}")
+        return talk.done()
+
+    return converse(choices, show)
+
+
+async def _fetch(client: Client, kind: str) -> dict[str, list[Any]]:
+    """Fetch the lists that a kind means, under their names on the wire; what a server did not declare it has not."""
+    from trunkline.errors import MissingCapability
+
+    fetches: dict[str, Callable[[], Awaitable[list[Any]]]] = {
+        "tools": client.list_tools,
+        "prompts": client.list_prompts,
+        "resources": client.list_resources,
+        "resourceTemplates": client.list_resource_templates,
+    }
+    found: dict[str, list[Any]] = {}
+    for name in _LISTS[kind]:
+        try:
+            found[name] = await fetches[name]()
+        except MissingCapability:
+            found[name] = []
+    return found
+
+
+_LISTS: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "tools": ("tools",),
+        "prompts": ("prompts",),
+        "resources": ("resources", "resourceTemplates"),
+        "templates": ("resourceTemplates",),
+    }
+)
+_HEADINGS: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "tools": ("TOOL", "ARGUMENTS", "DESCRIPTION"),
+        "prompts": ("PROMPT", "ARGUMENTS", "DESCRIPTION"),
+        "resources": ("URI", "NAME", "TYPE", "DESCRIPTION"),
+        "templates": ("URI TEMPLATE", "NAME", "TYPE", "DESCRIPTION"),
+    }
+)
+
+
+def _row(item: Any) -> tuple[str, ...]:
+    about = item.description or item.title or ""
+    if hasattr(item, "input_schema"):
+        return item.name, _parameters(item.input_schema), about
+    if hasattr(item, "arguments"):
+        names = [argument.name if argument.required else f"[{argument.name}]" for argument in item.arguments or ()]
+        return item.name, " ".join(names), about
+    return getattr(item, "uri", None) or item.uri_template, item.name, item.mime_type or "", about
+
+
+def _parameters(schema: dict[str, Any]) -> str:
+    """Name a tool's parameters, those that may be left out in brackets."""
+    properties, required = schema.get("properties"), schema.get("required")
+    names = list(properties) if isinstance(properties, dict) else []
+    needed = required if isinstance(required, list) else []
+    return " ".join(name if name in needed else f"[{name}]" for name in names)

@@ -1,0 +1,135 @@
+"""``trunkline listen``: show changes of a server's lists and resources as they happen."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from trunkline.cli.options import Choices, client_verb, json_option
+
+if TYPE_CHECKING:
+    from trunkline.cli.session import Talk
+    from trunkline.client.listening import Change
+
+__all__ = ["command"]
+
+_EPILOG = """\
+\b
+Examples:
+  trunkline listen weather.py
+  trunkline listen weather.py --uri city://Oslo/map --count 1
+  trunkline listen weather.py --tools --for 60 --json
+"""
+
+
+@click.command(epilog=_EPILOG)
+@click.argument("target")
+@click.option("--tools", is_flag=True, help="Changes of the list of tools.")
+@click.option("--prompts", is_flag=True, help="Changes of the list of prompts.")
+@click.option("--resources", is_flag=True, help="Changes of the list of resources.")
+@click.option("--uri", "uris", multiple=True, metavar="URI", help="Changes of this resource.")
+@click.option("--count", type=click.IntRange(min=1), metavar="N", help="End after so many changes.")
+@click.option("--for", "seconds", type=click.FloatRange(min=0), metavar="SECONDS", help="End after so long.")
+@json_option
+@client_verb
+def command(
+    choices: Choices,
+    *,
+    tools: bool,
+    prompts: bool,
+    resources: bool,
+    uris: tuple[str, ...],
+    count: int | None,
+    seconds: float | None,
+) -> int:
+    """Show changes of the server TARGET as they happen: of all its lists, or of what is named.
+
+    TARGET is a .py file, FILE:object or a quoted command. With --json the changes are the elements of one array, a
+    line each.
+    """
+    import asyncio
+
+    from trunkline.cli.exits import Exit
+    from trunkline.cli.session import converse, error_document, failure
+    from trunkline.errors import TrunklineError
+
+    wanted = {"tools": tools or None, "prompts": prompts or None, "resources": resources or None}
+
+    async def listen(talk: Talk) -> Exit:
+        shown = _Shown(talk, as_json=choices.as_json)
+        try:
+            async with asyncio.timeout(seconds), talk.client.listen(uris=uris, **wanted) as changes:
+                if choices.verbosity:
+                    talk.screen.line("listening")
+                async for change in changes:
+                    shown.add(change)
+                    if shown.count == count:
+                        break
+        except TimeoutError:
+            return talk.done()
+        except TrunklineError as error:
+            shown.add_element(error_document(error))
+            raise failure(talk, error) from error
+        finally:
+            shown.end()
+        return talk.done()
+
+    return converse(choices, listen)
+
+
+_WORDS: Mapping[str, str] = MappingProxyType(
+    {
+        "tools": "the list of tools changed",
+        "prompts": "the list of prompts changed",
+        "resources": "the list of resources changed",
+        "resource": "a resource changed: ",
+        "missed": "the connection was lost and is back: changes may have been missed",
+    }
+)
+
+
+class _Shown:
+    """The changes shown so far; as JSON, an array that grows by a line each and is closed in the end."""
+
+    def __init__(self, talk: Talk, *, as_json: bool) -> None:
+        self._talk = talk
+        self._as_json = as_json
+        self._opened = False
+        self.count = 0
+
+    def add(self, change: Change) -> None:
+        """Show a change."""
+        from trunkline.cli.output import one_line, say
+
+        self.count += 1
+        if self._as_json:
+            self.add_element(_notification(change))
+        else:
+            say(f"{_WORDS[change.kind]}{one_line(change.uri or '')}")
+
+    def add_element(self, element: dict[str, Any]) -> None:
+        """Write an element of the array."""
+        from trunkline.cli.output import say_bytes, wire_json
+
+        if self._as_json:
+            say_bytes((b"," if self._opened else b"[") + wire_json(element) + b"\n")
+            self._opened = True
+
+    def end(self) -> None:
+        """Close the array."""
+        from trunkline.cli.output import say_bytes
+
+        if self._as_json:
+            say_bytes(b"]\n" if self._opened else b"[]\n")
+
+
+def _notification(change: Change) -> dict[str, Any]:
+    """Give a change as the notification it came by; one that came by none is a mark of ours."""
+    if change.kind == "missed":
+        return {"missed": True}
+    if change.kind == "resource":
+        return {"method": "notifications/resources/updated", "params": {"uri": change.uri}}
+    return {"method": f"notifications/{change.kind}/list_changed"}

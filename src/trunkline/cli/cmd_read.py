@@ -1,0 +1,75 @@
+"""``trunkline read``: read a resource."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from trunkline.cli.options import Choices, client_verb, json_option
+
+if TYPE_CHECKING:
+    from trunkline.types import ResourceContents
+
+__all__ = ["command"]
+
+_EPILOG = """\
+\b
+Examples:
+  trunkline read weather.py city://Oslo/map
+  trunkline read weather.py city://Oslo/photo -o oslo.png
+"""
+
+
+@click.command(epilog=_EPILOG)
+@click.argument("target")
+@click.argument("uri")
+@click.option("-o", "--output", type=click.Path(dir_okay=False), help="Save the contents as they are; - is stdout.")
+@json_option
+@client_verb
+def command(choices: Choices, *, uri: str, output: str | None) -> int:
+    """Read the resource URI of the server TARGET and print what it holds.
+
+    TARGET is a .py file, FILE:object or a quoted command. Binary contents are only named; -o saves them.
+    """
+    from trunkline.cli.blocks import contents_text
+    from trunkline.cli.exits import Exit
+    from trunkline.cli.output import say, say_json
+    from trunkline.cli.session import Talk, converse
+
+    if choices.as_json and output == "-":
+        raise click.UsageError("--json and -o - both want stdout.")
+
+    async def read(talk: Talk) -> Exit:
+        contents = await talk.client.read_resource(uri)
+        if output is not None:
+            _save(contents, output)
+        if choices.as_json:
+            say_json({"contents": contents})
+        elif output is None:
+            for each in contents:
+                say(contents_text(each))
+        return talk.done()
+
+    return converse(choices, read)
+
+
+def _save(contents: list[ResourceContents], output: str) -> None:
+    from trunkline.cli.blocks import contents_bytes
+    from trunkline.cli.exits import Exit, Failure
+    from trunkline.cli.output import say_bytes
+
+    if len(contents) != 1:
+        raise Failure(f"the resource has {len(contents)} contents and -o saves one; use --json", Exit.FAILED)
+    try:
+        data = contents_bytes(contents[0])
+    except ValueError as error:
+        raise Failure(f"the server's contents are no base64: {error}", Exit.FAILED) from error
+    if output == "-":
+        say_bytes(data)
+        return
+    try:
+        with open(output, "wb") as file:
+            file.write(data)
+    except OSError as error:
+        raise Failure(f"{output} cannot be written: {error.strerror}", Exit.CONFIG) from error

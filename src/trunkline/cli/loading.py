@@ -1,0 +1,111 @@
+"""Loads a Python file and finds the server in it.
+
+The file is imported, not run as a program: what it does under ``if __name__ == "__main__"`` does not happen. It sees
+the import path it would see as a program, its own folder first. What it raises is shown as its own traceback.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from types import ModuleType, TracebackType
+from typing import TYPE_CHECKING
+
+from trunkline.cli.exits import Exit, Failure
+
+if TYPE_CHECKING:
+    from trunkline.server.server import Server
+
+__all__ = ["load_server", "split_spec"]
+
+#: The names under which a server is looked for, in this order.
+_USUAL_NAMES = ("server", "mcp", "app")
+
+
+def split_spec(spec: str) -> tuple[str, str | None]:
+    """Split ``FILE[:object]`` into the path and the object's name; a file that exists as written has no object."""
+    path, colon, name = spec.rpartition(":")
+    if not colon or os.path.exists(spec):
+        return spec, None
+    return path, name
+
+
+def load_server(spec: str) -> Server:
+    """Load ``FILE[:object]`` and give its server.
+
+    Raises:
+        Failure: there is no such file, or not one server in it that can be meant.
+    """
+    path, name = split_spec(spec)
+    if not os.path.isfile(path):
+        raise Failure(f"there is no file {path}", Exit.CONFIG)
+    module = _load(os.path.abspath(path))
+    return _find(module, path) if name is None else _named(module, path, name)
+
+
+def _load(path: str) -> ModuleType:
+    from importlib.machinery import SourceFileLoader
+    from importlib.util import module_from_spec, spec_from_loader
+
+    name = os.path.splitext(os.path.basename(path))[0]
+    if name in sys.modules:
+        # A file may be called like a module that is loaded already: json.py, server.py.
+        name = f"{name} (file)"
+    loader = SourceFileLoader(name, path)
+    spec = spec_from_loader(name, loader)
+    assert spec is not None
+    module = module_from_spec(spec)
+    # Annotations are resolved by the name of the module, and a file that imports this one must get the same server.
+    sys.modules[name] = module
+    sys.path.insert(0, os.path.dirname(path))
+    sys.argv = [path]
+    try:
+        loader.exec_module(module)
+    except Exception as error:
+        raise Failure(_users_traceback(error, path), Exit.CONFIG) from error
+    return module
+
+
+def _users_traceback(error: Exception, path: str) -> str:
+    """Format what a file raised, from the file's own first frame on."""
+    import traceback
+
+    frames: TracebackType | None = error.__traceback__
+    while frames is not None and frames.tb_frame.f_code.co_filename != path:
+        frames = frames.tb_next
+    text = "".join(traceback.format_exception(type(error), error, frames)).rstrip()
+    return f"{path} cannot be loaded:\n{text}"
+
+
+def _find(module: ModuleType, path: str) -> Server:
+    servers = _servers(module)
+    for name in _USUAL_NAMES:
+        if name in servers:
+            return servers[name]
+    distinct = {id(server): server for server in servers.values()}
+    if not distinct:
+        raise Failure(f"{path} has no Server in it; make one: server = Server(...)", Exit.CONFIG)
+    if len(distinct) > 1:
+        names = ", ".join(sorted(servers))
+        raise Failure(f"{path} has several servers ({names}): name one, as {path}:{min(servers)}", Exit.CONFIG)
+    return next(iter(distinct.values()))
+
+
+def _named(module: ModuleType, path: str, name: str) -> Server:
+    from trunkline import Server
+
+    found: object = module
+    for part in name.split("."):
+        if not hasattr(found, part):
+            known = ", ".join(sorted(_servers(module))) or "none"
+            raise Failure(f"{path} has no object {name} (servers in it: {known})", Exit.CONFIG)
+        found = getattr(found, part)
+    if not isinstance(found, Server):
+        raise Failure(f"{path}:{name} is no Server but a {type(found).__name__}", Exit.CONFIG)
+    return found
+
+
+def _servers(module: ModuleType) -> dict[str, Server]:
+    from trunkline import Server
+
+    return {name: value for name, value in vars(module).items() if isinstance(value, Server)}

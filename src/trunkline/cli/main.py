@@ -1,0 +1,138 @@
+"""The command line's entry: wires the commands and turns every failure into a sentence and an exit code.
+
+A command's module is imported when the command is used, so ``--help`` and ``--version`` load neither the client nor the
+server, and ``run`` does not load the client. Nothing but this file ends the process.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+
+import click
+
+from trunkline import __version__
+from trunkline.cli.exits import Exit, Failure, debugging, exit_for
+from trunkline.cli.output import complain, one_line
+
+__all__ = ["main"]
+
+#: Each verb with its line in the help; its command is ``command`` in ``cmd_<verb>``.
+_VERBS: Mapping[str, str] = MappingProxyType(
+    {
+        "run": "Serve a Python file's server over stdio.",
+        "list": "List what a server offers.",
+        "call": "Call a tool.",
+        "read": "Read a resource.",
+        "get": "Fill in a prompt.",
+        "complete": "Ask for proposals for an argument.",
+        "listen": "Show changes as they happen.",
+    }
+)
+
+_EPILOG = """\
+\b
+Examples:
+  trunkline run weather.py
+  trunkline list tools weather.py
+  trunkline call weather.py forecast city=Oslo days=2
+  trunkline read "npx -y @modelcontextprotocol/server-everything" demo://resource/static/document/features.md
+
+\b
+Exit codes: 0 ok, 1 usage, 2 file or setting, 3 authorization, 4 server unreachable, 5 tool error or error answer,
+6 denied by policy or user, 7 timed out, 130 interrupted. TRUNKLINE_DEBUG=1 shows tracebacks.
+"""
+
+
+class _Verbs(click.Group):
+    """The group of all verbs; it knows their names and help lines without loading them."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Name the verbs, in the order of the help."""
+        return list(_VERBS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Load a verb."""
+        if cmd_name not in _VERBS:
+            return None
+        from importlib import import_module
+
+        command: click.Command = import_module(f"trunkline.cli.cmd_{cmd_name}").command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the verbs into the help; asked of the commands themselves, this would load them all."""
+        with formatter.section("Commands"):
+            formatter.write_dl(list(_VERBS.items()))
+
+
+@click.group(cls=_Verbs, context_settings={"help_option_names": ["-h", "--help"]}, epilog=_EPILOG)
+@click.version_option(__version__, "-V", "--version", prog_name="trunkline", message="%(prog)s %(version)s")
+def _trunkline() -> None:
+    """Run Model Context Protocol servers, and call what they offer."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line and give its exit code; without arguments, those of the process."""
+    _forgive_encodings()
+    try:
+        return _run(sys.argv[1:] if arguments is None else list(arguments))
+    except BrokenPipeError:
+        # Whatever is still buffered has no reader, and the interpreter would complain when it flushes.
+        _discard_output()
+        return Exit.UNREAD
+
+
+def _run(arguments: list[str]) -> int:
+    try:
+        outcome: int = _trunkline.main(arguments or ["--help"], prog_name="trunkline", standalone_mode=False)
+        sys.stdout.flush()
+        return outcome if arguments else Exit.USAGE
+    except click.ClickException as error:
+        _complain_of_usage(error)
+        return Exit.USAGE
+    except (click.Abort, KeyboardInterrupt):
+        complain("interrupted")
+        return Exit.INTERRUPTED
+    except BrokenPipeError:
+        raise
+    except Exception as error:  # noqa: BLE001 - the boundary: every failure ends as a sentence and a code
+        if debugging():
+            import traceback
+
+            traceback.print_exc()
+        complain(_sentence(error))
+        return exit_for(error)
+
+
+def _complain_of_usage(error: click.ClickException) -> None:
+    context = getattr(error, "ctx", None)
+    path = "trunkline" if context is None else context.command_path
+    complain(f"{one_line(error.format_message())} See {path} --help.")
+
+
+def _sentence(error: Exception) -> str:
+    from trunkline.errors import TrunklineError
+
+    if isinstance(error, Failure | TrunklineError):
+        return str(error) or type(error).__name__
+    return f"internal error: {type(error).__name__}: {error} (TRUNKLINE_DEBUG=1 shows where)"
+
+
+def _forgive_encodings() -> None:
+    """Have a character that the output cannot show written as an escape, not raise."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def _discard_output() -> None:
+    null = os.open(os.devnull, os.O_WRONLY)
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:
+            os.dup2(null, stream.fileno())
+    os.close(null)

@@ -1,0 +1,135 @@
+"""Prints: text made safe for a terminal, tables, JSON; every other file of the command line writes through this one.
+
+What a server says (names, descriptions, results, errors, log lines) may hold control characters that move the cursor,
+recolour what stands above or turn the reading direction round. In text they are shown as escapes, whether or not the
+output is a terminal, since a pager or ``cat`` brings it to one. JSON has escapes of its own for the same characters.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import unicodedata
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+__all__ = ["clip", "complain", "one_line", "plain", "say", "say_bytes", "say_json", "size_text", "table", "wire_json"]
+
+# C0 but for tab and line feed, DEL and C1; marks, embeddings, overrides and isolates of direction; the line and
+# paragraph separators; invisible tag characters; halves of surrogate pairs, which no encoding can write.
+_UNSAFE = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\U000e0000-\U000e007f]"
+)
+_SPACES = re.compile(r"\s+")
+
+
+def _escape(found: re.Match[str]) -> str:
+    code = ord(found.group())
+    if code < 0x100:
+        return f"\\x{code:02x}"
+    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+def plain(text: str) -> str:
+    """Make a text of several lines safe: what could control a terminal is shown as an escape."""
+    return _UNSAFE.sub(_escape, text.replace("\r\n", "\n"))
+
+
+def one_line(text: str) -> str:
+    """Make a text safe and put it on one line."""
+    return _SPACES.sub(" ", plain(text).strip())
+
+
+def clip(text: str, width: int) -> str:
+    """Cut a safe line to so many columns; dots say that something is missing."""
+    if _columns(text) <= width:
+        return text
+    kept = ""
+    for character in text:
+        if _columns(kept + character) > max(width - 3, 0):
+            break
+        kept += character
+    return (kept.rstrip() + "...")[: max(width, 0)]
+
+
+def _columns(text: str) -> int:
+    if text.isascii():
+        return len(text)
+    return sum(
+        0 if unicodedata.combining(each) else 2 if unicodedata.east_asian_width(each) in "WF" else 1 for each in text
+    )
+
+
+def size_text(size: int) -> str:
+    """Say how many bytes something has, for people."""
+    amount = float(size)
+    for unit in ("bytes", "kB", "MB"):
+        if amount < 1000:
+            return f"{amount:.0f} {unit}" if unit == "bytes" else f"{amount:.1f} {unit}"
+        amount /= 1000
+    return f"{amount:.1f} GB"
+
+
+# --- writing ---------------------------------------------------------------------------------------------------------
+
+
+def say(text: str) -> None:
+    """Print text on stdout, made safe."""
+    click.echo(plain(text))
+
+
+def say_bytes(data: bytes) -> None:
+    """Write bytes on stdout as they are, for whoever asked for exactly that."""
+    click.echo(data, nl=False)
+
+
+def complain(text: str) -> None:
+    """Print a line about the command itself on stderr, made safe."""
+    click.echo(f"trunkline: {plain(text)}", err=True)
+
+
+def say_json(value: Any) -> None:
+    """Print a value on stdout as one JSON document, in the form it has on the wire."""
+    click.echo(wire_json(value, indent=2))
+
+
+def wire_json(value: Any, *, indent: int = 0) -> bytes:
+    """Encode a value as JSON in its wire form; nothing in it can control a terminal."""
+    import msgspec
+
+    text = msgspec.json.format(msgspec.json.encode(value), indent=indent or -1).decode()
+    # Such a character can stand only inside a string, where JSON allows it to be written as an escape.
+    return _UNSAFE.sub(_json_escape, text).encode()
+
+
+def _json_escape(found: re.Match[str]) -> str:
+    pair = found.group().encode("utf-16-be", "surrogatepass")
+    return "".join(f"\\u{pair[at]:02x}{pair[at + 1]:02x}" for at in range(0, len(pair), 2))
+
+
+# --- tables ----------------------------------------------------------------------------------------------------------
+
+
+def table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Lay out rows under headings; on a terminal the last column is cut at its edge."""
+    lines = [list(headings), *([one_line(cell) for cell in row] for row in rows)]
+    widths = [max(_columns(line[at]) for line in lines) for at in range(len(headings))]
+    room = _terminal_width() - sum(width + 2 for width in widths[:-1])
+    return "\n".join(_row(line, widths, room) for line in lines)
+
+
+def _row(cells: list[str], widths: list[int], room: int) -> str:
+    padded = [cell + " " * (width - _columns(cell)) for cell, width in zip(cells[:-1], widths[:-1], strict=True)]
+    # Where the other columns fill the terminal, a line that wraps is better than one that says nothing.
+    last = cells[-1] if room < 20 else clip(cells[-1], room)
+    return "  ".join([*padded, last]).rstrip()
+
+
+def _terminal_width() -> int:
+    try:
+        return os.get_terminal_size(sys.stdout.fileno()).columns or 80
+    except (OSError, ValueError):
+        return 1_000_000

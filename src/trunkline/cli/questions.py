@@ -1,0 +1,175 @@
+"""Answers what a server asks while a command runs: by a person in the terminal, or by declining.
+
+One question at a time, since there is one person. Where nobody can answer, a question is declined and said so on
+stderr. Whether anything was declined is remembered: it decides the exit code.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+import trunkline.types as t
+from trunkline.cli.blocks import block_text
+from trunkline.cli.form import Left, fill_in, summary
+from trunkline.cli.output import clip, one_line
+from trunkline.cli.screen import Screen
+from trunkline.cli.terminal import InputEnded, Terminal, is_there
+from trunkline.errors import RequestFailed
+
+__all__ = ["REJECTED", "Questions"]
+
+#: The code of a declined sampling, as the specification's examples have it.
+REJECTED = -1
+
+_CONSENT: Mapping[str, str] = MappingProxyType(
+    {"yes": "accept", "no": "decline", "decline": "decline", "cancel": "cancel"}
+)
+_REVIEW: Mapping[str, str] = MappingProxyType({**_CONSENT, "edit": "edit"})
+
+
+class Questions:
+    """Whoever answers for the user."""
+
+    def __init__(self, screen: Screen, *, no_input: bool) -> None:
+        """Ask in the terminal if there is one and input is wanted."""
+        self._screen = screen
+        self._terminal = Terminal(screen) if not no_input and is_there() else None
+        self._why = "--no-input was given" if no_input else "there is no terminal to ask in"
+        self._turn = asyncio.Lock()
+        #: Whether a question was declined or cancelled.
+        self.denied = False
+
+    # --- elicitation -------------------------------------------------------------------------------------------------
+
+    async def elicit(self, question: t.ElicitRequestParams) -> t.ElicitResult:
+        """Answer an elicitation."""
+        if self._terminal is None:
+            self._decline("asks", question.message)
+            return t.ElicitResult(action="decline")
+        async with self._turn:
+            try:
+                answer = await self._elicited(self._terminal, question)
+            except InputEnded:
+                answer = t.ElicitResult(action="cancel")
+            except Left as way_out:
+                answer = t.ElicitResult(action="decline" if way_out.action == "decline" else "cancel")
+        self.denied = self.denied or answer.action != "accept"
+        return answer
+
+    async def _elicited(self, terminal: Terminal, question: t.ElicitRequestParams) -> t.ElicitResult:
+        terminal.show(f"The server asks:\n{_quoted(question.message)}")
+        if question.mode == "url":
+            return await _page(terminal, question.url or "")
+        return await _form(terminal, question.requested_schema or {})
+
+    # --- sampling ----------------------------------------------------------------------------------------------------
+
+    async def sample(self, question: t.CreateMessageRequestParams) -> str:
+        """Answer as a model would: with what a person types.
+
+        Raises:
+            RequestFailed: the person declines, in the specification's own words.
+        """
+        if self._terminal is None:
+            self._decline("asks for a model's answer to", _messages(question))
+        else:
+            async with self._turn:
+                try:
+                    return await _typed(self._terminal, question)
+                except (InputEnded, Left):
+                    self.denied = True
+        raise RequestFailed("User rejected sampling request", code=REJECTED)
+
+    def _decline(self, verb: str, what: str) -> None:
+        self.denied = True
+        self._screen.line(f'trunkline: the server {verb} "{clip(one_line(what), 200)}": declined, {self._why}')
+
+
+def _quoted(text: str) -> str:
+    """Mark a server's words as such, line by line: they could pretend to be ours."""
+    return "\n".join(f"  | {line}" for line in text.splitlines())
+
+
+async def _form(terminal: Terminal, schema: Mapping[str, Any]) -> t.ElicitResult:
+    """Fill in a form; one with several fields is shown once more before it leaves."""
+    fields = schema.get("properties") or {}
+    if not fields:
+        action = await terminal.choose("Accept? yes, no (decline) or cancel: ", _CONSENT)
+        return _result(action, {})
+    terminal.show("(Enter takes the value in brackets or skips; :decline refuses, :cancel leaves.)")
+    content: dict[str, Any] = {}
+    while True:
+        content = await fill_in(terminal, schema, content)
+        if len(fields) == 1:
+            return _result("accept", content)
+        terminal.show(f"To be sent:\n{summary(content)}")
+        action = await terminal.choose("Send? [yes], no (decline), edit or cancel: ", _REVIEW, default="yes")
+        if action != "edit":
+            return _result(action, content)
+
+
+def _result(action: str, content: dict[str, Any]) -> t.ElicitResult:
+    if action == "accept":
+        return t.ElicitResult(action="accept", content=content)
+    return t.ElicitResult(action="decline" if action == "decline" else "cancel")
+
+
+async def _page(terminal: Terminal, url: str) -> t.ElicitResult:
+    """Show where the server wants the person to go; going there is theirs alone."""
+    terminal.show(f"It wants you to open this page in a browser:\n  {one_line(url)}\n  at {_host(url)}")
+    terminal.show("Open it yourself, if you trust that name. What you enter there, the server may see.")
+    return _result(await terminal.choose("Did you open it? yes, no (decline) or cancel: ", _CONSENT), {})
+
+
+def _host(url: str) -> str:
+    """Name the host of a URL; a name that could look like another is given in its ASCII form too."""
+    from urllib.parse import urlsplit
+
+    try:
+        host = urlsplit(url).hostname
+    except ValueError:
+        host = None
+    if not host:
+        return "no host that can be read: do not trust it"
+    if host.isascii() and "xn--" not in host:
+        return host
+    try:
+        bare = host.encode("idna").decode()
+    except UnicodeError:
+        bare = ascii(host)
+    return f"{bare} (its letters may look like another name's: {one_line(host)})"
+
+
+async def _typed(terminal: Terminal, question: t.CreateMessageRequestParams) -> str:
+    """Show what the server would ask a model, and read what the person answers."""
+    terminal.show(f"The server asks for a model's answer ({_wishes(question)}):")
+    if question.system_prompt:
+        terminal.show(_quoted(f"system: {question.system_prompt}"))
+    terminal.show(_quoted(_messages(question)))
+    terminal.show("(You answer for the model. A \\ at the end of a line goes on in the next; :decline refuses.)")
+    lines: list[str] = []
+    while True:
+        line = await terminal.ask("more: " if lines else "answer: ")
+        if line in (":decline", ":cancel"):
+            raise Left("decline")
+        if line.endswith("\\"):
+            lines.append(line[:-1])
+        elif line or lines:
+            return "\n".join([*lines, line])
+
+
+def _wishes(question: t.CreateMessageRequestParams) -> str:
+    hints = (question.model_preferences and question.model_preferences.hints) or []
+    names = ", ".join(one_line(hint.name) for hint in hints if hint.name)
+    return f"at most {question.max_tokens} tokens" + (f", from {names}" if names else "")
+
+
+def _messages(question: t.CreateMessageRequestParams) -> str:
+    lines = []
+    for message in question.messages:
+        blocks = message.content if isinstance(message.content, list) else [message.content]
+        lines += [f"{message.role}: {block_text(block)}" for block in blocks]
+    return "\n".join(lines)

@@ -1,0 +1,181 @@
+"""One conversation with a server: connects, does a command's work, shows what happens meanwhile, ends with a code.
+
+All client verbs go through ``converse``. It owns the event loop and the client; a command gets both through a
+``Talk`` and gives back its exit code. Every failure leaves here as one sentence.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import codecs
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from msgspec.structs import replace
+
+import trunkline.types as t
+from trunkline.cli.exits import Exit, Failure, exit_for
+from trunkline.cli.options import Choices
+from trunkline.cli.output import one_line, say_json, wire_json
+from trunkline.cli.questions import REJECTED, Questions
+from trunkline.cli.screen import Screen
+from trunkline.client.client import Client
+from trunkline.errors import RequestFailed, TrunklineError, UrlElicitationRequired
+from trunkline.protocol.limits import Limits
+from trunkline.transports.link import Link
+from trunkline.transports.process import ProcessLink
+
+__all__ = ["Talk", "converse", "error_document", "failure"]
+
+# A server that never ends its line must not be kept waiting, or kept.
+_LONGEST_LINE = 64 * 1024
+
+
+class Talk:
+    """A conversation that is going on: what a command works with."""
+
+    def __init__(self, choices: Choices) -> None:
+        """Make a client that is not connected yet."""
+        self.choices = choices
+        self.screen = Screen(verbose=choices.verbosity > 0)
+        self.questions = Questions(self.screen, no_input=choices.no_input)
+        limits = _limits(choices.timeout)
+        self.client = Client(
+            choices.launch.command,
+            revision=choices.revision,
+            elicitation=self.questions.elicit,
+            elicitation_urls=True,
+            sampling=self.questions.sample,
+            logging=self._logged if choices.verbosity else None,
+            log_level=(None, "info", "debug")[min(choices.verbosity, 2)],
+            env=choices.env,
+            cwd=choices.cwd,
+            timeout=choices.timeout,
+            limits=limits,
+        )
+        if choices.verbosity:
+            self._show_stderr(limits)
+
+    def done(self, *, failed: bool = False) -> Exit:
+        """Say how the command ends, now that there is an answer: a question that was declined decides first."""
+        if self.questions.denied:
+            return Exit.DENIED
+        return Exit.FAILED if failed else Exit.OK
+
+    def _logged(self, message: t.LoggingMessageNotificationParams) -> None:
+        said = message.data if isinstance(message.data, str) else wire_json(message.data).decode()
+        origin = f"{one_line(message.logger)}: " if message.logger else ""
+        self.screen.line(f"[{message.level}] {origin}{said}")
+
+    def _show_stderr(self, limits: Limits) -> None:
+        """Have the server's stderr shown as it comes; a client keeps only its end, for errors."""
+        choices = self.choices
+
+        async def open() -> Link:
+            pump = _Lines(lambda line: self.screen.line(f"[stderr] {line}"))
+            command, env = choices.launch.command, choices.env
+            return ProcessLink.spawn(command, env=env, cwd=choices.cwd, limits=limits, on_stderr=pump.feed)
+
+        core = self.client._core
+        core.target = replace(core.target, open=open)
+
+
+class _Lines:
+    """Cuts bytes into lines of text."""
+
+    def __init__(self, take: Callable[[str], None]) -> None:
+        self._take = take
+        self._decode = codecs.getincrementaldecoder("utf-8")("replace").decode
+        self._rest = ""
+
+    def feed(self, data: bytes) -> None:
+        """Take in some more."""
+        *lines, self._rest = (self._rest + self._decode(data)).split("\n")
+        if len(self._rest) > _LONGEST_LINE:
+            lines.append(self._rest)
+            self._rest = ""
+        for line in lines:
+            self._take(line.rstrip("\r"))
+
+
+def _limits(timeout: float | None) -> Limits:
+    usual = Limits()
+    if timeout is None:
+        return usual
+    # Both the probe and the handshake after it must fit into the time for the connection.
+    probe = min(usual.probe_seconds, timeout / 2)
+    return Limits(connect_seconds=timeout, idle_seconds=timeout, probe_seconds=probe)
+
+
+def converse(choices: Choices, work: Callable[[Talk], Awaitable[Exit]]) -> Exit:
+    """Connect to the server, do the work, disconnect; give the exit code.
+
+    Raises:
+        Failure: it did not come to an answer; stdout then holds the error as JSON, if JSON was asked for.
+    """
+    return asyncio.run(_converse(choices, work))
+
+
+async def _converse(choices: Choices, work: Callable[[Talk], Awaitable[Exit]]) -> Exit:
+    talk = Talk(choices)
+    log, shown = logging.getLogger("trunkline"), _OnScreen(talk.screen, choices.verbosity)
+    log.addHandler(shown)
+    try:
+        async with talk.client as client:
+            if choices.verbosity:
+                talk.screen.line(_who(client))
+            return await work(talk)
+    except TrunklineError as error:
+        if choices.as_json:
+            say_json(error_document(error))
+        raise failure(talk, error) from error
+    finally:
+        talk.screen.clear()
+        log.removeHandler(shown)
+
+
+def _who(client: Client) -> str:
+    info = client.server_info
+    name = "a server without a name" if info is None else one_line(f"{info.title or info.name} {info.version}")
+    return f"connected to {name}, revision {client.revision}"
+
+
+def failure(talk: Talk, error: TrunklineError) -> Failure:
+    """Make the sentence and the code with which an error ends the command."""
+    exit = exit_for(error)
+    if exit is Exit.FAILED and talk.questions.denied:
+        exit = Exit.DENIED
+    # In stateless revisions a declined sampling cannot be answered: the call ends here, with what we said ourselves.
+    declined = isinstance(error, RequestFailed) and error.code == REJECTED
+    return Failure("the call failed since its question was declined" if declined else _sentence(error), exit)
+
+
+def _sentence(error: TrunklineError) -> str:
+    if isinstance(error, UrlElicitationRequired):
+        pages = error.data.get("elicitations") if isinstance(error.data, dict) else None
+        urls = [str(page.get("url")) for page in pages or () if isinstance(page, dict)]
+        return "\n".join([f"the server wants a page to be opened first: {error}", *(f"  {url}" for url in urls)])
+    if isinstance(error, RequestFailed):
+        return f"the server answered with an error: {error}"
+    return str(error) or type(error).__name__
+
+
+def error_document(error: TrunklineError) -> dict[str, Any]:
+    """Give an error as JSON: as it came on the wire or, if it did not, its sentence alone."""
+    if not isinstance(error, RequestFailed):
+        return {"error": {"message": str(error)}}
+    data = {} if error.data is None else {"data": error.data}
+    return {"error": {"code": error.code, "message": error.message, **data}}
+
+
+class _OnScreen(logging.Handler):
+    """Shows the package's own log on the screen: warnings, and with ``-v`` more."""
+
+    def __init__(self, screen: Screen, verbosity: int) -> None:
+        super().__init__(logging.INFO if verbosity else logging.WARNING)
+        self._screen = screen
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Show one record."""
+        self._screen.line(f"trunkline: {self.format(record)}")

@@ -1,0 +1,267 @@
+"""Messages: ids, errors, notifications, batches, and everything that is no message at all."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.interaction.rows import behaviour
+from tests.interaction.wire import Wire
+
+NOT_JSON = {
+    "cut off": b'{"jsonrpc": "2.0", "id": 1, "method": "ping"',
+    "two values": b'{"jsonrpc":"2.0","id":1,"method":"ping"} {}',
+    "NaN": b'{"jsonrpc":"2.0","id":1,"method":"ping","params":{"x":NaN}}',
+    "byte order mark": b'\xef\xbb\xbf{"jsonrpc":"2.0","id":1,"method":"ping"}',
+    "no UTF-8": b'{"jsonrpc":"2.0","id":1,"method":"ping","params":{"x":"\xff\xfe"}}',
+    "UTF-16": '{"jsonrpc":"2.0","id":1}'.encode("utf-16-le").replace(b"\n", b" "),
+    "control character": b'{"jsonrpc":"2.0","id":1,"method":"pi\x01ng"}',
+    "surrogate bytes": b'{"jsonrpc":"2.0","id":1,"method":"ping","params":{"x":"\xed\xa0\x80"}}',
+    "words": b"hello",
+}
+NO_REQUEST = {
+    "no version": '{"id": 1, "method": "ping"}',
+    "other version": '{"jsonrpc": "1.0", "id": 1, "method": "ping"}',
+    "null id": '{"jsonrpc": "2.0", "id": null, "method": "ping"}',
+    "fraction as id": '{"jsonrpc": "2.0", "id": 1.5, "method": "ping"}',
+    "flag as id": '{"jsonrpc": "2.0", "id": true, "method": "ping"}',
+    "object as id": '{"jsonrpc": "2.0", "id": {}, "method": "ping"}',
+    "number as method": '{"jsonrpc": "2.0", "id": 1, "method": 7}',
+    "no method": '{"jsonrpc": "2.0", "id": 1}',
+    "a text": '"ping"',
+    "a number": "7",
+    "method and result": '{"jsonrpc": "2.0", "id": 1, "method": "ping", "result": {}}',
+    "id twice": '{"jsonrpc": "2.0", "id": 1, "id": 2, "method": "ping"}',
+    "method twice": '{"jsonrpc": "2.0", "id": 1, "method": "ping", "m\\u0065thod": "tools/list"}',
+}
+ODD_VALUES = {
+    "huge exponent": '{"text": 1e999}',
+    "very long integer": '{"text": %s}' % ("9" * 5000),
+    "lone surrogate": '{"text": "\\ud800"}',
+    "null byte": '{"text": "\\u0000"}',
+    "member twice": '{"text": "a", "text": "b"}',
+}
+STRAY = {
+    "an unknown notification": '{"jsonrpc":"2.0","method":"notifications/no-such"}',
+    "a notification with bad params": '{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":[]}}',
+    "a request's method without id": '{"jsonrpc":"2.0","method":"tools/call","params":{"name":"crash"}}',
+    "an answer to nothing": '{"jsonrpc":"2.0","id":77,"result":{}}',
+    "an error to nothing": '{"jsonrpc":"2.0","id":77,"error":{"code":-32603,"message":"no"}}',
+    "an error without id": '{"jsonrpc":"2.0","error":{"code":-32700,"message":"no"}}',
+    "an answer with both": '{"jsonrpc":"2.0","id":77,"result":{},"error":{"code":1,"message":"no"}}',
+}
+
+
+@behaviour("jsonrpc.parse-error")
+@pytest.mark.parametrize("line", NOT_JSON.values(), ids=NOT_JSON)
+async def test_what_is_not_json_is_a_parse_error_and_the_connection_lives(wire: Wire, line: bytes) -> None:
+    async with wire.open("catalog") as peer:
+        await peer.say(line)
+        answer = await peer.hear()
+        assert (answer["error"]["code"], answer.get("id")) == (-32700, None)
+        assert "tools" in await peer.result("tools/list")
+
+
+@behaviour("jsonrpc.invalid-request")
+@pytest.mark.parametrize("line", NO_REQUEST.values(), ids=NO_REQUEST)
+async def test_what_is_no_message_is_an_invalid_request_and_the_connection_lives(wire: Wire, line: str) -> None:
+    async with wire.open("catalog") as peer:
+        await peer.say(line)
+        assert (await peer.hear())["error"]["code"] == -32600
+        assert "tools" in await peer.result("tools/list")
+
+
+@behaviour("jsonrpc.error-id")
+async def test_an_error_has_the_id_of_a_bad_request_where_it_can_be_read(wire: Wire) -> None:
+    async with wire.open("catalog") as peer:
+        await peer.say('{"jsonrpc": "2.0", "id": "here", "method": 7}')
+        assert (await peer.hear())["id"] == "here"
+
+
+@behaviour("jsonrpc.odd-values")
+@pytest.mark.parametrize("arguments", ODD_VALUES.values(), ids=ODD_VALUES)
+async def test_odd_values_are_answered_and_the_connection_lives(wire: Wire, arguments: str) -> None:
+    async with wire.open("catalog") as peer:
+        request = peer.request_of("tools/call", {"name": "echo", "arguments": "HERE"}, id=1)
+        import json
+
+        await peer.say(json.dumps(request).replace('"HERE"', arguments))
+        answer = await peer.hear()
+        assert ("jsonrpc" in answer, answer.get("id") in (1, None)) == (True, True)
+        assert "tools" in await peer.result("tools/list")
+
+
+@behaviour("jsonrpc.stray")
+@pytest.mark.parametrize("line", STRAY.values(), ids=STRAY)
+async def test_notifications_and_stray_answers_are_never_answered(wire: Wire, line: str) -> None:
+    async with wire.open("catalog") as peer:
+        await peer.say(line)
+        assert await peer.settle() == []
+
+
+@behaviour("jsonrpc.id-echoed")
+@pytest.mark.parametrize("id", [0, -1, 2**53 - 1, "", "abc", "1", "žluť"])
+async def test_an_answer_has_the_id_of_its_request(wire: Wire, id: Any) -> None:
+    async with wire.open("catalog") as peer:
+        answer = await peer.request("tools/list", id=id)
+        assert (answer["jsonrpc"], type(answer["id"]), answer["id"]) == ("2.0", type(id), id)
+
+
+@behaviour("jsonrpc.id-types")
+async def test_a_number_and_a_text_that_look_alike_are_different_ids(wire: Wire) -> None:
+    async with wire.open("slow") as peer:
+        await peer.send("tools/call", {"name": "hold", "arguments": {"name": "n"}}, id=51)
+        await peer.send("tools/call", {"name": "hold", "arguments": {"name": "t"}}, id="51")
+        await peer.call("release", {"name": "t"})
+        assert (await peer.answer("51"))["result"]["content"][0]["text"] == "t"
+        await peer.call("release", {"name": "n"})
+        assert (await peer.answer(51))["result"]["content"][0]["text"] == "n"
+
+
+@behaviour("jsonrpc.id-in-flight")
+async def test_an_id_in_flight_is_refused_and_the_first_request_is_still_answered(wire: Wire) -> None:
+    async with wire.open("slow") as peer:
+        await peer.send("tools/call", {"name": "hold", "arguments": {"name": "a"}}, id=51)
+        assert (await peer.request("tools/list", id=51))["error"]["code"] == -32600
+        await peer.call("release", {"name": "a"})
+        assert (await peer.answer(51))["result"]["content"][0]["text"] == "a"
+
+
+@behaviour("jsonrpc.id-again")
+async def test_an_id_may_come_again_once_it_was_answered(wire: Wire) -> None:
+    async with wire.open("catalog") as peer:
+        await peer.request("tools/list", id="same")
+        assert "result" in await peer.request("tools/list", id="same")
+
+
+@behaviour("jsonrpc.method-not-found")
+@pytest.mark.parametrize("method", ["no/such", "Tools/List", "sampling/createMessage", "shutdown", ""])
+async def test_an_unknown_method_is_named_in_the_error(wire: Wire, method: str) -> None:
+    async with wire.open("catalog") as peer:
+        error = await peer.error(method)
+        assert (error["code"], error["data"]["method"]) == (-32601, method)
+
+
+@behaviour("jsonrpc.params-object")
+@pytest.mark.parametrize("params", ["[]", '[{"name": "add"}]', "7", '"x"', "null"])
+async def test_params_that_are_no_object_are_refused(wire: Wire, params: str) -> None:
+    async with wire.open("catalog") as peer:
+        await peer.say('{"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": %s}' % params)
+        answer = await peer.hear()
+        assert (answer["id"], answer["error"]["code"]) == (1, -32602)
+
+
+@behaviour("jsonrpc.params-members")
+@pytest.mark.parametrize("params", [{}, {"name": 7}, {"name": None}, {"name": "add", "arguments": [1]}])
+async def test_params_with_a_missing_or_ill_typed_member_are_refused(wire: Wire, params: dict[str, Any]) -> None:
+    async with wire.open("catalog") as peer:
+        assert (await peer.error("tools/call", params))["code"] == -32602
+
+
+@behaviour("jsonrpc.unknown-members")
+async def test_members_that_nobody_knows_are_ignored(wire: Wire) -> None:
+    async with wire.open("catalog") as peer:
+        request = peer.request_of("tools/list", {"colour": "red"}, id=1)
+        await peer.say({**request, "x-extra": {"a": 1}})
+        assert "tools" in (await peer.answer(1))["result"]
+
+
+@behaviour("jsonrpc.too-deep")
+async def test_a_message_nested_too_deep_is_a_parse_error_and_the_connection_lives(wire: Wire) -> None:
+    async with wire.open("limited") as peer:
+        await peer.say('{"jsonrpc":"2.0","id":1,"method":"x","params":{"a":%s%s}}' % ("[" * 30, "]" * 30))
+        assert (await peer.hear())["error"]["code"] == -32700
+        assert "tools" in await peer.result("tools/list")
+
+
+@behaviour("jsonrpc.in-flight-limit")
+async def test_too_many_requests_at_once_are_refused_and_the_connection_lives(wire: Wire) -> None:
+    async with wire.open("limited") as peer:
+        await peer.send("tools/call", {"name": "hold"}, id="a")
+        await peer.send("tools/call", {"name": "hold"}, id="b")
+        assert "limit is 2" in (await peer.request("tools/list", id="c"))["error"]["message"]
+        await peer.tell("notifications/cancelled", {"requestId": "a"})
+        assert "result" in await peer.request("tools/list", id="d")
+
+
+@behaviour("jsonrpc.concurrent")
+async def test_requests_run_at_once_and_are_answered_in_any_order(wire: Wire) -> None:
+    async with wire.open("slow") as peer:
+        first = await peer.send("tools/call", {"name": "hold", "arguments": {"name": "a"}})
+        second = await peer.send("tools/call", {"name": "hold", "arguments": {"name": "b"}})
+        await peer.call("release", {"name": "b"})
+        await peer.answer(second)
+        await peer.call("release", {"name": "a"})
+        assert (await peer.answer(first))["result"]["content"][0]["text"] == "a"
+
+
+@behaviour("jsonrpc.large")
+async def test_a_message_of_some_megabytes_arrives_whole(wire: Wire) -> None:
+    text = "ř" * 3_000_000
+    async with wire.open("catalog") as peer:
+        assert (await peer.call("echo", {"text": text}))["content"][0]["text"] == text
+
+
+@behaviour("jsonrpc.unicode")
+async def test_every_character_arrives_as_it_was_sent(wire: Wire) -> None:
+    text = 'žluťoučký 🐎 \u2028\u0000\u007f "quoted" \\ /'
+    async with wire.open("catalog") as peer:
+        assert (await peer.call("echo", {"text": text}))["content"][0]["text"] == text
+
+
+# --- batches ---------------------------------------------------------------------------------------------------------
+
+
+@behaviour("jsonrpc.batch")
+async def test_a_batch_is_answered_by_one_array(wire: Wire) -> None:
+    async with wire.open("catalog") as peer:
+        batch: list[Any] = [peer.request_of(method, None, id=method) for method in ("ping", "tools/list", "no/such")]
+        await peer.say([*batch, {"jsonrpc": "2.0", "method": "notifications/no-such"}])
+        answers = {answer["id"]: answer for answer in await peer.hear()}
+        assert (set(answers), answers["ping"]["result"]) == ({"ping", "tools/list", "no/such"}, {})
+        assert answers["no/such"]["error"]["code"] == -32601
+
+
+@behaviour("jsonrpc.batch-bad-item")
+async def test_a_bad_message_in_a_batch_is_answered_among_the_others(wire: Wire) -> None:
+    async with wire.open("catalog") as peer:
+        await peer.say([1, peer.request_of("ping", None, id="ping")])
+        codes = {answer.get("id"): answer.get("error", {}).get("code") for answer in await peer.hear()}
+        assert codes == {None: -32600, "ping": None}
+
+
+@behaviour("jsonrpc.batch-empty")
+async def test_an_empty_batch_is_an_invalid_request(wire: Wire) -> None:
+    async with wire.open("catalog") as peer:
+        await peer.say("[]")
+        assert (await peer.hear())["error"]["code"] == -32600
+
+
+@behaviour("jsonrpc.batch-initialize")
+async def test_initialize_cannot_be_part_of_a_batch(wire: Wire) -> None:
+    async with wire.open("catalog", greet=False) as peer:
+        await peer.say([peer.request_of("initialize", peer.hello(), id=1)])
+        assert (await peer.hear())["error"]["code"] == -32600
+
+
+@behaviour("jsonrpc.batch-limit")
+async def test_a_batch_over_the_limit_is_refused_whole(wire: Wire) -> None:
+    async with wire.open("limited") as peer:
+        await peer.say([peer.request_of("ping", None, id=id) for id in range(4)])
+        assert (await peer.hear())["error"]["code"] == -32600
+
+
+@behaviour("jsonrpc.batch-notifications")
+async def test_a_batch_of_notifications_is_not_answered(wire: Wire) -> None:
+    async with wire.open("catalog") as peer:
+        await peer.say([{"jsonrpc": "2.0", "method": "notifications/no-such"}] * 2)
+        assert await peer.settle() == []
+
+
+@behaviour("jsonrpc.batch-refused")
+async def test_a_batch_is_refused_where_the_revision_has_none(wire: Wire) -> None:
+    async with wire.open("catalog") as peer:
+        await peer.say([peer.request_of("tools/list", None, id=1)])
+        assert (await peer.hear())["error"]["code"] == -32600
+        assert "tools" in await peer.result("tools/list")

@@ -1,0 +1,166 @@
+"""How the tests reach their peers: programs, foreign clients of our server, and two SDKs joined in memory."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import os
+import shutil
+import sys
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import mcp
+import pytest
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+from mcp.shared.message import SessionMessage
+from mcp_types import jsonrpc_message_adapter
+
+from trunkline.protocol.caller import MEMORY
+from trunkline.protocol.jsonrpc import Outbound, decode, encode
+from trunkline.protocol.limits import Limits
+from trunkline.protocol.revisions import ALL_NAMES, find
+from trunkline.transports.link import Receiver
+
+__all__ = [
+    "ALL",
+    "ASKING",
+    "BOTH_ERAS",
+    "HANDSHAKE",
+    "NEWEST",
+    "NEWEST_HANDSHAKE",
+    "PROGRAMS",
+    "StreamsLink",
+    "are_handshake",
+    "joined_streams",
+    "npm_server",
+    "official_client",
+    "program",
+    "transport_of",
+]
+
+PROGRAMS = Path(__file__).parent / "programs"
+NPM = Path(__file__).parents[2] / ".interop" / "node_modules" / "@modelcontextprotocol"
+
+
+def are_handshake(name: str) -> bool:
+    """Tell whether a revision begins with a handshake."""
+    revision = find(name)
+    assert revision is not None
+    return revision.handshake
+
+
+ALL = sorted(ALL_NAMES)
+HANDSHAKE = [name for name in ALL if are_handshake(name)]
+NEWEST = ALL[-1]
+NEWEST_HANDSHAKE = HANDSHAKE[-1]
+#: One revision of each era.
+BOTH_ERAS = [NEWEST_HANDSHAKE, NEWEST]
+#: The revisions in which a server may ask the user.
+ASKING = ALL[2:]
+
+
+def program(name: str, *arguments: str) -> list[str]:
+    """Give the command of one of our test programs."""
+    return [sys.executable, str(PROGRAMS / name), *arguments]
+
+
+# --- the official Python client, as client of our server
+
+
+@asynccontextmanager
+async def official_client(*revisions: str, mode: str | None = None, **options: Any) -> AsyncIterator[mcp.Client]:
+    """Let the official client start our server, which serves these revisions, and connect to it."""
+    command = program("ours.py", *revisions)
+    if mode is None:
+        mode = "legacy" if are_handshake(revisions[0]) else "auto"
+    parameters = mcp.StdioServerParameters(command=command[0], args=command[1:])
+    with open(os.devnull, "w") as nowhere:
+        transport = mcp.stdio_client(parameters, errlog=nowhere)
+        async with mcp.Client(transport, mode=mode, read_timeout_seconds=10, **options) as client:
+            yield client
+
+
+# --- the official TypeScript servers
+
+
+def npm_server(name: str, *arguments: str) -> list[str]:
+    """Give the command of a reference server; skip the test where it is not installed."""
+    script = NPM / f"server-{name}" / "dist" / "index.js"
+    node = shutil.which("node")
+    if node is None:
+        pytest.skip("node is not here: the TypeScript servers cannot run")
+    if not script.exists():
+        pytest.skip(f"server-{name} is not installed: `make interop` does that")
+    return [node, str(script), *arguments]
+
+
+# --- both SDKs in one process
+
+_Messages = MemoryObjectReceiveStream[SessionMessage | Exception]
+_Sender = MemoryObjectSendStream[SessionMessage | Exception]
+
+
+def joined_streams() -> tuple[tuple[_Messages, _Sender], tuple[_Messages, _Sender]]:
+    """Make the two ends of a pair of streams as the official SDK uses them."""
+    to_right, right = anyio.create_memory_object_stream[SessionMessage | Exception](math.inf)
+    to_left, left = anyio.create_memory_object_stream[SessionMessage | Exception](math.inf)
+    return (left, to_right), (right, to_left)
+
+
+class StreamsLink:
+    """A link of ours over the streams of the official SDK."""
+
+    def __init__(self, received: _Messages, sent: _Sender) -> None:
+        """Take one end of the pair."""
+        self._received = received
+        self._sent = sent
+        self._reading: asyncio.Task[None] | None = None
+
+    def attach(self, receiver: Receiver) -> None:
+        """Start to read."""
+        self._reading = asyncio.get_running_loop().create_task(self._read(receiver))
+
+    async def _read(self, receiver: Receiver) -> None:
+        async for item in self._received:
+            assert isinstance(item, SessionMessage)
+            data = item.message.model_dump_json(by_alias=True, exclude_unset=True).encode()
+            receiver.message_received(decode(data, Limits()), MEMORY)
+        receiver.eof_received()
+
+    def send(self, batch: Sequence[Outbound]) -> None:
+        """Give the messages to the other side; once it is gone they are lost, as on any link."""
+        for outbound in batch:
+            message = jsonrpc_message_adapter.validate_json(encode(outbound.message))
+            try:
+                self._sent.send_nowait(SessionMessage(message))
+            except (anyio.BrokenResourceError, anyio.ClosedResourceError):
+                return
+
+    async def drain(self) -> None:
+        """Return at once: nothing is kept here."""
+
+    async def aclose(self) -> None:
+        """Close both directions."""
+        self._sent.close()
+        self._received.close()
+        if self._reading is not None:
+            self._reading.cancel()
+            await asyncio.wait([self._reading])
+
+
+@asynccontextmanager
+async def transport_of(server: Any) -> AsyncIterator[Any]:
+    """Be a transport of the official client whose other end is a server of ours."""
+    near, far = joined_streams()
+    connection = server.accept(StreamsLink(*far))
+    try:
+        yield near
+    finally:
+        near[0].close()
+        near[1].close()
+        await connection.aclose()
+        await connection.ended()

@@ -1,0 +1,132 @@
+"""The official Python client, asked by our server: requests in the handshake era, rounds in the stateless one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import mcp
+import mcp_types as theirs
+import pytest
+from mcp.client import ClientRequestContext
+
+from tests.interop.peers import ALL, ASKING, BOTH_ERAS, NEWEST, NEWEST_HANDSHAKE
+from tests.interop.test_official_client import only_text, refused, with_client
+
+pytestmark = pytest.mark.filterwarnings("ignore::mcp.MCPDeprecationWarning")
+
+EVERY_REVISION = pytest.mark.parametrize("revision", ALL)
+EACH_ERA = pytest.mark.parametrize("revision", BOTH_ERAS)
+WHERE_USERS_ARE_ASKED = pytest.mark.parametrize("revision", ASKING)
+
+
+async def accept(context: ClientRequestContext, params: theirs.ElicitRequestParams) -> theirs.ElicitResult:
+    """Fill in the form with the last word of the question, or open the page."""
+    if isinstance(params, theirs.ElicitRequestURLParams):
+        return theirs.ElicitResult(action="accept")
+    return theirs.ElicitResult(action="accept", content={"name": params.message.split()[-1], "age": 7})
+
+
+async def decline(context: ClientRequestContext, params: theirs.ElicitRequestParams) -> theirs.ElicitResult:
+    return theirs.ElicitResult(action="decline")
+
+
+async def model(context: ClientRequestContext, params: theirs.CreateMessageRequestParams) -> theirs.CreateMessageResult:
+    [message] = params.messages
+    assert isinstance(message.content, theirs.TextContent)
+    text = theirs.TextContent(text=f"[{params.system_prompt}] {message.content.text}")
+    return theirs.CreateMessageResult(role="assistant", content=text, model="parrot", stop_reason="endTurn")
+
+
+async def folders(context: ClientRequestContext) -> theirs.ListRootsResult:
+    return theirs.ListRootsResult(roots=[theirs.Root.model_validate({"uri": "file:///home/ann", "name": "ann"})])
+
+
+def called(revision: str, tool: str, **callbacks: Any) -> theirs.CallToolResult:
+    result: theirs.CallToolResult = with_client(revision, lambda client: client.call_tool(tool), **callbacks)
+    return result
+
+
+@WHERE_USERS_ARE_ASKED
+def test_the_user_fills_in_a_form(revision: str) -> None:
+    assert only_text(called(revision, "ask_person", elicitation_callback=accept)) == "you?, 7"
+
+
+@EACH_ERA
+def test_the_user_declines(revision: str) -> None:
+    assert only_text(called(revision, "ask_person", elicitation_callback=decline)) == "decline"
+
+
+@EACH_ERA
+def test_the_user_is_sent_to_a_page(revision: str) -> None:
+    assert only_text(called(revision, "ask_page", elicitation_callback=accept)) == "accept"
+
+
+@EVERY_REVISION
+def test_the_model_is_asked(revision: str) -> None:
+    result = called(revision, "ask_model", sampling_callback=model)
+    assert only_text(result) == "parrot: [Be brief.] Say hello."
+
+
+@EVERY_REVISION
+def test_the_roots_are_asked_for(revision: str) -> None:
+    assert "file:///home/ann" in only_text(called(revision, "ask_roots", list_roots_callback=folders))
+
+
+@WHERE_USERS_ARE_ASKED
+def test_three_questions_come_one_after_the_other(revision: str) -> None:
+    result = called(revision, "ask_in_turn", elicitation_callback=accept, sampling_callback=model)
+    assert only_text(result) == "[None] Greet 1? and 2?.: 1?, 2?"
+
+
+@EACH_ERA
+def test_two_questions_come_at_once(revision: str) -> None:
+    result = called(revision, "ask_at_once", elicitation_callback=accept, sampling_callback=model)
+    assert only_text(result) == "[None] Say hello.: you?"
+
+
+@EACH_ERA
+def test_a_prompt_may_ask(revision: str) -> None:
+    prompt = with_client(revision, lambda client: client.get_prompt("personal"), elicitation_callback=accept)
+    assert prompt.messages[0].content.text == "Write to whom?."
+
+
+@EACH_ERA
+def test_a_resource_may_ask(revision: str) -> None:
+    read = with_client(revision, lambda client: client.read_resource("secret://door"), elicitation_callback=accept)
+    assert only_text(read) == "opened for knocks?"
+
+
+@pytest.mark.parametrize("revision", ALL[:2])
+def test_revisions_without_elicitation_are_not_asked(revision: str) -> None:
+    assert called(revision, "ask_person", elicitation_callback=accept).is_error
+
+
+def test_a_session_that_cannot_answer_is_not_asked() -> None:
+    assert called(NEWEST_HANDSHAKE, "ask_person").is_error
+
+
+def test_a_stateless_client_that_cannot_answer_is_told_which_capability_is_missing() -> None:
+    error = refused(NEWEST, lambda client: client.call_tool("ask_person"))
+    assert error.code == theirs.MISSING_REQUIRED_CLIENT_CAPABILITY
+    assert error.data == {"requiredCapabilities": {"elicitation": {"form": {}}}}
+
+
+def test_a_round_can_be_answered_by_hand() -> None:
+    async def work(client: mcp.Client) -> theirs.CallToolResult | theirs.InputRequiredResult:
+        asked = await client.session.call_tool("ask_person", allow_input_required=True)
+        assert isinstance(asked, theirs.InputRequiredResult)
+        [key] = asked.input_requests or {}
+        answer = theirs.ElicitResult(action="accept", content={"name": "Ann", "age": 9})
+        return await client.call_tool("ask_person", input_responses={key: answer}, request_state=asked.request_state)
+
+    assert only_text(with_client(NEWEST, work, elicitation_callback=accept)) == "Ann, 9"
+
+
+def test_a_tampered_state_is_refused() -> None:
+    async def work(client: mcp.Client) -> None:
+        asked = await client.session.call_tool("ask_person", allow_input_required=True)
+        assert isinstance(asked, theirs.InputRequiredResult)
+        state = (asked.request_state or "")[:-4] + "AAAA"
+        await client.call_tool("ask_person", input_responses={}, request_state=state)
+
+    assert refused(NEWEST, work, elicitation_callback=accept).code == theirs.INVALID_PARAMS

@@ -1,0 +1,68 @@
+"""Who calls: what a capability path means, and where the log level and the principal come from."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from trunkline.protocol.caller import MEMORY, STDIO, STREAM, Caller, Origin, Principal, Session, supports
+from trunkline.protocol.revisions import NEWEST, NEWEST_HANDSHAKE
+
+
+@pytest.mark.parametrize(
+    ("declared", "path", "supported"),
+    [
+        pytest.param({}, "tools", False, id="nothing"),
+        pytest.param({"tools": {}}, "tools", True, id="empty object"),
+        pytest.param({"tools": None}, "tools", False, id="null"),
+        pytest.param({"tools": False}, "tools", False, id="false"),
+        pytest.param({"tools": {}}, "tools.listChanged", False, id="flag absent"),
+        pytest.param({"tools": {"listChanged": False}}, "tools.listChanged", False, id="flag false"),
+        pytest.param({"tools": {"listChanged": True}}, "tools.listChanged", True, id="flag true"),
+        pytest.param({"tools": 5}, "tools.listChanged", False, id="not an object"),
+        pytest.param({"elicitation": {}}, "elicitation", True, id="elicitation"),
+        pytest.param({"elicitation": {}}, "elicitation.form", True, id="an empty elicitation means forms"),
+        pytest.param({"elicitation": {}}, "elicitation.url", False, id="and no pages"),
+        pytest.param({"elicitation": {"url": {}}}, "elicitation.form", False, id="pages alone are no forms"),
+        pytest.param({"elicitation": {"form": {}}}, "elicitation.form", True, id="forms said aloud"),
+        pytest.param({"elicitation": {"url": {}}}, "elicitation.url", True, id="pages"),
+        pytest.param({"sampling": {}}, "sampling.form", False, id="form means nothing elsewhere"),
+        pytest.param({"experimental": {"a": {"b": {}}}}, "experimental.a.b", True, id="three levels"),
+    ],
+)
+def test_a_capability_is_supported_if_its_path_was_declared(
+    declared: dict[str, Any], path: str, *, supported: bool
+) -> None:
+    caller = Caller(NEWEST, None, declared, MEMORY)
+    assert (supports(declared, path), caller.supports(path)) == (supported, supported)
+
+
+def test_a_stateless_caller_hears_what_its_request_asks_for() -> None:
+    assert Caller(NEWEST, None, {}, STDIO, None, "error").log_level == "error"
+
+
+def test_a_stateless_caller_that_names_no_level_hears_nothing() -> None:
+    assert Caller(NEWEST, None, {}, STDIO).log_level is None
+
+
+def test_a_caller_of_a_session_hears_what_the_session_says_now() -> None:
+    session = Session(NEWEST_HANDSHAKE, None, {}, origin=STDIO)
+    session.log_level = "critical"
+    assert session.caller.log_level == "critical"
+
+
+def test_a_session_begins_uninitialized_and_knows_its_caller() -> None:
+    session = Session(NEWEST_HANDSHAKE, None, {"roots": {}}, origin=STREAM, id="s")
+    assert (session.id, session.initialized, session.subscriptions) == ("s", False, set())
+    assert (session.revision, session.caller.session, session.caller.origin) == (NEWEST_HANDSHAKE, session, STREAM)
+
+
+def test_the_principal_of_a_caller_is_the_one_its_message_came_with() -> None:
+    principal = Principal(subject="ada", scopes=frozenset({"read"}))
+    assert Caller(NEWEST, None, {}, Origin("http", principal)).principal is principal
+
+
+@pytest.mark.parametrize("origin", [STDIO, MEMORY, STREAM], ids=lambda origin: origin.transport)
+def test_local_origins_have_no_principal_and_no_headers(origin: Origin) -> None:
+    assert (origin.principal, origin.headers) == (None, None)

@@ -1,0 +1,566 @@
+"""The JSON-RPC peer: each row of its two tables, every move in neither, and two peers that walk at random."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trunkline.errors import LocalProtocolError
+from trunkline.protocol.events import (
+    Event,
+    NotificationReceived,
+    ProgressReceived,
+    RequestCancelled,
+    RequestLost,
+    RequestReceived,
+    ResponseReceived,
+    ResponseUnreadable,
+)
+from trunkline.protocol.jsonrpc import (
+    Batch,
+    ErrorResponse,
+    Malformed,
+    Message,
+    Notification,
+    Outbound,
+    Request,
+    Response,
+    decode,
+    encode,
+)
+from trunkline.protocol.peer import INCOMING_MOVES, OUTGOING_MOVES, Incoming, Outgoing, Peer
+from trunkline.types import ErrorObject, RequestId
+
+
+def received(message: Message) -> Message:
+    """Give a message as the other side reads it."""
+    incoming = decode(encode(message))
+    assert not isinstance(incoming, Malformed | Batch)
+    return incoming
+
+
+def told(method: str, **params: Any) -> Message:
+    """Make a notification as the other side reads it."""
+    return received(Notification(method, params))
+
+
+def sent(peer: Peer) -> list[Any]:
+    """Take what a peer has queued."""
+    return [outbound.message for outbound in peer.messages_to_send()]
+
+
+def error_sent(peer: Peer) -> tuple[RequestId | None, int]:
+    """Take the one error answer that a peer has queued: its id and code."""
+    (message,) = sent(peer)
+    assert isinstance(message, ErrorResponse)
+    return message.id, message.error.code
+
+
+def serving(id: RequestId = 7, method: str = "m") -> Peer:
+    """Make a peer that serves one request."""
+    peer = Peer()
+    peer.receive_message(Request(id, method))
+    return peer
+
+
+def waiting(method: str = "m") -> tuple[Peer, RequestId]:
+    """Make a peer that waits for one answer."""
+    peer = Peer()
+    id = peer.new_id()
+    peer.send_request(id, method)
+    peer.messages_to_send()
+    return peer, id
+
+
+# --- the tables ------------------------------------------------------------------------------------------------------
+
+ENDS_SERVING: dict[str, Callable[[Peer], Any]] = {
+    "send_result": lambda peer: peer.send_result(7, {}),
+    "send_error": lambda peer: peer.send_error(7, -32603, message="no"),
+    "notifications/cancelled": lambda peer: peer.receive_message(told("notifications/cancelled", requestId=7)),
+    "receive_hangup": lambda peer: peer.receive_hangup(),
+}
+ENDS_WAITING: dict[str, Callable[[Peer], Any]] = {
+    "result or error": lambda peer: peer.receive_message(Response(1, msgspec.Raw(b"{}"))),
+    "send_cancel": lambda peer: peer.send_cancel(1),
+    "receive_eof": lambda peer: peer.receive_eof(),
+}
+
+
+def test_the_rows_of_the_tables_are_those_tested_here() -> None:
+    assert {move for _, move in INCOMING_MOVES} == set(ENDS_SERVING)
+    assert {move for _, move in OUTGOING_MOVES} == set(ENDS_WAITING)
+
+
+def test_every_row_leads_from_the_first_state_to_an_end() -> None:
+    assert {state for state, _ in INCOMING_MOVES} == {Incoming.SERVING}
+    assert {state for state, _ in OUTGOING_MOVES} == {Outgoing.WAITING}
+    assert Incoming.SERVING not in INCOMING_MOVES.values()
+    assert Outgoing.WAITING not in OUTGOING_MOVES.values()
+
+
+@pytest.mark.parametrize("move", ENDS_SERVING)
+def test_a_row_ends_a_request_being_served(move: str) -> None:
+    peer = serving()
+    ENDS_SERVING[move](peer)
+    assert not peer.serves(7)
+
+
+@pytest.mark.parametrize("move", ENDS_WAITING)
+def test_a_row_ends_a_request_that_waits(move: str) -> None:
+    peer, id = waiting()
+    ENDS_WAITING[move](peer)
+    assert not peer.waits(id)
+
+
+@pytest.mark.parametrize("answer", ["send_result", "send_error"])
+@pytest.mark.parametrize("before", ["nothing", *ENDS_SERVING])
+def test_a_request_that_is_not_being_served_cannot_be_answered(before: str, answer: str) -> None:
+    peer = Peer() if before == "nothing" else serving()
+    {"nothing": lambda _: None, **ENDS_SERVING}[before](peer)
+    peer.messages_to_send()
+    with pytest.raises(LocalProtocolError, match="request 7 is not being served"):
+        ENDS_SERVING[answer](peer)
+    assert sent(peer) == []
+
+
+@pytest.mark.parametrize("before", ENDS_WAITING)
+def test_a_request_that_no_longer_waits_cannot_be_cancelled(before: str) -> None:
+    peer, _ = waiting()
+    ENDS_WAITING[before](peer)
+    peer.messages_to_send()
+    with pytest.raises(LocalProtocolError, match="request 1 is not waiting"):
+        peer.send_cancel(1)
+    assert sent(peer) == []
+
+
+def test_an_unknown_request_cannot_be_cancelled() -> None:
+    with pytest.raises(LocalProtocolError, match="'x' is not waiting"):
+        Peer().send_cancel("x")
+
+
+def test_an_id_cannot_be_used_again_while_it_waits() -> None:
+    peer, id = waiting()
+    with pytest.raises(LocalProtocolError, match="request 1 is already waiting"):
+        peer.send_request(id, "n")
+    assert sent(peer) == []
+
+
+def test_what_is_no_message_cannot_be_fed() -> None:
+    with pytest.raises(LocalProtocolError, match="not a message: Batch"):
+        Peer().receive_message(Batch(()))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("before", ENDS_WAITING)
+def test_a_late_answer_is_dropped_and_counted(before: str) -> None:
+    peer, id = waiting()
+    ENDS_WAITING[before](peer)
+    assert peer.receive_message(Response(id, msgspec.Raw(b"{}"))) is None
+    assert peer.dropped == 1
+
+
+# --- serving ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_request_is_an_event_with_its_raw_params() -> None:
+    peer = Peer()
+    event = peer.receive_message(received(Request("a", "m", {"b": 1})))
+    assert isinstance(event, RequestReceived)
+    assert (event.id, event.method, bytes(event.params or b"")) == ("a", "m", b'{"b":1}')
+
+
+def test_an_answer_is_about_its_request() -> None:
+    peer = serving()
+    peer.send_result(7, {"a": 1})
+    assert peer.messages_to_send() == [Outbound(Response(7, {"a": 1}), about=7)]
+
+
+def test_an_error_answer_carries_its_data_only_if_given() -> None:
+    peer = serving()
+    peer.receive_message(Request(8, "m"))
+    peer.send_error(7, -1, message="no")
+    peer.send_error(8, -1, message="no", data=None)
+    assert [encode(message) for message in sent(peer)] == [
+        b'{"jsonrpc":"2.0","id":7,"error":{"code":-1,"message":"no"}}',
+        b'{"jsonrpc":"2.0","id":8,"error":{"code":-1,"message":"no","data":null}}',
+    ]
+
+
+def test_a_second_request_with_an_id_in_flight_is_refused_and_the_first_is_still_answered() -> None:
+    peer = serving()
+    assert peer.receive_message(Request(7, "n")) is None
+    assert error_sent(peer) == (7, -32600)
+    peer.send_result(7, {})
+    assert sent(peer) == [Response(7, {})]
+
+
+def test_an_id_may_come_again_once_it_was_answered() -> None:
+    peer = serving()
+    peer.send_result(7, {})
+    assert peer.receive_message(Request(7, "m")) == RequestReceived(7, "m", None)
+
+
+def test_the_number_1_and_the_text_1_are_served_side_by_side() -> None:
+    peer = serving(1)
+    assert peer.receive_message(Request("1", "m")) == RequestReceived("1", "m", None)
+    peer.send_result("1", {})
+    assert (peer.serves(1), peer.serves("1")) == (True, False)
+
+
+def test_a_request_beyond_the_limit_is_refused_until_another_is_answered() -> None:
+    peer = Peer(max_in_flight=1)
+    peer.receive_message(Request(1, "m"))
+    assert peer.receive_message(Request(2, "m")) is None
+    assert error_sent(peer) == (2, -32603)
+    peer.send_result(1, {})
+    assert peer.receive_message(Request(2, "m")) == RequestReceived(2, "m", None)
+
+
+def test_a_malformed_request_is_answered_with_its_error() -> None:
+    peer = Peer()
+    assert peer.receive_message(Malformed(-32700, "Parse error")) is None
+    assert error_sent(peer) == (None, -32700)
+
+
+def test_a_notification_is_an_event_and_is_never_answered() -> None:
+    peer = Peer()
+    assert peer.receive_message(Notification("notifications/x")) == NotificationReceived("notifications/x", None)
+    assert sent(peer) == []
+
+
+def test_a_notice_about_a_request_no_longer_served_is_not_sent() -> None:
+    peer = serving()
+    assert peer.send_notification("notifications/progress", about=7)
+    peer.send_result(7, {})
+    assert not peer.send_notification("notifications/progress", about=7)
+    assert sent(peer) == [Notification("notifications/progress"), Response(7, {})]
+
+
+def test_messages_leave_in_the_order_they_were_made() -> None:
+    peer = serving()
+    peer.send_notification("a")
+    peer.send_request(peer.new_id(), "b", params=[1], about=7)
+    peer.send_result(7, {})
+    peer.send_notification("c", params={})
+    assert peer.messages_to_send() == [
+        Outbound(Notification("a")),
+        Outbound(Request(1, "b", [1]), about=7),
+        Outbound(Response(7, {}), about=7),
+        Outbound(Notification("c", {})),
+    ]
+    assert peer.messages_to_send() == []
+
+
+# --- being cancelled -------------------------------------------------------------------------------------------------
+
+
+def test_a_cancelled_request_is_an_event_with_the_reason() -> None:
+    peer = serving()
+    assert peer.receive_message(told("notifications/cancelled", requestId=7, reason="bored")) == RequestCancelled(
+        7, "bored"
+    )
+
+
+@pytest.mark.parametrize("before", ENDS_SERVING)
+def test_a_cancellation_that_comes_too_late_changes_nothing(before: str) -> None:
+    peer = serving()
+    ENDS_SERVING[before](peer)
+    peer.messages_to_send()
+    assert isinstance(peer.receive_message(told("notifications/cancelled", requestId=7)), NotificationReceived)
+    assert sent(peer) == []
+
+
+@pytest.mark.parametrize(
+    "id", [pytest.param(8, id="unknown"), pytest.param("7", id="text for a number"), pytest.param(None, id="none")]
+)
+def test_a_cancellation_of_another_id_is_a_notice_like_any_other(id: RequestId | None) -> None:
+    peer = serving()
+    assert isinstance(peer.receive_message(told("notifications/cancelled", requestId=id)), NotificationReceived)
+    assert peer.serves(7)
+
+
+def test_initialize_cannot_be_cancelled() -> None:
+    peer = serving(method="initialize")
+    assert peer.receive_message(told("notifications/cancelled", requestId=7)) is None
+    assert peer.serves(7)
+
+
+@pytest.mark.parametrize("method", ["notifications/cancelled", "notifications/progress"])
+@pytest.mark.parametrize(
+    "params",
+    [
+        pytest.param(None, id="absent"),
+        pytest.param([7], id="list"),
+        pytest.param({"requestId": 1.5, "progressToken": 1.5, "progress": 1}, id="fraction"),
+        pytest.param({"requestId": True, "progressToken": True, "progress": 1}, id="true"),
+        pytest.param({"requestId": [1], "progressToken": 1, "progress": "much"}, id="wrong types"),
+    ],
+)
+def test_an_unreadable_notice_about_a_request_is_dropped_and_counted(method: str, params: Any) -> None:
+    peer, _ = waiting()
+    assert peer.receive_message(received(Notification(method, params))) is None
+    assert (peer.dropped, sent(peer)) == (1, [])
+
+
+def test_a_hangup_about_one_request_ends_that_one_only() -> None:
+    peer = serving(1)
+    peer.receive_message(Request(2, "m"))
+    assert peer.receive_hangup(1) == [RequestCancelled(1, "the other side is gone")]
+    assert peer.receive_hangup(1) == []
+    assert [event.id for event in peer.receive_hangup()] == [2]
+
+
+# --- asking ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("prefix", "ids"), [pytest.param("", [1, 2, 3], id="numbers"), pytest.param("x.", ["x.1", "x.2", "x.3"], id="text")]
+)
+def test_ids_count_up(prefix: str, ids: list[RequestId]) -> None:
+    peer = Peer(prefix=prefix)
+    assert [peer.new_id(), peer.new_id(), peer.new_id()] == ids
+
+
+def test_a_result_ends_the_wait_once() -> None:
+    peer, id = waiting()
+    raw = msgspec.Raw(b"{}")
+    assert peer.receive_message(Response(id, raw)) == ResponseReceived(id, raw, None)
+    assert peer.receive_message(Response(id, raw)) is None
+    assert peer.dropped == 1
+
+
+def test_an_error_ends_the_wait() -> None:
+    peer, id = waiting()
+    error = ErrorObject(code=-1, message="no")
+    assert peer.receive_message(ErrorResponse(id, error)) == ResponseReceived(id, None, error)
+
+
+@pytest.mark.parametrize("id", [pytest.param("1", id="text for a number"), pytest.param(2, id="unknown")])
+def test_an_answer_with_another_id_is_dropped_and_counted(id: RequestId) -> None:
+    peer, own = waiting()
+    assert peer.receive_message(Response(id, msgspec.Raw(b"{}"))) is None
+    assert (peer.dropped, peer.waits(own)) == (1, True)
+
+
+def test_an_error_about_no_request_is_dropped_and_counted() -> None:
+    peer, own = waiting()
+    assert peer.receive_message(ErrorResponse(None, ErrorObject(code=-32700, message="no"))) is None
+    assert (peer.dropped, peer.waits(own), sent(peer)) == (1, True, [])
+
+
+def test_a_malformed_answer_ends_the_wait() -> None:
+    peer, id = waiting()
+    assert peer.receive_message(Malformed(-32600, "both", id, response=True)) == ResponseUnreadable(id, "both")
+    assert not peer.waits(id)
+
+
+@pytest.mark.parametrize("id", [None, 2, "1"])
+def test_a_malformed_answer_to_nothing_is_dropped_and_never_answered(id: RequestId | None) -> None:
+    peer, own = waiting()
+    assert peer.receive_message(Malformed(-32600, "both", id, response=True)) is None
+    assert (peer.dropped, peer.waits(own), sent(peer)) == (1, True, [])
+
+
+def test_a_withdrawn_request_is_told_to_the_other_side_with_a_hint_for_the_link() -> None:
+    peer, id = waiting()
+    peer.send_cancel(id, reason="bored")
+    (outbound,) = peer.messages_to_send()
+    assert outbound.hint == id
+    assert encode(outbound.message) == (
+        b'{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1,"reason":"bored"}}'
+    )
+
+
+def test_a_request_can_be_withdrawn_without_a_word() -> None:
+    peer, id = waiting("initialize")
+    peer.send_cancel(id, tell=False)
+    assert (sent(peer), peer.waits(id)) == ([], False)
+
+
+def test_eof_loses_every_waiting_request() -> None:
+    peer, first = waiting()
+    second = peer.new_id()
+    peer.send_request(second, "n")
+    assert peer.receive_eof() == [RequestLost(first), RequestLost(second)]
+    assert peer.receive_eof() == []
+
+
+def test_eof_about_one_request_loses_that_one_only() -> None:
+    peer, first = waiting()
+    second = peer.new_id()
+    peer.send_request(second, "n")
+    assert peer.receive_eof(first) == [RequestLost(first)]
+    assert peer.receive_eof(first) == []
+    assert peer.waits(second)
+
+
+# --- progress --------------------------------------------------------------------------------------------------------
+
+
+def progress(token: RequestId, amount: float) -> Message:
+    """Make a progress notice as it is read."""
+    return told("notifications/progress", progressToken=token, progress=amount)
+
+
+def test_progress_of_a_waiting_request_is_an_event() -> None:
+    peer, id = waiting()
+    event = peer.receive_message(progress(id, 0.5))
+    assert isinstance(event, ProgressReceived)
+    assert (event.id, event.params.progress) == (id, 0.5)
+
+
+@pytest.mark.parametrize("next", [0.5, 0.25, -1])
+def test_progress_must_increase(next: float) -> None:
+    peer, id = waiting()
+    peer.receive_message(progress(id, 0.5))
+    assert peer.receive_message(progress(id, next)) is None
+    assert peer.dropped == 1
+    assert isinstance(peer.receive_message(progress(id, 0.75)), ProgressReceived)
+
+
+@pytest.mark.parametrize("first", [0, -5])
+def test_the_first_progress_may_be_anything(first: float) -> None:
+    peer, id = waiting()
+    assert isinstance(peer.receive_message(progress(id, first)), ProgressReceived)
+
+
+@pytest.mark.parametrize("token", [pytest.param("1", id="text for a number"), pytest.param(2, id="unknown")])
+def test_progress_of_another_token_is_dropped(token: RequestId) -> None:
+    peer, _ = waiting()
+    assert peer.receive_message(progress(token, 1)) is None
+    assert peer.dropped == 1
+
+
+@pytest.mark.parametrize("before", ENDS_WAITING)
+def test_progress_of_a_finished_request_is_dropped(before: str) -> None:
+    peer, id = waiting()
+    ENDS_WAITING[before](peer)
+    assert peer.receive_message(progress(id, 1)) is None
+    assert peer.dropped == 1
+
+
+# --- two peers -------------------------------------------------------------------------------------------------------
+
+SIDES = ("left", "right")
+walks = st.lists(
+    st.tuples(
+        st.sampled_from(SIDES),
+        st.sampled_from(["ask", "answer", "fail", "notify", "report", "cancel", "deliver", "deliver", "forge", "eof"]),
+        st.integers(0, 5),
+    ),
+    max_size=60,
+)
+
+
+class Walk:
+    """Two peers with a pipe each way, and a record of what became of each request."""
+
+    def __init__(self) -> None:
+        """Start with nothing under way."""
+        self.peers = {side: Peer(max_in_flight=4) for side in SIDES}
+        self.pipes: dict[str, list[bytes]] = {side: [] for side in SIDES}
+        self.asked: dict[str, list[RequestId]] = {side: [] for side in SIDES}
+        self.outcomes: Counter[tuple[str, RequestId]] = Counter()
+        self.late: list[Event] = []
+        self.counter = itertools.count(1)
+
+    def run(self, walk: list[tuple[str, str, int]]) -> None:
+        """Make all the moves, deliver what is under way, and end both sides."""
+        for side, move, choice in walk:
+            self.step(side, move, choice)
+        for side in SIDES * 3:
+            while self.pipes[side]:
+                self.step(side, "deliver", 0)
+        for side in SIDES:
+            self.step(side, "eof", 0)
+
+    def step(self, side: str, move: str, choice: int) -> None:
+        """Make one move of one side, if it is possible now, and send what it queued."""
+        getattr(self, f"_{move}")(side, choice)
+        other = SIDES[side == "left"]
+        self.pipes[other] += [encode(outbound.message) for outbound in self.peers[side].messages_to_send()]
+
+    def _ask(self, side: str, _: int) -> None:
+        peer = self.peers[side]
+        id = peer.new_id()
+        peer.send_request(id, "m")
+        self.asked[side].append(id)
+
+    def _served(self, side: str, choice: int) -> RequestId | None:
+        ids = [id for id in self.asked[SIDES[side == "left"]] if self.peers[side].serves(id)]
+        return ids[choice % len(ids)] if ids else None
+
+    def _answer(self, side: str, choice: int) -> None:
+        if (id := self._served(side, choice)) is not None:
+            self.peers[side].send_result(id, {})
+
+    def _fail(self, side: str, choice: int) -> None:
+        if (id := self._served(side, choice)) is not None:
+            self.peers[side].send_error(id, -1, message="no")
+
+    def _notify(self, side: str, choice: int) -> None:
+        self.peers[side].send_notification("n", about=None if choice else 1)
+
+    def _report(self, side: str, choice: int) -> None:
+        id = choice + 1
+        params = {"progressToken": id, "progress": next(self.counter)}
+        self.peers[side].send_notification("notifications/progress", params=params, about=id)
+
+    def _cancel(self, side: str, choice: int) -> None:
+        ids = [id for id in self.asked[side] if self.peers[side].waits(id)]
+        if ids:
+            self.outcomes[side, ids[choice % len(ids)]] += 1
+            self.peers[side].send_cancel(ids[choice % len(ids)])
+
+    def _forge(self, side: str, choice: int) -> None:
+        forged = [
+            b'{"jsonrpc":"2.0","id":%d,"result":{}}' % (choice + 90),
+            b'{"jsonrpc":"2.0","id":1,"result":{},"error":{"code":1,"message":""}}',
+            b'{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}',
+            b'{"jsonrpc":"2.0","id":1,"method":"again"}',
+            b'{"jsonrpc":"2.0","id":null,"error":{"code":1,"message":""}}',
+            b"nonsense",
+        ]
+        self.pipes[side].append(forged[choice])
+
+    def _eof(self, side: str, _: int) -> None:
+        lost = self.peers[side].receive_eof()
+        self.outcomes.update((side, event.id) for event in lost)
+        self.peers[side].receive_hangup()
+
+    def _deliver(self, side: str, _: int) -> None:
+        if not self.pipes[side]:
+            return
+        incoming = decode(self.pipes[side].pop(0))
+        assert not isinstance(incoming, Batch)
+        event = self.peers[side].receive_message(incoming)
+        if isinstance(event, ResponseReceived | ResponseUnreadable):
+            self.outcomes[side, event.id] += 1
+        if isinstance(event, ProgressReceived) and self.outcomes[side, event.id]:
+            self.late.append(event)
+
+
+@given(walk=walks)
+def test_two_peers_never_disagree_about_a_request(walk: list[tuple[str, str, int]]) -> None:
+    pair = Walk()
+    pair.run(walk)
+    every = [(side, id) for side in SIDES for id in pair.asked[side]]
+    assert {key: pair.outcomes[key] for key in every} == dict.fromkeys(every, 1)
+    assert len(every) == len(set(every))
+    assert pair.late == []
+
+
+@given(walk=walks)
+def test_a_walk_leaves_nothing_behind(walk: list[tuple[str, str, int]]) -> None:
+    pair = Walk()
+    pair.run(walk)
+    assert [pair.peers[side].receive_eof() for side in SIDES] == [[], []]
+    assert [pair.peers[side].receive_hangup() for side in SIDES] == [[], []]
+    assert [pair.peers[side].messages_to_send() for side in SIDES] == [[], []]
