@@ -333,8 +333,9 @@ class Connection:
 
     def _left(self, exchange: Exchange) -> None:
         """Settle a request whose work was cancelled; nothing is left to do if the other side did it."""
-        if not exchange.open or exchange.task is None:
+        if not exchange.open:
             return
+        assert exchange.task is not None
         if not exchange.task.cancelling():
             if exchange._work is None:
                 # The work awaited something else that was cancelled: a failure like any other.
@@ -348,8 +349,8 @@ class Connection:
 
     def _cancelled(self, event: RequestCancelled) -> None:
         exchange = self.exchanges.pop(event.id)
-        if exchange.task is not None:
-            exchange.task.cancel()
+        assert exchange.task is not None
+        exchange.task.cancel()
         if exchange._work is not None:
             # A task cancelled before its first step never runs, and would leave the work unawaited.
             exchange._work.close()
@@ -468,9 +469,7 @@ class Connection:
                 log.exception("a progress callback failed (request %r)", event.id)
 
     def _expired(self, id: RequestId) -> None:
-        waiter = self._waiters.get(id)
-        if waiter is None:
-            return
+        waiter = self._waiters[id]
         if self._asking:
             # A person is being asked; the clocks stand still and are set anew when the person has answered.
             waiter.deadline = self._timekeeper.after(1.0, lambda: self._expired(id))
@@ -483,9 +482,11 @@ class Connection:
     def _withdraw(self, id: RequestId, reason: str, *, error: Exception | None = None) -> None:
         waiter = self._waiters.pop(id, None)
         if waiter is None:
+            # The answer came while the caller was giving up.
             return
         if waiter.deadline is not None:
             waiter.deadline.cancel()
+        # Whoever ended the request otherwise (a subscription that the server closed) has told the peer already.
         if self.peer.waits(id):
             # The specification: a client MUST NOT attempt to cancel its initialize request.
             self.peer.send_cancel(id, reason=reason, tell=waiter.method != "initialize")
@@ -497,9 +498,7 @@ class Connection:
         self._fail(event.id, reason)
 
     def _fail(self, id: RequestId, error: Exception) -> None:
-        waiter = self._waiters.pop(id, None)
-        if waiter is None:
-            return
+        waiter = self._waiters.pop(id)
         if waiter.deadline is not None:
             waiter.deadline.cancel()
         if not waiter.future.done():

@@ -346,10 +346,11 @@ def test_a_refused_log_level_does_not_end_the_connection() -> None:
     run_async(main())
 
 
-@pytest.mark.parametrize("last", ["server/discover", "logging/setLevel"])
-def test_a_server_whose_last_word_is_an_answer_is_a_failed_connect(last: str) -> None:
+def test_a_server_whose_last_word_is_its_greeting_is_a_failed_connect() -> None:
+    last = "server/discover"
+
     async def main() -> None:
-        server = handshake_server({**stateless().table, "logging/setLevel": {}})
+        server = stateless()
         answer = server.table[last]
 
         def last_word(params: Any) -> Any:
@@ -358,13 +359,9 @@ def test_a_server_whose_last_word_is_an_answer_is_a_failed_connect(last: str) ->
 
         server.table[last] = last_word
         with pytest.raises(ConnectionLost):
-            await Client(server, log_level="debug", revision=client_revision(last)).__aenter__()
+            await Client(server, revision=NEWEST.name).__aenter__()
 
     run_async(main())
-
-
-def client_revision(last: str) -> str:
-    return {"server/discover": NEWEST.name, "logging/setLevel": NEWEST_HANDSHAKE.name}[last]
 
 
 def test_a_server_that_goes_while_its_log_level_is_set_is_a_failed_connect() -> None:

@@ -27,6 +27,7 @@ __all__ = [
     "STATELESS",
     "UNTIL_2025_06",
     "URL_COMPLETING",
+    "WITHOUT_BATCHES",
     "Row",
     "behaviour",
 ]
@@ -40,6 +41,7 @@ SINCE_2025_11 = ALL[3:]
 UNTIL_2025_06 = ALL[:3]
 #: The revisions with arrays of messages.
 BATCHING = ALL[1:2]
+WITHOUT_BATCHES = ALL[:1] + ALL[2:]
 #: The revisions in which a server sends ``elicitation/create`` as a request.
 ELICITING = ALL[2:4]
 #: The revisions with a notification that a page was finished.
@@ -74,7 +76,9 @@ class Row(Struct, frozen=True, kw_only=True):
         ]
 
 
-def behaviour(id: str, *, seconds: float = 10.0) -> Callable[[Callable[P, Coroutine[Any, Any, None]]], Callable[P, None]]:
+def behaviour(
+    id: str, *, seconds: float = 10.0
+) -> Callable[[Callable[P, Coroutine[Any, Any, None]]], Callable[P, None]]:
     """Mark a coroutine function as the test of a row; it runs in a loop of its own, bounded in time."""
 
     def mark(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:

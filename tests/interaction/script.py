@@ -45,7 +45,9 @@ class Failure(Struct, frozen=True):
 class Script:
     """A server that a test writes; given to a client as its link."""
 
-    def __init__(self, revision: str, table: Mapping[str, Any], *, capabilities: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self, revision: str, table: Mapping[str, Any], *, capabilities: Mapping[str, Any] | None = None
+    ) -> None:
         self.revision = revision
         declared = CAPABILITIES if capabilities is None else capabilities
         self.table: dict[str, Any] = {**_opening(revision, declared), **table}
@@ -126,6 +128,17 @@ class Script:
     def methods(self) -> list[str]:
         """The methods of all that came, in order; an answer is ``answer``."""
         return [message.get("method", "answer") for message in self.received]
+
+    @property
+    def declared(self) -> Any:
+        """The capabilities that the client declared last."""
+        for message in reversed(self.received):
+            params = message.get("params", {})
+            if "capabilities" in params:
+                return params["capabilities"]
+            if "_meta" in params:
+                return params["_meta"]["io.modelcontextprotocol/clientCapabilities"]
+        raise AssertionError("nothing was declared")
 
     # --- answering ---------------------------------------------------------------------------------------------------
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -84,8 +85,6 @@ async def test_an_error_has_the_id_of_a_bad_request_where_it_can_be_read(wire: W
 async def test_odd_values_are_answered_and_the_connection_lives(wire: Wire, arguments: str) -> None:
     async with wire.open("catalog") as peer:
         request = peer.request_of("tools/call", {"name": "echo", "arguments": "HERE"}, id=1)
-        import json
-
         await peer.say(json.dumps(request).replace('"HERE"', arguments))
         answer = await peer.hear()
         assert ("jsonrpc" in answer, answer.get("id") in (1, None)) == (True, True)

@@ -17,7 +17,7 @@ HERE = Path(__file__)
 EVERY_ROW = [row for rows in AREAS.values() for row in rows]
 
 
-def tests() -> Iterator[tuple[str, Any]]:
+def every_test() -> Iterator[tuple[str, Any]]:
     """Give every test of this folder but those of this file."""
     for path in sorted(HERE.parent.glob("test_*.py")):
         if path != HERE:
@@ -26,13 +26,13 @@ def tests() -> Iterator[tuple[str, Any]]:
 
 
 def test_every_row_has_exactly_one_test() -> None:
-    marked = Counter(getattr(test, "behaviour", None) for _, test in tests())
+    marked = Counter(getattr(test, "behaviour", None) for _, test in every_test())
     assert {row.id: marked[row.id] for row in EVERY_ROW if marked[row.id] != 1} == {}
 
 
 def test_every_test_has_a_row() -> None:
     known = {row.id for row in EVERY_ROW}
-    assert [name for name, test in tests() if getattr(test, "behaviour", None) not in known] == []
+    assert [name for name, test in every_test() if getattr(test, "behaviour", None) not in known] == []
 
 
 def test_no_id_is_used_twice() -> None:

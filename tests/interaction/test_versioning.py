@@ -23,7 +23,10 @@ READS: list[tuple[str, dict[str, Any]]] = [
     ("resources/read", {"uri": "note://one"}),
     ("prompts/list", {}),
     ("prompts/get", {"name": "greet", "arguments": {"name": "Ada"}}),
-    ("completion/complete", {"ref": {"type": "ref/prompt", "name": "greet"}, "argument": {"name": "name", "value": "A"}}),
+    (
+        "completion/complete",
+        {"ref": {"type": "ref/prompt", "name": "greet"}, "argument": {"name": "name", "value": "A"}},
+    ),
     ("acme/double", {"n": 1}),
 ]
 
@@ -146,5 +149,6 @@ async def test_callers_with_different_capabilities_share_one_connection(wire: Wi
     async with wire.open("asking") as peer:
         with_forms = await peer.send("tools/call", {"name": "degrade"}, meta={CAPABILITIES: {"elicitation": {}}})
         without = await peer.send("tools/call", {"name": "degrade"})
-        texts = [(await peer.answer(id))["result"]["content"][0]["text"] for id in (with_forms, without)]
+        answers = await peer.answers(with_forms, without)
+        texts = [answers[id]["result"]["content"][0]["text"] for id in (with_forms, without)]
         assert texts == ["could ask", "did without"]

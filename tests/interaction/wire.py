@@ -26,7 +26,7 @@ from trunkline.protocol.caller import MEMORY
 from trunkline.protocol.jsonrpc import Outbound, decode, encode
 from trunkline.transports.link import Receiver
 
-__all__ = ["Conversation", "Peer", "Wire", "program"]
+__all__ = ["Conversation", "Peer", "Wire", "make", "program"]
 
 PROGRAMS = Path(__file__).parent / "servers"
 INFO = {"name": "raw", "version": "1"}
@@ -189,6 +189,17 @@ class Peer:
                 return message
             self.aside.append(message)
 
+    async def answers(self, *ids: Any) -> dict[Any, Any]:
+        """Wait for the answers to several requests, in whatever order they come."""
+        found: dict[Any, Any] = {}
+        while len(found) < len(ids):
+            message = await self.hear()
+            if message.get("id") in ids and "method" not in message:
+                found[message["id"]] = message
+            else:
+                self.aside.append(message)
+        return found
+
     async def notice(self, method: str) -> Any:
         """Wait for a notification and give its params; what else comes is put aside."""
         while True:
@@ -240,7 +251,9 @@ class Peer:
             return await self._in_rounds(method, params, answers or {})
         return await self._in_requests(method, params, answers or {})
 
-    async def converse_tool(self, name: str, answers: Mapping[str, Any] | None = None, **arguments: Any) -> Conversation:
+    async def converse_tool(
+        self, name: str, answers: Mapping[str, Any] | None = None, **arguments: Any
+    ) -> Conversation:
         """Call a tool and answer what it asks."""
         return await self.converse("tools/call", {"name": name, "arguments": arguments}, answers)
 

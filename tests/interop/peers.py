@@ -7,23 +7,28 @@ import math
 import os
 import shutil
 import sys
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import ExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import anyio
 import mcp
 import pytest
+from anyio.from_thread import BlockingPortal, start_blocking_portal
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from mcp.shared.message import SessionMessage
 from mcp_types import jsonrpc_message_adapter
 
+from trunkline import Client
 from trunkline.protocol.caller import MEMORY
 from trunkline.protocol.jsonrpc import Outbound, decode, encode
 from trunkline.protocol.limits import Limits
 from trunkline.protocol.revisions import ALL_NAMES, find
 from trunkline.transports.link import Receiver
+
+C = TypeVar("C")
+T = TypeVar("T")
 
 __all__ = [
     "ALL",
@@ -33,12 +38,15 @@ __all__ = [
     "NEWEST",
     "NEWEST_HANDSHAKE",
     "PROGRAMS",
+    "SharedClient",
     "StreamsLink",
+    "Visits",
     "are_handshake",
     "joined_streams",
     "npm_server",
     "official_client",
     "program",
+    "shared",
     "transport_of",
 ]
 
@@ -78,10 +86,68 @@ async def official_client(*revisions: str, mode: str | None = None, **options: A
     if mode is None:
         mode = "legacy" if are_handshake(revisions[0]) else "auto"
     parameters = mcp.StdioServerParameters(command=command[0], args=command[1:])
-    with open(os.devnull, "w") as nowhere:
+    with open(os.devnull, "w") as nowhere:  # noqa: ASYNC230 - a device that never blocks
         transport = mcp.stdio_client(parameters, errlog=nowhere)
         async with mcp.Client(transport, mode=mode, read_timeout_seconds=10, **options) as client:
             yield client
+
+
+class Visits:
+    """Official clients that many tests share, one for each revision, open in an event loop of their own."""
+
+    def __init__(self) -> None:
+        """Start without any."""
+        self._stack = ExitStack()
+        self._clients: dict[str, mcp.Client] = {}
+
+    def __enter__(self) -> Visits:
+        """Start the loop."""
+        self._portal = self._stack.enter_context(start_blocking_portal())
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        """Close all clients."""
+        self._stack.close()
+
+    def __call__(self, revision: str, work: Callable[[mcp.Client], Awaitable[Any]], *, seconds: float = 15.0) -> Any:
+        """Do something with the client of a revision, within a bound."""
+        if revision not in self._clients:
+            opened = self._portal.wrap_async_context_manager(official_client(revision))
+            self._clients[revision] = self._stack.enter_context(opened)
+        return _bounded(self._portal, work, self._clients[revision], seconds)
+
+
+def _bounded(portal: BlockingPortal, work: Callable[[C], Awaitable[T]], client: C, seconds: float) -> T:
+    async def bounded() -> T:
+        async with asyncio.timeout(seconds):
+            return await work(client)
+
+    return portal.call(bounded)
+
+
+# --- our client, as client of servers that are slow to start
+
+
+class SharedClient:
+    """A client of ours that many tests use, open in an event loop of its own."""
+
+    def __init__(self, portal: BlockingPortal, client: Client) -> None:
+        """Take the loop and the client open in it."""
+        self._portal = portal
+        self.client = client
+
+    def run(self, work: Callable[[Client], Awaitable[T]], *, seconds: float = 15.0) -> T:
+        """Do something with the client, within a bound."""
+        return _bounded(self._portal, work, self.client, seconds)
+
+
+@contextmanager
+def shared(command: Sequence[str], **options: Any) -> Iterator[SharedClient]:
+    """Start a server and keep a client of it open."""
+    with start_blocking_portal() as portal:
+        client = Client(list(command), **options)
+        with portal.wrap_async_context_manager(client):
+            yield SharedClient(portal, client)
 
 
 # --- the official TypeScript servers

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
 import mcp
@@ -12,7 +12,7 @@ import mcp_types as theirs
 import pytest
 from mcp.client.subscriptions import PromptsListChanged, ResourcesListChanged, ResourceUpdated, ToolsListChanged
 
-from tests.interop.peers import ALL, BOTH_ERAS, HANDSHAKE, NEWEST, NEWEST_HANDSHAKE, official_client
+from tests.interop.peers import ALL, BOTH_ERAS, HANDSHAKE, NEWEST, NEWEST_HANDSHAKE, Visits, official_client
 from tests.support import run_async
 
 # Half of the handshake era is deprecated by the official SDK, and says so at every call.
@@ -32,16 +32,18 @@ def with_client(revision: str, work: Callable[[mcp.Client], Any], **options: Any
     return run_async(main(), seconds=20)
 
 
-def refused(revision: str, work: Callable[[mcp.Client], Any], **options: Any) -> theirs.ErrorData:
-    """Have something refused; what leaves the official client's block uncaught would be wrapped in groups."""
+@pytest.fixture(scope="module")
+def visit() -> Iterator[Visits]:
+    """Clients that many tests share: one for each revision, each with a server process of its own."""
+    with Visits() as visits:
+        yield visits
 
-    async def catch(client: mcp.Client) -> theirs.ErrorData:
-        with pytest.raises(mcp.MCPError) as caught:
-            await work(client)
-        return caught.value.error
 
-    error: theirs.ErrorData = with_client(revision, catch, **options)
-    return error
+async def refusal(call: Awaitable[Any]) -> theirs.ErrorData:
+    """Have a call refused; an error that leaves the official client's block would be wrapped in groups."""
+    with pytest.raises(mcp.MCPError) as caught:
+        await call
+    return caught.value.error
 
 
 async def all_pages(method: Callable[..., Any]) -> list[Any]:
@@ -99,11 +101,11 @@ def test_the_client_and_our_server_agree(served: list[str], mode: str, agreed: s
 
 
 @EVERY_REVISION
-def test_our_server_says_who_it_is(revision: str) -> None:
+def test_our_server_says_who_it_is(visit: Visits, revision: str) -> None:
     async def work(client: mcp.Client) -> tuple[str, theirs.Implementation | None, str | None]:
         return client.protocol_version, client.server_info, client.instructions
 
-    agreed, info, instructions = with_client(revision, work)
+    agreed, info, instructions = visit(revision, work)
     assert (agreed, instructions) == (revision, "Ask politely.")
     assert info is not None
     assert (info.name, info.version) == ("ours", "1.2.3")
@@ -116,11 +118,11 @@ def test_the_client_says_who_it_is(revision: str) -> None:
     assert {"visitor", revision} <= set(only_text(result).split('"'))
 
 
-def test_our_server_declares_what_it_has() -> None:
+def test_our_server_declares_what_it_has(visit: Visits) -> None:
     async def work(client: mcp.Client) -> theirs.ServerCapabilities:
         return client.server_capabilities
 
-    found = with_client(NEWEST_HANDSHAKE, work)
+    found = visit(NEWEST_HANDSHAKE, work)
     assert found.tools is not None
     assert found.prompts is not None
     assert found.resources is not None
@@ -131,24 +133,24 @@ def test_our_server_declares_what_it_has() -> None:
 
 
 @pytest.mark.parametrize("revision", HANDSHAKE)
-def test_a_ping_is_answered(revision: str) -> None:
-    assert isinstance(with_client(revision, lambda client: client.send_ping()), theirs.EmptyResult)
+def test_a_ping_is_answered(visit: Visits, revision: str) -> None:
+    assert isinstance(visit(revision, lambda client: client.send_ping()), theirs.EmptyResult)
 
 
 # --- lists
 
 
 @EVERY_REVISION
-def test_all_tools_are_listed_in_pages(revision: str) -> None:
-    pages = with_client(revision, lambda client: all_pages(client.list_tools))
+def test_all_tools_are_listed_in_pages(visit: Visits, revision: str) -> None:
+    pages = visit(revision, lambda client: all_pages(client.list_tools))
     names = [tool.name for page in pages for tool in page.tools]
-    assert [len(page.tools) for page in pages] == [5, 5, 5, 4]
+    assert [len(page.tools) for page in pages] == [5, 5, 5, 5]
     assert names[0] == "add"
-    assert len(set(names)) == 19
+    assert len(set(names)) == 20
 
 
 @EVERY_REVISION
-def test_resources_templates_and_prompts_are_listed(revision: str) -> None:
+def test_resources_templates_and_prompts_are_listed(visit: Visits, revision: str) -> None:
     async def work(client: mcp.Client) -> tuple[list[str], list[str], list[str]]:
         resources, templates = await client.list_resources(), await client.list_resource_templates()
         prompts = await client.list_prompts()
@@ -158,127 +160,137 @@ def test_resources_templates_and_prompts_are_listed(revision: str) -> None:
             [prompt.name for prompt in prompts.prompts],
         )
 
-    resources, templates, prompts = with_client(revision, work)
+    resources, templates, prompts = visit(revision, work)
     assert resources == ["secret://door", "note://fixed", "blob://dot"]
     assert templates == ["city://{name}/map"]
     assert prompts == ["personal", "greet"]
 
 
-def test_a_stale_cursor_is_refused() -> None:
-    assert refused(NEWEST, lambda client: client.list_tools(cursor="no such page")).code == theirs.INVALID_PARAMS
+def test_a_stale_cursor_is_refused(visit: Visits) -> None:
+    assert visit(NEWEST, lambda client: refusal(client.list_tools(cursor="no such page"))).code == theirs.INVALID_PARAMS
 
 
 # --- calls
 
 
 @STRUCTURED
-def test_structured_results_pass_the_clients_check(revision: str) -> None:
+def test_structured_results_pass_the_clients_check(visit: Visits, revision: str) -> None:
     async def work(client: mcp.Client) -> theirs.CallToolResult:
         await all_pages(client.list_tools)
         return await client.call_tool("forecast", {"city": "Oslo"})
 
-    assert with_client(revision, work).structured_content == {"city": "Oslo", "degrees": 21.5}
+    assert visit(revision, work).structured_content == {"city": "Oslo", "degrees": 21.5}
 
 
 @WITHOUT_STRUCTURE
-def test_older_revisions_get_the_structured_result_as_text(revision: str) -> None:
-    result = with_client(revision, lambda client: client.call_tool("forecast", {"city": "Oslo"}))
+def test_older_revisions_get_the_structured_result_as_text(visit: Visits, revision: str) -> None:
+    result = visit(revision, lambda client: client.call_tool("forecast", {"city": "Oslo"}))
     assert result.structured_content is None
     assert only_text(result) == '{"city":"Oslo","degrees":21.5}'
 
 
 @pytest.mark.parametrize(("revision", "seen"), [(NEWEST_HANDSHAKE, {"result": 42}), (NEWEST, 42)])
-def test_a_plain_number_is_wrapped_only_where_an_object_is_wanted(revision: str, seen: Any) -> None:
+def test_a_plain_number_is_wrapped_only_where_an_object_is_wanted(visit: Visits, revision: str, seen: Any) -> None:
     async def work(client: mcp.Client) -> theirs.CallToolResult:
         await all_pages(client.list_tools)
         return await client.call_tool("add", {"a": 19, "b": 23})
 
-    assert with_client(revision, work).structured_content == seen
+    assert visit(revision, work).structured_content == seen
 
 
 @EVERY_REVISION
-def test_a_picture_arrives(revision: str) -> None:
-    [image] = with_client(revision, lambda client: client.call_tool("picture")).content
+def test_a_picture_arrives(visit: Visits, revision: str) -> None:
+    [image] = visit(revision, lambda client: client.call_tool("picture")).content
     assert isinstance(image, theirs.ImageContent)
     assert (base64.b64decode(image.data), image.mime_type) == (b"\x89PNG\r\n\x1a\n", "image/png")
 
 
 @STRUCTURED
-def test_a_resource_link_arrives(revision: str) -> None:
-    [link] = with_client(revision, lambda client: client.call_tool("link")).content
+def test_a_resource_link_arrives(visit: Visits, revision: str) -> None:
+    [link] = visit(revision, lambda client: client.call_tool("link")).content
     assert isinstance(link, theirs.ResourceLink)
     assert str(link.uri) == "note://fixed"
 
 
 @EVERY_REVISION
-def test_a_failing_tool_is_a_result(revision: str) -> None:
-    result = with_client(revision, lambda client: client.call_tool("fail"))
+def test_a_failing_tool_is_a_result(visit: Visits, revision: str) -> None:
+    result = visit(revision, lambda client: client.call_tool("fail"))
     assert (result.is_error, only_text(result)) == (True, "out of paper")
 
 
 @EACH_ERA
-def test_a_crashing_tool_keeps_its_secret(revision: str) -> None:
-    result = with_client(revision, lambda client: client.call_tool("crash"))
+def test_a_crashing_tool_keeps_its_secret(visit: Visits, revision: str) -> None:
+    result = visit(revision, lambda client: client.call_tool("crash"))
     assert result.is_error
     assert "42" not in only_text(result)
 
 
 @EVERY_REVISION
-def test_an_unknown_tool_is_an_error(revision: str) -> None:
-    assert refused(revision, lambda client: client.call_tool("nothing")).code == theirs.INVALID_PARAMS
+def test_an_unknown_tool_is_an_error(visit: Visits, revision: str) -> None:
+    assert visit(revision, lambda client: refusal(client.call_tool("nothing"))).code == theirs.INVALID_PARAMS
 
 
 @EACH_ERA
-def test_calls_run_side_by_side(revision: str) -> None:
+def test_calls_run_side_by_side(visit: Visits, revision: str) -> None:
     async def work(client: mcp.Client) -> list[str]:
         calls = [client.call_tool("add", {"a": number, "b": 0}) for number in range(30)]
         return [only_text(result) for result in await asyncio.gather(*calls)]
 
-    assert with_client(revision, work) == [str(number) for number in range(30)]
+    assert visit(revision, work) == [str(number) for number in range(30)]
 
 
 # --- resources, prompts, completion
 
 
 @EVERY_REVISION
-def test_resources_are_read(revision: str) -> None:
+def test_resources_are_read(visit: Visits, revision: str) -> None:
     async def work(client: mcp.Client) -> tuple[str, Any, str]:
         text, blob = await client.read_resource("note://fixed"), await client.read_resource("blob://dot")
         return only_text(text), blob.contents[0], only_text(await client.read_resource("city://Oslo/map"))
 
-    text, blob, city = with_client(revision, work)
+    text, blob, city = visit(revision, work)
     assert (text, city) == ("as it was", "the map of Oslo")
     assert base64.b64decode(blob.blob) == b"\x89PNG\r\n\x1a\n"
 
 
 @pytest.mark.parametrize(("revision", "code"), [(NEWEST_HANDSHAKE, -32002), (NEWEST, theirs.INVALID_PARAMS)])
-def test_an_unknown_resource_is_an_error(revision: str, code: int) -> None:
-    assert refused(revision, lambda client: client.read_resource("note://missing")).code == code
+def test_an_unknown_resource_is_an_error(visit: Visits, revision: str, code: int) -> None:
+    assert visit(revision, lambda client: refusal(client.read_resource("note://missing"))).code == code
 
 
 @EVERY_REVISION
-def test_a_prompt_is_filled_in(revision: str) -> None:
-    prompt = with_client(revision, lambda client: client.get_prompt("greet", {"name": "Ann", "tone": "keen"}))
+def test_a_prompt_is_filled_in(visit: Visits, revision: str) -> None:
+    prompt = visit(revision, lambda client: client.get_prompt("greet", {"name": "Ann", "tone": "keen"}))
     assert [message.role for message in prompt.messages] == ["user", "assistant"]
     assert prompt.messages[0].content.text == "Greet Ann in a keen tone."
 
 
 @EACH_ERA
-def test_a_prompt_without_its_argument_is_refused(revision: str) -> None:
-    assert refused(revision, lambda client: client.get_prompt("greet")).code == theirs.INVALID_PARAMS
+def test_a_prompt_without_its_argument_is_refused(visit: Visits, revision: str) -> None:
+    assert visit(revision, lambda client: refusal(client.get_prompt("greet"))).code == theirs.INVALID_PARAMS
 
 
 @EVERY_REVISION
-def test_arguments_are_completed(revision: str) -> None:
+def test_arguments_are_completed(visit: Visits, revision: str) -> None:
     async def work(client: mcp.Client) -> list[list[str]]:
         prompt = theirs.PromptReference(name="greet")
         template = theirs.ResourceTemplateReference(uri="city://{name}/map")
         return [
             (await client.complete(prompt, {"name": "tone", "value": "k"})).completion.values,
-            (await client.complete(template, {"name": "name", "value": "Os"}, {"x": "y"})).completion.values,
+            (await client.complete(template, {"name": "name", "value": "Os"})).completion.values,
         ]
 
-    assert with_client(revision, work) == [["kind", "keen"], ["Oslo", "Osaka"]]
+    assert visit(revision, work) == [["kind", "keen"], ["Oslo", "Osaka"]]
+
+
+@STRUCTURED
+def test_what_was_filled_in_before_narrows_the_completion(visit: Visits, revision: str) -> None:
+    async def work(client: mcp.Client) -> list[str]:
+        template = theirs.ResourceTemplateReference(uri="city://{name}/map")
+        answer = await client.complete(template, {"name": "name", "value": "Os"}, {"country": "Japan"})
+        return answer.completion.values
+
+    assert visit(revision, work) == ["Osaka"]
 
 
 # --- progress, logging, cancellation

@@ -10,7 +10,7 @@ import pytest
 from mcp.client import ClientRequestContext
 
 from tests.interop.peers import ALL, ASKING, BOTH_ERAS, NEWEST, NEWEST_HANDSHAKE
-from tests.interop.test_official_client import only_text, refused, with_client
+from tests.interop.test_official_client import Heard, only_text, refusal, with_client
 
 pytestmark = pytest.mark.filterwarnings("ignore::mcp.MCPDeprecationWarning")
 
@@ -35,6 +35,14 @@ async def model(context: ClientRequestContext, params: theirs.CreateMessageReque
     assert isinstance(message.content, theirs.TextContent)
     text = theirs.TextContent(text=f"[{params.system_prompt}] {message.content.text}")
     return theirs.CreateMessageResult(role="assistant", content=text, model="parrot", stop_reason="endTurn")
+
+
+async def choose(
+    context: ClientRequestContext, params: theirs.CreateMessageRequestParams
+) -> theirs.CreateMessageResultWithTools:
+    [tool] = params.tools or []
+    use = theirs.ToolUseContent(id="1", name=tool.name, input={})
+    return theirs.CreateMessageResultWithTools(role="assistant", content=[use], model="parrot", stop_reason="toolUse")
 
 
 async def folders(context: ClientRequestContext) -> theirs.ListRootsResult:
@@ -65,6 +73,24 @@ def test_the_user_is_sent_to_a_page(revision: str) -> None:
 def test_the_model_is_asked(revision: str) -> None:
     result = called(revision, "ask_model", sampling_callback=model)
     assert only_text(result) == "parrot: [Be brief.] Say hello."
+
+
+def test_a_session_hears_that_the_page_was_finished() -> None:
+    heard = Heard()
+
+    async def work(client: mcp.Client) -> list[Any]:
+        await client.call_tool("ask_page")
+        return await heard.until(lambda items: len(items) == 1)
+
+    [notice] = with_client(NEWEST_HANDSHAKE, work, elicitation_callback=accept, message_handler=heard)
+    assert notice.method == "notifications/elicitation/complete"
+
+
+@EACH_ERA
+def test_the_model_is_asked_with_tools(revision: str) -> None:
+    able = theirs.SamplingCapability(tools=theirs.SamplingToolsCapability())
+    result = called(revision, "ask_model_with_tools", sampling_callback=choose, sampling_capabilities=able)
+    assert only_text(result) == "toolUse: clock"
 
 
 @EVERY_REVISION
@@ -106,7 +132,7 @@ def test_a_session_that_cannot_answer_is_not_asked() -> None:
 
 
 def test_a_stateless_client_that_cannot_answer_is_told_which_capability_is_missing() -> None:
-    error = refused(NEWEST, lambda client: client.call_tool("ask_person"))
+    error = with_client(NEWEST, lambda client: refusal(client.call_tool("ask_person")))
     assert error.code == theirs.MISSING_REQUIRED_CLIENT_CAPABILITY
     assert error.data == {"requiredCapabilities": {"elicitation": {"form": {}}}}
 
@@ -123,10 +149,10 @@ def test_a_round_can_be_answered_by_hand() -> None:
 
 
 def test_a_tampered_state_is_refused() -> None:
-    async def work(client: mcp.Client) -> None:
+    async def work(client: mcp.Client) -> theirs.ErrorData:
         asked = await client.session.call_tool("ask_person", allow_input_required=True)
         assert isinstance(asked, theirs.InputRequiredResult)
         state = (asked.request_state or "")[:-4] + "AAAA"
-        await client.call_tool("ask_person", input_responses={}, request_state=state)
+        return await refusal(client.call_tool("ask_person", input_responses={}, request_state=state))
 
-    assert refused(NEWEST, work, elicitation_callback=accept).code == theirs.INVALID_PARAMS
+    assert with_client(NEWEST, work, elicitation_callback=accept).code == theirs.INVALID_PARAMS

@@ -280,6 +280,7 @@ TWICE = [
     pytest.param(b'"method":"m","id":1,"params":0, "z ":1,"params":":1,"', 1, id="params hidden by params"),
     pytest.param(b'"id":1,"id":2,"method":"m","x":{"params":0},"y":[ 1222222222222222],"params":7', None, id="mark"),
     pytest.param(b'"id":1,"id":2,"method":"m","x":{"params": 7},"params":7', None, id="value of params elsewhere too"),
+    pytest.param(b'"id":1,"id":2,"method":"m","x":{"params":0,"a" : "b"},"params":" : "', None, id="across a name"),
     pytest.param(b'"id":1,"id":2,"method":"m","params": 12', None, id="params a number"),
     pytest.param(b'"id":1,"id":2,"method":"m","params":{%b}' % LONG, None, id="large params"),
     pytest.param(b'"id":1,"method":"m","params":{%b},"params":{%b}' % (LONG, LONG), 1, id="large params twice"),

@@ -10,6 +10,7 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
+from typing import Any
 
 import click
 
@@ -62,6 +63,13 @@ class _Verbs(click.Group):
         command: click.Command = import_module(f"trunkline.cli.cmd_{cmd_name}").command
         return command
 
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run a verb; a reader that left is told apart here, where click has not yet made a code of its own of it."""
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError as error:
+            raise Failure("nobody reads the output any more", Exit.UNREAD) from error
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the verbs into the help; asked of the commands themselves, this would load them all."""
         with formatter.section("Commands"):
@@ -77,34 +85,32 @@ def _trunkline() -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and give its exit code; without arguments, those of the process."""
     _forgive_encodings()
+    words = sys.argv[1:] if arguments is None else list(arguments)
     try:
-        return _run(sys.argv[1:] if arguments is None else list(arguments))
-    except BrokenPipeError:
-        # Whatever is still buffered has no reader, and the interpreter would complain when it flushes.
-        _discard_output()
-        return Exit.UNREAD
-
-
-def _run(arguments: list[str]) -> int:
-    try:
-        outcome: int = _trunkline.main(arguments or ["--help"], prog_name="trunkline", standalone_mode=False)
-        sys.stdout.flush()
-        return outcome if arguments else Exit.USAGE
+        outcome: int = _trunkline.main(words or ["--help"], prog_name="trunkline", standalone_mode=False)
+        return outcome if words else Exit.USAGE
     except click.ClickException as error:
         _complain_of_usage(error)
         return Exit.USAGE
     except (click.Abort, KeyboardInterrupt):
         complain("interrupted")
         return Exit.INTERRUPTED
-    except BrokenPipeError:
-        raise
     except Exception as error:  # noqa: BLE001 - the boundary: every failure ends as a sentence and a code
-        if debugging():
-            import traceback
+        return _end(error)
 
-            traceback.print_exc()
-        complain(_sentence(error))
-        return exit_for(error)
+
+def _end(error: Exception) -> int:
+    code = exit_for(error)
+    if code is Exit.UNREAD:
+        # What is still buffered has no reader either, and the interpreter would complain when it flushes.
+        _discard_output()
+        return code
+    if debugging():
+        import traceback
+
+        traceback.print_exception(error)
+    complain(_sentence(error))
+    return code
 
 
 def _complain_of_usage(error: click.ClickException) -> None:
@@ -130,9 +136,5 @@ def _forgive_encodings() -> None:
 
 def _discard_output() -> None:
     null = os.open(os.devnull, os.O_WRONLY)
-    for stream in (sys.stdout, sys.stderr):
-        try:
-            stream.flush()
-        except OSError:
-            os.dup2(null, stream.fileno())
+    os.dup2(null, sys.stdout.fileno())
     os.close(null)

@@ -158,11 +158,18 @@ def _elicited(given: Any, question: t.ElicitRequestParams) -> t.ElicitResult:
     elif given is None or given is False:
         result = t.ElicitResult(action="decline")
     else:
-        result = t.ElicitResult(action="accept", content=None if given is True else _content(given, question))
+        content = None if given is True and not _is_yes_or_no(question) else _content(given, question)
+        result = t.ElicitResult(action="accept", content=content)
     if result.action != "accept" or question.mode == "url":
         return t.ElicitResult(action=result.action, meta=result.meta)
     content = _filled_in(result.content or {}, question.requested_schema or {})
     return t.ElicitResult(action="accept", content=content, meta=result.meta)
+
+
+def _is_yes_or_no(question: t.ElicitRequestParams) -> bool:
+    """Tell whether the form is one question that True answers."""
+    fields = list(((question.requested_schema or {}).get("properties") or {}).values())
+    return len(fields) == 1 and isinstance(fields[0], dict) and fields[0].get("type") == "boolean"
 
 
 def _content(given: Any, question: t.ElicitRequestParams) -> dict[str, Any]:

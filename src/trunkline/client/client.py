@@ -178,6 +178,7 @@ class Client:
         arguments: Mapping[str, Any] | None = None,
         *,
         on_progress: Progress | None = None,
+        progress_handler: Progress | None = None,
         timeout: float | None = None,
         total_timeout: float | None = None,
         raise_on_error: bool = True,
@@ -200,7 +201,7 @@ class Client:
             patience=self._patience
             if timeout is None and total_timeout is None
             else core.patience(timeout, total_timeout),
-            on_progress=None if (on_progress or self._on_progress) is None else self._progress(on_progress),
+            on_progress=self._progress(on_progress or progress_handler or self._on_progress),
             meta=meta,
             repeat=core.facts.repeatable(name),
         )
@@ -214,8 +215,7 @@ class Client:
         with contextlib.suppress(TrunklineError):
             await self.list_tools()
 
-    def _progress(self, given: Progress | None) -> Callable[[ProgressNotificationParams], None] | None:
-        callback = given or self._on_progress
+    def _progress(self, callback: Progress | None) -> Callable[[ProgressNotificationParams], None] | None:
         if callback is None:
             return None
         tell = self._core.callbacks.tell
@@ -311,7 +311,7 @@ class Client:
             method,
             dict(params or {}),
             patience=self._core.patience(timeout, total_timeout),
-            on_progress=self._progress(on_progress),
+            on_progress=self._progress(on_progress or self._on_progress),
         )
         try:
             value = msgspec.json.decode(raw, type=result)

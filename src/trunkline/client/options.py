@@ -16,7 +16,7 @@ from msgspec import Struct
 from trunkline.client.state import StateCallback
 from trunkline.errors import ConfigError
 from trunkline.protocol.limits import Limits
-from trunkline.protocol.revisions import ALL_NAMES, Revision, find
+from trunkline.protocol.revisions import ALL_NAMES, NEWEST_HANDSHAKE, Revision, find
 from trunkline.timekeeper import Clock
 from trunkline.types import (
     CreateMessageRequestParams,
@@ -138,6 +138,10 @@ def settings_from(options: Mapping[str, Any]) -> Settings:
         TypeError: an option that does not exist.
     """
     given = dict(options)
+    for other, own in _OTHER_NAMES.items():
+        if other in given:
+            given[own] = given.pop(other)
+    _check_names(given)
     for alias, (name, adapt) in _ALIASES.items():
         callback = given.pop(alias, None)
         if callback is not None:
@@ -151,9 +155,21 @@ def settings_from(options: Mapping[str, Any]) -> Settings:
     return Settings(**given)
 
 
+def _check_names(given: Mapping[str, Any]) -> None:
+    known = Options.__annotations__
+    for name in given:
+        if name not in known:
+            import difflib
+
+            near = difflib.get_close_matches(name, known, n=1)
+            raise TypeError(f"Client has no option {name!r}{f'; did you mean {near[0]!r}?' if near else ''}")
+
+
 def _revision(name: str) -> Revision | None:
     if name == "auto":
         return None
+    if name == "legacy":
+        return NEWEST_HANDSHAKE
     revision = find(name)
     if revision is None:
         raise ConfigError(f'revision="{name}" is none that exists: give "auto" or one of {", ".join(ALL_NAMES)}.')
@@ -185,6 +201,17 @@ def _elicitation(callback: Callable[..., Any]) -> _Elicitation:
 def _message(callback: Callable[[Notice], object]) -> Callable[[str, dict[str, Any]], object]:
     return lambda method, params: callback(Notice(method, params))
 
+
+#: Names of others for the very same option.
+_OTHER_NAMES: Mapping[str, str] = MappingProxyType(
+    {
+        "mode": "revision",
+        "read_timeout_seconds": "timeout",
+        "logging_callback": "logging",
+        "list_roots_callback": "roots",
+        "info": "client_info",
+    }
+)
 
 _ALIASES: Mapping[str, tuple[str, Callable[[Any], Any]]] = MappingProxyType(
     {

@@ -69,8 +69,8 @@ class Sweeper:
         while (at := self.next_at()) is not None and at <= now:
             _, _, row = heappop(self._heap)
             expired, row.expired = row.expired, None
-            if expired is not None:
-                expired()
+            assert expired is not None
+            expired()
 
     def __len__(self) -> int:
         """Count the rows, those cancelled but not yet forgotten included."""

@@ -128,6 +128,10 @@ class Catalog:
 
     # --- completion and own methods ----------------------------------------------------------------------------------
 
+    @overload
+    def completion(self, function: F, /) -> F: ...
+    @overload
+    def completion(self, ref: str | None = None, argument: str | None = None, /) -> Callable[[F], F]: ...
     def completion(self, ref: Any = None, argument: str | None = None, /) -> Any:
         """Register what completes an argument of a prompt or template: ``@server.completion("city://{name}", "name")``.
 

@@ -190,24 +190,31 @@ class Context(_View):
         self._report(progress, total, message)
         await self._exchange.connection.drain()
 
-    async def log(self, level: t.LoggingLevel, message: Any, *, logger_name: str | None = None, **extra: Any) -> None:
-        """Send the caller a log message, if its level is wanted; ``extra`` goes along as data."""
+    async def log(self, level: Any, message: Any = None, *, logger_name: str | None = None, **extra: Any) -> None:
+        """Send the caller a log message, if its level is wanted; ``extra`` goes along as data.
+
+        Level and message may come in either order: frameworks disagree.
+        """
+        if level not in _LEVELS and message in _LEVELS:
+            level, message = message, level
+        if isinstance(extra.get("extra"), Mapping):
+            extra = {**extra.pop("extra"), **extra}
         self._log(level, {"message": message, **extra} if extra else message, logger_name)
         await self._exchange.connection.drain()
 
-    async def debug(self, message: Any, *, logger_name: str | None = None, **extra: Any) -> None:
+    async def debug(self, message: Any, logger_name: str | None = None, **extra: Any) -> None:
         """Log at level debug."""
         await self.log("debug", message, logger_name=logger_name, **extra)
 
-    async def info(self, message: Any, *, logger_name: str | None = None, **extra: Any) -> None:
+    async def info(self, message: Any, logger_name: str | None = None, **extra: Any) -> None:
         """Log at level info."""
         await self.log("info", message, logger_name=logger_name, **extra)
 
-    async def warning(self, message: Any, *, logger_name: str | None = None, **extra: Any) -> None:
+    async def warning(self, message: Any, logger_name: str | None = None, **extra: Any) -> None:
         """Log at level warning."""
         await self.log("warning", message, logger_name=logger_name, **extra)
 
-    async def error(self, message: Any, *, logger_name: str | None = None, **extra: Any) -> None:
+    async def error(self, message: Any, logger_name: str | None = None, **extra: Any) -> None:
         """Log at level error."""
         await self.log("error", message, logger_name=logger_name, **extra)
 

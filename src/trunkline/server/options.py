@@ -38,6 +38,16 @@ _WITHOUT_EFFECT: Mapping[str, str] = MappingProxyType(
 )
 
 
+#: Options of others for what is not here yet; switched off they change nothing.
+_COMING: Mapping[str, str] = MappingProxyType(
+    {
+        "task": "tasks are not there yet",
+        "auth": "authorization comes with the HTTP transport",
+        "app": "apps are not there yet",
+    }
+)
+
+
 def tool_options(given: dict[str, Any]) -> ToolOptions:
     """Read the options of a tool."""
     structured = given.pop("structured_output", None)
@@ -63,7 +73,9 @@ def _read(kind: type[T], given: Mapping[str, Any], what: str) -> T:
         own = _SAME.get(name, name)
         if own in known:
             options[own] = value
-        elif name not in _WITHOUT_EFFECT:
+        elif name in _COMING and value:
+            raise TypeError(f"option {name!r}: {_COMING[name]}")
+        elif name not in _WITHOUT_EFFECT and name not in _COMING:
             raise TypeError(_unknown(name, known, what))
     if options.get("tags") is not None:
         options["tags"] = frozenset(options["tags"])

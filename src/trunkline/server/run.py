@@ -25,6 +25,7 @@ async def run_async(server: Server, transport: str, **options: Any) -> None:
     """Run a server in the running loop."""
     if transport != "stdio":
         raise ConfigError(f"transport {transport!r} is not there yet; this version serves over stdio")
+    options.pop("show_banner", None)
     if options:
         raise TypeError(f"the stdio transport takes no {', '.join(sorted(options))}")
     if sys.platform == "win32":

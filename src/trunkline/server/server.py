@@ -45,6 +45,8 @@ log = logging.getLogger("trunkline")
 
 T = TypeVar("T")
 
+_HTTP_OPTIONS = ("host", "port", "stateless_http", "json_response", "streamable_http_path", "sse_path")
+
 
 class ServerOptions(TypedDict, total=False):
     """The less common settings of a server; the last group is accepted from other frameworks and changes nothing."""
@@ -72,6 +74,10 @@ class ServerOptions(TypedDict, total=False):
     warn_on_duplicate_tools: bool
     warn_on_duplicate_resources: bool
     warn_on_duplicate_prompts: bool
+    cache_ttl: float | None
+    experimental_capabilities: Mapping[str, Any] | None
+    dependencies: Sequence[str]
+    resource_security: Any
 
 
 class Server(Catalog):
@@ -90,6 +96,8 @@ class Server(Catalog):
     ) -> None:
         """Define a server; nothing runs until ``run``, ``serve`` or a client's connection."""
         _check(options)
+        if (seconds := options.get("cache_ttl")) is not None:
+            options = {"cache_ttl_ms": int(seconds * 1000), **options}
         super().__init__(on_duplicate=options.get("on_duplicate", "error"))
         page_size = options.get("list_page_size")
         given = limits or Limits()
@@ -103,7 +111,7 @@ class Server(Catalog):
             icons=list(options.get("icons") or ()) or None,
         )
         self.instructions = instructions
-        self.experimental = options.get("experimental")
+        self.experimental = options.get("experimental") or options.get("experimental_capabilities")
         self.announced = frozenset(options.get("capabilities", ()))
         self.middleware: tuple[Middleware, ...] = tuple(middleware)
         self.masks_errors = options.get("mask_error_details", True)
@@ -188,6 +196,10 @@ class Server(Catalog):
         from trunkline.server.run import run_async
 
         await run_async(self, transport, **options)
+
+    async def run_stdio_async(self) -> None:
+        """Serve over stdio inside a running event loop; the same as ``run_async()``."""
+        await self.run_async()
 
     def add_middleware(self, middleware: Middleware) -> None:
         """Put a function around every request, inside those given before."""
@@ -319,8 +331,13 @@ class Server(Catalog):
 
 def _check(options: ServerOptions) -> None:
     known = ServerOptions.__annotations__
-    for name in options:
-        if name not in known:
+    for name, value in list(options.items()):
+        if name in _HTTP_OPTIONS:
+            raise ConfigError(f"Server option {name!r} comes with the HTTP transport, which is not there yet")
+        if name not in known and not value:
+            # Generic code passes what it does not use as None, False or empty.
+            del options[name]  # type: ignore[misc]
+        elif name not in known:
             import difflib
 
             near = difflib.get_close_matches(name, known, n=1)

@@ -1,7 +1,8 @@
 """Two links joined inside one process: for tests, for ``Client(server)``, for servers mounted in a host.
 
-Messages cross as bytes, so both ends see exactly what a pipe would carry and nothing is shared by reference. A burst
-costs one turn of the event loop. Both ends live in the same loop.
+Messages cross as bytes, so both ends see exactly what a pipe would carry and nothing is shared by reference. What one
+end sends the other takes at once, in its own context and without a turn of the event loop; only what it sends back
+while it is taking waits for its turn. Both ends live in the same loop.
 """
 
 from __future__ import annotations
@@ -20,12 +21,27 @@ from trunkline.transports.wire import encode_each, refuse
 __all__ = ["MemoryLink", "memory_pair"]
 
 _LIMITS = Limits()
+# A longer burst is delivered in the next turn of the loop, so that a sender in a loop does not starve the others.
+_BURST = 64
 
 
 class MemoryLink:
     """One end of a pair; ``memory_pair`` makes both."""
 
-    __slots__ = ("_closed", "_context", "_ended", "_inbox", "_limits", "_loop", "_other", "_receiver", "_room", "_size")
+    __slots__ = (
+        "_busy",
+        "_closed",
+        "_context",
+        "_ended",
+        "_inbox",
+        "_limits",
+        "_loop",
+        "_other",
+        "_receiver",
+        "_room",
+        "_size",
+        "_woken",
+    )
 
     def __init__(self, limits: Limits) -> None:
         """Make an end that is joined to nothing yet."""
@@ -40,6 +56,8 @@ class MemoryLink:
         self._room = asyncio.Event()
         self._closed = False
         self._ended = False
+        self._busy = False
+        self._woken = False
 
     def attach(self, receiver: Receiver) -> None:
         """Start to deliver, beginning with what came before."""
@@ -59,10 +77,10 @@ class MemoryLink:
             encoded = [encode(outbound.message) for outbound in batch]
         except Exception:  # noqa: BLE001 - send never raises
             encoded = encode_each(batch)
-        if not other._inbox:
-            other._wake()
         other._inbox += encoded
         other._size += sum(map(len, encoded))
+        if not other._busy:
+            other._take()
 
     async def drain(self) -> None:
         """Wait until the other end has taken enough."""
@@ -84,12 +102,36 @@ class MemoryLink:
             self._other._room.set()
             self._other._wake()
 
+    def _take(self) -> None:
+        """Deliver at once, unless nobody is attached yet or a burst is so long that others should have their turn."""
+        if self._context is None:
+            return
+        if self._size > self._limits.write_bytes or len(self._inbox) > _BURST:
+            self._wake()
+            return
+        try:
+            self._context.run(self._deliver)
+        except RuntimeError:
+            # The context is in use further down this very call: we are being answered while we send.
+            self._wake()
+
     def _wake(self) -> None:
-        if self._loop is not None:
+        if self._loop is not None and not self._woken:
+            self._woken = True
             self._loop.call_soon(self._deliver, context=self._context)
 
     def _deliver(self) -> None:
         """Hand over all that has come; what comes meanwhile waits for the next turn."""
+        self._woken = False
+        self._busy = True
+        try:
+            self._hand_over()
+        finally:
+            self._busy = False
+        if self._inbox:
+            self._wake()
+
+    def _hand_over(self) -> None:
         receiver = self._receiver
         inbox, self._inbox = self._inbox, []
         self._size = 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from typing import Annotated
+from typing import Annotated, Any
 
 import mcp_types as theirs
 from mcp.server.mcpserver import (
@@ -51,6 +51,12 @@ async def words() -> Sample:
     """Ask the model."""
     question = theirs.SamplingMessage(role="user", content=theirs.TextContent(text="Say hello."))
     return Sample([question], max_tokens=10)
+
+
+async def choice() -> Sample:
+    """Let the model choose a tool."""
+    question = theirs.SamplingMessage(role="user", content=theirs.TextContent(text="What time is it?"))
+    return Sample([question], max_tokens=10, tools=[theirs.Tool(name="clock", input_schema={"type": "object"})])
 
 
 async def where() -> ListRoots:
@@ -152,6 +158,27 @@ def _add_asking_tools(server: MCPServer) -> None:
         return f"{answer.model}: {answer.content.text}"
 
     @server.tool()
+    async def ask_model_with_tools(
+        answer: Annotated[theirs.CreateMessageResultWithTools, Resolve(choice)],
+    ) -> str:
+        """Let the caller's model choose a tool."""
+        [use] = answer.content if isinstance(answer.content, list) else [answer.content]
+        assert isinstance(use, theirs.ToolUseContent)
+        return f"{answer.stop_reason}: {use.name}"
+
+    @server.tool()
+    async def ask_page(ctx: Context) -> str:
+        """Send the user to a page, as a request of a session."""
+        answer = await ctx.elicit_url("Please sign in.", "https://example.com/sign-in", "page-1")
+        await ctx.session.send_elicit_complete("page-1")
+        return answer.action
+
+    @server.tool()
+    async def ask_whether_alive(ctx: Context) -> str:
+        """Ping the caller, as a request of a session."""
+        return type(await ctx.session.send_ping()).__name__
+
+    @server.tool()
     async def ask_roots(found: Annotated[theirs.ListRootsResult, Resolve(where)]) -> str:
         """Ask for the caller's folders."""
         return ", ".join(str(root.uri) for root in found.roots)
@@ -172,7 +199,6 @@ def _add_prompts_and_resources(server: MCPServer) -> None:
         """Greet somebody."""
         return [UserMessage(f"Greet {name} in a {tone} tone."), AssistantMessage("Hello.")]
 
-    @server.completion()
     async def complete(
         ref: theirs.PromptReference | theirs.ResourceTemplateReference,
         argument: theirs.CompletionArgument,
@@ -182,6 +208,9 @@ def _add_prompts_and_resources(server: MCPServer) -> None:
         given = (context.arguments or {}) if context is not None else {}
         found = ["Oslo"] if given.get("country") == "Norway" else ["kind", "keen", "cold"]
         return theirs.Completion(values=[each for each in found if each.startswith(argument.value)])
+
+    register: Any = server.completion
+    register()(complete)
 
     @server.resource("note://fixed", title="A note", mime_type="text/plain")
     def fixed() -> str:

@@ -7,7 +7,7 @@ import sys
 from dataclasses import dataclass
 
 from trunkline import Context, Image, Message, Server, ToolError
-from trunkline.types import ResourceLink
+from trunkline.types import ResourceLink, Tool
 
 __all__ = ["build"]
 
@@ -135,6 +135,13 @@ def _add_asking_tools(server: Server) -> None:
         return f"{answer.model}: {answer.text}"
 
     @server.tool
+    async def ask_model_with_tools(ctx: Context) -> str:
+        """Let the caller's model choose a tool."""
+        clock = Tool(name="clock", input_schema={"type": "object"})
+        answer = await ctx.sample("What time is it?", tools=[clock])
+        return f"{answer.stop_reason}: {answer.tool_uses[0].name}"
+
+    @server.tool
     async def ask_roots(ctx: Context) -> list[str]:
         """Ask for the caller's folders."""
         return [str(root.uri) for root in await ctx.list_roots()]
@@ -189,9 +196,10 @@ def _add_prompts_and_resources(server: Server) -> None:
         """Greet somebody."""
         return [Message(f"Greet {name} in a {tone} tone."), Message("Hello.", role="assistant")]
 
-    @server.completion("greet", "tone")
     async def tones(value: str) -> list[str]:
         return [tone for tone in ("kind", "keen", "cold") if tone.startswith(value)]
+
+    server.completion("greet", "tone")(tones)
 
     @server.resource("note://fixed", title="A note", mime_type="text/plain")
     def fixed() -> str:
@@ -208,9 +216,11 @@ def _add_prompts_and_resources(server: Server) -> None:
         """Give the map of a city."""
         return f"the map of {name}"
 
-    @server.completion("city://{name}/map", "name")
-    async def cities(value: str, context: dict[str, str]) -> list[str]:
-        return [city for city in ("Oslo", "Osaka", "Rome") if city.startswith(value)]
+    async def cities(value: str, before: dict[str, str]) -> list[str]:
+        known = ("Oslo", "Osaka", "Rome") if "country" not in before else ("Osaka",)
+        return [city for city in known if city.startswith(value)]
+
+    server.completion("city://{name}/map", "name")(cities)
 
 
 if __name__ == "__main__":

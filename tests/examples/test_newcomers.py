@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from examples.hello.test_hello import test_the_client_prints_the_greeting, test_the_server_greets
 from examples.testing.test_calculator import (
     test_a_call_without_an_answer_times_out_and_no_test_waits_for_it,
     test_a_quotient_comes_back_as_a_number,
@@ -35,8 +36,10 @@ __all__ = [
     "test_a_tool_comes_and_goes",
     "test_a_trip_is_planned_from_the_users_answers",
     "test_division_by_zero_is_explained_to_the_model",
+    "test_the_client_prints_the_greeting",
     "test_the_client_prints_the_weather",
     "test_the_model_of_the_client_describes_the_weather",
+    "test_the_server_greets",
     "test_the_user_is_asked_in_every_revision_that_has_the_question",
     "test_the_weather_is_told_in_the_units_asked_for",
 ]

@@ -1,0 +1,1 @@
+"""Tests of the command line: through the real command, and in a terminal of their own."""

@@ -1,0 +1,130 @@
+"""What the tests of the command line need: the command as a process, and a person at a terminal."""
+
+from __future__ import annotations
+
+import os
+import pty
+import select
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+import trunkline
+from trunkline.cli.main import main
+
+__all__ = ["DEMO", "Outcome", "Person", "at_a_terminal", "command", "run"]
+
+DEMO = str(Path(__file__).with_name("demo.py"))
+SECONDS = 20.0
+
+
+class Outcome(NamedTuple):
+    """How a command ended, and what it wrote."""
+
+    code: int
+    out: str
+    err: str
+
+
+def command(*arguments: str, stdin: str = "", env: Mapping[str, str] | None = None, cwd: Path | None = None) -> Outcome:
+    """Run the command as a process of its own, without a terminal."""
+    done = subprocess.run(
+        [sys.executable, "-m", "trunkline", *arguments],
+        input=stdin,
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        env={**os.environ, "PYTHONPATH": str(Path(trunkline.__file__).parents[1]), **(env or {})},
+        cwd=cwd,
+        check=False,
+    )
+    return Outcome(done.returncode, done.stdout, done.stderr)
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> Outcome:
+    """Run the command in this process, without a terminal; much faster than a process of its own."""
+    code = main(arguments)
+    out, err = capsys.readouterr()
+    return Outcome(code, out, err)
+
+
+class Person(threading.Thread):
+    """Sits at a terminal: waits for each text in turn and types what stands beside it."""
+
+    def __init__(self, fd: int, script: tuple[tuple[str, str], ...]) -> None:
+        """Take our end of the terminal."""
+        super().__init__(daemon=True)
+        self._fd = fd
+        self._script = list(script)
+        self._seen = 0
+        self._done = threading.Event()
+        self._until = time.monotonic() + SECONDS
+        self.screen = ""
+
+    def run(self) -> None:
+        """Read and type until the command is over and everything was read."""
+        while time.monotonic() < self._until:
+            readable, _, _ = select.select([self._fd], [], [], 0.02)
+            if readable:
+                self._read()
+            elif self._done.is_set():
+                return
+
+    def _read(self) -> None:
+        try:
+            self.screen += os.read(self._fd, 65536).decode()
+        except OSError:
+            self._done.set()
+            return
+        while self._script and (at := self.screen.find(self._script[0][0], self._seen)) >= 0:
+            self._seen = at + len(self._script[0][0])
+            os.write(self._fd, self._script.pop(0)[1].encode())
+
+    def finish(self) -> str:
+        """Wait for the last words; give all that was to be seen."""
+        self._done.set()
+        self.join(SECONDS)
+        assert self._script == [], f"never asked: {self._script}; on the screen:\n{self.screen}"
+        return self.screen.replace("\r\n", "\n")
+
+
+@contextmanager
+def _terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
+    """Make the standard streams of this process those of a terminal; give its other end."""
+    ours, theirs = pty.openpty()
+    with (
+        open(theirs, "rb", buffering=0, closefd=False) as raw,
+        open(theirs, "w", encoding="utf-8", closefd=False) as out,
+        open(theirs, "w", encoding="utf-8", closefd=False) as err,
+        monkeypatch.context() as patch,
+    ):
+        patch.setattr(sys, "stdin", raw)
+        patch.setattr(sys, "stdout", out)
+        patch.setattr(sys, "stderr", err)
+        try:
+            yield ours
+        finally:
+            out.flush()
+            err.flush()
+    os.close(theirs)
+    os.close(ours)
+
+
+def at_a_terminal(
+    monkeypatch: pytest.MonkeyPatch, *arguments: str, script: tuple[tuple[str, str], ...] = ()
+) -> tuple[int, str]:
+    """Run the command at a terminal where a person follows a script; give its code and what was to be seen."""
+    with _terminal(monkeypatch) as fd:
+        person = Person(fd, script)
+        person.start()
+        code = main(arguments)
+        sys.stdout.flush()
+        sys.stderr.flush()
+        return code, person.finish()

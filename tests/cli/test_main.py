@@ -1,0 +1,224 @@
+"""The command line as a whole: help, version, exit codes of wrong usage, what is loaded, how a failure reads."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+
+import trunkline
+from tests.cli.support import DEMO, command, run
+from trunkline.cli import main as main_module
+from trunkline.cli.exits import Exit, Failure, exit_for
+from trunkline.errors import (
+    AuthError,
+    ConfigError,
+    ConnectionLost,
+    InvalidParams,
+    LinkError,
+    LocalProtocolError,
+    MissingCapability,
+    PolicyDenied,
+    RemoteProtocolError,
+    RequestTimeout,
+    RevisionMismatch,
+    ServerExited,
+    ToolError,
+)
+
+VERBS = ("run", "list", "call", "read", "get", "complete", "listen")
+
+LOADED = """
+import sys
+from trunkline.cli.main import main
+code = main(sys.argv[1:])
+sys.stderr.write(" ".join(sys.modules))
+sys.exit(code)
+"""
+
+
+def loaded(*arguments: str) -> set[str]:
+    """The modules that a command has loaded when it is over."""
+    environment = {key: value for key, value in os.environ.items() if not key.startswith(("COV", "PYTEST"))}
+    done = subprocess.run(
+        [sys.executable, "-c", LOADED, *arguments],
+        input="",
+        capture_output=True,
+        text=True,
+        timeout=30,
+        env={**environment, "PYTHONPATH": str(Path(trunkline.__file__).parents[1])},
+        check=True,
+    )
+    return set(done.stderr.split())
+
+
+def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(capsys, "--version") == (0, f"trunkline {trunkline.__version__}\n", "")
+
+
+def test_the_module_is_the_command() -> None:
+    assert command("--version").out == f"trunkline {trunkline.__version__}\n"
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_the_help_names_each_verb(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert f"\n  {verb} " in run(capsys, "--help").out
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_each_verb_has_help_with_examples(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(capsys, verb, "--help")
+    assert code == 0
+    assert f"  trunkline {verb} " in out
+
+
+def test_without_a_verb_the_help_is_shown_and_the_code_is_usage(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(capsys)
+    assert code == 1
+    assert "Commands:" in out
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        pytest.param(("bogus",), id="no such verb"),
+        pytest.param(("--bogus",), id="no such option"),
+        pytest.param(("run",), id="no file"),
+        pytest.param(("list", "things", DEMO), id="no such kind"),
+        pytest.param(("call", DEMO), id="no tool"),
+        pytest.param(("call", DEMO, "add", "a"), id="no key=value"),
+        pytest.param(("call", DEMO, "add", "=1"), id="no key"),
+        pytest.param(("call", DEMO, "add", "a=1", "a=2"), id="a key twice"),
+        pytest.param(("call", DEMO, "add", "--args", "{"), id="args no JSON"),
+        pytest.param(("call", DEMO, "add", "--args", "[1]"), id="args no object"),
+        pytest.param(("list", "tools", DEMO, "--revision", "1999"), id="no such revision"),
+        pytest.param(("list", "tools", DEMO, "--timeout", "0"), id="no time"),
+        pytest.param(("list", "tools", DEMO, "--timeout", "inf"), id="endless time"),
+        pytest.param(("list", "tools", DEMO, "--env", "=x"), id="a variable without a name"),
+        pytest.param(("list", "tools", DEMO, "--env", "NO_SUCH_VARIABLE"), id="a variable that is not there"),
+        pytest.param(("list", "tools", DEMO, "--cwd", "/no/such/folder"), id="no such folder"),
+        pytest.param(("read", DEMO, "note://one", "--json", "-o", "-"), id="two outputs"),
+        pytest.param(("listen", DEMO, "--count", "0"), id="no changes"),
+    ],
+)
+def test_wrong_usage_is_one_sentence_and_code_1(arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = run(capsys, *arguments)
+    assert (code, out) == (1, "")
+    assert err.startswith("trunkline: ")
+    assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        pytest.param(ConfigError("x"), 2, id="config"),
+        pytest.param(AuthError("x"), 3, id="auth"),
+        pytest.param(LinkError("x"), 4, id="link"),
+        pytest.param(ConnectionLost("x"), 4, id="lost"),
+        pytest.param(ServerExited("x", status=1, stderr=""), 4, id="exited"),
+        pytest.param(RevisionMismatch("x", ours=(), theirs=()), 4, id="revision"),
+        pytest.param(InvalidParams("x"), 5, id="error answer"),
+        pytest.param(ToolError("x"), 5, id="tool"),
+        pytest.param(RemoteProtocolError("x"), 5, id="nonsense"),
+        pytest.param(MissingCapability("x", capability="tools"), 5, id="capability"),
+        pytest.param(PolicyDenied("x"), 6, id="policy"),
+        pytest.param(RequestTimeout("x", clock="idle", seconds=1), 7, id="timeout"),
+        pytest.param(LocalProtocolError("x"), 1, id="local"),
+        pytest.param(Failure("x", Exit.DENIED), 6, id="failure"),
+        pytest.param(RuntimeError("x"), 1, id="bug"),
+    ],
+)
+def test_each_failure_has_its_code(error: Exception, code: int) -> None:
+    assert exit_for(error) == code
+
+
+# --- what is loaded --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("argument", ["--version", "--help"])
+def test_help_and_version_load_neither_the_client_nor_asyncio(argument: str) -> None:
+    names = loaded(argument)
+    assert names.isdisjoint({"asyncio", "msgspec", "trunkline.client.client", "trunkline.server.server"})
+    assert not any(name.startswith("trunkline.cli.cmd_") for name in names)
+
+
+def test_a_verbs_help_does_not_load_the_client() -> None:
+    assert loaded("call", "--help").isdisjoint({"asyncio", "msgspec", "trunkline.client.client"})
+
+
+def test_run_does_not_load_the_client() -> None:
+    names = loaded("run", DEMO)
+    assert "trunkline.server.server" in names
+    assert not any(name.startswith("trunkline.client") for name in names)
+
+
+# --- how a command ends ----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def broken(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A command line whose one command has a bug."""
+
+    @click.command()
+    @click.argument("anything")
+    def bug(anything: str) -> None:
+        raise RuntimeError("oh\x1b[1m no")
+
+    monkeypatch.setattr(main_module, "_trunkline", bug)
+
+
+@pytest.mark.usefixtures("broken")
+def test_a_bug_is_a_sentence_without_a_traceback(capsys: pytest.CaptureFixture[str]) -> None:
+    sentence = "trunkline: internal error: RuntimeError: oh\\x1b[1m no (TRUNKLINE_DEBUG=1 shows where)\n"
+    assert run(capsys, "x") == (1, "", sentence)
+
+
+def test_a_traceback_is_shown_to_whoever_wants_it(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRUNKLINE_DEBUG", "1")
+    code, _, err = run(capsys, "run", "nope.py")
+    assert code == 2
+    assert "Traceback" in err
+
+
+def test_a_reader_that_leaves_is_no_error_to_tell() -> None:
+    with subprocess.Popen(
+        [sys.executable, "-m", "trunkline", "list", "tools", DEMO], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == b""
+        assert process.wait(20) == 141
+
+
+def test_a_character_that_the_output_lacks_is_escaped() -> None:
+    code, out, _ = command("call", DEMO, "echo", "text=\u20ac", env={"PYTHONIOENCODING": "latin-1"})
+    assert (code, out) == (0, "\\u20ac\n")
+
+
+def test_json_is_always_utf_8() -> None:
+    _, out, _ = command("call", DEMO, "echo", "text=\U0001f600", "--json", env={"PYTHONIOENCODING": "latin-1"})
+    assert json.loads(out)["content"] == [{"type": "text", "text": "\U0001f600"}]
+
+
+def test_an_interrupt_ends_with_code_130() -> None:
+    with subprocess.Popen(
+        [sys.executable, "-m", "trunkline", "call", DEMO, "hang", "-v"],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stderr is not None
+        assert process.stderr.readline().startswith("connected to demo 1.0.0, revision ")
+        process.send_signal(signal.SIGINT)
+        assert process.wait(20) == 130
+        assert process.stderr.read().strip() == "trunkline: interrupted"

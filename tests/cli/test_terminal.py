@@ -1,0 +1,246 @@
+"""At a terminal: forms, pages and sampling answered by a person, progress bars, tables cut to fit."""
+
+from __future__ import annotations
+
+import os
+import pty
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from tests.cli.support import DEMO, Person, at_a_terminal
+
+both_eras = pytest.mark.parametrize("revision", ["2025-11-25", "2026-07-28"])
+
+
+def in_a_terminal_of_its_own(*arguments: str, script: tuple[tuple[str, str], ...]) -> tuple[int, str]:
+    """Run the command as a process whose streams, and controlling terminal, are a terminal."""
+    ours, theirs = pty.openpty()
+    with subprocess.Popen(
+        [sys.executable, "-c", RUN, *arguments], stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True
+    ) as process:
+        os.close(theirs)
+        person = Person(ours, script)
+        person.start()
+        code = process.wait(20)
+    screen = person.finish()
+    os.close(ours)
+    return code, screen
+
+
+RUN = """
+import fcntl, sys, termios
+fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+from trunkline.cli.main import main
+sys.exit(main())
+"""
+
+
+# --- forms -----------------------------------------------------------------------------------------------------------
+
+
+@both_eras
+def test_a_choice_is_made_by_its_number(revision: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    code, screen = at_a_terminal(
+        monkeypatch, "call", DEMO, "choose", "--revision", revision, script=(("value: ", "2\n"),)
+    )
+    assert code == 0
+    assert "  1. celsius\n  2. fahrenheit\n" in screen
+    assert screen.endswith("accept fahrenheit\n")
+
+
+def test_the_real_command_asks_in_its_terminal() -> None:
+    code, screen = in_a_terminal_of_its_own("call", DEMO, "choose", script=(("value: ", "celsius\n"),))
+    assert code == 0
+    assert screen.endswith("accept celsius\n")
+
+
+def test_an_interrupt_at_a_question_ends_the_command() -> None:
+    code, screen = in_a_terminal_of_its_own("call", DEMO, "choose", script=(("value: ", "\x03"),))
+    assert code == 128 + signal.SIGINT
+    assert screen.rstrip().endswith("trunkline: interrupted")
+
+
+@both_eras
+def test_a_form_is_filled_in_field_by_field(revision: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    script = (
+        ("city: ", "\n"),
+        ("must be filled in", ""),
+        ("city: ", "Oslo\n"),
+        ("days [3]: ", "soon\n"),
+        ("'soon' is no whole number", ""),
+        ("days [3]: ", "99\n"),
+        ("days [3]: ", "7\n"),
+        ("budget (optional): ", "much\n"),
+        ("'much' is no number", ""),
+        ("budget (optional): ", "12.5\n"),
+        ("car [no]: ", "perhaps\n"),
+        ("type yes or no", ""),
+        ("car [no]: ", "y\n"),
+        ("seat [window]: ", "middle\n"),
+        ("none of the choices", ""),
+        ("seat [window]: ", "\n"),
+        ("meals", "1, rice\n"),
+        ("Send?", "yes\n"),
+    )
+    code, screen = at_a_terminal(monkeypatch, "call", DEMO, "plan", "--revision", revision, script=script)
+    assert code == 0
+    assert "City\n  Where to?\n" in screen
+    assert (
+        "To be sent:\n  city: Oslo\n  days: 7\n  budget: 12.5\n  car: yes\n  seat: window\n  meals: fish, rice\n"
+        in screen
+    )
+    assert "days=7, budget=12.5, car=True, seat='window', meals=['fish', 'rice']" in screen
+
+
+def test_a_form_may_be_edited_before_it_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    skip = (("days", "\n"), ("budget", "\n"), ("car", "\n"), ("seat", "\n"), ("meals", "\n"))
+    script = (
+        ("city: ", "Oslo\n"),
+        *skip,
+        ("Send?", "what\n"),
+        ("Type one of: yes, no, decline, cancel, edit.", ""),
+        ("Send?", "edit\n"),
+        ("city [Oslo]: ", "Rome\n"),
+        *skip,
+        ("Send?", "\n"),
+    )
+    code, screen = at_a_terminal(monkeypatch, "call", DEMO, "plan", script=script)
+    assert code == 0
+    assert "accept Trip(city='Rome', days=3, budget=None" in screen
+
+
+@pytest.mark.parametrize(
+    ("typed", "action"),
+    [(":decline\n", "decline"), (":cancel\n", "cancel"), ("\x04", "cancel")],
+    ids=["decline", "cancel", "end of input"],
+)
+@both_eras
+def test_a_form_may_be_left(typed: str, action: str, revision: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    code, screen = at_a_terminal(
+        monkeypatch, "call", DEMO, "choose", "--revision", revision, script=(("value: ", typed),)
+    )
+    assert code == 6
+    assert screen.endswith(f"{action} None\n")
+
+
+@pytest.mark.parametrize(
+    ("typed", "action", "code"),
+    [("yes", "accept", 0), ("no", "decline", 6), ("c", "cancel", 6)],
+)
+def test_a_form_without_fields_is_a_plain_question(
+    typed: str, action: str, code: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = (("Accept?", "\n"), ("Accept?", f"{typed}\n"))
+    ended, screen = at_a_terminal(monkeypatch, "call", DEMO, "confirm", script=script)
+    assert ended == code
+    assert screen.endswith(f"{action}\n")
+
+
+def test_the_servers_words_are_marked_and_cannot_control_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, screen = at_a_terminal(monkeypatch, "call", DEMO, "confirm", script=(("Accept?", "yes\n"),))
+    assert "The server asks:\n  | Really?\\x1b[31m\n  | To be sent:\n" in screen
+
+
+@both_eras
+def test_two_questions_are_asked_one_after_the_other(revision: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    script = (("asks:", ""), ("value: ", "a\n"), ("asks:", ""), ("value: ", "b\n"))
+    code, screen = at_a_terminal(monkeypatch, "call", DEMO, "both", "--revision", revision, script=script)
+    assert code == 0
+    assert screen.endswith("a b\n")
+
+
+def test_with_no_input_a_question_is_declined_at_a_terminal_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    code, screen = at_a_terminal(monkeypatch, "call", DEMO, "choose", "--no-input")
+    assert code == 6
+    assert 'the server asks "Which unit?": declined, --no-input was given\n' in screen
+
+
+# --- pages -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("typed", "code"), [("yes", 0), ("no", 6)])
+@both_eras
+def test_a_page_is_shown_whole_and_opened_by_nobody(
+    typed: str, code: int, revision: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = (("Did you open it?", f"{typed}\n"),)
+    ended, screen = at_a_terminal(monkeypatch, "call", DEMO, "visit", "--revision", revision, script=script)
+    assert ended == code
+    assert "  | Please pay.\n" in screen
+    assert "  https://user@example.com/pay?id=1\n  at example.com\n" in screen
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        pytest.param("https://ex\u0430mple.com/", "at xn--exmple-4nf.com (its letters may look like", id="letters"),
+        pytest.param("https://xn--exmple-4nf.com/", "at xn--exmple-4nf.com (its letters may look like", id="punycode"),
+        pytest.param("https:///path", "at no host that can be read: do not trust it", id="no host"),
+        pytest.param("https://[bad/", "at no host that can be read: do not trust it", id="bad host"),
+        pytest.param("https://" + "\u0430" * 70 + ".com/", "at '\\u0430", id="no name at all"),
+    ],
+)
+def test_a_host_that_may_mislead_is_told(url: str, shown: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    script = (("Did you open it?", "no\n"),)
+    _, screen = at_a_terminal(monkeypatch, "call", DEMO, "visit", f"url={url}", script=script)
+    assert shown in screen
+
+
+# --- sampling --------------------------------------------------------------------------------------------------------
+
+
+@both_eras
+def test_a_person_answers_for_the_model(revision: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    script = (("answer: ", "\n"), ("answer: ", "hello\\\n"), ("more: ", "there\n"))
+    code, screen = at_a_terminal(monkeypatch, "call", DEMO, "think", "--revision", revision, script=script)
+    assert code == 0
+    assert (
+        "a model's answer (at most 10 tokens, from small):\n  | system: Be kind.\n  | user: Say\\x1b[1m hi\n" in screen
+    )
+    assert screen.endswith("hello\nthere\n")
+
+
+@pytest.mark.parametrize("typed", [":decline\n", ":cancel\n", "\x04"], ids=["decline", "cancel", "end of input"])
+@both_eras
+def test_sampling_may_be_declined(typed: str, revision: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    script = (("answer: ", typed),)
+    code, screen = at_a_terminal(monkeypatch, "call", DEMO, "think", "--revision", revision, script=script)
+    assert code == 6
+    assert screen.endswith("trunkline: the call failed since its question was declined\n")
+
+
+# --- progress and tables ---------------------------------------------------------------------------------------------
+
+
+def test_progress_is_a_bar_that_is_gone_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    code, screen = at_a_terminal(monkeypatch, "call", DEMO, "work", "steps=2")
+    assert code == 0
+    assert f"[{'#' * 12}{'-' * 12}]  50% step\\x1b[1m 1" in screen
+    assert f"[{'#' * 24}] 100% step\\x1b[1m 2" in screen
+    assert screen.endswith("\r\x1b[Kworked\n")
+
+
+def test_the_real_command_draws_a_bar() -> None:
+    code, screen = in_a_terminal_of_its_own("call", DEMO, "work", "steps=1", script=())
+    assert code == 0
+    assert f"[{'#' * 24}] 100%" in screen
+
+
+def test_lines_stand_above_the_bar(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, screen = at_a_terminal(monkeypatch, "call", DEMO, "work", "steps=1", "-v")
+    assert "\r\x1b[K[info] log\\x1b[1m 1\n[####" in screen
+
+
+def test_progress_without_a_total_is_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, screen = at_a_terminal(monkeypatch, "call", DEMO, "count")
+    assert screen == "... 7 so far\r\x1b[Kcounted\n"
+
+
+def test_a_list_is_cut_at_the_edge_of_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "get_terminal_size", lambda fd: os.terminal_size((60, 24)))
+    _, screen = at_a_terminal(monkeypatch, "list", "tools", DEMO)
+    assert max(map(len, screen.splitlines())) <= 60
+    assert "Clear the \\x1b[2Jscreen and..." in screen

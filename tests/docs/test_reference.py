@@ -1,0 +1,103 @@
+"""The reference is current: what is made from the source is made from this source, and every public name is in it."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import click
+import pytest
+from msgspec.structs import fields
+
+import trunkline.testing
+from tests.docs.pages import ROOT
+from trunkline import Client, Context, Server
+from trunkline.client.options import Options
+from trunkline.server.prompts import PromptOptions
+from trunkline.server.resources import ResourceOptions
+from trunkline.server.server import ServerOptions
+from trunkline.server.tools import ToolOptions
+
+REFERENCE = ROOT / "docs" / "reference"
+#: What a server or a client has for the machinery around it.
+INNER = {
+    *("around", "asking", "capabilities", "discovered", "initialized", "lifespan_value", "name_of"),
+    *("notification_received", "read", "resume", "seal", "through"),
+}
+
+
+def _load() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("make_reference", ROOT / "docs" / "make_reference.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["make_reference"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("name", ["limits", "errors"])
+def test_a_page_made_from_the_source_is_current(name: str) -> None:
+    made: str = getattr(_load(), f"{name}_page")()
+    assert (REFERENCE / f"{name}.md").read_text(encoding="utf-8") == made, "run python docs/make_reference.py"
+
+
+def test_every_limit_is_in_the_table() -> None:
+    page = (REFERENCE / "limits.md").read_text(encoding="utf-8")
+    assert [each.name for each in fields(trunkline.Limits) if f"| `{each.name}` |" not in page] == []
+
+
+def _public(kind: type) -> list[str]:
+    return sorted(name for name in dir(kind) if not name.startswith("_") and name not in INNER)
+
+
+@pytest.mark.parametrize(
+    ("page", "names"),
+    [
+        pytest.param("server", _public(Server), id="methods-of-a-server"),
+        pytest.param("server", sorted(ServerOptions.__annotations__), id="options-of-a-server"),
+        pytest.param("server", [each.name for each in fields(ToolOptions)], id="options-of-a-tool"),
+        pytest.param("server", [each.name for each in fields(ResourceOptions)], id="options-of-a-resource"),
+        pytest.param("server", [each.name for each in fields(PromptOptions)], id="options-of-a-prompt"),
+        pytest.param("context", _public(Context), id="methods-of-a-context"),
+        pytest.param("client", _public(Client), id="methods-of-a-client"),
+        pytest.param("client", sorted(Options.__annotations__), id="options-of-a-client"),
+        pytest.param("testing", trunkline.testing.__all__, id="the-testing-kit"),
+    ],
+)
+def test_every_public_name_is_in_the_reference(page: str, names: list[str]) -> None:
+    text = (REFERENCE / f"{page}.md").read_text(encoding="utf-8")
+    prose = re.sub(r"^```.*?^```$", "", text, flags=re.M | re.S)
+    words = {word for code in re.findall(r"`([^`]+)`", prose) for word in re.findall(r"\w+", code)}
+    assert [name for name in names if name not in words] == []
+
+
+def _verbs() -> dict[str, Any]:
+    from trunkline.cli.main import _trunkline
+
+    context = click.Context(_trunkline)
+    return {name: _trunkline.get_command(context, name) for name in _trunkline.list_commands(context)}
+
+
+def test_every_verb_and_option_of_the_command_line_is_in_the_reference() -> None:
+    text = (REFERENCE / "cli.md").read_text(encoding="utf-8")
+    options = {
+        option
+        for verb in _verbs().values()
+        for parameter in verb.params
+        if not getattr(parameter, "hidden", False)
+        for option in parameter.opts
+        if option.startswith("--")
+    } - {"--config", "--output", "--verbose"}
+    assert [f"trunkline {verb}" for verb in _verbs() if f"trunkline {verb} " not in text] == []
+    assert sorted(option for option in options if option not in text) == []
+
+
+def test_every_page_of_the_docs_is_reached_from_the_readme() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    all_pages = [str(page.relative_to(ROOT)) for page in sorted(Path(ROOT / "docs").rglob("*.md"))]
+    assert [page for page in all_pages if f"]({page})" not in readme] == []

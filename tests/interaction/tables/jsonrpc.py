@@ -1,0 +1,152 @@
+"""Messages, and what is none."""
+
+from __future__ import annotations
+
+from tests.interaction.rows import ALL, BATCHING, BOTH, WITHOUT_BATCHES, Row
+
+__all__ = ["ROWS"]
+
+ROWS: tuple[Row, ...] = (
+    Row(
+        id="jsonrpc.batch",
+        spec="2025-03-26 basic/index#batching",
+        sentence="A batch is answered by one array.",
+        revisions=BATCHING,
+        transports=BOTH,
+    ),
+    Row(
+        id="jsonrpc.batch-bad-item",
+        spec="2025-03-26 basic/index#batching",
+        sentence="A bad message in a batch is answered among the others.",
+        revisions=BATCHING,
+    ),
+    Row(
+        id="jsonrpc.batch-empty",
+        spec="2025-03-26 basic/index#batching",
+        sentence="An empty batch is an invalid request.",
+        revisions=BATCHING,
+    ),
+    Row(
+        id="jsonrpc.batch-initialize",
+        spec="2025-03-26 basic/lifecycle#initialization",
+        sentence="Initialize cannot be part of a batch.",
+        revisions=BATCHING,
+    ),
+    Row(
+        id="jsonrpc.batch-limit",
+        spec="2025-03-26 basic/index#batching",
+        sentence="A batch over the limit is refused whole.",
+        revisions=BATCHING,
+    ),
+    Row(
+        id="jsonrpc.batch-notifications",
+        spec="2025-03-26 basic/index#batching",
+        sentence="A batch of notifications is not answered.",
+        revisions=BATCHING,
+    ),
+    Row(
+        id="jsonrpc.batch-refused",
+        spec="2025-06-18 changelog#major-changes",
+        sentence="A batch is refused where the revision has none.",
+        revisions=WITHOUT_BATCHES,
+    ),
+    Row(
+        id="jsonrpc.concurrent",
+        spec="2025-11-25 basic/index#messages",
+        sentence="Requests run at once and are answered in any order.",
+        transports=BOTH,
+    ),
+    Row(
+        id="jsonrpc.error-id",
+        spec="2025-11-25 basic/index#error-responses",
+        sentence="An error has the id of a bad request where it can be read.",
+    ),
+    Row(
+        id="jsonrpc.id-again",
+        spec="2026-07-28 basic/index#requests",
+        sentence="An id may come again once it was answered.",
+    ),
+    Row(
+        id="jsonrpc.id-echoed",
+        spec="2025-11-25 basic/index#result-responses",
+        sentence="An answer has the id of its request.",
+    ),
+    Row(
+        id="jsonrpc.id-in-flight",
+        spec="2026-07-28 basic/index#requests",
+        sentence="An id in flight is refused and the first request is still answered.",
+        transports=BOTH,
+    ),
+    Row(
+        id="jsonrpc.id-types",
+        spec="2025-11-25 basic/index#requests",
+        sentence="A number and a text that look alike are different ids.",
+        transports=BOTH,
+    ),
+    Row(
+        id="jsonrpc.in-flight-limit",
+        spec="2025-11-25 server/tools#security-considerations",
+        sentence="Too many requests at once are refused and the connection lives.",
+        transports=BOTH,
+    ),
+    Row(
+        id="jsonrpc.invalid-request",
+        spec="2025-11-25 basic/index#requests",
+        sentence="What is no message is an invalid request and the connection lives.",
+    ),
+    Row(
+        id="jsonrpc.large",
+        spec="2025-11-25 basic/transports#stdio",
+        sentence="A message of some megabytes arrives whole.",
+        revisions=ALL[-2:],
+        transports=BOTH,
+    ),
+    Row(
+        id="jsonrpc.method-not-found",
+        spec="2025-11-25 basic/index#error-responses",
+        sentence="An unknown method is named in the error.",
+    ),
+    Row(
+        id="jsonrpc.odd-values",
+        spec="2025-11-25 basic/index#messages",
+        sentence="Odd values are answered and the connection lives.",
+    ),
+    Row(
+        id="jsonrpc.params-members",
+        spec="2025-11-25 server/tools#error-handling",
+        sentence="Params with a missing or ill typed member are refused.",
+    ),
+    Row(
+        id="jsonrpc.params-object",
+        spec="2025-11-25 basic/index#requests",
+        sentence="Params that are no object are refused.",
+    ),
+    Row(
+        id="jsonrpc.parse-error",
+        spec="2025-11-25 basic/index#messages",
+        sentence="What is not json is a parse error and the connection lives.",
+        transports=BOTH,
+    ),
+    Row(
+        id="jsonrpc.stray",
+        spec="2025-11-25 basic/index#notifications",
+        sentence="Notifications and stray answers are never answered.",
+    ),
+    Row(
+        id="jsonrpc.too-deep",
+        spec="2025-11-25 basic/index#messages",
+        sentence="A message nested too deep is a parse error and the connection lives.",
+        transports=BOTH,
+    ),
+    Row(
+        id="jsonrpc.unicode",
+        spec="2025-11-25 basic/transports#transports",
+        sentence="Every character arrives as it was sent.",
+        transports=BOTH,
+    ),
+    Row(
+        id="jsonrpc.unknown-members",
+        spec="2025-11-25 basic/index#messages",
+        sentence="Members that nobody knows are ignored.",
+    ),
+)

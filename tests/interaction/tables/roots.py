@@ -1,0 +1,32 @@
+"""Roots."""
+
+from __future__ import annotations
+
+from tests.interaction.rows import BOTH, HANDSHAKE, Row
+
+__all__ = ["ROWS"]
+
+ROWS: tuple[Row, ...] = (
+    Row(
+        id="roots.changed",
+        spec="2025-11-25 client/roots#root-list-changes",
+        sentence="A server hears that the folders changed.",
+        revisions=HANDSHAKE,
+    ),
+    Row(
+        id="roots.listed",
+        spec="2025-11-25 client/roots#listing-roots",
+        sentence="A client is asked for its folders.",
+        transports=BOTH,
+    ),
+    Row(
+        id="roots.scheme",
+        spec="2025-11-25 client/roots#root",
+        sentence="A folder that is no file uri is refused.",
+    ),
+    Row(
+        id="roots.undeclared",
+        spec="2025-11-25 client/roots#capabilities",
+        sentence="A client that shares no folders is not asked.",
+    ),
+)

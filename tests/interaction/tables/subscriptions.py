@@ -1,0 +1,88 @@
+"""Subscriptions."""
+
+from __future__ import annotations
+
+from tests.interaction.rows import BOTH, STATELESS, Row
+
+__all__ = ["ROWS"]
+
+ROWS: tuple[Row, ...] = (
+    Row(
+        id="subscriptions.acknowledged",
+        spec="2026-07-28 basic/patterns/subscriptions#acknowledgment",
+        sentence="The acknowledgement comes first and names the subscription.",
+        revisions=STATELESS,
+        transports=BOTH,
+    ),
+    Row(
+        id="subscriptions.acknowledged-offered",
+        spec="2026-07-28 basic/patterns/subscriptions#acknowledgment",
+        sentence="Only what the server can tell is acknowledged.",
+        revisions=STATELESS,
+    ),
+    Row(
+        id="subscriptions.cancelled",
+        spec="2026-07-28 basic/patterns/subscriptions#cancellation",
+        sentence="A listener that cancels hears no more and is not answered.",
+        revisions=STATELESS,
+        transports=BOTH,
+    ),
+    Row(
+        id="subscriptions.ended",
+        spec="2026-07-28 basic/patterns/subscriptions#graceful-closure",
+        sentence="A server that ends a subscription says so and answers it.",
+        revisions=STATELESS,
+        transports=BOTH,
+    ),
+    Row(
+        id="subscriptions.notified",
+        spec="2026-07-28 basic/patterns/subscriptions#receiving-notifications",
+        sentence="A listener hears of a changed list under the id of its subscription.",
+        revisions=STATELESS,
+        transports=BOTH,
+    ),
+    Row(
+        id="subscriptions.once",
+        spec="2026-07-28 server/tools#list-changed-notification",
+        sentence="Many changes at once are one notice.",
+        revisions=STATELESS,
+    ),
+    Row(
+        id="subscriptions.params",
+        spec="2026-07-28 basic/patterns/subscriptions#notification-filter",
+        sentence="A subscription says what it wants.",
+        revisions=STATELESS,
+    ),
+    Row(
+        id="subscriptions.removal",
+        spec="2026-07-28 server/tools#list-changed-notification",
+        sentence="Removing a tool is a change.",
+        revisions=STATELESS,
+    ),
+    Row(
+        id="subscriptions.resource",
+        spec="2026-07-28 server/resources#subscriptions",
+        sentence="A listener hears of a changed resource.",
+        revisions=STATELESS,
+    ),
+    Row(
+        id="subscriptions.several",
+        spec="2026-07-28 basic/patterns/subscriptions#multiple-concurrent-subscriptions",
+        sentence="Each subscription hears for itself.",
+        revisions=STATELESS,
+        transports=BOTH,
+    ),
+    Row(
+        id="subscriptions.unasked",
+        spec="2026-07-28 basic/patterns/subscriptions#opening-a-stream",
+        sentence="Who does not listen hears nothing.",
+        revisions=STATELESS,
+        transports=BOTH,
+    ),
+    Row(
+        id="subscriptions.unwanted",
+        spec="2026-07-28 basic/patterns/subscriptions#opening-a-stream",
+        sentence="A listener does not hear of what it did not ask for.",
+        revisions=STATELESS,
+    ),
+)

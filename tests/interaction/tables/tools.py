@@ -1,0 +1,192 @@
+"""Tools."""
+
+from __future__ import annotations
+
+from tests.interaction.rows import ALL, BOTH, ELICITING, SINCE_2025_03, SINCE_2025_06, SINCE_2025_11, STATELESS, Row
+
+__all__ = ["ROWS"]
+
+ROWS: tuple[Row, ...] = (
+    Row(
+        id="tools.annotations",
+        spec="2025-03-26 server/tools#tool",
+        sentence="Annotations are listed.",
+        revisions=SINCE_2025_03,
+    ),
+    Row(
+        id="tools.arguments-schema",
+        spec="2025-11-25 server/tools#security-considerations",
+        sentence="Arguments are checked against a schema written by hand.",
+    ),
+    Row(
+        id="tools.arguments-wrong",
+        spec="2025-11-25 server/tools#error-handling",
+        sentence="Wrong arguments are a result that says which.",
+    ),
+    Row(
+        id="tools.call",
+        spec="2025-11-25 server/tools#calling-tools",
+        sentence="A call is answered with content.",
+        transports=BOTH,
+    ),
+    Row(
+        id="tools.call-without-arguments",
+        spec="2025-11-25 schema#calltoolrequestparams",
+        sentence="A call needs no arguments member.",
+    ),
+    Row(
+        id="tools.content-audio",
+        spec="2025-03-26 server/tools#audio-content",
+        sentence="A sound is base64 with its type.",
+        revisions=SINCE_2025_03,
+    ),
+    Row(
+        id="tools.content-image",
+        spec="2025-11-25 server/tools#image-content",
+        sentence="A picture is base64 with its type.",
+    ),
+    Row(
+        id="tools.content-link",
+        spec="2025-06-18 server/tools#resource-links",
+        sentence="A link names a resource.",
+        revisions=SINCE_2025_06,
+    ),
+    Row(
+        id="tools.content-resource",
+        spec="2025-11-25 server/tools#embedded-resources",
+        sentence="A resource is embedded with its uri.",
+    ),
+    Row(
+        id="tools.content-unknown",
+        spec="2025-06-18 changelog#major-changes",
+        sentence="Content that the revision lacks becomes text.",
+        revisions=ALL[:2],
+    ),
+    Row(
+        id="tools.duplicate",
+        spec="2025-11-25 server/tools#tool-names",
+        sentence="A name cannot be registered twice.",
+        revisions=ALL[-1:],
+    ),
+    Row(
+        id="tools.error-unexpected",
+        spec="2025-11-25 server/tools#security-considerations",
+        sentence="An unexpected failure is a result that says nothing of the inside.",
+        transports=BOTH,
+    ),
+    Row(
+        id="tools.error-wanted",
+        spec="2025-11-25 server/tools#error-handling",
+        sentence="A tools own error is a result that the model can read.",
+        transports=BOTH,
+    ),
+    Row(
+        id="tools.hidden",
+        spec="2025-11-25 server/tools#security-considerations",
+        sentence="A tool that a caller may not see is neither listed nor called.",
+    ),
+    Row(
+        id="tools.list",
+        spec="2025-11-25 server/tools#listing-tools",
+        sentence="A tool is listed with its schema.",
+        transports=BOTH,
+    ),
+    Row(
+        id="tools.list-members",
+        spec="2025-11-25 server/tools#tool",
+        sentence="A tool is listed with the members that the revision has.",
+    ),
+    Row(
+        id="tools.list-order",
+        spec="2026-07-28 server/tools#capabilities",
+        sentence="The list has the same order every time.",
+    ),
+    Row(
+        id="tools.list-without-parameters",
+        spec="2025-11-25 server/tools#tool",
+        sentence="A tool without parameters has a schema of an object.",
+    ),
+    Row(
+        id="tools.meta",
+        spec="2025-06-18 basic/index#meta",
+        sentence="What is said of a tool in meta is listed.",
+        revisions=SINCE_2025_06,
+    ),
+    Row(
+        id="tools.name-case",
+        spec="2025-11-25 server/tools#tool-names",
+        sentence="Names are told apart by case.",
+    ),
+    Row(
+        id="tools.name-slash",
+        spec="2025-11-25 server/tools#tool-names",
+        sentence="A name with dots and a slash can be called.",
+    ),
+    Row(
+        id="tools.name-unknown",
+        spec="2025-11-25 server/tools#error-handling",
+        sentence="An unknown tool is a protocol error that names it.",
+        transports=BOTH,
+    ),
+    Row(
+        id="tools.schema-dialect",
+        spec="2025-11-25 basic/index#schema-dialect",
+        sentence="A schema may name another dialect.",
+        revisions=SINCE_2025_11,
+    ),
+    Row(
+        id="tools.schema-dialect-unknown",
+        spec="2025-11-25 basic/index#implementation-requirements",
+        sentence="A schema of an unknown dialect is refused with a reason.",
+        revisions=SINCE_2025_11,
+    ),
+    Row(
+        id="tools.schema-reference",
+        spec="2026-07-28 basic/index#ref-resolution",
+        sentence="A reference to the network is not followed.",
+        revisions=STATELESS,
+    ),
+    Row(
+        id="tools.structured",
+        spec="2025-06-18 server/tools#structured-content",
+        sentence="A typed result is structured content and text.",
+        revisions=SINCE_2025_06,
+        transports=BOTH,
+    ),
+    Row(
+        id="tools.structured-absent",
+        spec="2025-06-18 changelog#major-changes",
+        sentence="A typed result is text where there is no structured content.",
+        revisions=ALL[:2],
+    ),
+    Row(
+        id="tools.structured-any",
+        spec="2026-07-28 server/tools#structured-content",
+        sentence="Structured content may be any value.",
+        revisions=STATELESS,
+    ),
+    Row(
+        id="tools.structured-object",
+        spec="2025-06-18 server/tools#structured-content",
+        sentence="A value that is no object is wrapped in one.",
+        revisions=ELICITING,
+    ),
+    Row(
+        id="tools.structured-promise",
+        spec="2025-06-18 server/tools#output-schema",
+        sentence="A result that breaks its own schema does not leave as structured content.",
+        revisions=SINCE_2025_06,
+    ),
+    Row(
+        id="tools.structured-schema",
+        spec="2025-06-18 server/tools#output-schema",
+        sentence="A result with a schema written by hand is structured.",
+        revisions=SINCE_2025_06,
+    ),
+    Row(
+        id="tools.sync",
+        spec="2025-11-25 server/tools#calling-tools",
+        sentence="A tool that blocks its thread blocks nobody else.",
+        transports=BOTH,
+    ),
+)

@@ -1,0 +1,173 @@
+"""Resources and templates: lists, contents, what is not there, and subscriptions to one of them."""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import Any
+
+import pytest
+
+from tests.interaction.rows import behaviour
+from tests.interaction.servers.catalog import PIXEL
+from tests.interaction.wire import Peer, Wire, make
+
+UPDATED = "notifications/resources/updated"
+PLAIN = {"uri", "name", "description", "mimeType", "annotations"}
+MEMBERS = {
+    "2024-11-05": PLAIN | {"size"},
+    "2025-03-26": PLAIN | {"size"},
+    "2025-06-18": PLAIN | {"size", "title"},
+    "2025-11-25": PLAIN | {"size", "title", "icons"},
+    "2026-07-28": PLAIN | {"size", "title", "icons"},
+}
+
+
+async def contents(peer: Peer, uri: str) -> Any:
+    """Read a resource and give its first contents."""
+    return (await peer.result("resources/read", {"uri": uri}))["contents"][0]
+
+
+@behaviour("resources.list")
+async def test_resources_are_listed_by_uri_and_templates_are_not_among_them(wire: Wire) -> None:
+    async with wire.open("catalog") as peer:
+        uris = [resource["uri"] for resource in (await peer.result("resources/list"))["resources"]]
+        assert uris == ["note://one", "image://logo", "note://locked", "note://broken"]
+
+
+@behaviour("resources.list-members")
+async def test_a_resource_is_listed_with_the_members_that_the_revision_has(wire: Wire) -> None:
+    async with wire.open("catalog") as peer:
+        resource = (await peer.result("resources/list"))["resources"][0]
+        assert set(resource) == MEMBERS[wire.revision]
+
+
+@behaviour("resources.annotations-modified")
+async def test_annotations_say_when_a_resource_changed(wire: Wire) -> None:
+    async with wire.open("catalog") as peer:
+        annotations = (await peer.result("resources/list"))["resources"][0]["annotations"]
+        assert annotations == {"audience": ["user"], "priority": 0.5, "lastModified": "2025-01-12T15:00:58Z"}
+
+
+@behaviour("resources.annotations-modified-absent")
+async def test_annotations_do_not_say_when_a_resource_changed_where_they_cannot(wire: Wire) -> None:
+    async with wire.open("catalog") as peer:
+        annotations = (await peer.result("resources/list"))["resources"][0]["annotations"]
+        assert annotations == {"audience": ["user"], "priority": 0.5}
+
+
+@behaviour("resources.templates")
+async def test_templates_are_listed_apart(wire: Wire) -> None:
+    async with wire.open("catalog") as peer:
+        templates = (await peer.result("resources/templates/list"))["resourceTemplates"]
+        assert [each["uriTemplate"] for each in templates] == ["city://{name}/map", "file:///{+path}"]
+        assert (templates[0]["name"], templates[0]["mimeType"]) == ("map", "text/plain")
+
+
+@behaviour("resources.read-text")
+async def test_a_text_is_read_with_its_uri_and_type(wire: Wire) -> None:
+    async with wire.open("catalog") as peer:
+        assert await contents(peer, "note://one") == {"uri": "note://one", "mimeType": "text/plain", "text": "one"}
+
+
+@behaviour("resources.read-blob")
+async def test_bytes_are_read_as_base64(wire: Wire) -> None:
+    async with wire.open("catalog") as peer:
+        found = await contents(peer, "image://logo")
+        assert (found["mimeType"], base64.b64decode(found["blob"], validate=True)) == ("image/png", PIXEL)
+        assert "text" not in found
+
+
+@behaviour("resources.read-template")
+@pytest.mark.parametrize(("uri", "city"), [("city://Oslo/map", "Oslo"), ("city://S%C3%A3o%20Paulo/map", "São Paulo")])
+async def test_a_uri_of_a_template_is_read_with_its_variables_decoded(wire: Wire, uri: str, city: str) -> None:
+    async with wire.open("catalog") as peer:
+        found = await contents(peer, uri)
+        assert (found["uri"], found["text"]) == (uri, f"map of {city}")
+
+
+@behaviour("resources.not-found")
+@pytest.mark.parametrize("uri", ["note://none", "city://Oslo/plan", "", "not a uri", "NOTE://one"])
+async def test_an_unknown_resource_has_an_error_of_its_own(wire: Wire, uri: str) -> None:
+    async with wire.open("catalog") as peer:
+        error = await peer.error("resources/read", {"uri": uri})
+        assert (error["code"], error["data"]["uri"]) == (-32002, uri)
+
+
+@behaviour("resources.not-found-invalid")
+@pytest.mark.parametrize("uri", ["note://none", "city://Oslo/plan", "", "not a uri", "NOTE://one"])
+async def test_an_unknown_resource_is_a_case_of_invalid_params(wire: Wire, uri: str) -> None:
+    async with wire.open("catalog") as peer:
+        error = await peer.error("resources/read", {"uri": uri})
+        assert (error["code"], error["data"]["uri"]) == (-32602, uri)
+
+
+@behaviour("resources.traversal")
+@pytest.mark.parametrize(
+    "uri", ["file:///a/../../etc/passwd", "file:///%2e%2e/secret", "file:////etc/passwd", "city://..%2F..%2Fx/map"]
+)
+async def test_a_uri_that_climbs_out_of_its_template_is_refused(wire: Wire, uri: str) -> None:
+    async with wire.open("catalog") as peer:
+        assert (await peer.error("resources/read", {"uri": uri}))["code"] in (-32002, -32602)
+
+
+@behaviour("resources.failure-wanted")
+async def test_a_resources_own_error_is_told(wire: Wire) -> None:
+    async with wire.open("catalog") as peer:
+        error = await peer.error("resources/read", {"uri": "note://locked"})
+        assert (error["code"], error["message"]) == (-32603, "the note is locked")
+
+
+@behaviour("resources.failure-unexpected")
+async def test_an_unexpected_failure_is_internal_and_says_nothing_of_the_inside(wire: Wire) -> None:
+    async with wire.open("catalog") as peer:
+        error = await peer.error("resources/read", {"uri": "note://broken"})
+        assert (error["code"], "hunter2" in json.dumps(error)) == (-32603, False)
+
+
+# --- subscriptions to one resource, where they are requests of their own ---------------------------------------------
+
+
+@behaviour("resources.subscribe")
+async def test_a_subscriber_hears_of_a_change_by_uri(wire: Wire) -> None:
+    async with wire.open("changing") as peer:
+        assert await peer.result("resources/subscribe", {"uri": "note://one"}) == {}
+        await peer.call("touch", {"uri": "note://one"})
+        await peer.settle()
+        assert peer.notices(UPDATED) == [{"uri": "note://one"}]
+
+
+@behaviour("resources.subscribe-others")
+async def test_a_subscriber_does_not_hear_of_other_resources(wire: Wire) -> None:
+    async with wire.open("changing") as peer:
+        await peer.result("resources/subscribe", {"uri": "note://one"})
+        await peer.call("touch", {"uri": "note://two"})
+        await peer.settle()
+        assert peer.notices(UPDATED) == []
+
+
+@behaviour("resources.subscribe-unknown")
+async def test_a_subscription_to_an_unknown_resource_is_refused(wire: Wire) -> None:
+    async with wire.open("changing") as peer:
+        assert (await peer.error("resources/subscribe", {"uri": "note://none"}))["code"] == -32002
+
+
+@behaviour("resources.subscribe-own")
+async def test_a_subscription_belongs_to_the_client_that_made_it(wire: Wire) -> None:
+    server = make("changing")
+    async with wire.open(server) as one, wire.open(server) as other:
+        await one.result("resources/subscribe", {"uri": "note://one"})
+        await other.call("touch", {"uri": "note://one"})
+        await one.settle()
+        await other.settle()
+        assert (one.notices(UPDATED), other.notices(UPDATED)) == ([{"uri": "note://one"}], [])
+
+
+@behaviour("resources.unsubscribe")
+async def test_who_unsubscribed_hears_no_more(wire: Wire) -> None:
+    async with wire.open("changing") as peer:
+        await peer.result("resources/subscribe", {"uri": "note://one"})
+        assert await peer.result("resources/unsubscribe", {"uri": "note://one"}) == {}
+        await peer.call("touch", {"uri": "note://one"})
+        await peer.settle()
+        assert peer.notices(UPDATED) == []

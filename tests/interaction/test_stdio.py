@@ -1,0 +1,203 @@
+"""Messages over pipes: lines, streams that are not ours to use, the end of input, and programs that die."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+from typing import Any
+
+import pytest
+
+from tests.interaction.rows import behaviour
+from tests.interaction.wire import Peer, Wire, program
+from trunkline import Client, ServerExited
+
+
+def process_of(peer: Peer) -> asyncio.subprocess.Process:
+    """Give the process that a peer talks to."""
+    process: asyncio.subprocess.Process = peer.carrier.process  # type: ignore[attr-defined]
+    return process
+
+
+# --- the server's side -----------------------------------------------------------------------------------------------
+
+
+@behaviour("stdio.one-line")
+async def test_a_message_is_one_line_whatever_it_holds(wire: Wire) -> None:
+    text = "a\nb\r\nc\u2028d"
+    async with wire.open("catalog") as peer:
+        assert (await peer.call("echo", {"text": text}))["content"][0]["text"] == text
+
+
+@behaviour("stdio.stdout-ours")
+@pytest.mark.parametrize("tool", ["shout", "mutter"])
+async def test_what_the_servers_code_prints_is_not_on_the_wire(wire: Wire, tool: str) -> None:
+    async with wire.open("noisy") as peer:
+        await peer.call(tool)
+        assert all(message["jsonrpc"] == "2.0" for message in peer.heard)
+
+
+@behaviour("stdio.stdin-ours")
+async def test_the_servers_code_cannot_eat_messages(wire: Wire) -> None:
+    async with wire.open("noisy") as peer:
+        assert (await peer.call("listen_in"))["content"][0]["text"] == "''"
+        assert "tools" in await peer.result("tools/list")
+
+
+@behaviour("stdio.eof-exits")
+async def test_a_server_exits_when_its_input_ends(wire: Wire) -> None:
+    async with wire.open("catalog") as peer:
+        await peer.result("tools/list")
+        await peer.carrier.end()
+        async with asyncio.timeout(3):
+            assert await process_of(peer).wait() == 0
+
+
+@behaviour("stdio.eof-answers")
+async def test_what_was_asked_before_the_end_of_input_is_answered(wire: Wire) -> None:
+    async with wire.open("catalog") as peer:
+        id = await peer.send("tools/call", {"name": "echo", "arguments": {"text": "last"}})
+        await peer.carrier.end()
+        assert (await peer.answer(id))["result"]["content"][0]["text"] == "last"
+
+
+@behaviour("stdio.eof-listen")
+async def test_an_open_subscription_does_not_keep_a_server_alive(wire: Wire) -> None:
+    async with wire.open("changing") as peer:
+        await peer.send("subscriptions/listen", {"notifications": {"toolsListChanged": True}})
+        await peer.hear()
+        await peer.carrier.end()
+        async with asyncio.timeout(3):
+            assert await process_of(peer).wait() == 0
+
+
+@behaviour("stdio.eof-cut")
+async def test_a_line_that_input_ends_in_is_a_message(wire: Wire) -> None:
+    async with wire.open("catalog") as peer:
+        stdin = process_of(peer).stdin
+        assert stdin is not None
+        stdin.write(json.dumps(peer.request_of("tools/list", None, id="cut")).encode())
+        await peer.carrier.end()
+        assert "tools" in (await peer.answer("cut"))["result"]
+
+
+@behaviour("stdio.terminated")
+async def test_a_server_ends_when_it_is_told_to(wire: Wire) -> None:
+    async with wire.open("catalog") as peer:
+        await peer.result("tools/list")
+        process_of(peer).send_signal(signal.SIGTERM)
+        async with asyncio.timeout(3):
+            assert await process_of(peer).wait() in (0, -signal.SIGTERM, 128 + signal.SIGTERM)
+
+
+@behaviour("stdio.line-ends")
+@pytest.mark.parametrize("ending", ["\r", "\n", "  ", "\n\r\n"])
+async def test_blank_lines_and_carriage_returns_do_no_harm(wire: Wire, ending: str) -> None:
+    async with wire.open("catalog") as peer:
+        await peer.say(json.dumps(peer.request_of("tools/list", None, id=1)) + ending)
+        assert "tools" in (await peer.hear())["result"]
+        assert await peer.settle() == []
+
+
+@behaviour("stdio.pieces")
+async def test_a_message_may_come_in_pieces_and_several_in_one(wire: Wire) -> None:
+    async with wire.open("catalog") as peer:
+        stdin = process_of(peer).stdin
+        assert stdin is not None
+        lines = b"".join(json.dumps(peer.request_of("tools/list", None, id=id)).encode() + b"\n" for id in ("a", "b"))
+        stdin.write(lines[:25])
+        await stdin.drain()
+        stdin.write(lines[25:])
+        assert set(await peer.answers("a", "b")) == {"a", "b"}
+
+
+@behaviour("stdio.too-long")
+async def test_a_line_over_the_limit_is_refused_and_the_next_one_is_served(wire: Wire) -> None:
+    async with wire.open("limited") as peer:
+        await peer.say(b'{"jsonrpc":"2.0","id":1,"method":"' + b"x" * 5000 + b'"}')
+        assert (await peer.hear())["error"]["code"] == -32700
+        assert "tools" in await peer.result("tools/list")
+
+
+# --- the client's side -----------------------------------------------------------------------------------------------
+
+
+def client(wire: Wire, name: str, **options: Any) -> Client:
+    """Make a client of a program."""
+    return Client(program(name), revision=wire.revision, env=_environment(), **options)
+
+
+def _environment() -> dict[str, str]:
+    return {name: os.environ[name] for name in ("PYTHONPATH",) if name in os.environ}
+
+
+@behaviour("stdio.client-works")
+async def test_a_client_starts_a_program_and_ends_it(wire: Wire) -> None:
+    async with client(wire, "catalog") as target:
+        assert (await target.call_tool("add", {"a": 1, "b": 2})).data == 3
+        assert target.server_info is not None
+        assert target.server_info.name == "catalog"
+
+
+@behaviour("stdio.client-auto")
+async def test_a_client_finds_out_by_itself_what_a_program_speaks(wire: Wire) -> None:
+    async with Client(program("catalog"), env=_environment()) as target:
+        assert target.revision == wire.revision
+
+
+@behaviour("stdio.client-fallback")
+async def test_a_client_falls_back_to_the_handshake_with_an_older_program(wire: Wire) -> None:
+    async with Client(program("raw_chatty")) as target:
+        assert target.revision == wire.revision
+
+
+@behaviour("stdio.client-noise")
+async def test_a_client_skips_lines_that_are_no_messages_and_does_not_mind_stderr(wire: Wire) -> None:
+    async with client(wire, "raw_chatty") as target:
+        assert json.loads((await target.call_tool("tell", {})).text)["lines"] >= 3
+
+
+@behaviour("stdio.client-lines")
+async def test_a_client_writes_one_message_a_line(wire: Wire) -> None:
+    async with client(wire, "raw_chatty") as target:
+        told = json.loads((await target.call_tool("tell", {"text": "a\nb\r\nc"})).text)
+        assert told["lines"] == told["breaks"]
+
+
+@behaviour("stdio.client-environment")
+async def test_a_program_gets_a_small_environment_and_what_it_was_given(
+    wire: Wire, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MY_SECRET_TOKEN", "hunter2")
+    async with Client(program("raw_chatty"), revision=wire.revision, env={"GIVEN": "yes"}) as target:
+        environment = json.loads((await target.call_tool("tell", {})).text)["environment"]
+        assert ("GIVEN" in environment, "PATH" in environment, "MY_SECRET_TOKEN" in environment) == (True, True, False)
+
+
+@behaviour("stdio.client-server-dies")
+async def test_a_call_fails_at_once_when_the_program_dies_and_says_how(wire: Wire) -> None:
+    async with client(wire, "raw_dying", restart=False) as target:
+        with pytest.raises(ServerExited) as caught:
+            await target.call_tool("burn", {})
+        assert (caught.value.status, "the disk caught fire" in caught.value.stderr) == (3, True)
+
+
+@behaviour("stdio.client-restarts")
+async def test_the_next_call_starts_a_dead_program_again_and_the_lost_one_is_not_repeated(wire: Wire) -> None:
+    async with client(wire, "raw_dying") as target:
+        with pytest.raises(ServerExited):
+            await target.call_tool("burn", {})
+        await target.ping()
+        assert target.state == "active"
+
+
+@behaviour("stdio.client-stderr-in-errors")
+async def test_a_program_that_cannot_start_says_why(wire: Wire, tmp_path: Any) -> None:
+    broken = tmp_path / "broken.py"
+    broken.write_text("raise SystemExit('no licence found')")
+    with pytest.raises(ServerExited) as caught:
+        async with Client(str(broken), revision=wire.revision):
+            raise AssertionError("it started")
+    assert "no licence found" in str(caught.value)

@@ -1,0 +1,298 @@
+"""Tools: how they are listed, what they answer, and how they fail."""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import Any
+
+import pytest
+
+from tests.interaction.rows import behaviour
+from tests.interaction.servers.catalog import PIXEL
+from tests.interaction.wire import Peer, Wire
+from trunkline import Server
+
+PLAIN = {"name", "description", "inputSchema"}
+#: The members of the listed tool ``add``, which has everything that can be said of a tool.
+MEMBERS = {
+    "2024-11-05": PLAIN,
+    "2025-03-26": PLAIN | {"annotations"},
+    "2025-06-18": PLAIN | {"annotations", "title", "outputSchema"},
+    "2025-11-25": PLAIN | {"annotations", "title", "outputSchema", "icons"},
+    "2026-07-28": PLAIN | {"annotations", "title", "outputSchema", "icons"},
+}
+SECRET = "hunter2"
+
+
+async def listed(peer: Peer, name: str) -> dict[str, Any]:
+    """Find a tool in the list."""
+    tools = {tool["name"]: tool for tool in (await peer.result("tools/list"))["tools"]}
+    found: dict[str, Any] = tools[name]
+    return found
+
+
+# --- lists -----------------------------------------------------------------------------------------------------------
+
+
+@behaviour("tools.list")
+async def test_a_tool_is_listed_with_its_schema(wire: Wire) -> None:
+    async with wire.open("catalog") as peer:
+        tool = await listed(peer, "add")
+        assert tool["description"].startswith("Add two numbers.")
+        assert (tool["inputSchema"]["type"], sorted(tool["inputSchema"]["required"])) == ("object", ["a", "b"])
+        assert tool["inputSchema"]["properties"]["a"]["description"] == "the first"
+
+
+@behaviour("tools.list-members")
+async def test_a_tool_is_listed_with_the_members_that_the_revision_has(wire: Wire) -> None:
+    async with wire.open("catalog") as peer:
+        assert set(await listed(peer, "add")) == MEMBERS[wire.revision]
+
+
+@behaviour("tools.list-without-parameters")
+async def test_a_tool_without_parameters_has_a_schema_of_an_object(wire: Wire) -> None:
+    async with wire.open("catalog") as peer:
+        assert (await listed(peer, "numbers"))["inputSchema"]["type"] == "object"
+
+
+@behaviour("tools.list-order")
+async def test_the_list_has_the_same_order_every_time(wire: Wire) -> None:
+    async with wire.open("catalog") as peer:
+        first, second = await peer.result("tools/list"), await peer.result("tools/list")
+        assert [tool["name"] for tool in first["tools"]] == [tool["name"] for tool in second["tools"]]
+
+
+@behaviour("tools.annotations")
+async def test_annotations_are_listed(wire: Wire) -> None:
+    async with wire.open("catalog") as peer:
+        assert (await listed(peer, "add"))["annotations"] == {"readOnlyHint": True, "title": "Adds"}
+
+
+@behaviour("tools.hidden")
+async def test_a_tool_that_a_caller_may_not_see_is_neither_listed_nor_called(wire: Wire) -> None:
+    server = Server("picky", version="1", visible=lambda caller, item: item.name != "secret")
+    server.add_tool(lambda: "open", name="open")
+    server.add_tool(lambda: "secret", name="secret")
+    async with wire.open(server) as peer:
+        assert [tool["name"] for tool in (await peer.result("tools/list"))["tools"]] == ["open"]
+        assert (await peer.error("tools/call", {"name": "secret"}))["code"] == -32602
+
+
+@behaviour("tools.duplicate")
+async def test_a_name_cannot_be_registered_twice(wire: Wire) -> None:
+    server = Server("twice", version="1")
+    server.add_tool(lambda: "one", name="same")
+    with pytest.raises(ValueError, match="same"):
+        server.add_tool(lambda: "two", name="same")
+    async with wire.open(server) as peer:
+        assert (await peer.call("same"))["content"][0]["text"] == "one"
+
+
+# --- calls -----------------------------------------------------------------------------------------------------------
+
+
+@behaviour("tools.call")
+async def test_a_call_is_answered_with_content(wire: Wire) -> None:
+    async with wire.open("catalog") as peer:
+        result = await peer.call("add", {"a": 2, "b": 40})
+        assert (result["content"], result.get("isError", False)) == ([{"type": "text", "text": "42"}], False)
+
+
+@behaviour("tools.call-without-arguments")
+async def test_a_call_needs_no_arguments_member(wire: Wire) -> None:
+    async with wire.open("catalog") as peer:
+        assert json.loads((await peer.result("tools/call", {"name": "numbers"}))["content"][0]["text"]) == [1, 2, 3]
+
+
+@behaviour("tools.name-slash")
+async def test_a_name_with_dots_and_a_slash_can_be_called(wire: Wire) -> None:
+    async with wire.open("catalog") as peer:
+        assert (await peer.call("com.example.weather/current"))["content"][0]["text"] == "sunny"
+
+
+@behaviour("tools.name-case")
+async def test_names_are_told_apart_by_case(wire: Wire) -> None:
+    async with wire.open("catalog") as peer:
+        assert (await peer.error("tools/call", {"name": "ADD"}))["code"] == -32602
+
+
+@behaviour("tools.name-unknown")
+async def test_an_unknown_tool_is_a_protocol_error_that_names_it(wire: Wire) -> None:
+    async with wire.open("catalog") as peer:
+        error = await peer.error("tools/call", {"name": "nope", "arguments": {}})
+        assert (error["code"], "nope" in error["message"]) == (-32602, True)
+
+
+@behaviour("tools.sync")
+async def test_a_tool_that_blocks_its_thread_blocks_nobody_else(wire: Wire) -> None:
+    async with wire.open("slow") as peer:
+        blocked = await peer.send("tools/call", {"name": "block", "arguments": {"name": "a"}})
+        await peer.call("release", {"name": "a"})
+        assert (await peer.answer(blocked))["result"]["content"][0]["text"] == "a"
+
+
+# --- failures --------------------------------------------------------------------------------------------------------
+
+
+@behaviour("tools.error-wanted")
+async def test_a_tools_own_error_is_a_result_that_the_model_can_read(wire: Wire) -> None:
+    async with wire.open("catalog") as peer:
+        result = await peer.call("refuse")
+        assert (result["isError"], result["content"]) == (True, [{"type": "text", "text": "the disk is full"}])
+
+
+@behaviour("tools.error-unexpected")
+async def test_an_unexpected_failure_is_a_result_that_says_nothing_of_the_inside(wire: Wire) -> None:
+    async with wire.open("catalog") as peer:
+        result = await peer.call("crash")
+        assert (result["isError"], SECRET in json.dumps(result)) == (True, False)
+
+
+@behaviour("tools.arguments-wrong")
+@pytest.mark.parametrize("arguments", [{"a": 1}, {"a": 1, "b": [2]}, {"a": 1, "b": 2, "c": 3}, {"a": None, "b": 2}])
+async def test_wrong_arguments_are_a_result_that_says_which(wire: Wire, arguments: dict[str, Any]) -> None:
+    async with wire.open("catalog") as peer:
+        result = await peer.call("add", arguments)
+        assert (result["isError"], len(result["content"][0]["text"]) > 10) == (True, True)
+
+
+@behaviour("tools.arguments-schema")
+async def test_arguments_are_checked_against_a_schema_written_by_hand(wire: Wire) -> None:
+    async with wire.open("catalog") as peer:
+        assert (await peer.call("by_hand", {"n": "many"}))["isError"]
+        assert (await peer.call("by_hand", {"n": 7}))["content"][0]["text"] == "7"
+
+
+@behaviour("tools.schema-dialect")
+async def test_a_schema_may_name_another_dialect(wire: Wire) -> None:
+    schema = {
+        "$schema": "http://json-schema.org/draft-07/schema#",
+        "type": "object",
+        "properties": {"pair": {"type": "array", "items": [{"type": "string"}, {"type": "integer"}]}},
+    }
+    server = Server("draft", version="1")
+    server.add_tool(lambda pair: str(pair), name="pair", input_schema=schema)
+    async with wire.open(server) as peer:
+        assert (await peer.call("pair", {"pair": ["a", "b"]}))["isError"]
+        assert not (await peer.call("pair", {"pair": ["a", 1]})).get("isError")
+
+
+@behaviour("tools.schema-dialect-unknown")
+async def test_a_schema_of_an_unknown_dialect_is_refused_with_a_reason(wire: Wire) -> None:
+    schema = {"$schema": "https://example.com/no-such-dialect", "type": "object"}
+    server = Server("strange", version="1")
+    with pytest.raises(Exception, match="dialect|no-such-dialect"):
+        server.add_tool(lambda: "x", name="x", input_schema=schema)
+    async with wire.open(server) as peer:
+        assert "error" in await peer.request("tools/call", {"name": "x"})
+
+
+@behaviour("tools.schema-reference")
+async def test_a_reference_to_the_network_is_not_followed(wire: Wire) -> None:
+    schema = {"type": "object", "properties": {"x": {"$ref": "http://127.0.0.1:9/schema.json"}}}
+    server = Server("remote", version="1")
+    with pytest.raises(Exception, match="127.0.0.1"):
+        server.add_tool(lambda x: "x", name="x", input_schema=schema)
+    async with wire.open(server) as peer:
+        assert "error" in await peer.request("tools/call", {"name": "x"})
+
+
+# --- structured results ----------------------------------------------------------------------------------------------
+
+
+@behaviour("tools.structured")
+async def test_a_typed_result_is_structured_content_and_text(wire: Wire) -> None:
+    async with wire.open("catalog") as peer:
+        result = await peer.call("forecast", {"city": "Oslo"})
+        assert result["structuredContent"] == {"city": "Oslo", "degrees": 21.5}
+        assert json.loads(result["content"][0]["text"]) == result["structuredContent"]
+        schema = (await listed(peer, "forecast"))["outputSchema"]
+        assert (schema["type"], set(schema["properties"])) == ("object", {"city", "degrees"})
+
+
+@behaviour("tools.structured-absent")
+async def test_a_typed_result_is_text_where_there_is_no_structured_content(wire: Wire) -> None:
+    async with wire.open("catalog") as peer:
+        result = await peer.call("forecast", {"city": "Oslo"})
+        assert ("structuredContent" in result, json.loads(result["content"][0]["text"])["degrees"]) == (False, 21.5)
+
+
+@behaviour("tools.structured-any")
+async def test_structured_content_may_be_any_value(wire: Wire) -> None:
+    async with wire.open("catalog") as peer:
+        assert (await peer.call("numbers"))["structuredContent"] == [1, 2, 3]
+        assert (await listed(peer, "numbers"))["outputSchema"]["type"] == "array"
+
+
+@behaviour("tools.structured-object")
+async def test_a_value_that_is_no_object_is_wrapped_in_one(wire: Wire) -> None:
+    async with wire.open("catalog") as peer:
+        assert (await peer.call("numbers"))["structuredContent"] == {"result": [1, 2, 3]}
+        schema = (await listed(peer, "numbers"))["outputSchema"]
+        assert (schema["type"], schema["properties"]["result"]["type"]) == ("object", "array")
+
+
+@behaviour("tools.structured-schema")
+async def test_a_result_with_a_schema_written_by_hand_is_structured(wire: Wire) -> None:
+    async with wire.open("catalog") as peer:
+        assert (await peer.call("honest"))["structuredContent"] == {"n": 1}
+
+
+@behaviour("tools.structured-promise")
+async def test_a_result_that_breaks_its_own_schema_does_not_leave_as_structured_content(wire: Wire) -> None:
+    server = Server("liar", version="1")
+    schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+    server.add_tool(lambda: {"n": "many"}, name="lie", output_schema=schema)
+    async with wire.open(server) as peer:
+        result = await peer.call("lie")
+        assert (result.get("isError"), "structuredContent" in result) == (True, False)
+
+
+# --- content ---------------------------------------------------------------------------------------------------------
+
+
+@behaviour("tools.content-image")
+async def test_a_picture_is_base64_with_its_type(wire: Wire) -> None:
+    async with wire.open("catalog") as peer:
+        block = (await peer.call("picture"))["content"][0]
+        assert (block["type"], block["mimeType"]) == ("image", "image/png")
+        assert base64.b64decode(block["data"], validate=True) == PIXEL
+
+
+@behaviour("tools.content-audio")
+async def test_a_sound_is_base64_with_its_type(wire: Wire) -> None:
+    async with wire.open("catalog") as peer:
+        block = (await peer.call("sound"))["content"][0]
+        assert (block["type"], block["mimeType"]) == ("audio", "audio/wav")
+        assert base64.b64decode(block["data"], validate=True) == b"RIFF"
+
+
+@behaviour("tools.content-resource")
+async def test_a_resource_is_embedded_with_its_uri(wire: Wire) -> None:
+    async with wire.open("catalog") as peer:
+        block = (await peer.call("embedded"))["content"][0]
+        assert (block["type"], block["resource"]["uri"], block["resource"]["text"]) == ("resource", "note://one", "one")
+
+
+@behaviour("tools.content-link")
+async def test_a_link_names_a_resource(wire: Wire) -> None:
+    async with wire.open("catalog") as peer:
+        block = (await peer.call("link"))["content"][0]
+        assert (block["type"], block["uri"], block["name"]) == ("resource_link", "note://one", "one")
+
+
+@behaviour("tools.content-unknown")
+@pytest.mark.parametrize("tool", ["sound", "link"])
+async def test_content_that_the_revision_lacks_becomes_text(wire: Wire, tool: str) -> None:
+    types = {("2025-03-26", "sound"): "audio"}
+    async with wire.open("catalog") as peer:
+        assert (await peer.call(tool))["content"][0]["type"] == types.get((wire.revision, tool), "text")
+
+
+@behaviour("tools.meta")
+async def test_what_is_said_of_a_tool_in_meta_is_listed(wire: Wire) -> None:
+    server = Server("meta", version="1")
+    server.add_tool(lambda: "x", name="x", meta={"com.example/kind": "test"})
+    async with wire.open(server) as peer:
+        assert (await listed(peer, "x"))["_meta"] == {"com.example/kind": "test"}

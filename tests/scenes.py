@@ -1,0 +1,197 @@
+"""A connection over a link that a test holds in its hand: what is sent can be read, what arrives is the test's word."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any
+
+import msgspec
+
+from trunkline.connection import Connection, Exchange, Patience, Refusal
+from trunkline.protocol.caller import MEMORY, Origin
+from trunkline.protocol.events import NotificationReceived
+from trunkline.protocol.jsonrpc import Outbound, decode, encode
+from trunkline.protocol.limits import Limits
+from trunkline.testing.clock import FakeClock
+from trunkline.timekeeper import Timekeeper
+from trunkline.transports.link import Receiver
+
+__all__ = [
+    "FOR_EVER",
+    "Handler",
+    "Scene",
+    "Served",
+    "Wire",
+    "answer",
+    "cancel",
+    "codes",
+    "echo",
+    "encode_text",
+    "failure",
+    "progress",
+    "request",
+    "result",
+]
+
+Handler = Callable[[Exchange], Coroutine[Any, Any, Any]]
+FOR_EVER = Patience(None, None)
+LIMITS = Limits(eof_seconds=5.0, exit_seconds=0.05)
+
+
+class Wire:
+    """A link that keeps what is sent and brings what the test says."""
+
+    def __init__(self) -> None:
+        """Start with nothing sent."""
+        self.receiver: Receiver | None = None
+        self.writes: list[list[Any]] = []
+        self.drained = 0
+        self.closed = 0
+
+    def attach(self, receiver: Receiver) -> None:
+        """Keep the receiver."""
+        self.receiver = receiver
+
+    def send(self, batch: Sequence[Outbound]) -> None:
+        """Keep what would be written."""
+        self.writes.append([msgspec.json.decode(encode(outbound.message)) for outbound in batch])
+
+    async def drain(self) -> None:
+        """Count."""
+        self.drained += 1
+
+    async def aclose(self) -> None:
+        """Count."""
+        self.closed += 1
+
+    @property
+    def sent(self) -> list[Any]:
+        """All messages written so far."""
+        return [message for write in self.writes for message in write]
+
+    def bring(self, *texts: str) -> None:
+        """Let messages arrive together."""
+        assert self.receiver is not None
+        for text in texts:
+            self.receiver.message_received(decode(text.encode()), MEMORY)
+
+
+class Served:
+    """A service whose handlers the test gives by method name."""
+
+    def __init__(self, handlers: dict[str, Handler | Refusal], *, batches: bool) -> None:
+        """Keep the handlers."""
+        self.handlers = handlers
+        self.batches = batches
+        self.notices: list[str] = []
+        self.ended = 0
+        self.at_end: Callable[[], object] = lambda: None
+
+    def request_received(self, exchange: Exchange, origin: Origin) -> Coroutine[Any, Any, Any] | Refusal:
+        """Give the handler's work; an unknown method fails as a broken service would."""
+        handler = self.handlers[exchange.method]
+        return handler if isinstance(handler, Refusal) else handler(exchange)
+
+    def notification_received(self, event: NotificationReceived, origin: Origin) -> None:
+        """Note it; one name makes it fail."""
+        self.notices.append(event.method)
+        assert event.method != "broken"
+
+    def accepts_batches(self) -> bool:
+        """Say what the test said."""
+        return self.batches
+
+    def input_ended(self) -> None:
+        """Count, and do what the test wants done."""
+        self.ended += 1
+        self.at_end()
+
+
+class Scene:
+    """A connection with its wire, its service and its clock."""
+
+    def __init__(self, *, batches: bool = False, limits: Limits = LIMITS, **handlers: Handler | Refusal) -> None:
+        """Connect; the handlers' names are the methods."""
+        self.clock = FakeClock()
+        self.wire = Wire()
+        self.served = Served(handlers, batches=batches)
+        self.connection = Connection(self.wire, self.served, limits=limits, timekeeper=Timekeeper(self.clock))
+        self.connection.start()
+        #: Holds handlers until it is set.
+        self.gate = asyncio.Event()
+        self.log: list[str] = []
+
+    async def turn(self, times: int = 10) -> None:
+        """Let everything run that can."""
+        for _ in range(times):
+            await asyncio.sleep(0)
+
+    def ask(self, method: str = "m", patience: Patience = FOR_EVER, **more: Any) -> asyncio.Task[msgspec.Raw]:
+        """Start a request of ours."""
+        return asyncio.ensure_future(self.connection.request(method, {}, patience=patience, **more))
+
+    async def wait(self, _: Exchange) -> str:
+        """Serve: wait at the gate, and note how it ended."""
+        try:
+            await self.gate.wait()
+        except asyncio.CancelledError:
+            self.log.append("cancelled")
+            raise
+        return "waited"
+
+    async def stubborn(self, _: Exchange) -> str:
+        """Serve: swallow the cancellation and answer all the same."""
+        with contextlib.suppress(asyncio.CancelledError):
+            await self.gate.wait()
+        self.log.append("swallowed")
+        return "stubborn"
+
+
+async def echo(exchange: Exchange) -> Any:
+    """Serve: give the params back."""
+    return exchange.params
+
+
+def request(id: int | str, method: str) -> str:
+    """Write a request."""
+    return encode_text({"id": id, "method": method})
+
+
+def cancel(id: int | str) -> str:
+    """Write a cancellation."""
+    return encode_text({"method": "notifications/cancelled", "params": {"requestId": id}})
+
+
+def result(id: int, value: Any = None) -> str:
+    """Write an answer."""
+    return encode_text({"id": id, "result": value})
+
+
+def progress(token: int, amount: float) -> str:
+    """Write a progress notice."""
+    return encode_text({"method": "notifications/progress", "params": {"progressToken": token, "progress": amount}})
+
+
+def encode_text(members: dict[str, Any]) -> str:
+    """Write a message."""
+    return msgspec.json.encode({"jsonrpc": "2.0", **members}).decode()
+
+
+def answer(id: int | str, value: Any) -> dict[str, Any]:
+    """Say what an answer looks like when read."""
+    return {"jsonrpc": "2.0", "id": id, "result": value}
+
+
+def codes(messages: list[Any]) -> list[tuple[Any, int]]:
+    """Give ids and codes of error answers."""
+    return [(message["id"], message["error"]["code"]) for message in messages]
+
+
+async def failure(task: asyncio.Task[Any]) -> BaseException:
+    """Wait for a task that must fail."""
+    await asyncio.wait([task])
+    error = task.exception()
+    assert error is not None
+    return error
