@@ -139,6 +139,17 @@ async def both(ctx: Context) -> str:
 
 
 @server.tool
+async def hurry(ctx: Context) -> str:
+    """Ask, but do not wait for the answer."""
+    try:
+        async with asyncio.timeout(0.2):
+            await ctx.elicit("Now?", str)
+    except TimeoutError:
+        return "too late"
+    return "in time"
+
+
+@server.tool
 async def visit(ctx: Context, url: str = "https://user@example.com/pay?id=1") -> str:
     """Ask for a page to be opened."""
     return (await ctx.elicit_url("Please pay.", url)).action

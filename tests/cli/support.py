@@ -72,20 +72,21 @@ class Person(threading.Thread):
         """Read and type until the command is over and everything was read."""
         while time.monotonic() < self._until:
             readable, _, _ = select.select([self._fd], [], [], 0.02)
-            if readable:
-                self._read()
-            elif self._done.is_set():
+            if readable and not self._read():
+                return
+            if not readable and self._done.is_set():
                 return
 
-    def _read(self) -> None:
+    def _read(self) -> bool:
+        """Read what there is; a terminal that everybody has left has nothing more."""
         try:
             self.screen += os.read(self._fd, 65536).decode()
         except OSError:
-            self._done.set()
-            return
+            return False
         while self._script and (at := self.screen.find(self._script[0][0], self._seen)) >= 0:
             self._seen = at + len(self._script[0][0])
             os.write(self._fd, self._script.pop(0)[1].encode())
+        return True
 
     def finish(self) -> str:
         """Wait for the last words; give all that was to be seen."""

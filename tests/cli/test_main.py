@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import click
@@ -162,21 +163,39 @@ def test_run_does_not_load_the_client() -> None:
 
 
 @pytest.fixture
-def broken(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A command line whose one command has a bug."""
+def raising(monkeypatch: pytest.MonkeyPatch) -> Callable[[BaseException], None]:
+    """Makes the command line one whose only command raises something."""
 
-    @click.command()
-    @click.argument("anything")
-    def bug(anything: str) -> None:
-        raise RuntimeError("oh\x1b[1m no")
+    def prepare(error: BaseException) -> None:
+        @click.command()
+        @click.argument("anything")
+        def command(anything: str) -> None:
+            raise error
 
-    monkeypatch.setattr(main_module, "_trunkline", bug)
+        monkeypatch.setattr(main_module, "_trunkline", command)
+
+    return prepare
 
 
-@pytest.mark.usefixtures("broken")
-def test_a_bug_is_a_sentence_without_a_traceback(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_bug_is_a_sentence_without_a_traceback(
+    raising: Callable[[BaseException], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    raising(RuntimeError("oh\x1b[1m no"))
     sentence = "trunkline: internal error: RuntimeError: oh\\x1b[1m no (TRUNKLINE_DEBUG=1 shows where)\n"
     assert run(capsys, "x") == (1, "", sentence)
+
+
+def test_an_interrupt_is_code_130(raising: Callable[[BaseException], None], capsys: pytest.CaptureFixture[str]) -> None:
+    raising(KeyboardInterrupt())
+    code, _, err = run(capsys, "x")
+    assert (code, err.strip()) == (130, "trunkline: interrupted")
+
+
+def test_an_error_without_words_is_told_by_its_name(
+    raising: Callable[[BaseException], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    raising(ConfigError())
+    assert run(capsys, "x") == (2, "", "trunkline: ConfigError\n")
 
 
 def test_a_traceback_is_shown_to_whoever_wants_it(
@@ -188,7 +207,23 @@ def test_a_traceback_is_shown_to_whoever_wants_it(
     assert "Traceback" in err
 
 
-def test_a_reader_that_leaves_is_no_error_to_tell() -> None:
+@pytest.fixture
+def unread(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """An output that nobody reads."""
+    read_fd, write_fd = os.pipe()
+    os.close(read_fd)
+    with open(write_fd, "w", encoding="utf-8") as stream:
+        monkeypatch.setattr(sys, "stdout", stream)
+        yield
+
+
+@pytest.mark.usefixtures("unread")
+def test_a_reader_that_leaves_is_no_error_to_tell(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main_module.main(["list", "tools", DEMO]) == 141
+    assert capsys.readouterr().err == ""
+
+
+def test_a_process_whose_reader_leaves_ends_quietly() -> None:
     with subprocess.Popen(
         [sys.executable, "-m", "trunkline", "list", "tools", DEMO], stdout=subprocess.PIPE, stderr=subprocess.PIPE
     ) as process:

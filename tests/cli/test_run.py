@@ -3,36 +3,33 @@
 from __future__ import annotations
 
 import json
+import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.cli.support import Outcome, command, run
+from tests.cli.support import command, run
+from trunkline.cli.exits import Failure
+from trunkline.cli.loading import load_server
 
 PING = '{"jsonrpc":"2.0","id":1,"method":"ping"}\n'
 PONG = {"jsonrpc": "2.0", "id": 1, "result": {}}
 IMPORT = "from trunkline import Server\n"
-INITIALIZE = json.dumps(
-    {
-        "jsonrpc": "2.0",
-        "id": 1,
-        "method": "initialize",
-        "params": {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}},
-    }
-)
 
 
-def served(folder: Path, source: str, name: str = "") -> Outcome:
-    """Run a file that has this text, and let it answer one request."""
-    file = folder / "app.py"
-    file.write_text(IMPORT + source)
-    return command("run", f"{file}{name}", stdin=INITIALIZE + "\n")
+@pytest.fixture
+def load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
+    """Load a file with a text, as a command would, and give the name of its server."""
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setattr(sys, "argv", list(sys.argv))
+    monkeypatch.setattr(sys, "modules", dict(sys.modules))
 
+    def loaded(source: str, name: str = "", *, file: str = "app_under_test.py") -> str:
+        (tmp_path / file).write_text(IMPORT + source)
+        return load_server(f"{tmp_path / file}{name}").name
 
-def name_of(outcome: Outcome) -> str:
-    """The name by which the server introduced itself."""
-    name: str = json.loads(outcome.out)["result"]["serverInfo"]["name"]
-    return name
+    return loaded
 
 
 @pytest.mark.parametrize(
@@ -46,36 +43,43 @@ def name_of(outcome: Outcome) -> str:
         pytest.param("mine = alias = Server('right')", "", id="one under two names"),
         pytest.param("server = Server('wrong')\nother = Server('right')", ":other", id="named"),
         pytest.param("class box:\n    inner = Server('right')", ":box.inner", id="inside an object"),
-        pytest.param("server = Server('right')\nif __name__ == '__main__':\n    raise SystemExit(9)", "", id="guarded"),
-        pytest.param("server = Server('right')\nserver.run()", "", id="runs itself"),
     ],
 )
-def test_the_server_meant_is_served(source: str, name: str, tmp_path: Path) -> None:
-    outcome = served(tmp_path, source, name)
-    assert outcome.code == 0
-    assert name_of(outcome) == "right"
+def test_the_server_meant_is_found(source: str, name: str, load: Callable[..., str]) -> None:
+    assert load(source, name) == "right"
 
 
-def test_a_file_finds_its_neighbours(tmp_path: Path) -> None:
-    (tmp_path / "neighbour.py").write_text("NAME = 'right'")
-    assert name_of(served(tmp_path, "import neighbour\nserver = Server(neighbour.NAME)")) == "right"
+@pytest.mark.parametrize(
+    "ending",
+    [
+        pytest.param("", id="does nothing"),
+        pytest.param("if __name__ == '__main__':\n    raise SystemExit(9)", id="guarded"),
+        pytest.param("server.run()", id="runs itself"),
+    ],
+)
+def test_a_file_is_served_whatever_it_does_as_a_program(ending: str, tmp_path: Path) -> None:
+    (tmp_path / "app.py").write_text(f"{IMPORT}server = Server('right')\n{ending}")
+    code, out, _ = command("run", str(tmp_path / "app.py"), stdin=PING)
+    assert (code, json.loads(out)) == (0, PONG)
 
 
-def test_a_neighbour_that_imports_the_file_gets_the_same_server(tmp_path: Path) -> None:
-    (tmp_path / "neighbour.py").write_text("from app import server\nserver.info.name")
-    assert name_of(served(tmp_path, "server = Server('right')\nimport neighbour")) == "right"
+def test_a_file_sees_itself_as_the_program(load: Callable[..., str], tmp_path: Path) -> None:
+    assert load("import sys\nserver = Server(sys.argv[0])") == str(tmp_path / "app_under_test.py")
 
 
-def test_a_file_may_be_called_like_a_module_that_is_loaded(tmp_path: Path) -> None:
-    file = tmp_path / "os.py"
-    file.write_text(IMPORT + "server = Server('right')")
-    assert json.loads(command("run", str(file), stdin=PING).out) == PONG
+def test_a_file_finds_its_neighbours(tmp_path: Path, load: Callable[..., str]) -> None:
+    (tmp_path / "neighbour_one.py").write_text("NAME = 'right'")
+    assert load("import neighbour_one\nserver = Server(neighbour_one.NAME)") == "right"
 
 
-def test_a_file_may_have_a_colon_in_its_name(tmp_path: Path) -> None:
-    file = tmp_path / "a:b.py"
-    file.write_text(IMPORT + "server = Server('right')")
-    assert json.loads(command("run", str(file), stdin=PING).out) == PONG
+def test_a_neighbour_that_imports_the_file_gets_the_same_server(tmp_path: Path, load: Callable[..., str]) -> None:
+    (tmp_path / "neighbour_two.py").write_text("from app_under_test import server\nassert server.name == 'right'")
+    assert load("server = Server('right')\nimport neighbour_two") == "right"
+
+
+@pytest.mark.parametrize("name", ["os.py", "a:b.py"], ids=["like a module", "with a colon"])
+def test_a_file_may_have_an_odd_name(name: str, load: Callable[..., str]) -> None:
+    assert load("server = Server('right')", file=name) == "right"
 
 
 @pytest.mark.parametrize(
@@ -89,14 +93,13 @@ def test_a_file_may_have_a_colon_in_its_name(tmp_path: Path) -> None:
     ],
 )
 def test_a_file_without_one_server_is_told_in_a_sentence(
-    source: str, name: str, sentence: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    source: str, name: str, sentence: str, load: Callable[..., str]
 ) -> None:
-    file = tmp_path / "odd_one.py"
-    file.write_text(IMPORT + source)
-    code, out, err = run(capsys, "run", f"{file}{name}")
-    assert (code, out) == (2, "")
-    assert sentence in err
-    assert err.count("\n") == 1
+    with pytest.raises(Failure) as caught:
+        load(source, name)
+    assert caught.value.exit == 2
+    assert sentence in str(caught.value)
+    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("spec", ["no_such.py", "no_such.py:server"])
@@ -104,6 +107,7 @@ def test_a_file_that_is_not_there_is_code_2(spec: str, capsys: pytest.CaptureFix
     assert run(capsys, "run", spec) == (2, "", "trunkline: there is no file no_such.py\n")
 
 
+@pytest.mark.usefixtures("load")
 def test_what_a_file_raises_is_shown_as_its_own_traceback(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "raising.py"
     file.write_text("def inner():\n    raise ValueError('mine\\x1b[1m')\n\ninner()\n")
@@ -115,6 +119,7 @@ def test_what_a_file_raises_is_shown_as_its_own_traceback(tmp_path: Path, capsys
     assert "importlib" not in err
 
 
+@pytest.mark.usefixtures("load")
 def test_a_syntax_error_shows_its_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "unclosed.py"
     file.write_text("x = (\n")

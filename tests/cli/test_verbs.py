@@ -238,6 +238,13 @@ def test_progress_without_a_total_is_a_plain_number(capsys: pytest.CaptureFixtur
     assert "progress: 7 so far\n" in run(capsys, "call", DEMO, "count", "-v").err
 
 
+def test_a_line_of_stderr_that_never_ends_is_shown_in_pieces(capsys: pytest.CaptureFixture[str]) -> None:
+    quoted = shlex.join([sys.executable, "-c", "import sys; sys.stderr.write('x' * 70000 + '\\r\\n')"])
+    err = run(capsys, "list", "tools", quoted, "-v").err
+    assert max(map(len, err.splitlines())) > 60_000
+    assert "\\x0d" not in err
+
+
 def test_a_server_that_writes_nonsense_to_stdout_is_told_of(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, err = run(capsys, "read", ODD_TARGET, "odd:many")
     assert (code, out) == (0, "one\ntwo\n")
@@ -308,8 +315,8 @@ def test_contents_are_saved_and_shown_as_json(tmp_path: Path, capsys: pytest.Cap
     assert base64.b64decode(json.loads(out)["contents"][0]["blob"]) == (tmp_path / "saved").read_bytes()
 
 
-def test_contents_may_be_written_to_stdout_as_they_are() -> None:
-    assert command("read", DEMO, "note://one", "-o", "-").out == "hello\x1b[1m\n"
+def test_contents_may_be_written_to_stdout_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(capsys, "read", DEMO, "note://one", "-o", "-").out == "hello\x1b[1m\n"
 
 
 def test_a_place_that_cannot_be_written_is_code_2(capsys: pytest.CaptureFixture[str]) -> None:

@@ -146,7 +146,7 @@ async def test_an_unknown_method_is_named_in_the_error(wire: Wire, method: str) 
 @pytest.mark.parametrize("params", ["[]", '[{"name": "add"}]', "7", '"x"', "null"])
 async def test_params_that_are_no_object_are_refused(wire: Wire, params: str) -> None:
     async with wire.open("catalog") as peer:
-        await peer.say('{"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": %s}' % params)
+        await peer.say('{"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": ' + params + "}")
         answer = await peer.hear()
         assert (answer["id"], answer["error"]["code"]) == (1, -32602)
 
@@ -169,7 +169,7 @@ async def test_members_that_nobody_knows_are_ignored(wire: Wire) -> None:
 @behaviour("jsonrpc.too-deep")
 async def test_a_message_nested_too_deep_is_a_parse_error_and_the_connection_lives(wire: Wire) -> None:
     async with wire.open("limited") as peer:
-        await peer.say('{"jsonrpc":"2.0","id":1,"method":"x","params":{"a":%s%s}}' % ("[" * 30, "]" * 30))
+        await peer.say('{"jsonrpc":"2.0","id":1,"method":"x","params":{"a":' + "[" * 30 + "]" * 30 + "}}")
         assert (await peer.hear())["error"]["code"] == -32700
         assert "tools" in await peer.result("tools/list")
 

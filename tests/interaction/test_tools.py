@@ -182,7 +182,7 @@ async def test_a_schema_may_name_another_dialect(wire: Wire) -> None:
 async def test_a_schema_of_an_unknown_dialect_is_refused_with_a_reason(wire: Wire) -> None:
     schema = {"$schema": "https://example.com/no-such-dialect", "type": "object"}
     server = Server("strange", version="1")
-    with pytest.raises(Exception, match="dialect|no-such-dialect"):
+    with pytest.raises(Exception, match="no-such-dialect"):
         server.add_tool(lambda: "x", name="x", input_schema=schema)
     async with wire.open(server) as peer:
         assert "error" in await peer.request("tools/call", {"name": "x"})
@@ -192,7 +192,7 @@ async def test_a_schema_of_an_unknown_dialect_is_refused_with_a_reason(wire: Wir
 async def test_a_reference_to_the_network_is_not_followed(wire: Wire) -> None:
     schema = {"type": "object", "properties": {"x": {"$ref": "http://127.0.0.1:9/schema.json"}}}
     server = Server("remote", version="1")
-    with pytest.raises(Exception, match="127.0.0.1"):
+    with pytest.raises(Exception, match=r"127\.0\.0\.1"):
         server.add_tool(lambda x: "x", name="x", input_schema=schema)
     async with wire.open(server) as peer:
         assert "error" in await peer.request("tools/call", {"name": "x"})

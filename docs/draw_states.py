@@ -1,0 +1,54 @@
+"""Draws the states of a request from the peer's tables into ARCHITECTURE.md; ``python docs/draw_states.py`` rewrites it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum
+from pathlib import Path
+
+from trunkline.protocol.peer import INCOMING_MOVES, OUTGOING_MOVES
+
+__all__ = ["drawing", "redrawn"]
+
+PAGE = Path(__file__).parent.parent / "ARCHITECTURE.md"
+START, END = "<!-- states: start -->\n", "<!-- states: end -->\n"
+
+
+def drawing() -> str:
+    """Draw both tables as Mermaid state diagrams."""
+    return "\n".join(
+        (
+            "A request the other side made:",
+            "",
+            *_diagram(INCOMING_MOVES),
+            "",
+            "A request we made:",
+            "",
+            *_diagram(OUTGOING_MOVES),
+            "",
+        )
+    )
+
+
+def redrawn(page: str) -> str:
+    """Give the page with the drawing between its marks."""
+    before, _, rest = page.partition(START)
+    _, _, after = rest.partition(END)
+    return f"{before}{START}{drawing()}{END}{after}"
+
+
+def _diagram(moves: Mapping[tuple[Enum, str], Enum]) -> list[str]:
+    first = next(iter(moves))[0]
+    ends = dict.fromkeys(end.value for end in moves.values())
+    return [
+        "```mermaid",
+        "stateDiagram-v2",
+        f"    [*] --> {first.value}",
+        *(f"    {state.value} --> {end.value}: {what}" for (state, what), end in moves.items()),
+        *(f"    {end} --> [*]" for end in ends),
+        "```",
+    ]
+
+
+if __name__ == "__main__":
+    PAGE.write_text(redrawn(PAGE.read_text(encoding="utf-8")), encoding="utf-8")

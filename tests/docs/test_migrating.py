@@ -1,0 +1,161 @@
+"""What the page on migrating says is accepted, is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.support import run_async
+from trunkline import Client, ConfigError, Context, Server
+
+
+def _rows(**given: Any) -> list[Any]:
+    return [pytest.param(name, value, id=name) for name, value in given.items()]
+
+
+async def _answer(*given: Any) -> None:
+    """Stand for any callback."""
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    _rows(
+        instructions="x",
+        version="1",
+        title="t",
+        description="d",
+        website_url="https://example.com",
+        icons=[],
+        auth=None,
+        middleware=[],
+        tools=[],
+        on_duplicate="warn",
+        mask_error_details=False,
+        dereference_schemas=True,
+        strict_input_validation=True,
+        list_page_size=50,
+        cache_ttl=1,
+        experimental_capabilities={},
+        resource_security=object(),
+        dependencies=["httpx"],
+        debug=True,
+        log_level="INFO",
+        warn_on_duplicate_tools=True,
+        warn_on_duplicate_resources=True,
+        warn_on_duplicate_prompts=True,
+    ),
+)
+def test_a_constructor_argument_of_the_others_is_accepted(option: str, value: Any) -> None:
+    assert Server("moved", **{option: value}).name == "moved"
+
+
+@pytest.mark.parametrize("option", ["providers", "transforms", "session_state_store", "extensions", "subscriptions"])
+def test_a_constructor_argument_that_cannot_be_honoured_is_refused_by_name(option: str) -> None:
+    with pytest.raises(TypeError, match=option):
+        Server("moved", **{option: [object()]})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("option", ["host", "port", "stateless_http", "json_response"])
+def test_an_argument_of_http_says_what_it_waits_for(option: str) -> None:
+    with pytest.raises(ConfigError, match="HTTP"):
+        Server("moved", **{option: 1})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    _rows(
+        name="n",
+        version="1",
+        title="t",
+        description="d",
+        icons=[],
+        tags={"a"},
+        output_schema=None,
+        annotations={"readOnlyHint": True},
+        meta={"a": 1},
+        app=None,
+        task=False,
+        timeout=3,
+        auth=None,
+        run_in_thread=False,
+        structured_output=True,
+        enabled=True,
+        exclude_args=["times"],
+        serializer=None,
+    ),
+)
+def test_an_option_of_a_tool_is_accepted(option: str, value: Any) -> None:
+    server = Server("moved")
+
+    @server.tool(**{option: value})
+    def greet(times: int = 1) -> str:
+        return "hello" * times
+
+    assert len(server.registry.tools) == 1
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    _rows(
+        name="n",
+        version="1",
+        title="t",
+        description="d",
+        icons=[],
+        mime_type="text/plain",
+        tags={"a"},
+        annotations={"audience": ["user"]},
+        meta={"a": 1},
+        security=object(),
+        enabled=True,
+    ),
+)
+def test_an_option_of_a_resource_is_accepted(option: str, value: Any) -> None:
+    server = Server("moved")
+
+    @server.resource("note://one", **{option: value})
+    def note() -> str:
+        return "one"
+
+    assert len(server.registry.resources) == 1
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    _rows(
+        sampling_handler=_answer,
+        elicitation_handler=_answer,
+        log_handler=_answer,
+        progress_handler=_answer,
+        message_handler=_answer,
+        mode="legacy",
+        roots=["/"],
+        timeout=3,
+        read_timeout_seconds=3,
+        client_info=None,
+        cache=True,
+        log_level="info",
+        logging_callback=_answer,
+    ),
+)
+def test_an_option_of_a_client_is_accepted(option: str, value: Any) -> None:
+    assert Client(Server("moved"), **{option: value}).state == "created"
+
+
+def test_both_orders_of_a_log_call_send_the_same() -> None:
+    server = Server("moved")
+    heard: list[tuple[str, Any]] = []
+
+    @server.tool
+    async def work(ctx: Context) -> None:
+        await ctx.log("warning", "first")
+        await ctx.log("second", "warning")
+
+    async def main() -> None:
+        hear = {"logging": lambda message: heard.append((message.level, message.data)), "log_level": "info"}
+        async with Client(server, **hear) as client:  # type: ignore[arg-type]
+            await client.call_tool("work")
+
+    run_async(main())
+    assert heard == [("warning", "first"), ("warning", "second")]
