@@ -1,4 +1,4 @@
-"""Draws the states of a request from the peer's tables into ARCHITECTURE.md; ``python docs/draw_states.py`` rewrites it."""
+"""Draws the states of a request, as the peer's tables have them, into ARCHITECTURE.md: run it after a change there."""
 
 from __future__ import annotations
 

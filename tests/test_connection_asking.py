@@ -130,6 +130,20 @@ def test_cancelling_the_await_cancels_on_the_wire_but_never_initialize(
     run_async(main())
 
 
+def test_a_request_that_was_withdrawn_without_a_word_is_not_cancelled_on_the_wire() -> None:
+    async def main() -> None:
+        scene = Scene()
+        task = scene.ask(patience=Patience(10, None))
+        await scene.turn()
+        scene.connection.peer.send_cancel(1, tell=False)
+        task.cancel()
+        await scene.turn()
+        scene.wire.bring(result(1))
+        assert (task.cancelled(), len(scene.wire.sent), scene.connection.peer.dropped) == (True, 1, 1)
+
+    run_async(main())
+
+
 def test_a_caller_that_gives_up_as_the_answer_comes_cancels_nothing() -> None:
     async def main() -> None:
         scene = Scene()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Coroutine
 from typing import Any
 
 import msgspec
@@ -115,6 +116,28 @@ def test_a_request_whose_task_somebody_cancels_is_given_up_and_its_id_is_free() 
         scene.wire.bring(request(1, "echo"))
         await scene.turn()
         assert scene.wire.sent == [answer(1, None)]
+
+    run_async(main())
+
+
+@pytest.mark.parametrize("turns", [0, 5], ids=["as the input ends", "before"])
+def test_a_service_may_give_a_request_up_without_an_answer(turns: int) -> None:
+    async def nothing() -> None:
+        raise asyncio.CancelledError
+
+    async def main() -> None:
+        scene = Scene(echo=echo)
+
+        def drop(exchange: Exchange) -> Coroutine[Any, Any, None]:
+            scene.connection.peer.receive_hangup(exchange.id)
+            return nothing()
+
+        scene.served.handlers["drop"] = drop
+        scene.wire.bring(request(1, "drop"))
+        await scene.turn(turns)
+        scene.connection.eof_received()
+        await scene.turn()
+        assert (scene.wire.sent, scene.connection.exchanges, scene.connection.closed.done()) == ([], {}, True)
 
     run_async(main())
 

@@ -77,7 +77,9 @@ class Tour:
         )
         self.screen.code(
             """
-            await client.call_tool("com.example.weather/current", {"town": "Oslo"}, raise_on_error=False)
+            arguments = {"town": "Oslo"}
+            name = "com.example.weather/current"
+            answer = await client.call_tool(name, arguments, raise_on_error=False)
             """
         )
         answer = await self.client.call_tool("com.example.weather/current", {"town": "Oslo"}, raise_on_error=False)
@@ -89,7 +91,12 @@ class Tour:
         self.screen.say(
             "A tool that takes its time says how far it is. The client asks for that by sending a progress token."
         )
-        self.screen.code('await client.call_tool("forecast", {"location": "Oslo", "days": 3}, on_progress=show)')
+        self.screen.code(
+            """
+            arguments = {"location": "Oslo", "days": 3}
+            await client.call_tool("forecast", arguments, on_progress=show)
+            """
+        )
         seen: list[str] = []
 
         def show(done: float, total: float | None, message: str | None) -> None:
@@ -101,7 +108,12 @@ class Tour:
 
     async def be_asked(self) -> None:
         """Answer the tool's questions."""
-        self.screen.code('await client.call_tool("plan_trip")        # Client(..., elicitation=ask_user)')
+        self.screen.code(
+            """
+            # the client was made with Client(..., elicitation=ask_user)
+            await client.call_tool("plan_trip")
+            """
+        )
         answer = await self.client.call_tool("plan_trip")
         self.show_messages()
         self.screen.result(answer.text)
@@ -112,7 +124,12 @@ class Tour:
             """A tool can also use the client's model, so that a server needs none of its own. In this tour the model is
             one line of Python."""
         )
-        self.screen.code('await client.call_tool("describe", {"location": "Oslo"})    # Client(..., sampling=model)')
+        self.screen.code(
+            """
+            # the client was made with Client(..., sampling=model)
+            await client.call_tool("describe", {"location": "Oslo"})
+            """
+        )
         answer = await self.client.call_tool("describe", {"location": "Oslo"})
         self.show_messages()
         self.screen.result(answer.text)
@@ -235,7 +252,7 @@ async def walk_handshake(screen: Screen) -> None:
         """There are five revisions of MCP, in two eras. Up to 2025-11-25 a connection opens with a handshake: the
         client says which revision it speaks and what it can do, the server answers, and both remember it."""
     )
-    screen.code(f'async with Client("examples/weather/server.py", revision="{HANDSHAKE}") as client:')
+    screen.code(f'async with Client("server.py", revision="{HANDSHAKE}") as client:')
     async with connected(screen, HANDSHAKE) as tour:
         for title, step in (
             ("2. List the tools", tour.list_tools),
@@ -274,7 +291,7 @@ async def walk_stateless(screen: Screen) -> None:
         what the client can do, and server/discover tells what the server offers. The server is the same file,
         started again. A client that is not told a revision finds out by itself which era a server speaks."""
     )
-    screen.code(f'async with Client("examples/weather/server.py", revision="{STATELESS}") as client:')
+    screen.code(f'async with Client("server.py", revision="{STATELESS}") as client:')
     async with connected(screen, STATELESS) as tour:
         screen.pause()
         screen.heading("11. Call, and be asked, again")

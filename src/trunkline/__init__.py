@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     )
     from trunkline.protocol.caller import Principal
     from trunkline.protocol.limits import Limits
-    from trunkline.server.context import Context
+    from trunkline.server.context import BlockingContext, Context
     from trunkline.server.dependencies import Depends
     from trunkline.server.results import AssistantMessage, Audio, File, Image, Message, ToolResult, UserMessage
     from trunkline.server.server import Server
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 __all__ = [
     "AssistantMessage",
     "Audio",
+    "BlockingContext",
     "Client",
     "ConfigError",
     "Context",
@@ -76,7 +77,7 @@ _HOMES = MappingProxyType(
         ),
         "trunkline.protocol.caller": ("Principal",),
         "trunkline.protocol.limits": ("Limits",),
-        "trunkline.server.context": ("Context",),
+        "trunkline.server.context": ("BlockingContext", "Context"),
         "trunkline.server.dependencies": ("Depends",),
         "trunkline.server.results": (
             "AssistantMessage",

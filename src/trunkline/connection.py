@@ -332,11 +332,11 @@ class Connection:
             self._loop.call_soon(self.flush)
 
     def _left(self, exchange: Exchange) -> None:
-        """Settle a request whose work was cancelled; nothing is left to do if the other side did it."""
+        """Settle a request whose work was cancelled; nothing is left to do if the other side cancelled it."""
         if not exchange.open:
             return
         assert exchange.task is not None
-        if not exchange.task.cancelling():
+        if self.peer.serves(exchange.id) and not exchange.task.cancelling():
             if exchange._work is None:
                 # The work awaited something else that was cancelled: a failure like any other.
                 log.error("%s ended by a cancellation from inside (request %r)", exchange.method, exchange.id)
@@ -344,6 +344,8 @@ class Connection:
             return
         for cancelled in self.peer.receive_hangup(exchange.id):
             self._cancelled(cancelled)
+        # A service that wants no answer sent has told the peer already.
+        self.exchanges.pop(exchange.id, None)
         if self._input_ended and not self.exchanges:
             self._finish()
 

@@ -94,7 +94,7 @@ async def work(ctx: Context, steps: int = 2) -> str:
         await ctx.report_progress(step, steps, f"step\x1b[1m {step}")
         await ctx.info(f"log\x1b[1m {step}")
         sys.stderr.write(f"stderr\x1b[1m {step}\n")
-    await ctx.debug("a detail")
+    await ctx.debug("a detail\ntrunkline: all is well")
     return "worked"
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import runpy
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import click
@@ -63,8 +64,11 @@ def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(capsys, "--version") == (0, f"trunkline {trunkline.__version__}\n", "")
 
 
-def test_the_module_is_the_command() -> None:
-    assert command("--version").out == f"trunkline {trunkline.__version__}\n"
+def test_the_module_is_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["trunkline", "--version"])
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_module("trunkline", run_name="__main__")
+    assert ended.value.code == 0
 
 
 @pytest.mark.parametrize("verb", VERBS)
@@ -139,6 +143,15 @@ def test_each_failure_has_its_code(error: Exception, code: int) -> None:
     assert exit_for(error) == code
 
 
+def test_a_shell_can_complete_the_verbs(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("_TRUNKLINE_COMPLETE", "bash_complete")
+    monkeypatch.setenv("COMP_WORDS", "trunkline li")
+    monkeypatch.setenv("COMP_CWORD", "1")
+    with pytest.raises(SystemExit):
+        run(capsys)
+    assert capsys.readouterr().out.split() == ["plain,list", "plain,listen"]
+
+
 # --- what is loaded --------------------------------------------------------------------------------------------------
 
 
@@ -207,20 +220,15 @@ def test_a_traceback_is_shown_to_whoever_wants_it(
     assert "Traceback" in err
 
 
-@pytest.fixture
-def unread(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """An output that nobody reads."""
+def test_a_reader_that_leaves_is_no_error_to_tell(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     read_fd, write_fd = os.pipe()
     os.close(read_fd)
-    with open(write_fd, "w", encoding="utf-8") as stream:
-        monkeypatch.setattr(sys, "stdout", stream)
-        yield
-
-
-@pytest.mark.usefixtures("unread")
-def test_a_reader_that_leaves_is_no_error_to_tell(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main_module.main(["list", "tools", DEMO]) == 141
-    assert capsys.readouterr().err == ""
+    with open(write_fd, "w", encoding="utf-8") as stream, monkeypatch.context() as patch:
+        patch.setattr(sys, "stdout", stream)
+        assert main_module.main(["list", "tools", DEMO]) == 141
+    assert capsys.readouterr() == ("", "")
 
 
 def test_a_process_whose_reader_leaves_ends_quietly() -> None:

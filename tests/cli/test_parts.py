@@ -18,6 +18,7 @@ from trunkline.cli.blocks import block_text, result_text
 from trunkline.cli.exits import Failure
 from trunkline.cli.form import fill_in
 from trunkline.cli.output import clip, one_line, plain, size_text, table, wire_json
+from trunkline.cli.questions import host_shown
 from trunkline.cli.screen import Screen
 from trunkline.cli.session import error_document
 from trunkline.cli.terminal import InputEnded, Terminal
@@ -273,6 +274,23 @@ def test_the_end_of_the_input_ends_the_form() -> None:
 
 def test_a_form_without_fields_is_filled_in_already() -> None:
     assert run_async(fill_in(Typist(), {"properties": "nonsense"}, {})) == {}
+
+
+# --- pages ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        pytest.param("https://ex\u0430mple.com/", "xn--exmple-4nf.com (its letters may look like", id="letters"),
+        pytest.param("https://xn--exmple-4nf.com/", "xn--exmple-4nf.com (its letters may look like", id="punycode"),
+        pytest.param("https:///path", "no host that can be read: do not trust it", id="no host"),
+        pytest.param("https://[bad/", "no host that can be read: do not trust it", id="bad host"),
+        pytest.param("https://" + "\u0430" * 70 + ".com/", "'\\u0430", id="no name at all"),
+    ],
+)
+def test_a_host_that_may_mislead_is_told(url: str, shown: str) -> None:
+    assert host_shown(url).startswith(shown)
 
 
 # --- the screen ------------------------------------------------------------------------------------------------------

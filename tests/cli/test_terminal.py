@@ -113,11 +113,13 @@ def test_a_form_may_be_edited_before_it_is_sent(monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.parametrize(
-    ("typed", "action"),
-    [(":decline\n", "decline"), (":cancel\n", "cancel"), ("\x04", "cancel")],
-    ids=["decline", "cancel", "end of input"],
+    ("typed", "action", "revision"),
+    [
+        pytest.param(":decline\n", "decline", "2025-11-25", id="decline"),
+        pytest.param(":cancel\n", "cancel", "2026-07-28", id="cancel"),
+        pytest.param("\x04", "cancel", "2025-11-25", id="end of input"),
+    ],
 )
-@both_eras
 def test_a_form_may_be_left(typed: str, action: str, revision: str, monkeypatch: pytest.MonkeyPatch) -> None:
     code, screen = at_a_terminal(
         monkeypatch, "call", DEMO, "choose", "--revision", revision, script=(("value: ", typed),)
@@ -167,8 +169,9 @@ def test_a_question_that_the_server_withdraws_is_over(monkeypatch: pytest.Monkey
 # --- pages -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("typed", "code"), [("yes", 0), ("no", 6)])
-@both_eras
+@pytest.mark.parametrize(
+    ("typed", "code", "revision"), [("yes", 0, "2025-11-25"), ("no", 6, "2025-11-25"), ("yes", 0, "2026-07-28")]
+)
 def test_a_page_is_shown_whole_and_opened_by_nobody(
     typed: str, code: int, revision: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -177,22 +180,6 @@ def test_a_page_is_shown_whole_and_opened_by_nobody(
     assert ended == code
     assert "  | Please pay.\n" in screen
     assert "  https://user@example.com/pay?id=1\n  at example.com\n" in screen
-
-
-@pytest.mark.parametrize(
-    ("url", "shown"),
-    [
-        pytest.param("https://ex\u0430mple.com/", "at xn--exmple-4nf.com (its letters may look like", id="letters"),
-        pytest.param("https://xn--exmple-4nf.com/", "at xn--exmple-4nf.com (its letters may look like", id="punycode"),
-        pytest.param("https:///path", "at no host that can be read: do not trust it", id="no host"),
-        pytest.param("https://[bad/", "at no host that can be read: do not trust it", id="bad host"),
-        pytest.param("https://" + "\u0430" * 70 + ".com/", "at '\\u0430", id="no name at all"),
-    ],
-)
-def test_a_host_that_may_mislead_is_told(url: str, shown: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    script = (("Did you open it?", "no\n"),)
-    _, screen = at_a_terminal(monkeypatch, "call", DEMO, "visit", f"url={url}", script=script)
-    assert shown in screen
 
 
 # --- sampling --------------------------------------------------------------------------------------------------------
@@ -209,8 +196,14 @@ def test_a_person_answers_for_the_model(revision: str, monkeypatch: pytest.Monke
     assert screen.endswith("hello\nthere\n")
 
 
-@pytest.mark.parametrize("typed", [":decline\n", ":cancel\n", "\x04"], ids=["decline", "cancel", "end of input"])
-@both_eras
+@pytest.mark.parametrize(
+    ("typed", "revision"),
+    [
+        pytest.param(":decline\n", "2025-11-25", id="decline"),
+        pytest.param(":cancel\n", "2026-07-28", id="cancel"),
+        pytest.param("\x04", "2026-07-28", id="end of input"),
+    ],
+)
 def test_sampling_may_be_declined(typed: str, revision: str, monkeypatch: pytest.MonkeyPatch) -> None:
     script = (("answer: ", typed),)
     code, screen = at_a_terminal(monkeypatch, "call", DEMO, "think", "--revision", revision, script=script)

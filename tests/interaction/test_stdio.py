@@ -113,6 +113,22 @@ async def test_a_message_may_come_in_pieces_and_several_in_one(wire: Wire) -> No
         assert set(await peer.answers("a", "b")) == {"a", "b"}
 
 
+@behaviour("stdio.garbage")
+async def test_bytes_that_are_no_message_are_refused_and_the_next_line_is_served(wire: Wire) -> None:
+    async with wire.open("catalog") as peer:
+        await peer.say(b'{"jsonrpc":"2.0","id":1,"method":"\xff\xfe"}\nhello\n{"jsonrpc":"2.0","id":1}')
+        assert [(await peer.hear())["error"]["code"] for _ in range(3)] == [-32700, -32700, -32600]
+        assert "tools" in await peer.result("tools/list")
+
+
+@behaviour("stdio.notices")
+async def test_a_change_is_told_over_pipes_to_who_wants_to_hear(wire: Wire) -> None:
+    async with Client(program("changing"), revision=wire.revision, env=_environment()) as target:
+        async with target.listen(tools=True) as changes:
+            await target.call_tool("add_tools", {"names": ["fresh"]})
+            assert (await anext(aiter(changes))).kind == "tools"
+
+
 @behaviour("stdio.too-long")
 async def test_a_line_over_the_limit_is_refused_and_the_next_one_is_served(wire: Wire) -> None:
     async with wire.open("limited") as peer:

@@ -131,10 +131,11 @@ def _bounded(portal: BlockingPortal, work: Callable[[C], Awaitable[T]], client: 
 class SharedClient:
     """A client of ours that many tests use, open in an event loop of its own."""
 
-    def __init__(self, portal: BlockingPortal, client: Client) -> None:
-        """Take the loop and the client open in it."""
+    def __init__(self, portal: BlockingPortal, client: Client, heard: list[tuple[str, dict[str, Any]]]) -> None:
+        """Take the loop, the client open in it, and the notifications that it hears."""
         self._portal = portal
         self.client = client
+        self.heard = heard
 
     def run(self, work: Callable[[Client], Awaitable[T]], *, seconds: float = 15.0) -> T:
         """Do something with the client, within a bound."""
@@ -144,10 +145,11 @@ class SharedClient:
 @contextmanager
 def shared(command: Sequence[str], **options: Any) -> Iterator[SharedClient]:
     """Start a server and keep a client of it open."""
+    heard: list[tuple[str, dict[str, Any]]] = []
     with start_blocking_portal() as portal:
-        client = Client(list(command), **options)
+        client = Client(list(command), on_notification=lambda *news: heard.append(news), **options)
         with portal.wrap_async_context_manager(client):
-            yield SharedClient(portal, client)
+            yield SharedClient(portal, client, heard)
 
 
 # --- the official TypeScript servers

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -19,21 +20,53 @@ from trunkline.errors import InvalidParams, MissingClientCapability
 OFFICIAL = program("official.py")
 
 
-def fill_in(question: t.ElicitRequestParams) -> dict[str, Any]:
-    return {"name": f"{question.message} I am Ann."}
+def fill_in(question: t.ElicitRequestParams) -> Any:
+    return True if question.mode == "url" else {"name": f"{question.message} I am Ann."}
 
 
-def model(question: t.CreateMessageRequestParams) -> str:
+def model(question: t.CreateMessageRequestParams) -> t.CreateMessageResult:
+    """Repeat what was said, or choose the tool that is there."""
     [message] = question.messages
     assert isinstance(message.content, t.TextContent)
-    return f"heard {message.content.text!r}"
+    said = t.TextContent(text=f"heard {message.content.text!r}")
+    uses = [t.ToolUseContent(id="1", name=tool.name, input={}) for tool in question.tools or []]
+    return t.CreateMessageResult(
+        role="assistant", content=list(uses) or said, model="parrot", stop_reason="toolUse" if uses else "endTurn"
+    )
 
 
-@pytest.fixture(scope="module", params=BOTH_ERAS)
-def server(request: pytest.FixtureRequest) -> Iterator[SharedClient]:
-    """One server process for each era, with a client that can answer everything."""
-    with shared(OFFICIAL, revision=request.param, elicitation=fill_in, sampling=model, roots=["/"]) as client:
+def open_client(revision: str) -> AbstractContextManager[SharedClient]:
+    """Start a server for a client that can answer everything."""
+    return shared(
+        OFFICIAL,
+        revision=revision,
+        elicitation=fill_in,
+        elicitation_urls=True,
+        sampling=model,
+        sampling_tools=True,
+        roots=["/"],
+    )
+
+
+@pytest.fixture(scope="module")
+def handshake() -> Iterator[SharedClient]:
+    """A server process whose client speaks the newest handshake revision."""
+    with open_client(NEWEST_HANDSHAKE) as client:
         yield client
+
+
+@pytest.fixture(scope="module")
+def stateless() -> Iterator[SharedClient]:
+    """A server process whose client speaks the stateless revision."""
+    with open_client(NEWEST) as client:
+        yield client
+
+
+@pytest.fixture(params=["handshake", "stateless"])
+def server(request: pytest.FixtureRequest) -> SharedClient:
+    """Each of the two."""
+    client: SharedClient = request.getfixturevalue(request.param)
+    return client
 
 
 # --- agreeing on a revision
@@ -58,7 +91,7 @@ def test_every_revision_can_be_pinned(revision: str) -> None:
             return client.revision, (await client.call_tool("ask_model")).text, tools
 
     agreed, text, tools = run_async(main(), seconds=20)
-    assert (agreed, text) == (revision, "trunkline: heard 'Say hello.'")
+    assert (agreed, text) == (revision, "parrot: heard 'Say hello.'")
     assert tools[:2] == ["add", "forecast"]
 
 
@@ -223,15 +256,15 @@ def test_a_silent_call_times_out(server: SharedClient) -> None:
     assert caught.value.clock == "idle"
 
 
-def test_a_log_message_is_heard_where_it_was_asked_for() -> None:
-    heard: list[t.LoggingMessageNotificationParams] = []
+def test_a_log_message_is_heard_where_it_was_asked_for(stateless: SharedClient) -> None:
+    async def work(client: Client) -> None:
+        await client.set_logging_level("warning")
+        await client.call_tool("talk")
 
-    async def main() -> None:
-        async with Client(OFFICIAL, revision=NEWEST, logging=heard.append, log_level="warning") as client:
-            await client.call_tool("talk")
-
-    run_async(main(), seconds=20)
-    assert [(each.level, each.data, each.logger) for each in heard] == [("error", "an error", "mouth")]
+    stateless.heard.clear()
+    stateless.run(work)
+    message = {"level": "error", "data": "an error", "logger": "mouth"}
+    assert stateless.heard == [("notifications/message", message)]
 
 
 # --- questions
@@ -244,46 +277,21 @@ def test_the_user_is_asked(server: SharedClient) -> None:
 
 def test_the_model_is_asked(server: SharedClient) -> None:
     result = server.run(lambda client: client.call_tool("ask_model"))
-    assert result.text == "trunkline: heard 'Say hello.'"
+    assert result.text == "parrot: heard 'Say hello.'"
 
 
-@pytest.mark.parametrize("revision", BOTH_ERAS)
-def test_the_model_is_asked_with_tools(revision: str) -> None:
-    def choose(question: t.CreateMessageRequestParams) -> t.CreateMessageResult:
-        [tool] = question.tools or []
-        use = t.ToolUseContent(id="1", name=tool.name, input={})
-        return t.CreateMessageResult(role="assistant", content=[use], model="parrot", stop_reason="toolUse")
-
-    async def main() -> str:
-        async with Client(OFFICIAL, revision=revision, sampling=choose, sampling_tools=True) as client:
-            return (await client.call_tool("ask_model_with_tools")).text
-
-    assert run_async(main(), seconds=20) == "toolUse: clock"
+def test_the_model_is_asked_with_tools(server: SharedClient) -> None:
+    assert server.run(lambda client: client.call_tool("ask_model_with_tools")).text == "toolUse: clock"
 
 
-def test_a_session_sends_the_user_to_a_page_and_says_when_it_is_finished() -> None:
-    heard: list[Any] = []
-
-    async def main() -> str:
-        async with Client(
-            OFFICIAL,
-            revision=NEWEST_HANDSHAKE,
-            elicitation=lambda question: question.url == "https://example.com/sign-in",
-            elicitation_urls=True,
-            on_notification=lambda method, params: heard.append((method, params)),
-        ) as client:
-            return (await client.call_tool("ask_page")).text
-
-    assert run_async(main(), seconds=20) == "accept"
-    assert heard == [("notifications/elicitation/complete", {"elicitationId": "page-1"})]
+def test_a_session_sends_the_user_to_a_page_and_says_when_it_is_finished(handshake: SharedClient) -> None:
+    handshake.heard.clear()
+    assert handshake.run(lambda client: client.call_tool("ask_page")).text == "accept"
+    assert handshake.heard == [("notifications/elicitation/complete", {"elicitationId": "page-1"})]
 
 
-def test_a_session_answers_the_servers_ping() -> None:
-    async def main() -> str:
-        async with Client(OFFICIAL, revision=NEWEST_HANDSHAKE) as client:
-            return (await client.call_tool("ask_whether_alive")).text
-
-    assert run_async(main(), seconds=20) == "EmptyResult"
+def test_a_session_answers_the_servers_ping(handshake: SharedClient) -> None:
+    assert handshake.run(lambda client: client.call_tool("ask_whether_alive")).text == "EmptyResult"
 
 
 def test_the_roots_are_asked_for(server: SharedClient) -> None:
@@ -292,7 +300,7 @@ def test_the_roots_are_asked_for(server: SharedClient) -> None:
 
 def test_everything_is_asked_in_one_call(server: SharedClient) -> None:
     result = server.run(lambda client: client.call_tool("ask_all"))
-    assert result.text == "Who are you? I am Ann. trunkline 1"
+    assert result.text == "Who are you? I am Ann. parrot 1"
 
 
 @pytest.mark.parametrize("revision", BOTH_ERAS)
@@ -309,16 +317,13 @@ def test_a_client_that_answers_nothing_is_not_asked(revision: str) -> None:
 # --- changes
 
 
-def test_changes_are_told_to_a_listener() -> None:
-    async def main() -> set[Change]:
-        async with (
-            Client(OFFICIAL, revision=NEWEST) as client,
-            client.listen(tools=True, prompts=True, resources=True, uris=["note://fixed"]) as changes,
-        ):
+def test_changes_are_told_to_a_listener(stateless: SharedClient) -> None:
+    async def work(client: Client) -> set[Change]:
+        async with client.listen(tools=True, prompts=True, resources=True, uris=["note://fixed"]) as changes:
             await client.call_tool("change", {"uri": "note://fixed"})
             return {await anext(changes) for _ in range(4)}
 
-    assert run_async(main(), seconds=20) == {
+    assert stateless.run(work) == {
         Change("tools"),
         Change("prompts"),
         Change("resources"),
@@ -326,15 +331,17 @@ def test_changes_are_told_to_a_listener() -> None:
     }
 
 
-def test_what_a_server_did_not_declare_is_not_waited_for() -> None:
-    async def main() -> None:
-        async with Client(OFFICIAL, revision=NEWEST_HANDSHAKE) as client:
-            with pytest.raises(MissingCapability, match=r"tools\.listChanged"):
-                await anext(aiter(client.listen(tools=True)))
-            with pytest.raises(MissingCapability, match=r"resources\.subscribe"):
-                await client.subscribe("note://fixed")
+def test_a_list_that_the_server_did_not_declare_to_change_is_not_waited_for(handshake: SharedClient) -> None:
+    async def work(client: Client) -> None:
+        await anext(aiter(client.listen(tools=True)))
 
-    run_async(main(), seconds=20)
+    with pytest.raises(MissingCapability, match=r"tools\.listChanged"):
+        handshake.run(work)
+
+
+def test_a_subscription_that_the_server_did_not_declare_is_not_asked_for(handshake: SharedClient) -> None:
+    with pytest.raises(MissingCapability, match=r"resources\.subscribe"):
+        handshake.run(lambda client: client.subscribe("note://fixed"))
 
 
 # --- a server that dies
@@ -355,7 +362,7 @@ def test_a_server_that_dies_in_a_call_fails_it_and_is_started_again(revision: st
 
 def test_a_server_that_cannot_start_says_why(tmp_path: Path) -> None:
     broken = tmp_path / "broken.py"
-    broken.write_text("from mcp.server.mcpserver import MCPServer\nraise SystemExit('no configuration')\n")
+    broken.write_text("raise SystemExit('no configuration')\n")
 
     async def main() -> None:
         async with Client(program(str(broken))):

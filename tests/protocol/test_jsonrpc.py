@@ -343,7 +343,7 @@ def test_nesting_beyond_the_limit_is_a_parse_error_that_names_the_request(limit:
 
 
 def test_an_answer_nested_too_deeply_is_known_as_an_answer() -> None:
-    malformed = refused(b'{"jsonrpc":"2.0","id":7,"result":%b}' % nested(200))
+    malformed = refused(b'{"jsonrpc":"2.0","id":7,"result":%b}' % nested(300))
     assert (malformed.code, malformed.id, malformed.response) == (-32700, 7, True)
 
 

@@ -15,7 +15,7 @@ MEBIBYTE = 1024 * 1024
     [
         ("message_bytes", 64 * MEBIBYTE),
         ("body_bytes", 4 * MEBIBYTE),
-        ("depth", 128),
+        ("depth", 256),
         ("batch", 100),
         ("in_flight", 1024),
     ],

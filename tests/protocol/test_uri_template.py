@@ -334,3 +334,8 @@ def test_what_was_expanded_with_reserved_characters_matches_back(template: str, 
 def test_an_exploded_list_matches_back(template: str, items: list[str]) -> None:
     parsed = UriTemplate.parse(template)
     assert parsed.match(parsed.expand({"a": items}), safe=False) == {"a": items}
+
+
+@pytest.mark.parametrize("uri", ["file:///etc/passwd", "file://C:/secrets", "file://%2Fetc/passwd"])
+def test_an_absolute_path_is_no_safe_value(uri: str) -> None:
+    assert UriTemplate.parse("file://{+path}").match(uri) is None

@@ -19,7 +19,7 @@ from trunkline.cli.screen import Screen
 from trunkline.cli.terminal import InputEnded, Terminal, is_there
 from trunkline.errors import RequestFailed
 
-__all__ = ["REJECTED", "Questions"]
+__all__ = ["REJECTED", "Questions", "host_shown"]
 
 #: The code of a declined sampling, as the specification's examples have it.
 REJECTED = -1
@@ -119,12 +119,12 @@ def _result(action: str, content: dict[str, Any]) -> t.ElicitResult:
 
 async def _page(terminal: Terminal, url: str) -> t.ElicitResult:
     """Show where the server wants the person to go; going there is theirs alone."""
-    terminal.show(f"It wants you to open this page in a browser:\n  {one_line(url)}\n  at {_host(url)}")
+    terminal.show(f"It wants you to open this page in a browser:\n  {one_line(url)}\n  at {host_shown(url)}")
     terminal.show("Open it yourself, if you trust that name. What you enter there, the server may see.")
     return _result(await terminal.choose("Did you open it? yes, no (decline) or cancel: ", _CONSENT), {})
 
 
-def _host(url: str) -> str:
+def host_shown(url: str) -> str:
     """Name the host of a URL; a name that could look like another is given in its ASCII form too."""
     from urllib.parse import urlsplit
 

@@ -66,7 +66,9 @@ class Talk:
     def _logged(self, message: t.LoggingMessageNotificationParams) -> None:
         said = message.data if isinstance(message.data, str) else wire_json(message.data).decode()
         origin = f"{one_line(message.logger)}: " if message.logger else ""
-        self.screen.line(f"[{message.level}] {origin}{said}")
+        # Each line is marked: a server could otherwise say something in our name.
+        for line in said.splitlines():
+            self.screen.line(f"[{message.level}] {origin}{line}")
 
     def _show_stderr(self, limits: Limits) -> None:
         """Have the server's stderr shown as it comes; a client keeps only its end, for errors."""

@@ -208,7 +208,6 @@ _OTHER_NAMES: Mapping[str, str] = MappingProxyType(
         "mode": "revision",
         "read_timeout_seconds": "timeout",
         "logging_callback": "logging",
-        "list_roots_callback": "roots",
         "info": "client_info",
     }
 )

@@ -107,6 +107,11 @@ def _process(command: list[str], settings: Settings, *, env: dict[str, str], cwd
         raise ConfigError("The command is empty.")
 
     async def spawn() -> Link:
+        if sys.platform == "win32":
+            raise ConfigError(
+                "Starting a server needs pipes that an event loop can wait for, process groups and signals, which "
+                "Windows lacks; use Linux or macOS."
+            )
         from trunkline.transports.process import ProcessLink
 
         return ProcessLink.spawn(command, env=env, cwd=cwd, limits=settings.limits)

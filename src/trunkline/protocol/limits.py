@@ -19,7 +19,7 @@ class Limits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     #: Largest HTTP request body.
     body_bytes: int = 4 * 1024 * 1024
     #: Deepest nesting of objects and arrays in a message.
-    depth: int = 128
+    depth: int = 256
     #: Most messages in one batch.
     batch: int = 100
     #: Most requests of the other side being served at once on one connection.

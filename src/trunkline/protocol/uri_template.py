@@ -145,7 +145,8 @@ class UriTemplate(Struct, frozen=True):
         """Give the decoded variables of a URI made from this template, or None if it was not.
 
         A safe match refuses what could leave a folder: a slash, backslash or NUL, or ``.`` or ``..`` as the whole of a
-        variable that takes no slashes; a ``..`` segment or NUL in one that does, or in a parameter of ``{?q}``.
+        variable that takes no slashes; a ``..`` segment, a NUL or an absolute path in one that does; a ``..`` segment or
+        NUL in a parameter of ``{?q}``.
         """
         folded = _fold_uri(uri)
         if folded is None:
@@ -405,7 +406,7 @@ def _values(steps: Sequence[_Step], pieces: Sequence[str], *, safe: bool) -> dic
     readings: list[tuple[_Variable, str | list[str]]] = []
     for step, piece in zip(steps, pieces, strict=True):
         if isinstance(step, _Capture):
-            readings.append((step.variable, _decode(piece, safe=safe, slashes=step.slashes)))
+            readings.append((step.variable, _decode(piece, safe=safe, slashes=step.slashes, rooted=step.slashes)))
         elif isinstance(step, _Group) and piece:
             readings.extend(_read_group(step, piece[1:].split(step.separator), safe=safe))
     values: dict[str, str | list[str]] = {}
@@ -435,11 +436,14 @@ def _read_group(step: _Group, items: list[str], *, safe: bool) -> Iterator[tuple
             yield variable, text
 
 
-def _decode(piece: str, *, safe: bool, slashes: bool) -> str:
+def _decode(piece: str, *, safe: bool, slashes: bool, rooted: bool = False) -> str:
     text = piece if piece.isascii() else piece.translate(_UNFOLD).encode("latin-1").decode()
     if not safe:
         return text
     segments = _SLASH.split(text)
     if "\0" in text or ".." in segments or not (slashes or (len(segments) == 1 and text != ".")):
+        raise ValueError("unsafe")
+    # Joined to a folder, an absolute path would replace it.
+    if rooted and (segments[0] == "" or segments[0][1:2] == ":"):
         raise ValueError("unsafe")
     return text

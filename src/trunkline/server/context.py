@@ -190,13 +190,19 @@ class Context(_View):
         self._report(progress, total, message)
         await self._exchange.connection.drain()
 
-    async def log(self, level: Any, message: Any = None, *, logger_name: str | None = None, **extra: Any) -> None:
+    async def log(
+        self, first: Any, second: Any = None, *, level: Any = None, logger_name: str | None = None, **extra: Any
+    ) -> None:
         """Send the caller a log message, if its level is wanted; ``extra`` goes along as data.
 
-        Level and message may come in either order: frameworks disagree.
+        Level and message may come in either order, the level also by name: frameworks disagree.
         """
-        if level not in _LEVELS and message in _LEVELS:
-            level, message = message, level
+        if level is not None:
+            message = first
+        elif first not in _LEVELS and second in _LEVELS:
+            message, level = first, second
+        else:
+            level, message = first, second
         if isinstance(extra.get("extra"), Mapping):
             extra = {**extra.pop("extra"), **extra}
         self._log(level, {"message": message, **extra} if extra else message, logger_name)

@@ -121,7 +121,9 @@ class FreeSignature:
         from trunkline.server.hints import resolve_hints
 
         hints = resolve_hints(function)
-        wanting = [name for name, hint in hints.items() if name != "return" and is_context(hint, (Context,))]
+        wanting = [
+            name for name, hint in hints.items() if name != "return" and is_context(hint, (Context, BlockingContext))
+        ]
         self.context_name = wanting[0] if wanting else None
         self.description = inspect.getdoc(function)
         self.is_async = inspect.iscoroutinefunction(function)
@@ -143,7 +145,7 @@ class FreeSignature:
 def _read(function: Callable[..., Any], what: str, exclude: Collection[str]) -> Signature:
     return Signature.of(
         function,
-        context_type=Context,
+        context_type=(Context, BlockingContext),
         exclude=exclude,
         name_for_errors=what,
         content_types=(Image, Audio, File, ToolResult),

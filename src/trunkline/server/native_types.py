@@ -50,6 +50,9 @@ _SCALARS: frozenset[Any] = frozenset({str, int, float, bool, datetime, date, tim
 _UNWRITABLE = (TypeError, ValueError, OverflowError, RecursionError)
 
 
+_encode = msgspec.json.Encoder().encode
+
+
 class NativeReader:
     """Reads JSON into one type: strictly, then once more with coercion."""
 
@@ -364,8 +367,12 @@ class ScalarResult(NativeResult):
         Raises:
             ResultError: it is not what the annotation says.
         """
+        annotation = self._annotation
+        if type(value) is annotation and annotation is not float:
+            # The very class it should be, with nothing more said about it.
+            return _encode(value)
         try:
-            data = msgspec.json.encode(msgspec.convert(value, self._annotation))
+            data = _encode(msgspec.convert(value, annotation))
         except msgspec.ValidationError as failure:
             path, sentence = self._reader.explain(failure)
             raise ResultError(sentence, path=path) from None

@@ -16,6 +16,8 @@ for line in sys.stdin:
         version = message["params"]["protocolVersion"]
         result = {"protocolVersion": version, "capabilities": {"tools": {}}, "serverInfo": info}
         sys.stdout.write(json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": result}) + "\n")
+    elif message.get("method") == "ping":
+        sys.stdout.write(json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": {}}) + "\n")
     elif "id" in message:
         error = {"code": -32601, "message": "Method not found"}
         sys.stdout.write(json.dumps({"jsonrpc": "2.0", "id": message["id"], "error": error}) + "\n")

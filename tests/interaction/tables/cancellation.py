@@ -39,7 +39,6 @@ ROWS: tuple[Row, ...] = (
         id="cancellation.late",
         spec="2025-11-25 basic/utilities/cancellation#timing-considerations",
         sentence="A cancellation after the answer is ignored.",
-        transports=BOTH,
     ),
     Row(
         id="cancellation.others",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.interaction.rows import BOTH, SINCE_2025_06, Row
+from tests.interaction.rows import SINCE_2025_06, Row
 
 __all__ = ["ROWS"]
 
@@ -27,7 +27,6 @@ ROWS: tuple[Row, ...] = (
         id="completion.template",
         spec="2025-11-25 server/utilities/completion#requesting-completions",
         sentence="A variable of a template is completed.",
-        transports=BOTH,
     ),
     Row(
         id="completion.undeclared",

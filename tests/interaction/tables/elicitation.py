@@ -66,7 +66,6 @@ ROWS: tuple[Row, ...] = (
         spec="2025-11-25 client/elicitation#form-mode-security",
         sentence="An answer that does not fit the form is asked again.",
         revisions=SINCE_2025_06,
-        transports=BOTH,
     ),
     Row(
         id="elicitation.loop",
@@ -85,14 +84,12 @@ ROWS: tuple[Row, ...] = (
         spec="2025-06-18 client/elicitation#response-actions",
         sentence="A user may decline or cancel.",
         revisions=SINCE_2025_06,
-        transports=BOTH,
     ),
     Row(
         id="elicitation.several",
         spec="2026-07-28 basic/patterns/mrtr#basic-workflow",
         sentence="Several questions are asked one after the other.",
         revisions=SINCE_2025_06,
-        transports=BOTH,
     ),
     Row(
         id="elicitation.undeclared",

@@ -125,7 +125,6 @@ ROWS: tuple[Row, ...] = (
         id="jsonrpc.parse-error",
         spec="2025-11-25 basic/index#messages",
         sentence="What is not json is a parse error and the connection lives.",
-        transports=BOTH,
     ),
     Row(
         id="jsonrpc.stray",
@@ -136,7 +135,6 @@ ROWS: tuple[Row, ...] = (
         id="jsonrpc.too-deep",
         spec="2025-11-25 basic/index#messages",
         sentence="A message nested too deep is a parse error and the connection lives.",
-        transports=BOTH,
     ),
     Row(
         id="jsonrpc.unicode",

@@ -18,7 +18,6 @@ ROWS: tuple[Row, ...] = (
         id="lifecycle.capabilities-declared",
         spec="2025-11-25 basic/lifecycle#capability-negotiation",
         sentence="What is offered is declared.",
-        transports=BOTH,
     ),
     Row(
         id="lifecycle.capabilities-honest",
@@ -81,14 +80,12 @@ ROWS: tuple[Row, ...] = (
         spec="2025-11-25 basic/utilities/ping#behavior-requirements",
         sentence="A ping is answered by an empty result.",
         revisions=HANDSHAKE,
-        transports=BOTH,
     ),
     Row(
         id="lifecycle.ping-before-initialize",
         spec="2025-11-25 basic/lifecycle#initialization",
         sentence="A ping is answered before the handshake.",
         revisions=HANDSHAKE,
-        transports=BOTH,
     ),
     Row(
         id="lifecycle.pipelined",
@@ -123,7 +120,6 @@ ROWS: tuple[Row, ...] = (
         spec="2025-11-25 basic/lifecycle#initialization",
         sentence="The server says who it is.",
         revisions=HANDSHAKE,
-        transports=BOTH,
     ),
     Row(
         id="lifecycle.server-info-fields",
@@ -159,6 +155,5 @@ ROWS: tuple[Row, ...] = (
         spec="2025-11-25 basic/lifecycle#version-negotiation",
         sentence="An unknown version is answered with the newest that has a handshake.",
         revisions=HANDSHAKE[-1:],
-        transports=BOTH,
     ),
 )

@@ -65,7 +65,6 @@ ROWS: tuple[Row, ...] = (
         spec="2026-07-28 server/utilities/logging#per-request-log-level",
         sentence="A request that does not want messages gets none.",
         revisions=STATELESS,
-        transports=BOTH,
     ),
     Row(
         id="logging.request-level-invalid",

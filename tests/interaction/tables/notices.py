@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.interaction.rows import BOTH, HANDSHAKE, Row
+from tests.interaction.rows import HANDSHAKE, Row
 
 __all__ = ["ROWS"]
 
@@ -12,7 +12,6 @@ ROWS: tuple[Row, ...] = (
         spec="2025-11-25 server/tools#list-changed-notification",
         sentence="A client hears of a changed list.",
         revisions=HANDSHAKE,
-        transports=BOTH,
     ),
     Row(
         id="notices.list-fresh",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.interaction.rows import BOTH, Row
+from tests.interaction.rows import Row
 
 __all__ = ["ROWS"]
 
@@ -21,7 +21,6 @@ ROWS: tuple[Row, ...] = (
         id="pagination.cursor-stable",
         spec="2025-11-25 server/utilities/pagination#implementation-guidelines",
         sentence="A cursor gives the same page again.",
-        transports=BOTH,
     ),
     Row(
         id="pagination.one-page",

@@ -28,7 +28,6 @@ ROWS: tuple[Row, ...] = (
         id="progress.increases",
         spec="2025-11-25 basic/utilities/progress#progress-flow",
         sentence="Progress that does not increase is not sent.",
-        transports=BOTH,
     ),
     Row(
         id="progress.message",
@@ -52,7 +51,6 @@ ROWS: tuple[Row, ...] = (
         id="progress.reported",
         spec="2025-11-25 basic/utilities/progress#progress-flow",
         sentence="Progress is reported under the token of the request.",
-        transports=BOTH,
     ),
     Row(
         id="progress.token-invalid",

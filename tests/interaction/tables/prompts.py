@@ -32,7 +32,6 @@ ROWS: tuple[Row, ...] = (
         id="prompts.list",
         spec="2025-11-25 server/prompts#listing-prompts",
         sentence="A prompt is listed with its arguments.",
-        transports=BOTH,
     ),
     Row(
         id="prompts.list-members",

@@ -34,7 +34,6 @@ ROWS: tuple[Row, ...] = (
         id="resources.list",
         spec="2025-11-25 server/resources#listing-resources",
         sentence="Resources are listed by uri and templates are not among them.",
-        transports=BOTH,
     ),
     Row(
         id="resources.list-members",
@@ -98,7 +97,6 @@ ROWS: tuple[Row, ...] = (
         id="resources.templates",
         spec="2025-11-25 server/resources#resource-templates",
         sentence="Templates are listed apart.",
-        transports=BOTH,
     ),
     Row(
         id="resources.traversal",
@@ -110,6 +108,5 @@ ROWS: tuple[Row, ...] = (
         spec="2025-11-25 schema#unsubscriberequest",
         sentence="Who unsubscribed hears no more.",
         revisions=HANDSHAKE,
-        transports=BOTH,
     ),
 )

@@ -12,7 +12,6 @@ ROWS: tuple[Row, ...] = (
         spec="2026-07-28 basic/patterns/mrtr#basic-workflow",
         sentence="The retry with the answers gets the result.",
         revisions=STATELESS,
-        transports=BOTH,
     ),
     Row(
         id="rounds.answers-without-state",

@@ -24,7 +24,6 @@ ROWS: tuple[Row, ...] = (
         spec="2025-11-25 client/sampling#sampling-with-tools",
         sentence="A model is given tools where the client allows it.",
         revisions=SINCE_2025_11,
-        transports=BOTH,
     ),
     Row(
         id="sampling.tools-undeclared",

@@ -94,9 +94,21 @@ ROWS: tuple[Row, ...] = (
         transports=ON_PIPES,
     ),
     Row(
+        id="stdio.garbage",
+        spec="2025-11-25 basic/transports#stdio",
+        sentence="Bytes that are no message are refused and the next line is served.",
+        transports=ON_PIPES,
+    ),
+    Row(
         id="stdio.line-ends",
         spec="2025-11-25 basic/transports#stdio",
         sentence="Blank lines and carriage returns do no harm.",
+        transports=ON_PIPES,
+    ),
+    Row(
+        id="stdio.notices",
+        spec="2025-11-25 server/tools#list-changed-notification",
+        sentence="A change is told over pipes to who wants to hear.",
         transports=ON_PIPES,
     ),
     Row(

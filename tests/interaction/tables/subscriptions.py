@@ -39,7 +39,6 @@ ROWS: tuple[Row, ...] = (
         spec="2026-07-28 basic/patterns/subscriptions#receiving-notifications",
         sentence="A listener hears of a changed list under the id of its subscription.",
         revisions=STATELESS,
-        transports=BOTH,
     ),
     Row(
         id="subscriptions.once",
@@ -77,7 +76,6 @@ ROWS: tuple[Row, ...] = (
         spec="2026-07-28 basic/patterns/subscriptions#opening-a-stream",
         sentence="Who does not listen hears nothing.",
         revisions=STATELESS,
-        transports=BOTH,
     ),
     Row(
         id="subscriptions.unwanted",

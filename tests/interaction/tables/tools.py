@@ -78,7 +78,6 @@ ROWS: tuple[Row, ...] = (
         id="tools.error-wanted",
         spec="2025-11-25 server/tools#error-handling",
         sentence="A tools own error is a result that the model can read.",
-        transports=BOTH,
     ),
     Row(
         id="tools.hidden",
@@ -89,7 +88,6 @@ ROWS: tuple[Row, ...] = (
         id="tools.list",
         spec="2025-11-25 server/tools#listing-tools",
         sentence="A tool is listed with its schema.",
-        transports=BOTH,
     ),
     Row(
         id="tools.list-members",
@@ -126,7 +124,6 @@ ROWS: tuple[Row, ...] = (
         id="tools.name-unknown",
         spec="2025-11-25 server/tools#error-handling",
         sentence="An unknown tool is a protocol error that names it.",
-        transports=BOTH,
     ),
     Row(
         id="tools.schema-dialect",

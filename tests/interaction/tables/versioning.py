@@ -25,7 +25,6 @@ ROWS: tuple[Row, ...] = (
         spec="2026-07-28 basic/index#meta",
         sentence="An incomplete envelope is refused.",
         revisions=STATELESS,
-        transports=BOTH,
     ),
     Row(
         id="versioning.envelope-types",
@@ -93,7 +92,6 @@ ROWS: tuple[Row, ...] = (
         spec="2026-07-28 basic/versioning#protocol-version-negotiation",
         sentence="A version that is not served this way is refused with those that are.",
         revisions=STATELESS,
-        transports=BOTH,
     ),
     Row(
         id="versioning.unsupported-unknown-method",

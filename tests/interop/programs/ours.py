@@ -196,10 +196,9 @@ def _add_prompts_and_resources(server: Server) -> None:
         """Greet somebody."""
         return [Message(f"Greet {name} in a {tone} tone."), Message("Hello.", role="assistant")]
 
+    @server.completion("greet", "tone")
     async def tones(value: str) -> list[str]:
         return [tone for tone in ("kind", "keen", "cold") if tone.startswith(value)]
-
-    server.completion("greet", "tone")(tones)
 
     @server.resource("note://fixed", title="A note", mime_type="text/plain")
     def fixed() -> str:
@@ -216,11 +215,10 @@ def _add_prompts_and_resources(server: Server) -> None:
         """Give the map of a city."""
         return f"the map of {name}"
 
+    @server.completion("city://{name}/map", "name")
     async def cities(value: str, before: dict[str, str]) -> list[str]:
         known = ("Oslo", "Osaka", "Rome") if "country" not in before else ("Osaka",)
         return [city for city in known if city.startswith(value)]
-
-    server.completion("city://{name}/map", "name")(cities)
 
 
 if __name__ == "__main__":
