@@ -88,7 +88,10 @@ class Service(Protocol):
 class Exchange:
     """One request being served: who asked, what, and the way back to them."""
 
-    __slots__ = ("_batch", "_work", "admitted", "connection", "id", "method", "params", "questions", "task")
+    __slots__ = ("_batch", "_work", "admitted", "connection", "id", "kept", "method", "params", "questions", "task")
+
+    #: What the contexts of this request share; the first that keeps something makes it, most requests have none.
+    kept: Any
 
     def __init__(self, connection: Connection, event: RequestReceived, batch: BatchReply | None) -> None:
         """Make the exchange of a request that was just received."""
@@ -174,6 +177,8 @@ class Connection:
         self._asking_since = 0.0
         self._error: Exception | None = None
         self.closed: asyncio.Future[None] = self._loop.create_future()
+        #: Who started it, for those who see only an exchange; whoever started it writes it.
+        self.owner: Any = None
         #: What its owner still does after the end; whoever started it writes it.
         self.ending: asyncio.Task[None] | None = None
 

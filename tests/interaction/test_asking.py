@@ -175,6 +175,43 @@ async def test_several_questions_are_asked_at_once(wire: Wire) -> None:
         assert (talk.text, len(talk.questions)) == ("Left Right", 2)
 
 
+@behaviour("elicitation.thread")
+async def test_a_function_in_a_thread_asks_like_any_other(wire: Wire) -> None:
+    async with wire.open("asking", capabilities=FORMS) as peer:
+        talk = await peer.converse_tool(
+            "in_thread", {"elicitation/create": lambda params: _said(params["message"][:-1])}
+        )
+        assert (talk.text, len(talk.questions)) == ("One Two", 2)
+
+
+@behaviour("elicitation.form-flat")
+async def test_a_form_that_is_not_flat_is_never_sent(wire: Wire) -> None:
+    async with wire.open("asking", capabilities=FORMS) as peer:
+        talk = await peer.converse_tool("nested", accepting())
+        assert (talk.questions, "error" in talk.answer or talk.result["isError"]) == ([], True)
+
+
+@behaviour("elicitation.choices")
+async def test_a_choice_is_a_list_of_values(wire: Wire) -> None:
+    async with wire.open("asking", capabilities=FORMS) as peer:
+        talk = await peer.converse_tool("colour", accepting(value="green"))
+        schema = talk.questions[0]["params"]["requestedSchema"]["properties"]["value"]
+        assert (schema["type"], schema["enum"], talk.text) == ("string", ["red", "green"], "green")
+
+
+@behaviour("elicitation.two-calls")
+async def test_two_calls_ask_and_each_gets_its_own_answer(wire: Wire) -> None:
+    async with wire.open("asking", capabilities=FORMS) as peer:
+        for_cats = await peer.send("tools/call", {"name": "keyed", "arguments": {"subject": "cats"}})
+        for_dogs = await peer.send("tools/call", {"name": "keyed", "arguments": {"subject": "dogs"}})
+        questions = [await peer.hear(), await peer.hear()]
+        await peer.say({"jsonrpc": "2.0", "id": questions[1]["id"], "result": _said(questions[1]["params"]["message"])})
+        await peer.say({"jsonrpc": "2.0", "id": questions[0]["id"], "result": _said(questions[0]["params"]["message"])})
+        answers = await peer.answers(for_cats, for_dogs)
+        texts = [answers[id]["result"]["content"][0]["text"] for id in (for_cats, for_dogs)]
+        assert texts == ["What about cats?", "What about dogs?"]
+
+
 @behaviour("elicitation.loop")
 async def test_the_same_question_in_a_loop_is_asked_each_time(wire: Wire) -> None:
     words = iter(["a", "b", "c"])

@@ -111,6 +111,33 @@ async def test_a_client_answers_while_its_own_call_waits(wire: Wire) -> None:
         assert (["result" in answer for answer in answers], (await call).text) == ([True, True], "done")
 
 
+@behaviour("client.asked-cancelled")
+async def test_a_question_that_the_server_withdraws_is_dropped_and_not_answered(wire: Wire) -> None:
+    asking, left = asyncio.Event(), asyncio.Event()
+
+    async def sampling(params: Any) -> str:
+        asking.set()
+        try:
+            await asyncio.get_running_loop().create_future()
+            return "never"
+        finally:
+            left.set()
+
+    script = wire.script({"tools/call": DONE})
+    async with script.client(sampling=sampling) as client:
+        script.say({"jsonrpc": "2.0", "id": "s", "method": "sampling/createMessage", "params": SAMPLING})
+        await asking.wait()
+        script.tell("notifications/cancelled", {"requestId": "s", "reason": "never mind"})
+        await left.wait()
+        await client.call_tool("work", {})
+        assert "answer" not in script.methods
+
+
+@behaviour("client.asked-tasks")
+async def test_a_client_without_tasks_does_not_have_their_methods(wire: Wire) -> None:
+    assert (await asked(wire, "tasks/get", {"taskId": "t1"}))["error"]["code"] == -32601
+
+
 @behaviour("client.sampling")
 async def test_a_client_samples_by_its_callback(wire: Wire) -> None:
     seen: list[Any] = []

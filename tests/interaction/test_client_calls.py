@@ -186,6 +186,26 @@ async def test_calls_fail_at_once_when_the_connection_is_lost(wire: Wire) -> Non
             await call
 
 
+@behaviour("client.closed-elsewhere")
+async def test_any_task_may_close_a_client_and_its_calls_fail_at_once(wire: Wire) -> None:
+    script = wire.script()
+    async with script.client() as client:
+        call, _ = await calling(script, client)
+        await asyncio.create_task(client.aclose())
+        with pytest.raises(ConnectionLost):
+            await call
+
+
+@behaviour("client.many")
+async def test_clients_are_closed_in_any_order(wire: Wire) -> None:
+    scripts = [wire.script({"tools/call": DONE}) for _ in range(3)]
+    one, two, three = [await script.client().__aenter__() for script in scripts]
+    await one.aclose()
+    await three.aclose()
+    assert (await two.call_tool("work", {})).text == "done"
+    await two.aclose()
+
+
 @behaviour("client.batch")
 async def test_a_client_takes_messages_in_an_array(wire: Wire) -> None:
     script = wire.script()
@@ -206,6 +226,17 @@ async def test_a_structured_result_that_breaks_the_tools_schema_is_refused(wire:
     async with script.client() as client:
         await client.list_tools()
         with pytest.raises(TrunklineError, match="n"):
+            await client.call_tool("work", {})
+
+
+@behaviour("client.structured-error")
+async def test_a_failed_tool_need_not_keep_its_schema(wire: Wire) -> None:
+    tool = {"name": "work", "inputSchema": {"type": "object"}, "outputSchema": {"type": "object", "required": ["n"]}}
+    failed = {"content": [{"type": "text", "text": "disk full"}], "isError": True}
+    script = wire.script({"tools/list": {"tools": [tool]}, "tools/call": failed})
+    async with script.client() as client:
+        await client.list_tools()
+        with pytest.raises(ToolError, match="disk full"):
             await client.call_tool("work", {})
 
 
@@ -316,6 +347,16 @@ async def test_a_call_without_an_answer_in_time_is_cancelled_and_fails(wire: Wir
         assert script.all("notifications/cancelled")[0]["params"]["requestId"] == request["id"]
 
 
+@behaviour("client.timeout-default")
+async def test_a_call_has_an_end_even_if_nobody_set_one(wire: Wire) -> None:
+    script, clock = wire.script(), ManualClock()
+    async with script.client(clock=clock) as client:
+        call, _ = await calling(script, client)
+        await clock.advance(61)
+        with pytest.raises(RequestTimeout):
+            await call
+
+
 @behaviour("client.timeout-call")
 async def test_a_call_may_have_a_time_of_its_own(wire: Wire) -> None:
     script, clock = wire.script(), ManualClock()
@@ -349,6 +390,28 @@ async def test_progress_does_not_keep_a_call_alive_for_ever(wire: Wire) -> None:
         with pytest.raises(RequestTimeout) as caught:
             await call
         assert caught.value.clock == "total"
+
+
+@behaviour("client.timeout-asking")
+async def test_the_time_in_which_a_person_is_asked_does_not_count(wire: Wire) -> None:
+    script, clock = wire.script(), ManualClock()
+    asked, answered = asyncio.Event(), asyncio.Event()
+
+    async def sampling(params: Any) -> str:
+        asked.set()
+        await answered.wait()
+        return "at last"
+
+    async with script.client(clock=clock, timeout=5, sampling=sampling) as client:
+        call, request = await calling(script, client)
+        message = {"role": "user", "content": {"type": "text", "text": "Hi"}}
+        question = asyncio.ensure_future(script.ask("sampling/createMessage", {"messages": [message], "maxTokens": 10}))
+        await asked.wait()
+        await clock.advance(100)
+        answered.set()
+        await question
+        script.answer(request, DONE)
+        assert (await call).text == "done"
 
 
 # --- pages -----------------------------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from tests.interaction.script import SILENCE, Failure
 from tests.interaction.wire import META, Wire
 from trunkline import Client, Limits, MissingCapability
 from trunkline.errors import LocalProtocolError, RevisionMismatch, TrunklineError
+from trunkline.types import PromptReference
 
 NEWEST = ALL[-1]
 INFO = {"name": "scripted", "version": "1"}
@@ -214,6 +215,14 @@ async def test_a_client_does_not_use_what_the_revision_does_not_have(wire: Wire)
         with pytest.raises(LocalProtocolError, match="resources/subscribe"):
             await client.subscribe("note://one")
         assert len(script.received) == before
+
+
+@behaviour("client.gated-unknown")
+async def test_a_client_may_complete_where_no_capability_says_that_it_can(wire: Wire) -> None:
+    script = wire.script({"completion/complete": {"completion": {"values": ["Ada"]}}}, capabilities={"prompts": {}})
+    async with script.client() as client:
+        completion = await client.complete(PromptReference(name="greet"), {"name": "name", "value": "A"})
+        assert completion.values == ["Ada"]
 
 
 @behaviour("client.server-known")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any
 
@@ -47,6 +48,8 @@ STRAY = {
     "an unknown notification": '{"jsonrpc":"2.0","method":"notifications/no-such"}',
     "a notification with bad params": '{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":[]}}',
     "a request's method without id": '{"jsonrpc":"2.0","method":"tools/call","params":{"name":"crash"}}',
+    "progress of nothing": '{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":1}}',
+    "being ready once more": '{"jsonrpc":"2.0","method":"notifications/initialized"}',
     "an answer to nothing": '{"jsonrpc":"2.0","id":77,"result":{}}',
     "an error to nothing": '{"jsonrpc":"2.0","id":77,"error":{"code":-32603,"message":"no"}}',
     "an error without id": '{"jsonrpc":"2.0","error":{"code":-32700,"message":"no"}}',
@@ -182,6 +185,7 @@ async def test_too_many_requests_at_once_are_refused_and_the_connection_lives(wi
         assert "limit is 2" in (await peer.request("tools/list", id="c"))["error"]["message"]
         await peer.tell("notifications/cancelled", {"requestId": "a"})
         assert "result" in await peer.request("tools/list", id="d")
+        await peer.tell("notifications/cancelled", {"requestId": "b"})
 
 
 @behaviour("jsonrpc.concurrent")
@@ -193,6 +197,19 @@ async def test_requests_run_at_once_and_are_answered_in_any_order(wire: Wire) ->
         await peer.answer(second)
         await peer.call("release", {"name": "a"})
         assert (await peer.answer(first))["result"]["content"][0]["text"] == "a"
+
+
+@behaviour("jsonrpc.flood")
+async def test_many_requests_at_once_are_all_answered(wire: Wire) -> None:
+    async with wire.open("catalog") as peer:
+        calls = [
+            peer.request_of("tools/call", {"name": "add", "arguments": {"a": 1, "b": id}}, id=id) for id in range(500)
+        ]
+        await asyncio.gather(*map(peer.say, calls))
+        answers = await peer.answers(*range(500))
+        assert {id: answer["result"]["content"][0]["text"] for id, answer in answers.items()} == {
+            id: str(id + 1) for id in range(500)
+        }
 
 
 @behaviour("jsonrpc.large")
@@ -248,6 +265,13 @@ async def test_initialize_cannot_be_part_of_a_batch(wire: Wire) -> None:
 async def test_a_batch_over_the_limit_is_refused_whole(wire: Wire) -> None:
     async with wire.open("limited") as peer:
         await peer.say([peer.request_of("ping", None, id=id) for id in range(4)])
+        assert (await peer.hear())["error"]["code"] == -32600
+
+
+@behaviour("jsonrpc.batch-mixed")
+async def test_a_batch_of_requests_and_answers_is_refused(wire: Wire) -> None:
+    async with wire.open("catalog") as peer:
+        await peer.say([peer.request_of("ping", None, id=1), {"jsonrpc": "2.0", "id": 7, "result": {}}])
         assert (await peer.hear())["error"]["code"] == -32600
 
 

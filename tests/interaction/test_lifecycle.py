@@ -113,6 +113,14 @@ async def test_no_notice_is_sent_before_the_client_is_ready(wire: Wire) -> None:
         assert await peer.settle() == []
 
 
+@behaviour("lifecycle.questions-before-initialized")
+async def test_no_question_is_asked_before_the_client_is_ready(wire: Wire) -> None:
+    async with wire.open("asking", capabilities={"elicitation": {}}, greet=False) as peer:
+        await peer.result("initialize", peer.hello())
+        await peer.send("tools/call", {"name": "order"})
+        assert [message for message in await peer.settle() if "method" in message] == []
+
+
 @behaviour("lifecycle.discover-in-session")
 async def test_a_session_has_no_discover(wire: Wire) -> None:
     async with wire.open("catalog") as peer:
@@ -201,3 +209,21 @@ async def test_keys_of_others_in_meta_reach_the_handler(wire: Wire) -> None:
         result = await peer.call("who", meta={"com.example/trace": {"id": 7}, "traceparent": "00-1-2-01"})
         meta = json.loads(result["content"][0]["text"])["meta"]
         assert (meta["com.example/trace"], meta["traceparent"]) == ({"id": 7}, "00-1-2-01")
+
+
+# --- tasks, which are not offered ------------------------------------------------------------------------------------
+
+
+@behaviour("tasks.undeclared")
+@pytest.mark.parametrize("method", ["tasks/get", "tasks/list", "tasks/result", "tasks/cancel"])
+async def test_a_server_without_tasks_does_not_have_their_methods(wire: Wire, method: str) -> None:
+    async with wire.open("catalog") as peer:
+        assert "tasks" not in (await peer.met())["capabilities"]
+        assert (await peer.error(method, {"taskId": "t1"}))["code"] == -32601
+
+
+@behaviour("tasks.ignored")
+async def test_a_call_that_wishes_to_be_a_task_is_an_ordinary_call(wire: Wire) -> None:
+    async with wire.open("catalog") as peer:
+        params = {"name": "add", "arguments": {"a": 1, "b": 2}, "task": {"ttl": 60000}}
+        assert (await peer.result("tools/call", params))["content"][0]["text"] == "3"

@@ -9,6 +9,7 @@ import pytest
 
 from tests.interaction.rows import behaviour
 from tests.interaction.wire import Wire
+from trunkline import Server
 
 PLAIN = {"name", "description", "arguments"}
 MEMBERS = {
@@ -128,6 +129,23 @@ async def test_an_argument_that_nothing_completes_has_no_values(wire: Wire) -> N
     async with wire.open("catalog") as peer:
         result = await peer.result("completion/complete", completing(ref, "path", "a"))
         assert result["completion"]["values"] == []
+
+
+@behaviour("completion.any")
+async def test_one_function_can_complete_everything(wire: Wire) -> None:
+    server = Server("any", version="1")
+
+    @server.prompt
+    async def greet(name: str) -> str:
+        return name
+
+    @server.completion
+    async def complete(ref: Any, argument: Any, context: Any) -> list[str]:
+        return [f"{ref.name} {argument.name} {argument.value}"]
+
+    async with wire.open(server) as peer:
+        result = await peer.result("completion/complete", completing(GREET, "name", "A"))
+        assert result["completion"]["values"] == ["greet name A"]
 
 
 @behaviour("completion.undeclared")

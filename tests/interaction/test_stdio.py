@@ -123,10 +123,9 @@ async def test_bytes_that_are_no_message_are_refused_and_the_next_line_is_served
 
 @behaviour("stdio.notices")
 async def test_a_change_is_told_over_pipes_to_who_wants_to_hear(wire: Wire) -> None:
-    async with Client(program("changing"), revision=wire.revision, env=_environment()) as target:
-        async with target.listen(tools=True) as changes:
-            await target.call_tool("add_tools", {"names": ["fresh"]})
-            assert (await anext(aiter(changes))).kind == "tools"
+    async with client(wire, "changing") as target, target.listen(tools=True) as changes:
+        await target.call_tool("add_tools", {"names": ["fresh"]})
+        assert (await anext(aiter(changes))).kind == "tools"
 
 
 @behaviour("stdio.too-long")
@@ -217,3 +216,21 @@ async def test_a_program_that_cannot_start_says_why(wire: Wire, tmp_path: Any) -
         async with Client(str(broken), revision=wire.revision):
             raise AssertionError("it started")
     assert "no licence found" in str(caught.value)
+
+
+@behaviour("stdio.client-listens-again")
+async def test_a_listener_goes_on_when_its_program_was_started_again(wire: Wire) -> None:
+    async with client(wire, "changing") as target, target.listen(tools=True) as changes:
+        with pytest.raises(ServerExited):
+            await target.call_tool("die")
+        assert (await anext(aiter(changes))).kind == "missed"
+        await target.call_tool("add_tools", {"names": ["fresh"]})
+        assert (await anext(aiter(changes))).kind == "tools"
+
+
+@behaviour("stdio.stderr-quiet")
+async def test_a_server_that_has_nothing_to_say_says_nothing(wire: Wire) -> None:
+    async with wire.open("paged") as peer:
+        await peer.call("a")
+        carrier = peer.carrier
+    assert carrier.stderr == b""  # type: ignore[attr-defined]

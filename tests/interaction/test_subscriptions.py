@@ -12,7 +12,7 @@ from tests.interaction.wire import META, Peer, Wire
 ACKNOWLEDGED = "notifications/subscriptions/acknowledged"
 TOOLS = "notifications/tools/list_changed"
 UPDATED = "notifications/resources/updated"
-CHANGES = {
+CHANGES: dict[str, tuple[str, dict[str, Any]]] = {
     TOOLS: ("add_tools", {"names": ["fresh"]}),
     "notifications/prompts/list_changed": ("add_prompt", {"name": "fresh"}),
     "notifications/resources/list_changed": ("add_resource", {"uri": "note://fresh"}),

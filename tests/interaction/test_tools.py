@@ -10,7 +10,7 @@ import pytest
 
 from tests.interaction.rows import behaviour
 from tests.interaction.servers.catalog import PIXEL
-from tests.interaction.wire import Peer, Wire
+from tests.interaction.wire import Peer, Wire, make
 from trunkline import Server
 
 PLAIN = {"name", "description", "inputSchema"}
@@ -61,6 +61,15 @@ async def test_the_list_has_the_same_order_every_time(wire: Wire) -> None:
     async with wire.open("catalog") as peer:
         first, second = await peer.result("tools/list"), await peer.result("tools/list")
         assert [tool["name"] for tool in first["tools"]] == [tool["name"] for tool in second["tools"]]
+
+
+@behaviour("tools.list-connections")
+async def test_the_list_is_the_same_on_every_connection_and_after_every_call(wire: Wire) -> None:
+    server = make("catalog")
+    async with wire.open(server) as one, wire.open(server) as other:
+        first = await one.result("tools/list")
+        await other.call("add", {"a": 1, "b": 2})
+        assert await other.result("tools/list") == first
 
 
 @behaviour("tools.annotations")
@@ -155,6 +164,26 @@ async def test_wrong_arguments_are_a_result_that_says_which(wire: Wire, argument
     async with wire.open("catalog") as peer:
         result = await peer.call("add", arguments)
         assert (result["isError"], len(result["content"][0]["text"]) > 10) == (True, True)
+
+
+@behaviour("tools.arguments-unechoed")
+async def test_what_is_said_of_a_wrong_argument_does_not_repeat_its_value(wire: Wire) -> None:
+    async with wire.open("catalog") as peer:
+        text = (await peer.call("add", {"a": 1, "b": SECRET}))["content"][0]["text"]
+        assert ("b" in text, SECRET in text, "http" in text) == (True, False, False)
+
+
+@behaviour("tools.arguments-lenient")
+async def test_numbers_that_a_model_sent_as_text_are_taken(wire: Wire) -> None:
+    async with wire.open("catalog") as peer:
+        assert (await peer.call("add", {"a": "2", "b": 40}))["content"][0]["text"] == "42"
+
+
+@behaviour("tools.arguments-text")
+@pytest.mark.parametrize("text", ["5", "null", '{"a": 1}', "[1]", "true", ""])
+async def test_a_text_that_looks_like_json_stays_a_text(wire: Wire, text: str) -> None:
+    async with wire.open("catalog") as peer:
+        assert (await peer.call("echo", {"text": text}))["content"][0]["text"] == text
 
 
 @behaviour("tools.arguments-schema")

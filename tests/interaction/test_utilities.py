@@ -209,6 +209,13 @@ async def test_progress_that_does_not_increase_is_not_sent(wire: Wire) -> None:
         assert [each["progress"] for each in peer.notices(PROGRESS)] == [1.5, 2.5]
 
 
+@behaviour("progress.increases-thread")
+async def test_progress_from_a_thread_that_does_not_increase_is_not_sent(wire: Wire) -> None:
+    async with wire.open("slow") as peer:
+        await peer.call("waver_in_thread", meta={"progressToken": 1})
+        assert [each["progress"] for each in peer.notices(PROGRESS)] == [1.5, 2.5]
+
+
 @behaviour("progress.before-result")
 async def test_all_progress_comes_before_the_result(wire: Wire) -> None:
     async with wire.open("slow") as peer:

@@ -41,7 +41,7 @@ __all__ = [
     "SharedClient",
     "StreamsLink",
     "Visits",
-    "are_handshake",
+    "is_handshake",
     "joined_streams",
     "npm_server",
     "official_client",
@@ -54,7 +54,7 @@ PROGRAMS = Path(__file__).parent / "programs"
 NPM = Path(__file__).parents[2] / ".interop" / "node_modules" / "@modelcontextprotocol"
 
 
-def are_handshake(name: str) -> bool:
+def is_handshake(name: str) -> bool:
     """Tell whether a revision begins with a handshake."""
     revision = find(name)
     assert revision is not None
@@ -62,7 +62,7 @@ def are_handshake(name: str) -> bool:
 
 
 ALL = sorted(ALL_NAMES)
-HANDSHAKE = [name for name in ALL if are_handshake(name)]
+HANDSHAKE = [name for name in ALL if is_handshake(name)]
 NEWEST = ALL[-1]
 NEWEST_HANDSHAKE = HANDSHAKE[-1]
 #: One revision of each era.
@@ -84,7 +84,7 @@ async def official_client(*revisions: str, mode: str | None = None, **options: A
     """Let the official client start our server, which serves these revisions, and connect to it."""
     command = program("ours.py", *revisions)
     if mode is None:
-        mode = "legacy" if are_handshake(revisions[0]) else "auto"
+        mode = "legacy" if is_handshake(revisions[0]) else "auto"
     parameters = mcp.StdioServerParameters(command=command[0], args=command[1:])
     with open(os.devnull, "w") as nowhere:  # noqa: ASYNC230 - a device that never blocks
         transport = mcp.stdio_client(parameters, errlog=nowhere)

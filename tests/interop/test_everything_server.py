@@ -14,7 +14,7 @@ import pytest
 import trunkline.types as t
 from tests.interop.peers import HANDSHAKE, NEWEST, NEWEST_HANDSHAKE, SharedClient, npm_server, shared
 from tests.support import run_async
-from trunkline import Client, ToolError
+from trunkline import Client, Limits, ToolError
 from trunkline.client.listening import Change
 from trunkline.errors import InternalError, InvalidParams, RevisionMismatch, UrlElicitationRequired
 
@@ -50,6 +50,14 @@ def test_the_handshake_is_found_by_itself(everything: SharedClient) -> None:
     assert client.server_info is not None
     assert client.server_info.title == "Everything Reference Server"
     assert client.instructions is not None
+
+
+def test_a_server_that_is_slow_to_start_still_shakes_hands() -> None:
+    async def main() -> tuple[str | None, str]:
+        async with Client(npm_server("everything"), limits=Limits(probe_seconds=0.01)) as client:
+            return client.revision, (await client.call_tool("echo", {"message": "up"})).text
+
+    assert run_async(main(), seconds=20) == (NEWEST_HANDSHAKE, "Echo: up")
 
 
 @pytest.mark.parametrize("revision", HANDSHAKE)

@@ -18,7 +18,7 @@ from tests.interop.peers import (
     NEWEST,
     NEWEST_HANDSHAKE,
     StreamsLink,
-    are_handshake,
+    is_handshake,
     joined_streams,
     transport_of,
 )
@@ -36,7 +36,7 @@ EACH_ERA = pytest.mark.parametrize("revision", BOTH_ERAS)
 
 @asynccontextmanager
 async def their_client(revision: str, *, server: Server | None = None, **options: Any) -> AsyncIterator[mcp.Client]:
-    mode = "legacy" if are_handshake(revision) else "auto"
+    mode = "legacy" if is_handshake(revision) else "auto"
     transport = transport_of(server or build_ours())
     async with mcp.Client(transport, mode=mode, read_timeout_seconds=5, **options) as client:
         yield client

@@ -13,7 +13,7 @@ import pytest
 import trunkline.types as t
 from tests.interop.peers import ALL, ASKING, BOTH_ERAS, NEWEST, NEWEST_HANDSHAKE, SharedClient, program, shared
 from tests.support import run_async
-from trunkline import Client, MissingCapability, RequestFailed, RequestTimeout, ServerExited, ToolError
+from trunkline import Client, Limits, MissingCapability, RequestFailed, RequestTimeout, ServerExited, ToolError
 from trunkline.client.listening import Change
 from trunkline.errors import InvalidParams, MissingClientCapability
 
@@ -81,6 +81,15 @@ def test_the_newest_revision_is_found_by_itself() -> None:
     assert (revision, instructions) == (NEWEST, "Be kind.")
     assert info is not None
     assert (info.name, info.version, info.title) == ("official", "4.5.6", "Their server")
+
+
+def test_a_server_that_is_slow_to_start_is_not_taken_for_an_older_one() -> None:
+    async def main() -> tuple[str | None, Any]:
+        # The probe is given up long before the server is up; it then refuses the handshake that follows.
+        async with Client(OFFICIAL, limits=Limits(probe_seconds=0.05)) as client:
+            return client.revision, (await client.call_tool("add", {"a": 19, "b": 23})).data
+
+    assert run_async(main(), seconds=20) == (NEWEST, 42)
 
 
 @pytest.mark.parametrize("revision", ALL)

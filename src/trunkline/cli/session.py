@@ -53,9 +53,8 @@ class Talk:
             cwd=choices.cwd,
             timeout=choices.timeout,
             limits=limits,
+            on_stderr=_Lines(self._said).feed if choices.verbosity else None,
         )
-        if choices.verbosity:
-            self._show_stderr(limits)
 
     def done(self, *, failed: bool = False) -> Exit:
         """Say how the command ends, now that there is an answer: a question that was declined decides first."""
@@ -70,17 +69,8 @@ class Talk:
         for line in said.splitlines():
             self.screen.line(f"[{message.level}] {origin}{line}")
 
-    def _show_stderr(self, limits: Limits) -> None:
-        """Have the server's stderr shown as it comes; a client keeps only its end, for errors."""
-        choices = self.choices
-
-        async def open() -> Link:
-            pump = _Lines(lambda line: self.screen.line(f"[stderr] {line}"))
-            command, env = choices.launch.command, choices.env
-            return ProcessLink.spawn(command, env=env, cwd=choices.cwd, limits=limits, on_stderr=pump.feed)
-
-        core = self.client._core
-        core.target = replace(core.target, open=open)
+    def _said(self, line: str) -> None:
+        self.screen.line(f"[stderr] {line}")
 
 
 class _Lines:

@@ -81,6 +81,8 @@ class Options(TypedDict, total=False):
     env: Mapping[str, str] | None
     #: Where a server process starts.
     cwd: str | None
+    #: Is given what a server process writes to stderr, as it comes.
+    on_stderr: Callable[[bytes], None] | None
     #: Keep results for as long as the server says they are fresh.
     cache: bool
     #: Check structured results against the tool's output schema, once its list was seen.
@@ -121,6 +123,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     headers: Mapping[str, str] | None = None
     env: Mapping[str, str] | None = None
     cwd: str | None = None
+    on_stderr: Any = None
     cache: bool = True
     validate: bool = True
     limits: Limits

@@ -102,6 +102,11 @@ def _command(command: list[str], settings: Settings) -> Target:
     return _process(command, settings, env=dict(settings.env or {}), cwd=settings.cwd)
 
 
+def _known_as(command: Sequence[str]) -> str:
+    """Give the word of a command that says most: the program, or the script it runs."""
+    return next((part for part in command[1:] if part.endswith((".py", ".js"))), command[0])
+
+
 def _process(command: list[str], settings: Settings, *, env: dict[str, str], cwd: str | None) -> Target:
     if not command:
         raise ConfigError("The command is empty.")
@@ -114,7 +119,9 @@ def _process(command: list[str], settings: Settings, *, env: dict[str, str], cwd
             )
         from trunkline.transports.process import ProcessLink
 
-        return ProcessLink.spawn(command, env=env, cwd=cwd, limits=settings.limits)
+        return ProcessLink.spawn(
+            command, env=env, cwd=cwd, limits=settings.limits, on_stderr=settings.on_stderr, name=_known_as(command)
+        )
 
     return Target(os.path.basename(command[0]), spawn, fingerprint=_fingerprint(command, env=env, cwd=cwd))
 

@@ -17,6 +17,7 @@ from msgspec import Struct
 import trunkline.types as t
 from trunkline.connection import Exchange
 from trunkline.errors import InvalidParams, LocalProtocolError, MissingCapability
+from trunkline.protocol.fields import hidden
 from trunkline.protocol.methods import embedded_requests, requests_to_client
 from trunkline.server.questions import Asking, Question, read_answer
 
@@ -143,9 +144,9 @@ async def sample(
     needs_tools = options.get("tools") or options.get("tool_choice")
     asking = _may_ask(server, exchange, "sampling/createMessage", "sampling.tools" if needs_tools else "sampling")
     given = [messages] if isinstance(messages, str | t.SamplingMessage) else list(messages)
-    params = t.CreateMessageRequestParams(
-        messages=[_message(each) for each in given], max_tokens=max_tokens, **_sampling_options(options)
-    )
+    turns = [_message(each) for each in given]
+    _check_tool_turns(turns)
+    params = t.CreateMessageRequestParams(messages=turns, max_tokens=max_tokens, **_sampling_options(options))
     question = Question("sampling/createMessage", params, key)
     return Sampled(read_answer(await asking.ask(question), t.CreateMessageResult, question.method))
 
@@ -176,6 +177,8 @@ def _may_ask(server: Server, exchange: Exchange, method: str, capability: str) -
     revision = caller.revision
     if method not in requests_to_client(revision) and method not in embedded_requests(revision):
         raise MissingCapability(f"Protocol revision {revision.name} has no {method}", capability=capability)
+    if capability == "elicitation.url" and "url" in hidden(t.ElicitRequestParams, revision):
+        raise MissingCapability(f"Protocol revision {revision.name} has no pages to open", capability=capability)
     if not caller.supports(capability):
         raise MissingCapability(
             f"The client did not declare the capability {capability!r}, which {method} needs", capability=capability
@@ -196,6 +199,24 @@ def _message(given: str | t.SamplingMessage) -> t.SamplingMessage:
     if isinstance(given, t.SamplingMessage):
         return given
     return t.SamplingMessage(role="user", content=t.TextContent(text=given))
+
+
+def _check_tool_turns(turns: Sequence[t.SamplingMessage]) -> None:
+    """See that results of tools stand alone in their message and answer the calls just before.
+
+    Raises:
+        LocalProtocolError: they do not (2025-11-25, client/sampling, Message Content Constraints).
+    """
+    called: set[str] = set()
+    for turn in turns:
+        blocks = turn.content if isinstance(turn.content, list) else [turn.content]
+        results = {block.tool_use_id for block in blocks if isinstance(block, t.ToolResultContent)}
+        if results and len(results) != len(blocks):
+            raise LocalProtocolError("a message with results of tools holds nothing else")
+        if results != called:
+            missing = ", ".join(sorted(called - results)) or "no call"
+            raise LocalProtocolError(f"results of tools answer the calls just before them; {missing} is not answered")
+        called = {block.id for block in blocks if isinstance(block, t.ToolUseContent)}
 
 
 def _sampling_options(options: dict[str, Any]) -> dict[str, Any]:

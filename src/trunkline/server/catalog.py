@@ -34,6 +34,7 @@ OnDuplicate = Literal["error", "warn", "replace", "ignore"]
 
 # 2025-11-25, server/tools: names SHOULD be 1 to 128 of these characters.
 _USUAL_NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}\Z")
+_SHELVES = ("tools", "prompts", "resources", "templates", "completions")
 #: The kind of list that a shelf of the registry is shown in.
 _LISTED_AS = (("tools", "tools"), ("prompts", "prompts"), ("resources", "resources"), ("templates", "resources"))
 
@@ -54,7 +55,7 @@ class Catalog:
         self.hub = Hub()
         self.own_methods: dict[str, tuple[Method, UserFunction]] = {}
         self.own_notifications: dict[str, Callable[..., Any]] = {}
-        self.complete_any: Callable[..., Any] | None = None
+        self.complete_any: UserFunction | None = None
 
     # --- tools -------------------------------------------------------------------------------------------------------
 
@@ -150,7 +151,8 @@ class Catalog:
         return register
 
     def _complete_any(self, function: F) -> F:
-        self.complete_any = function
+        self.complete_any = UserFunction(function, owner=self, what="the completion of everything")  # type: ignore[arg-type]
+        self._settle()
         return function
 
     def method(self, name: str, /) -> Callable[[F], F]:
@@ -241,6 +243,8 @@ class Catalog:
     def _replace(self, registry: Registry) -> None:
         """Put a new registry in place, here and wherever this server is mounted, and tell what changed."""
         before, self.registry = self.registry, registry
+        if any(bool(getattr(before, shelf)) != bool(getattr(registry, shelf)) for shelf in _SHELVES):
+            self._settle()
         for kind in dict.fromkeys(
             listed for shelf, listed in _LISTED_AS if getattr(before, shelf) != getattr(registry, shelf)
         ):

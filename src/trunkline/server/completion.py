@@ -13,7 +13,7 @@ from trunkline.server.functions import UserFunction
 if TYPE_CHECKING:
     from trunkline.server.server import Server
 
-__all__ = ["CompletionDefinition"]
+__all__ = ["CompletionDefinition", "check_argument", "complete_otherwise"]
 
 # 2025-11-25, server/utilities/completion: at most 100 values in an answer.
 _MOST = 100
@@ -42,6 +42,17 @@ class CompletionDefinition:
         if self._wants_arguments:
             kwargs[names[1]] = dict(arguments)
         return _completed(await self.function.run(exchange, kwargs))
+
+
+async def complete_otherwise(
+    function: UserFunction | None, exchange: Exchange, params: t.CompleteRequestParams
+) -> t.CompleteResult:
+    """Ask the function that completes everything, if there is one; it is given ``(ref, argument, context)``."""
+    if function is None:
+        return _completed(None)
+    names = [each.name for each in function.signature.parameters]
+    given = (params.ref, params.argument, params.context)
+    return _completed(await function.run(exchange, dict(zip(names, given, strict=False))))
 
 
 def _completed(found: t.Completion | Iterable[str] | None) -> t.CompleteResult:

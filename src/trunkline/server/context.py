@@ -15,6 +15,7 @@ import trunkline.types as t
 from trunkline.connection import Exchange
 from trunkline.protocol.caller import Caller, Principal
 from trunkline.protocol.methods import read_meta
+from trunkline.protocol.shaping import shape_params
 
 if TYPE_CHECKING:
     from trunkline.server.asking import Elicited, Sampled
@@ -153,7 +154,7 @@ class _View:
         questions = self._exchange.questions
         # What was told in an earlier round of this call need not be told again.
         if questions is None or not questions.replaying:
-            self._exchange.notify(method, params)
+            self._exchange.notify(method, shape_params(params, self._exchange.admitted.caller.revision))
 
     def _progress_token(self) -> t.ProgressToken | None:
         meta = self._exchange.admitted.params.meta

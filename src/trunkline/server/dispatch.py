@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import trunkline.types as t
 from trunkline.connection import Connection, Exchange, Refusal
-from trunkline.errors import HandlerError, MissingCapability, RequestFailed
+from trunkline.errors import HandlerError, MethodNotFound, MissingCapability, RequestFailed
 from trunkline.protocol.admission import Admitted, Rejected, admit
 from trunkline.protocol.caller import Origin, Session
 from trunkline.protocol.events import NotificationReceived
@@ -97,6 +97,11 @@ async def dispatch(server: Server, exchange: Exchange) -> Any:
     """Serve one admitted request: its result, in the shape of its revision."""
     admitted: Admitted = exchange.admitted
     params = admitted.params
+    if admitted.row.capability in server.undeclared:
+        raise MethodNotFound(
+            f"Method not found: {exchange.method} (this server did not declare {admitted.row.capability})",
+            data={"method": exchange.method},
+        )
     if admitted.row.input_required and (params.request_state is not None or params.input_responses):
         server.resume(exchange)
     route = server.routes[exchange.method]

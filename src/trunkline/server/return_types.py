@@ -81,7 +81,10 @@ def _awaited(annotation: Any) -> Any:
 
 def _is_silent(annotation: Any, content_types: tuple[type, ...]) -> bool:
     inner, _ = peel(annotation)
-    if inner in _SILENT:
+    if inner in _SILENT or inner in _SEQUENCES:
+        return True
+    # A list of anything may hold content, which no schema describes.
+    if get_origin(inner) in _SEQUENCES and all(part in (Any, object, ...) for part in get_args(inner)):
         return True
     return _has_content(inner, content_types)
 

@@ -13,7 +13,7 @@ import trunkline.types as t
 from trunkline.connection import Exchange
 from trunkline.errors import InvalidParams, ResourceNotFound
 from trunkline.protocol.revisions import Feature
-from trunkline.server.completion import check_argument
+from trunkline.server.completion import check_argument, complete_otherwise
 from trunkline.server.subscriptions import accepted, listen
 from trunkline.server.tools import tool_route
 
@@ -157,6 +157,6 @@ async def _complete(server: Server, exchange: Exchange, params: t.CompleteReques
             _find(server, exchange, ref)
     completion = registry.completions.get((ref, argument.name))
     if completion is None:
-        return t.CompleteResult(completion=t.Completion(values=[]))
+        return await complete_otherwise(server.complete_any, exchange, params)
     arguments = params.context.arguments if params.context is not None and params.context.arguments else {}
     return await completion.complete(exchange, argument.value, arguments)

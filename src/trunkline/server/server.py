@@ -19,11 +19,11 @@ import trunkline.types as t
 from trunkline.connection import Connection, Exchange
 from trunkline.errors import ConfigError
 from trunkline.protocol.admission import make_offer
-from trunkline.protocol.caller import Caller, Origin, Session
+from trunkline.protocol.caller import Caller, Origin, Session, supports
 from trunkline.protocol.events import NotificationReceived
 from trunkline.protocol.limits import Limits
-from trunkline.protocol.methods import notifications_to_client
-from trunkline.protocol.revisions import ALL_NAMES, Feature, Revision
+from trunkline.protocol.methods import METHODS, notifications_to_client
+from trunkline.protocol.revisions import ALL_NAMES, NEWEST, Feature, Revision
 from trunkline.server import lifecycle
 from trunkline.server.catalog import Catalog, OnDuplicate
 from trunkline.server.dispatch import ServedConnection
@@ -311,6 +311,13 @@ class Server(Catalog):
             hear(function, event)
 
     def _settle(self) -> None:
+        declared = lifecycle.capabilities(self, NEWEST)
+        #: The capabilities that methods need and this server does not have now.
+        self.undeclared = frozenset(
+            row.capability
+            for row in METHODS
+            if row.to_server is not None and row.capability is not None and not supports(declared, row.capability)
+        )
         #: Whether a handler is called as it is: nothing stands around it, and nothing must be entered first.
         self.plain = not self.middleware and self._lifespan is None and not self._mounts
 

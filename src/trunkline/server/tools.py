@@ -58,6 +58,7 @@ class ToolDefinition:
         "_listed",
         "_plain",
         "_prepared",
+        "_promise",
         "_validator",
         "function",
         "name",
@@ -83,7 +84,9 @@ class ToolDefinition:
         #: The servers whose middleware stands around a call, outermost first, the root left out.
         self.owners: tuple[Server, ...] = ()
         self._listed: t.Tool | None = None
-        self._validator: Validator | None = None
+        self._validator = _compiled(options.input_schema, f"tool {name!r}: input_schema")
+        output = options.output_schema
+        self._promise = _compiled(output, f"tool {name!r}: output_schema") if output is not msgspec.UNSET else None
         self._encode: Callable[[Any], bytes] | None = None
         self._prepared = False
         # The function itself, where nothing stands between the arguments and its call.
@@ -126,8 +129,11 @@ class ToolDefinition:
                 value = await function.run(exchange, kwargs)
             else:
                 value = await self._run_in_time(exchange, kwargs, self.options.timeout)
-            return to_tool_result(value, encode=self._encode)
+            result = to_tool_result(value, encode=self._encode)
+            return result if self._promise is None else _kept(self._promise, result)
         except (ArgumentError, HandlerError) as error:
+            if isinstance(error, ArgumentError) and not _is_object(arguments):
+                raise InvalidParams("Invalid params: arguments must be an object") from error
             return failed(str(error))
         except MissingCapability as error:
             if not exchange.admitted.caller.revision.handshake:
@@ -170,11 +176,7 @@ class ToolDefinition:
 
     def _bind_by_schema(self, arguments: Raw | None) -> dict[str, Any]:
         """Check the arguments against a hand-written schema."""
-        if self._validator is None:
-            from trunkline.protocol.json_schema import compile_schema
-
-            assert self.options.input_schema is not None
-            self._validator = compile_schema(self.options.input_schema)
+        assert self._validator is not None
         try:
             value = msgspec.json.decode(b"{}" if arguments is None else arguments)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -208,6 +210,39 @@ def tool_route(server: Server) -> Callable[[Exchange, t.CallToolRequestParams], 
 def failed(message: str) -> t.CallToolResult:
     """Make the result of a tool that failed in a way the model should read."""
     return t.CallToolResult(content=[t.TextContent(text=message)], is_error=True)
+
+
+def _compiled(schema: dict[str, Any] | None, what: str) -> Validator | None:
+    """Compile a schema written by hand, so that what is wrong with it is said where it was written."""
+    if schema is None:
+        return None
+    from trunkline.protocol.json_schema import SchemaError, compile_schema
+
+    try:
+        return compile_schema(schema)
+    except SchemaError as error:
+        raise TypeError(f"{what}: {error}") from error
+
+
+def _kept(promise: Validator, result: t.CallToolResult) -> t.CallToolResult:
+    """See that a result keeps the promise of an output schema written by hand.
+
+    Raises:
+        ResultError: it does not.
+    """
+    if result.is_error:
+        return result
+    if result.structured_content is msgspec.UNSET:
+        raise ResultError("there is no structured value")
+    problem = promise.first_problem(msgspec.json.decode(msgspec.json.encode(result.structured_content)))
+    if problem is not None:
+        raise ResultError(problem.message, path=problem.path)
+    return result
+
+
+def _is_object(arguments: Raw | None) -> bool:
+    """Tell whether arguments were left out or are an object, whatever is in it."""
+    return arguments is None or bytes(arguments)[:1] in (b"{", b"n")
 
 
 def _annotations(given: t.ToolAnnotations | Mapping[str, Any] | None) -> t.ToolAnnotations | None:

@@ -75,14 +75,15 @@ class ProcessLink(PipeLink):
         limits: Limits = _LIMITS,
         inherit_env: Collection[str] = INHERITED,
         on_stderr: Callable[[bytes], None] | None = None,
+        name: str | None = None,
     ) -> ProcessLink:
-        """Start a server; ``on_stderr`` is given what it writes to stderr, as it comes.
+        """Start a server; ``on_stderr`` is given what it writes to stderr, as it comes; ``name`` is for messages.
 
         Raises:
             LinkError: there is no such command or directory, or no process can be started; the message says which.
         """
         launched = launch(command, env=server_environment(env, inherit_env), cwd=cwd, exit_seconds=limits.exit_seconds)
-        return cls(command[0], launched, limits=limits, on_stderr=on_stderr)
+        return cls(name or command[0], launched, limits=limits, on_stderr=on_stderr)
 
     @property
     def skipped_lines(self) -> int:

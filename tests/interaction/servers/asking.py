@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 
@@ -16,6 +16,12 @@ class Order(Struct):
 
     dish: Annotated[str, Meta(description="what to cook", max_length=20)]
     number: int = 1
+
+
+class Place(Struct):
+    """Something with a record inside."""
+
+    order: Order
 
 
 def make() -> Server:
@@ -70,6 +76,22 @@ def add_forms(server: Server) -> None:
     async def keyed(subject: str, ctx: Context) -> str:
         answer = await ctx.elicit(f"What about {subject}?", str, key="about")
         return str(answer.data)
+
+    @server.tool
+    def in_thread(ctx: Context) -> str:
+        """Ask from a worker thread, twice."""
+        answers: list[Any] = [ctx.elicit("One?", str), ctx.elicit("Two?", str)]
+        return " ".join(answer.data for answer in answers)
+
+    @server.tool
+    async def nested(ctx: Context) -> str:
+        """Ask for more than a form can hold."""
+        return str((await ctx.elicit("Where?", Place)).data)
+
+    @server.tool
+    async def colour(ctx: Context) -> str:
+        """Let the user choose."""
+        return str((await ctx.elicit("Which?", Literal["red", "green"])).data)
 
     @server.tool
     async def degrade(ctx: Context) -> str:

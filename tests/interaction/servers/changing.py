@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 from trunkline import Server
 
 
@@ -42,6 +44,10 @@ def make() -> Server:
     async def end_listening() -> str:
         server.hub.end("the server is shutting down")
         return "ended"
+
+    @server.tool
+    async def die() -> str:
+        os._exit(4)
 
     @server.resource("note://one")
     async def one() -> str:

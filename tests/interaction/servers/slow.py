@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections import defaultdict
 from collections.abc import AsyncIterator
+from typing import Any
 
 from trunkline import Context, Server
 
@@ -87,6 +88,12 @@ def add_reporting(server: Server) -> None:
         for number in (1.5, 1.5, 1.0, 2.5):
             await ctx.report_progress(number)
         return "done"
+
+    @server.tool
+    def waver_in_thread(ctx: Context) -> str:
+        """Report the same from a worker thread."""
+        reports: list[Any] = [ctx.report_progress(number) for number in (1.5, 1.5, 1.0, 2.5)]
+        return f"reported {len(reports)}"
 
     @server.tool
     async def linger(ctx: Context) -> str:

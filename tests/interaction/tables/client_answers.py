@@ -23,6 +23,12 @@ ROWS: tuple[Row, ...] = (
         revisions=HANDSHAKE,
     ),
     Row(
+        id="client.asked-cancelled",
+        spec="2025-11-25 basic/utilities/cancellation#behavior-requirements",
+        sentence="A question that the server withdraws is dropped and not answered.",
+        revisions=HANDSHAKE,
+    ),
+    Row(
         id="client.asked-never",
         spec="2026-07-28 basic/transports/stdio#sending-messages",
         sentence="A client writes no answers where servers may not ask.",
@@ -33,6 +39,12 @@ ROWS: tuple[Row, ...] = (
         spec="2025-11-25 basic/utilities/ping#behavior-requirements",
         sentence="A client answers a ping.",
         revisions=HANDSHAKE,
+    ),
+    Row(
+        id="client.asked-tasks",
+        spec="2025-11-25 basic/utilities/tasks#capabilities",
+        sentence="A client without tasks does not have their methods.",
+        revisions=URL_COMPLETING,
     ),
     Row(
         id="client.asked-undeclared",

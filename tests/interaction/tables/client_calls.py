@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.interaction.rows import BATCHING, SINCE_2025_06, STATELESS, Row
+from tests.interaction.rows import BATCHING, HANDSHAKE, SINCE_2025_06, STATELESS, Row
 
 __all__ = ["ROWS"]
 
@@ -54,6 +54,11 @@ ROWS: tuple[Row, ...] = (
         sentence="An answer to a cancelled call is dropped.",
     ),
     Row(
+        id="client.closed-elsewhere",
+        spec="2025-11-25 basic/lifecycle#shutdown",
+        sentence="Any task may close a client and its calls fail at once.",
+    ),
+    Row(
         id="client.errors",
         spec="2025-11-25 basic/index#error-responses",
         sentence="An error answer is an exception with its code message and data.",
@@ -72,6 +77,11 @@ ROWS: tuple[Row, ...] = (
         id="client.lost",
         spec="2025-11-25 basic/lifecycle#error-handling",
         sentence="Calls fail at once when the connection is lost.",
+    ),
+    Row(
+        id="client.many",
+        spec="2025-11-25 basic/lifecycle#shutdown",
+        sentence="Clients are closed in any order.",
     ),
     Row(
         id="client.not-found",
@@ -132,6 +142,12 @@ ROWS: tuple[Row, ...] = (
         revisions=SINCE_2025_06,
     ),
     Row(
+        id="client.structured-error",
+        spec="2025-06-18 server/tools#error-handling",
+        sentence="A failed tool need not keep its schema.",
+        revisions=SINCE_2025_06,
+    ),
+    Row(
         id="client.structured-schema-broken",
         spec="2026-07-28 basic/index#ref-resolution",
         sentence="A tool with a broken output schema does not break the list.",
@@ -143,9 +159,20 @@ ROWS: tuple[Row, ...] = (
         sentence="A call without an answer in time is cancelled and fails.",
     ),
     Row(
+        id="client.timeout-asking",
+        spec="2025-11-25 basic/lifecycle#timeouts",
+        sentence="The time in which a person is asked does not count.",
+        revisions=HANDSHAKE,
+    ),
+    Row(
         id="client.timeout-call",
         spec="2025-11-25 basic/lifecycle#timeouts",
         sentence="A call may have a time of its own.",
+    ),
+    Row(
+        id="client.timeout-default",
+        spec="2025-11-25 basic/lifecycle#timeouts",
+        sentence="A call has an end even if nobody set one.",
     ),
     Row(
         id="client.timeout-progress",

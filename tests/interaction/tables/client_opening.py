@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.interaction.rows import HANDSHAKE, STATELESS, Row
+from tests.interaction.rows import ALL, HANDSHAKE, STATELESS, Row
 
 __all__ = ["ROWS"]
 
@@ -49,6 +49,12 @@ ROWS: tuple[Row, ...] = (
         spec="2026-07-28 changelog#major-changes",
         sentence="A client does not use what the revision does not have.",
         revisions=STATELESS,
+    ),
+    Row(
+        id="client.gated-unknown",
+        spec="2024-11-05 server/utilities/completion#capabilities",
+        sentence="A client may complete where no capability says that it can.",
+        revisions=ALL[:1],
     ),
     Row(
         id="client.initialize",

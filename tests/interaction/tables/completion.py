@@ -8,6 +8,11 @@ __all__ = ["ROWS"]
 
 ROWS: tuple[Row, ...] = (
     Row(
+        id="completion.any",
+        spec="2025-11-25 server/utilities/completion#requesting-completions",
+        sentence="One function can complete everything.",
+    ),
+    Row(
         id="completion.context",
         spec="2025-06-18 server/utilities/completion#requesting-completions",
         sentence="Arguments filled in before are taken into account.",

@@ -14,6 +14,12 @@ ROWS: tuple[Row, ...] = (
         revisions=SINCE_2025_06,
     ),
     Row(
+        id="elicitation.choices",
+        spec="2025-11-25 client/elicitation#requested-schema",
+        sentence="A choice is a list of values.",
+        revisions=SINCE_2025_06,
+    ),
+    Row(
         id="elicitation.degrade",
         spec="2025-11-25 basic/lifecycle#operation",
         sentence="A handler can find out beforehand.",
@@ -42,6 +48,12 @@ ROWS: tuple[Row, ...] = (
         sentence="A form has a message and a flat schema and its answer is typed.",
         revisions=SINCE_2025_06,
         transports=BOTH,
+    ),
+    Row(
+        id="elicitation.form-flat",
+        spec="2025-11-25 client/elicitation#requested-schema",
+        sentence="A form that is not flat is never sent.",
+        revisions=SINCE_2025_06,
     ),
     Row(
         id="elicitation.form-members",
@@ -90,6 +102,19 @@ ROWS: tuple[Row, ...] = (
         spec="2026-07-28 basic/patterns/mrtr#basic-workflow",
         sentence="Several questions are asked one after the other.",
         revisions=SINCE_2025_06,
+    ),
+    Row(
+        id="elicitation.thread",
+        spec="2025-11-25 client/elicitation#message-flow",
+        sentence="A function in a thread asks like any other.",
+        revisions=SINCE_2025_06,
+        transports=BOTH,
+    ),
+    Row(
+        id="elicitation.two-calls",
+        spec="2025-11-25 client/elicitation#message-flow",
+        sentence="Two calls ask and each gets its own answer.",
+        revisions=ELICITING,
     ),
     Row(
         id="elicitation.undeclared",

@@ -39,6 +39,12 @@ ROWS: tuple[Row, ...] = (
         revisions=BATCHING,
     ),
     Row(
+        id="jsonrpc.batch-mixed",
+        spec="2025-03-26 basic/index#batching",
+        sentence="A batch of requests and answers is refused.",
+        revisions=BATCHING,
+    ),
+    Row(
         id="jsonrpc.batch-notifications",
         spec="2025-03-26 basic/index#batching",
         sentence="A batch of notifications is not answered.",
@@ -60,6 +66,13 @@ ROWS: tuple[Row, ...] = (
         id="jsonrpc.error-id",
         spec="2025-11-25 basic/index#error-responses",
         sentence="An error has the id of a bad request where it can be read.",
+    ),
+    Row(
+        id="jsonrpc.flood",
+        spec="2025-11-25 basic/index#messages",
+        sentence="Many requests at once are all answered.",
+        revisions=ALL[-2:],
+        transports=BOTH,
     ),
     Row(
         id="jsonrpc.id-again",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.interaction.rows import ALL, BOTH, HANDSHAKE, SINCE_2025_03, Row
+from tests.interaction.rows import ALL, BOTH, ELICITING, HANDSHAKE, SINCE_2025_03, Row
 
 __all__ = ["ROWS"]
 
@@ -93,6 +93,12 @@ ROWS: tuple[Row, ...] = (
         sentence="A request right behind initialize is served.",
         revisions=HANDSHAKE,
         transports=BOTH,
+    ),
+    Row(
+        id="lifecycle.questions-before-initialized",
+        spec="2025-11-25 basic/lifecycle#initialization",
+        sentence="No question is asked before the client is ready.",
+        revisions=ELICITING,
     ),
     Row(
         id="lifecycle.quiet-before-initialized",

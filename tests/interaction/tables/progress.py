@@ -30,6 +30,11 @@ ROWS: tuple[Row, ...] = (
         sentence="Progress that does not increase is not sent.",
     ),
     Row(
+        id="progress.increases-thread",
+        spec="2025-11-25 basic/utilities/progress#progress-flow",
+        sentence="Progress from a thread that does not increase is not sent.",
+    ),
+    Row(
         id="progress.message",
         spec="2025-03-26 basic/utilities/progress#progress-flow",
         sentence="Progress has a message.",

@@ -36,6 +36,12 @@ ROWS: tuple[Row, ...] = (
         transports=ON_PIPES,
     ),
     Row(
+        id="stdio.client-listens-again",
+        spec="2026-07-28 basic/transports/stdio#unexpected-termination",
+        sentence="A listener goes on when its program was started again.",
+        transports=ON_PIPES,
+    ),
+    Row(
         id="stdio.client-noise",
         spec="2025-11-25 basic/transports#stdio",
         sentence="A client skips lines that are no messages and does not mind stderr.",
@@ -121,6 +127,12 @@ ROWS: tuple[Row, ...] = (
         id="stdio.pieces",
         spec="2025-11-25 basic/transports#stdio",
         sentence="A message may come in pieces and several in one.",
+        transports=ON_PIPES,
+    ),
+    Row(
+        id="stdio.stderr-quiet",
+        spec="2025-11-25 basic/transports#stdio",
+        sentence="A server that has nothing to say says nothing.",
         transports=ON_PIPES,
     ),
     Row(

@@ -14,9 +14,24 @@ ROWS: tuple[Row, ...] = (
         revisions=SINCE_2025_03,
     ),
     Row(
+        id="tools.arguments-lenient",
+        spec="2025-11-25 server/tools#error-handling",
+        sentence="Numbers that a model sent as text are taken.",
+    ),
+    Row(
         id="tools.arguments-schema",
         spec="2025-11-25 server/tools#security-considerations",
         sentence="Arguments are checked against a schema written by hand.",
+    ),
+    Row(
+        id="tools.arguments-text",
+        spec="2025-11-25 server/tools#calling-tools",
+        sentence="A text that looks like json stays a text.",
+    ),
+    Row(
+        id="tools.arguments-unechoed",
+        spec="2025-11-25 server/tools#security-considerations",
+        sentence="What is said of a wrong argument does not repeat its value.",
     ),
     Row(
         id="tools.arguments-wrong",
@@ -88,6 +103,11 @@ ROWS: tuple[Row, ...] = (
         id="tools.list",
         spec="2025-11-25 server/tools#listing-tools",
         sentence="A tool is listed with its schema.",
+    ),
+    Row(
+        id="tools.list-connections",
+        spec="2026-07-28 server/tools#capabilities",
+        sentence="The list is the same on every connection and after every call.",
     ),
     Row(
         id="tools.list-members",
