@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import Enum
 from pathlib import Path
+from typing import Any
 
 from trunkline.protocol.peer import INCOMING_MOVES, OUTGOING_MOVES
 
@@ -37,7 +38,7 @@ def redrawn(page: str) -> str:
     return f"{before}{START}{drawing()}{END}{after}"
 
 
-def _diagram(moves: Mapping[tuple[Enum, str], Enum]) -> list[str]:
+def _diagram(moves: Mapping[Any, Enum]) -> list[str]:
     first = next(iter(moves))[0]
     ends = dict.fromkeys(end.value for end in moves.values())
     return [

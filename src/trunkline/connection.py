@@ -300,7 +300,7 @@ class Connection:
             self._answer_error(exchange, -32021, message=str(error), data=_required(error.capability))
         except asyncio.CancelledError:
             self._left(exchange)
-        except Exception:
+        except (Exception, SystemExit):
             log.exception("%s failed (request %r)", exchange.method, exchange.id)
             self._answer_error(exchange, -32603, message="Internal error")
         else:

@@ -419,6 +419,17 @@ async def test_a_client_hears_of_changes_and_reads_the_list_anew(wire: Wire) -> 
         assert "fresh" in [tool.name for tool in await client.list_tools()]
 
 
+@behaviour("client.changes-callback")
+async def test_a_callback_hears_of_changes(wire: Wire) -> None:
+    heard: asyncio.Queue[Any] = asyncio.Queue()
+    server = wire.target("changing")
+    async with Client(server, revision=wire.revision, on_change=heard.put_nowait) as client:
+        await client.ping()
+        await client.ping()
+        await client.call_tool("add_prompt", {"name": "fresh"})
+        assert (await heard.get()).kind == "prompts"
+
+
 @behaviour("client.changes-resource")
 async def test_a_client_hears_of_a_changed_resource(wire: Wire) -> None:
     async with (

@@ -137,6 +137,16 @@ async def test_a_subscriber_hears_of_a_change_by_uri(wire: Wire) -> None:
         assert peer.notices(UPDATED) == [{"uri": "note://one"}]
 
 
+@behaviour("resources.subscribe-twice")
+async def test_who_subscribed_twice_hears_once(wire: Wire) -> None:
+    async with wire.open("changing") as peer:
+        await peer.result("resources/subscribe", {"uri": "note://one"})
+        await peer.result("resources/subscribe", {"uri": "note://one"})
+        await peer.call("touch", {"uri": "note://one"})
+        await peer.settle()
+        assert len(peer.notices(UPDATED)) == 1
+
+
 @behaviour("resources.subscribe-others")
 async def test_a_subscriber_does_not_hear_of_other_resources(wire: Wire) -> None:
     async with wire.open("changing") as peer:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -45,6 +46,43 @@ def asking_server(**options: Any) -> Server:
     return server
 
 
+def leaving_server() -> Server:
+    """Make a server whose tools are left for questions in different ways."""
+    server = Server("leaving", version="1")
+    seen: list[str] = []
+
+    @server.tool
+    async def grouped(ctx: Context) -> str:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(ctx.elicit(message, str)) for message in ("Left?", "Right?")]
+        return " ".join(task.result().data for task in tasks)
+
+    @server.tool
+    async def tidy(ctx: Context) -> str:
+        seen.append("opened")
+        try:
+            return str((await ctx.elicit("Go on?", str)).data)
+        finally:
+            seen.append("closed")
+
+    @server.tool
+    async def swallows(ctx: Context) -> str:
+        try:
+            return str((await ctx.elicit("Go on?", str)).data)
+        except asyncio.CancelledError:
+            return "swallowed"
+
+    @server.tool
+    async def gathers(ctx: Context) -> str:
+        return str(await asyncio.gather(ctx.elicit("Go on?", str), return_exceptions=True))
+
+    @server.tool
+    async def history() -> str:
+        return " ".join(seen)
+
+    return server
+
+
 @behaviour("rounds.asked")
 async def test_a_question_travels_inside_a_result_with_a_key_and_a_state(wire: Wire) -> None:
     async with wire.open("asking", capabilities=FORMS) as peer:
@@ -72,6 +110,28 @@ async def test_the_retry_with_the_answers_gets_the_result(wire: Wire) -> None:
 async def test_questions_asked_at_once_leave_in_one_round(wire: Wire) -> None:
     async with wire.open("asking", capabilities=FORMS) as peer:
         assert len((await first_round(peer, "at_once"))["inputRequests"]) == 2
+
+
+@behaviour("rounds.groups")
+async def test_questions_of_a_task_group_leave_in_one_round(wire: Wire) -> None:
+    async with wire.open(leaving_server(), capabilities=FORMS) as peer:
+        asked = await first_round(peer, "grouped")
+        result = await peer.result("tools/call", retry(asked, accepted(value="x"), "grouped"))
+        assert (len(asked["inputRequests"]), result["content"][0]["text"]) == (2, "x x")
+
+
+@behaviour("rounds.left")
+async def test_a_handler_that_is_left_for_a_question_cleans_up(wire: Wire) -> None:
+    async with wire.open(leaving_server(), capabilities=FORMS) as peer:
+        await first_round(peer, "tidy")
+        assert (await peer.call("history"))["content"][0]["text"] == "opened closed"
+
+
+@behaviour("rounds.swallowed")
+@pytest.mark.parametrize("tool", ["swallows", "gathers"])
+async def test_a_handler_that_does_not_want_to_be_left_asks_nevertheless(wire: Wire, tool: str) -> None:
+    async with wire.open(leaving_server(), capabilities=FORMS) as peer:
+        assert len((await first_round(peer, tool))["inputRequests"]) == 1
 
 
 @behaviour("rounds.partial")

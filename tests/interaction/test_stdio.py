@@ -96,7 +96,7 @@ async def test_a_server_ends_when_it_is_told_to(wire: Wire) -> None:
 @pytest.mark.parametrize("ending", ["\r", "\n", "  ", "\n\r\n"])
 async def test_blank_lines_and_carriage_returns_do_no_harm(wire: Wire, ending: str) -> None:
     async with wire.open("catalog") as peer:
-        await peer.say(json.dumps(peer.request_of("tools/list", None, id=1)) + ending)
+        await peer.say(json.dumps(peer.request_of("tools/list", None, id="blank")) + ending)
         assert "tools" in (await peer.hear())["result"]
         assert await peer.settle() == []
 

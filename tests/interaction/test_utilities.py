@@ -162,6 +162,16 @@ async def test_a_cursor_gives_the_same_page_again(wire: Wire) -> None:
         )
 
 
+@behaviour("pagination.cursor-dead")
+async def test_a_cursor_whose_place_is_gone_is_invalid_and_the_list_can_be_read_anew(wire: Wire) -> None:
+    server = make("paged")
+    async with wire.open(server) as peer:
+        cursor = (await peer.result("tools/list"))["nextCursor"]
+        server.remove_tool("b")
+        assert (await peer.error("tools/list", {"cursor": cursor}))["code"] == -32602
+        assert [tool["name"] for tool in (await peer.result("tools/list"))["tools"]] == ["a", "c"]
+
+
 @behaviour("pagination.one-page")
 async def test_a_short_list_has_no_cursor(wire: Wire) -> None:
     async with wire.open("catalog") as peer:

@@ -20,6 +20,7 @@ from typing import Any, Protocol
 from msgspec import Struct
 
 from tests.interaction.rows import STATELESS
+from tests.interaction.schemas import misfits
 from tests.interaction.script import Script
 from trunkline import Server
 from trunkline.protocol.caller import MEMORY
@@ -66,6 +67,7 @@ class Wire(Struct, frozen=True):
             if greet and not self.stateless:
                 await peer.shake_hands()
             yield peer
+            assert misfits(self.revision, peer.sent, peer.heard) == []
         finally:
             await carrier.close()
 
@@ -111,6 +113,8 @@ class Peer:
         self.carrier = carrier
         self.revision = revision
         self.capabilities = capabilities
+        #: Everything that was said as JSON, in order.
+        self.sent: list[Any] = []
         #: Everything that came, in order.
         self.heard: list[Any] = []
         #: What came while an answer was waited for, and is not that answer.
@@ -134,6 +138,7 @@ class Peer:
     async def say(self, message: object) -> None:
         """Send JSON, or text or bytes as they are."""
         text = message if isinstance(message, str | bytes) else json.dumps(message)
+        self.sent += message if isinstance(message, list) else [message]
         await self.carrier.write(text if isinstance(text, bytes) else text.encode())
 
     async def tell(self, method: str, params: Any = None) -> None:

@@ -143,3 +143,14 @@ def test_a_waiting_sender_is_let_go_when_the_other_end_closes() -> None:
         await draining
 
     run_async(main())
+
+
+def test_one_bad_answer_of_a_batch_does_not_take_the_others_with_it() -> None:
+    from trunkline.protocol.jsonrpc import Outbound, Response
+    from trunkline.transports.wire import encode_each
+
+    batch = Outbound((Response(1, {"ok": True}), Response(2, object())))
+    assert encode_each([batch]) == [
+        b'[{"jsonrpc":"2.0","id":1,"result":{"ok":true}},{"jsonrpc":"2.0","id":2,"error":{"code":-32603,'
+        b'"message":"Internal error: the result cannot be encoded"}}]'
+    ]

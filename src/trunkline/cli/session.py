@@ -12,8 +12,6 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from msgspec.structs import replace
-
 import trunkline.types as t
 from trunkline.cli.exits import Exit, Failure, exit_for
 from trunkline.cli.options import Choices
@@ -23,8 +21,6 @@ from trunkline.cli.screen import Screen
 from trunkline.client.client import Client
 from trunkline.errors import RequestFailed, TrunklineError, UrlElicitationRequired
 from trunkline.protocol.limits import Limits
-from trunkline.transports.link import Link
-from trunkline.transports.process import ProcessLink
 
 __all__ = ["Talk", "converse", "error_document", "failure"]
 

@@ -166,7 +166,7 @@ def _unreadable(request: Asked, row: Method, session: Session | None, offer: Off
 
 def _named_revision(request: Asked) -> str | None:
     try:
-        params = _lenient_decoder.decode(request.params or b"{}")
+        params = msgspec.json.decode(request.params or b"{}", type=_Lenient)
     except _UNREADABLE:
         return None
     version = params.meta.get(t.META_PROTOCOL_VERSION) if isinstance(params.meta, dict) else None
@@ -175,9 +175,6 @@ def _named_revision(request: Asked) -> str | None:
 
 class _Lenient(Struct):
     meta: Any = msgspec.field(name="_meta", default=None)
-
-
-_lenient_decoder = msgspec.json.Decoder(_Lenient)
 
 
 def _unsupported(requested: str | None, offer: Offer) -> Rejected:

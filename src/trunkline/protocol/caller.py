@@ -6,7 +6,7 @@ has a Caller has been admitted. After admission nobody asks which era it is.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from msgspec import Struct
@@ -69,7 +69,7 @@ class Caller(Struct, frozen=True):
 class Session:
     """What a handshake client said once and may rely on afterwards; lives as long as its connection or session id."""
 
-    __slots__ = ("caller", "id", "initialized", "log_level", "subscriptions")
+    __slots__ = ("_waiting", "caller", "id", "initialized", "log_level", "subscriptions")
 
     def __init__(
         self,
@@ -83,9 +83,21 @@ class Session:
         """Start a session that waits for ``notifications/initialized``."""
         self.id = id
         self.initialized = False
+        self._waiting: list[Callable[[], None]] = []
         self.log_level: LoggingLevel | None = "info"
         self.subscriptions: set[str] = set()
         self.caller = Caller(revision, client_info, capabilities, origin, self)
+
+    def ready(self) -> None:
+        """Learn that the client has said it is ready."""
+        self.initialized = True
+        waiting, self._waiting = self._waiting, []
+        for callback in waiting:
+            callback()
+
+    def when_ready(self, callback: Callable[[], None]) -> None:
+        """Have something called once the client is ready."""
+        self._waiting.append(callback)
 
     @property
     def revision(self) -> Revision:

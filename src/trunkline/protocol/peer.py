@@ -9,6 +9,7 @@ and counted, and nothing is raised.
 from __future__ import annotations
 
 import enum
+from functools import cache
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -75,8 +76,11 @@ OUTGOING_MOVES: Final = MappingProxyType(
     }
 )
 
-_progress_decoder = msgspec.json.Decoder(ProgressNotificationParams)
-_cancelled_decoder = msgspec.json.Decoder(CancelledNotificationParams)
+
+@cache
+def _decoder(kind: Any) -> msgspec.json.Decoder[Any]:
+    """Make a decoder when first wanted: many conversations have neither progress nor cancellations."""
+    return msgspec.json.Decoder(kind)
 
 
 class Peer:
@@ -167,7 +171,7 @@ class Peer:
 
     def _progress_received(self, message: Notification) -> ProgressReceived | None:
         try:
-            params = _progress_decoder.decode(message.params or b"null")
+            params = _decoder(ProgressNotificationParams).decode(message.params or b"null")
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             self.dropped += 1
             return None
@@ -182,7 +186,7 @@ class Peer:
 
     def _cancelled_received(self, message: Notification) -> RequestCancelled | NotificationReceived | None:
         try:
-            params = _cancelled_decoder.decode(message.params or b"null")
+            params = _decoder(CancelledNotificationParams).decode(message.params or b"null")
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             self.dropped += 1
             return None

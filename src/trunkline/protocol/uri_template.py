@@ -145,8 +145,8 @@ class UriTemplate(Struct, frozen=True):
         """Give the decoded variables of a URI made from this template, or None if it was not.
 
         A safe match refuses what could leave a folder: a slash, backslash or NUL, or ``.`` or ``..`` as the whole of a
-        variable that takes no slashes; a ``..`` segment, a NUL or an absolute path in one that does; a ``..`` segment or
-        NUL in a parameter of ``{?q}``.
+        variable that takes no slashes; a ``..`` segment, a NUL or an absolute path in one that does; a ``..`` segment
+        or NUL in a parameter of ``{?q}``.
         """
         folded = _fold_uri(uri)
         if folded is None:

@@ -13,10 +13,10 @@ from collections.abc import Callable, Mapping
 from typing import Any, Literal, Self, TypeVar, overload
 
 import trunkline.types as t
-from trunkline.protocol.methods import Method
+from trunkline.protocol.methods import METHODS, Method
 from trunkline.protocol.revisions import EVER
 from trunkline.server.completion import CompletionDefinition
-from trunkline.server.compose import Mount, flatten
+from trunkline.server.compose import Mount, flatten, namespaced_uri
 from trunkline.server.functions import UserFunction
 from trunkline.server.options import prompt_options, resource_options, tool_options
 from trunkline.server.prompts import PromptDefinition
@@ -159,7 +159,7 @@ class Catalog:
         """Serve a method of one's own, such as ``acme/reindex``; its parameters are the members of params."""
 
         def register(function: F) -> F:
-            if name in self.own_methods:
+            if name in self.own_methods or any(row.name == name for row in METHODS):
                 raise ValueError(f"method {name!r} exists already")
             row = Method(name=name, kind="request", to_server=EVER, params=t.RequestParams, result=dict[str, Any])
             self.own_methods[name] = (row, UserFunction(function, owner=self, what=f"method {name!r}"))  # type: ignore[arg-type]
@@ -196,8 +196,9 @@ class Catalog:
                 raise ValueError("a server cannot be mounted in itself")
             self._replace(flatten(self._own, mounts, self.registry.counter + 1))
             self._mounts = mounts
-            other._parents.append(self)
-            self._settle()
+            if self not in other._parents:
+                other._parents.append(self)
+            self._settle_all()
 
     def _has(self, other: Catalog) -> bool:
         return any(mount.server is other or mount.server._has(other) for mount in self._mounts)
@@ -209,16 +210,14 @@ class Catalog:
         notice = (what, None) if what in ("tools", "prompts", "resources") else ("resource", what)
         self.hub.tell(notice)
         for parent in self._parents:
-            parent.changed(parent.name_of(self, what))
+            for name in parent._names_of(self, what):
+                parent.changed(name)
 
-    def name_of(self, child: Catalog, what: str) -> str:
-        """Give the name under which a mounted server's change is known here."""
-        from trunkline.server.compose import namespaced_uri
-
+    def _names_of(self, child: Catalog, what: str) -> list[str]:
+        """Give the names under which a mounted server's change is known here: it may be mounted more than once."""
         if what in ("tools", "prompts", "resources"):
-            return what
-        space = next((mount.namespace for mount in self._mounts if mount.server is child), None)
-        return namespaced_uri(space, what)
+            return [what]
+        return [namespaced_uri(mount.namespace, what) for mount in self._mounts if mount.server is child]
 
     def _put(self, kind: str, key: Any, definition: Any) -> None:
         with self._changing:
@@ -236,21 +235,27 @@ class Catalog:
             self._change(self._own.removing(kind, key))
 
     def _change(self, own: Registry) -> None:
-        flat = flatten(own, self._mounts, self.registry.counter + 1) if self._mounts else own
+        self._replace(flatten(own, self._mounts, self.registry.counter + 1) if self._mounts else own)
         self._own = own
-        self._replace(flat)
 
     def _replace(self, registry: Registry) -> None:
         """Put a new registry in place, here and wherever this server is mounted, and tell what changed."""
         before, self.registry = self.registry, registry
+        try:
+            for parent in self._parents:
+                parent._child_changed()
+        except ValueError:
+            # A parent has that name already: nothing has changed, neither here nor in those that took it.
+            self.registry = before
+            for parent in self._parents:
+                parent._child_changed()
+            raise
         if any(bool(getattr(before, shelf)) != bool(getattr(registry, shelf)) for shelf in _SHELVES):
             self._settle()
         for kind in dict.fromkeys(
-            listed for shelf, listed in _LISTED_AS if getattr(before, shelf) != getattr(registry, shelf)
+            listed for shelf, listed in _LISTED_AS if _differ(getattr(before, shelf), getattr(registry, shelf))
         ):
             self.hub.tell((kind, None))
-        for parent in self._parents:
-            parent._child_changed()
 
     def _child_changed(self) -> None:
         with self._changing:
@@ -261,6 +266,11 @@ class Catalog:
 
     def _settle(self) -> None:
         """Learn that what stands around handlers may have changed."""
+
+    def _settle_all(self) -> None:
+        self._settle()
+        for parent in self._parents:
+            parent._settle_all()
 
     def _decorate(self, given: Any, options: Mapping[str, Any], add: Callable[[Any, dict[str, Any]], None]) -> Any:
         if callable(given):
@@ -274,3 +284,10 @@ class Catalog:
             return function
 
         return register
+
+
+def _differ(before: Mapping[Any, Any], after: Mapping[Any, Any]) -> bool:
+    """Tell whether two shelves show different things: what is mounted is copied at any change, its functions stay."""
+    if before is after or len(before) != len(after):
+        return before is not after
+    return any(key not in after or after[key].function is not each.function for key, each in before.items())

@@ -22,7 +22,7 @@ _MOST = 100
 class CompletionDefinition:
     """A function that completes one argument of one prompt or template."""
 
-    __slots__ = ("_wants_arguments", "argument", "function", "owners", "ref")
+    __slots__ = ("_wants_arguments", "argument", "function", "owners", "ref", "source")
 
     def __init__(self, ref: str, argument: str, function: Callable[..., Any], *, owner: Server) -> None:
         """Take ``function(value)`` or ``function(value, arguments)``, sync or async."""
@@ -30,6 +30,8 @@ class CompletionDefinition:
         self.argument = argument
         self.function = UserFunction(function, owner=owner, what=f"completion of {argument!r} of {ref!r}")
         self.owners: tuple[Server, ...] = ()
+        #: What this is a copy of, if it is mounted from another server.
+        self.source: CompletionDefinition | None = None
         names = [each.name for each in self.function.signature.parameters]
         if not 1 <= len(names) <= 2:
             raise TypeError(f"a completion takes (value) or (value, arguments), not ({', '.join(names)})")

@@ -70,6 +70,7 @@ def _moved(definition: Any, child: Server, **changes: Any) -> Any:
     """Copy a definition under a new name; its owner's middleware stays around it."""
     moved = copy.copy(definition)
     moved.owners = (child, *definition.owners)
+    moved.source = definition
     for name, value in changes.items():
         setattr(moved, name, value)
     if hasattr(moved, "_listed"):

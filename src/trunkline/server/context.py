@@ -61,17 +61,25 @@ class ClientView:
         return self._caller.supports(capability)
 
 
+class _Kept:
+    """What all contexts of one request share."""
+
+    __slots__ = ("progress", "state")
+
+    def __init__(self) -> None:
+        self.state: dict[str, Any] = {}
+        self.progress: float | None = None
+
+
 class _View:
     """What both contexts can say without waiting."""
 
-    __slots__ = ("_exchange", "_last_progress", "_server", "_state")
+    __slots__ = ("_exchange", "_server")
 
     def __init__(self, server: Server, exchange: Exchange) -> None:
         """Look at one exchange of one server."""
         self._server = server
         self._exchange = exchange
-        self._last_progress: float | None = None
-        self._state: dict[str, Any] | None = None
 
     @property
     def server(self) -> Server:
@@ -142,13 +150,17 @@ class _View:
 
     def get_state(self, key: str) -> Any:
         """Give what ``set_state`` kept during this request."""
-        return None if self._state is None else self._state.get(key)
+        return self._kept().state.get(key)
 
     def set_state(self, key: str, value: Any) -> None:
-        """Keep something for the rest of this request."""
-        if self._state is None:
-            self._state = {}
-        self._state[key] = value
+        """Keep something for the rest of this request: middleware, dependencies and the handler share it."""
+        self._kept().state[key] = value
+
+    def _kept(self) -> _Kept:
+        kept: _Kept | None = getattr(self._exchange, "kept", None)
+        if kept is None:
+            kept = self._exchange.kept = _Kept()
+        return kept
 
     def _tell(self, method: str, params: Any) -> None:
         questions = self._exchange.questions
@@ -161,11 +173,11 @@ class _View:
         return None if meta is None else meta.progress_token
 
     def _report(self, progress: float, total: float | None, message: str | None) -> None:
-        token = self._progress_token()
+        token, kept = self._progress_token(), self._kept()
         # The specification: progress MUST increase with each notification.
-        if token is None or (self._last_progress is not None and progress <= self._last_progress):
+        if token is None or (kept.progress is not None and progress <= kept.progress):
             return
-        self._last_progress = progress
+        kept.progress = progress
         params = t.ProgressNotificationParams(progress_token=token, progress=progress, total=total, message=message)
         self._tell("notifications/progress", params)
 
@@ -330,15 +342,17 @@ class BlockingContext(_View):
             raise AttributeError(f"a context has no {name!r}")
 
         def blocking(*args: Any, **kwargs: Any) -> Any:
-            return self._wait(method(self._twin(), *args, **kwargs))
+            return self._wait(method(Context(self._server, self._exchange), *args, **kwargs))
 
         return blocking
 
-    def _twin(self) -> Context:
-        twin = Context.__new__(Context)
-        for slot in _View.__slots__:
-            setattr(twin, slot, getattr(self, slot))
-        return twin
+    def once(self, key: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Call a function at most once in all rounds of this call, in this thread: the loop must not wait for it."""
+        made = None if self._wait(self._did(key)) else function(*args, **kwargs)
+        return self._wait(Context(self._server, self._exchange).once(key, lambda: made))
+
+    async def _did(self, key: str) -> bool:
+        return self._server.asking(self._exchange).did(key)
 
     def _wait(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine in the server's loop and wait for it, for as long as the request lives."""

@@ -11,7 +11,6 @@ import logging
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
 
-import trunkline.types as t
 from trunkline.connection import Connection, Exchange, Refusal
 from trunkline.errors import HandlerError, MethodNotFound, MissingCapability, RequestFailed
 from trunkline.protocol.admission import Admitted, Rejected, admit
@@ -19,6 +18,7 @@ from trunkline.protocol.caller import Origin, Session
 from trunkline.protocol.events import NotificationReceived
 from trunkline.protocol.revisions import Feature
 from trunkline.protocol.shaping import shape
+from trunkline.server.functions import meant_for_caller
 from trunkline.server.subscriptions import Notice, message
 
 if TYPE_CHECKING:
@@ -32,12 +32,13 @@ log = logging.getLogger("trunkline")
 class ServedConnection:
     """What a server is to one connection."""
 
-    __slots__ = ("__weakref__", "_offer", "_server", "connection", "session")
+    __slots__ = ("__weakref__", "_declared", "_offer", "_server", "connection", "session")
 
     def __init__(self, server: Server) -> None:
         """Serve whatever the connection brings."""
         self._server = server
         self._offer = server.offer
+        self._declared: frozenset[str] = frozenset()
         self.session: Session | None = None
         self.connection: Connection | None = None
 
@@ -57,7 +58,7 @@ class ServedConnection:
         """Take a one-way message; what nobody knows is ignored."""
         if event.method == "notifications/initialized":
             if self.session is not None:
-                self.session.initialized = True
+                self.session.ready()
             return
         self._server.notification_received(event, origin, self.session)
 
@@ -83,13 +84,22 @@ class ServedConnection:
         kind, uri = notice
         if kind == "resource" and uri not in session.subscriptions:
             return
+        if kind != "resource" and kind not in self._declared:
+            # 2025-11-25, basic/lifecycle: only capabilities that were negotiated are used.
+            return
         connection.notify(*message(notice, None))
+
+    def notify(self, method: str, params: Any) -> None:
+        """Send a handshake client a notification of the server's own, once it has said that it is ready."""
+        if self.session is not None and self.session.initialized and self.connection is not None:
+            self.connection.notify(method, params)
 
     def end(self, reason: str) -> None:
         """Nothing to end: a session has no stream of its own here."""
 
     def _open(self, admitted: Admitted) -> None:
         self.session = admitted.caller.session
+        self._declared = frozenset(self._server.capabilities(admitted.caller.revision))
         self._server.hub.attach(self)
 
 
@@ -117,12 +127,11 @@ async def dispatch(server: Server, exchange: Exchange) -> Any:
         assert exchange.task is not None
         exchange.task.uncancel()
         result = exchange.questions.input_required()
-    except MissingCapability as error:
-        if admitted.caller.revision.handshake:
-            raise RequestFailed(str(error)) from error
-        raise
-    except HandlerError as error:
-        raise RequestFailed(str(error)) from error
+    except (HandlerError, MissingCapability, ExceptionGroup) as error:
+        refusal = _refusal(error, admitted)
+        if refusal is error:
+            raise
+        raise refusal from error
     else:
         if exchange.questions is not None and _asked(exchange):
             log.warning("a handler of %s swallowed its cancellation; its result is dropped", exchange.method)
@@ -130,10 +139,15 @@ async def dispatch(server: Server, exchange: Exchange) -> Any:
     return shape(result, admitted.caller.revision, server_info=server.stamp)
 
 
+def _refusal(error: Exception, admitted: Admitted) -> Exception:
+    """Give what answers a failure that was meant for the caller; anything else is given back."""
+    if isinstance(error, ExceptionGroup):
+        error = meant_for_caller(error) or error
+    if isinstance(error, HandlerError) or (isinstance(error, MissingCapability) and admitted.caller.revision.handshake):
+        return RequestFailed(str(error))
+    return error
+
+
 def _asked(exchange: Exchange) -> bool:
-    return exchange.questions is not None and getattr(exchange.questions, "noted", False) and exchange.open
-
-
-def empty() -> t.EmptyResult:
-    """Make the result that says nothing but that it is done."""
-    return t.EmptyResult()
+    """Tell whether the handler was left for its questions; one that ends before that needs no answers."""
+    return exchange.questions is not None and getattr(exchange.questions, "left", False) and exchange.open

@@ -9,9 +9,11 @@ from __future__ import annotations
 import asyncio
 import contextvars
 from collections.abc import Callable, Collection
+from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
 from trunkline.connection import Exchange
+from trunkline.errors import HandlerError, MissingCapability, RequestFailed
 from trunkline.server.context import BlockingContext, Context
 from trunkline.server.results import Audio, File, Image, ToolResult
 from trunkline.server.signatures import Signature
@@ -19,7 +21,7 @@ from trunkline.server.signatures import Signature
 if TYPE_CHECKING:
     from trunkline.server.server import Server
 
-__all__ = ["UserFunction"]
+__all__ = ["UserFunction", "meant_for_caller"]
 
 
 class UserFunction:
@@ -84,16 +86,18 @@ class UserFunction:
             function = self._joined
             kwargs = {"context": context, "kwargs": kwargs}
         if self._stays:
-            return function(**kwargs)
-        value = await self.owner.pool.submit(function, kwargs, contextvars.copy_context())
+            value = function(**kwargs)
+        else:
+            value = await self.owner.pool.submit(function, kwargs, contextvars.copy_context())
         # A sync function may hand back the coroutine of an async one (a partial, a lambda).
         return await value if asyncio.iscoroutine(value) else value
 
     async def _gather(self, context: Context, kwargs: dict[str, Any]) -> str:
         pieces: list[str] = []
-        async for piece in self.function(**kwargs):
-            pieces.append(_text(piece))
-            await context.report_progress(len(pieces), message=pieces[-1])
+        async with aclosing(self.function(**kwargs)) as given:
+            async for piece in given:
+                pieces.append(_text(piece))
+                await context.report_progress(len(pieces), message=pieces[-1])
         return "".join(pieces)
 
     def _joined(self, context: Context | BlockingContext, kwargs: dict[str, Any]) -> str:
@@ -140,6 +144,15 @@ class FreeSignature:
 
     def output_schema(self) -> None:
         """Promise nothing: the result's schema is written by hand too, or there is none."""
+
+
+def meant_for_caller(group: ExceptionGroup[Exception]) -> HandlerError | MissingCapability | RequestFailed | None:
+    """Find in what a task group raised the first failure that says something to the caller."""
+    for error in group.exceptions:
+        found = meant_for_caller(error) if isinstance(error, ExceptionGroup) else error
+        if isinstance(found, HandlerError | MissingCapability | RequestFailed):
+            return found
+    return None
 
 
 def _read(function: Callable[..., Any], what: str, exclude: Collection[str]) -> Signature:

@@ -43,15 +43,22 @@ _MOST_PAGES = 256
 class Listing:
     """The pages of one server."""
 
-    __slots__ = ("_kept", "_page_size", "_scope", "_ttl_ms", "_visible")
+    __slots__ = ("_kept", "_page_size", "_public", "_ttl_ms", "_visible", "hides")
 
     def __init__(self, *, page_size: int, ttl_ms: int, public: bool, visible: Visible | None) -> None:
         """Say how long a page is, how long it may be kept by others, and who sees what."""
         self._page_size = page_size
         self._ttl_ms = ttl_ms
         self._visible = visible
-        self._scope = "public" if public and visible is None else "private"
+        self._public = public
+        #: Whether somebody may not see something; the server knows, since what is mounted may filter too.
+        self.hides = visible is not None
         self._kept: dict[tuple[str, int, Revision, View, str | None], Raw] = {}
+
+    @property
+    def filters(self) -> bool:
+        """Whether there is a filter of its own."""
+        return self._visible is not None
 
     def page(self, method: str, registry: Registry, caller: Caller, *, cursor: str | None, stamp: Raw | None) -> Raw:
         """Give one page, encoded for the caller's revision.
@@ -73,20 +80,28 @@ class Listing:
                 **{member: [shelf[name].listed() for name in shown]},
                 next_cursor=_cursor(kind, shown[-1]) if more else None,
                 ttl_ms=self._ttl_ms,
-                cache_scope=self._scope,
+                cache_scope="public" if self._public and view is None else "private",
             )
             kept = Raw(msgspec.json.encode(shape(page, caller.revision, server_info=stamp)))
             self._keep(key, kept)
         return kept
 
     def sees(self, caller: Caller, definition: Any) -> bool:
-        """Tell whether a caller may see a definition; what is hidden is refused in calls too."""
-        return self._visible is None or self._visible(caller, definition)
+        """Tell whether a caller may see a definition; what is hidden is refused in calls too.
+
+        What is mounted must be seen by its own server's filter as well, under the name it has there.
+        """
+        if self._visible is not None and not self._visible(caller, definition):
+            return False
+        if definition.source is None:
+            return True
+        inner: Listing = definition.owners[0].listing
+        return inner.sees(caller, definition.source)
 
     def _view(self, shelf: Mapping[str, Any], caller: Caller) -> View:
-        if self._visible is None:
+        if not self.hides:
             return None
-        return frozenset(name for name, each in shelf.items() if self._visible(caller, each))
+        return frozenset(name for name, each in shelf.items() if self.sees(caller, each))
 
     def _keep(self, key: tuple[str, int, Revision, View, str | None], page: Raw) -> None:
         stale = [each for each in self._kept if each[0] == key[0] and each[1] != key[1]]

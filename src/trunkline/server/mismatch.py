@@ -64,11 +64,12 @@ _INVALID = MappingProxyType(
     }
 )
 
-_LOCATED = re.compile(r" - at (`key` in )?`\$(.*)`$", re.DOTALL)
-_STEP = re.compile(r"\.([^.\[\]]+)|\[(\d+)\]|\[(\.\.\.)\]")
-_EXPECTED = re.compile(r"Expected `([^`]*)`(?:, got `([^`]*)`)?(.*)", re.DOTALL)
-_MISSING = re.compile(r"Object missing required field `(.*)`", re.DOTALL)
-_UNKNOWN = re.compile(r"Object contains unknown field `(.*)`", re.DOTALL)
+# Compiled by the first message that is explained: a server that starts needs none of them.
+_LOCATED = r"(?s) - at (`key` in )?`\$(.*)`$"
+_STEP = r"\.([^.\[\]]+)|\[(\d+)\]|\[(\.\.\.)\]"
+_EXPECTED = r"(?s)Expected `([^`]*)`(?:, got `([^`]*)`)?(.*)"
+_MISSING = r"(?s)Object missing required field `(.*)`"
+_UNKNOWN = r"(?s)Object contains unknown field `(.*)`"
 
 
 class Mismatch(ValueError):
@@ -154,10 +155,10 @@ def explain(text: str) -> tuple[list[str | int], str]:
     An enum's complaint holds the value, so its sentence is left empty: whoever knows the type fills it in.
     """
     steps: list[str | int] = []
-    located = _LOCATED.search(text)
+    located = re.search(_LOCATED, text)
     if located is not None:
         text = text[: located.start()]
-        for name, index, _ in _STEP.findall(located[2]):
+        for name, index, _ in re.findall(_STEP, located[2]):
             steps.append(name or (int(index) if index else "*"))
         if located[1]:
             steps.append(KEY)
@@ -169,13 +170,13 @@ def _sentence(text: str) -> str:
         return f"expected {_INVALID[text]}, got a string"
     if text.startswith(("Invalid enum value", "Invalid value")):
         return ""
-    if found := _EXPECTED.fullmatch(text):
+    if found := re.fullmatch(_EXPECTED, text):
         wanted, got, rest = found.groups()
         expected = " or ".join(_KINDS.get(word, word) for word in wanted.split(" | "))
         return f"expected {expected}{rest}" + (f", got {_KINDS.get(got, got)}" if got else "")
-    if found := _MISSING.fullmatch(text):
+    if found := re.fullmatch(_MISSING, text):
         return f"missing member {found[1]!r}"
-    if found := _UNKNOWN.fullmatch(text):
+    if found := re.fullmatch(_UNKNOWN, text):
         return f"unknown member {found[1][:_NAME_LIMIT]!r}"
     if text.endswith("out of range"):
         return "expected a number that a double can hold"

@@ -6,7 +6,6 @@ accepted in silence, so that a server moves by changing its import line.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, TypeVar
@@ -29,7 +28,7 @@ _SAME: Mapping[str, str] = MappingProxyType(
 #: Options of others that change nothing here, and why.
 _WITHOUT_EFFECT: Mapping[str, str] = MappingProxyType(
     {
-        "enabled": "everything registered is offered; remove_tool and visible= hide things",
+        "enabled": "everything registered is offered",
         "version": "components have no versions of their own",
         "serializer": "results are encoded by their type",
         "security": "template values are always checked for traversal",
@@ -71,6 +70,9 @@ def _read(kind: type[T], given: Mapping[str, Any], what: str) -> T:
     options: dict[str, Any] = {}
     for name, value in given.items():
         own = _SAME.get(name, name)
+        if name == "enabled" and value is False:
+            # Silently offering what its author switched off would be worse than an error.
+            raise TypeError("option 'enabled': what is registered is offered; leave it out, or hide it with visible=")
         if own in known:
             options[own] = value
         elif name in _COMING and value:
@@ -83,6 +85,8 @@ def _read(kind: type[T], given: Mapping[str, Any], what: str) -> T:
 
 
 def _unknown(name: str, known: set[str], what: str) -> str:
+    import difflib
+
     near = difflib.get_close_matches(name, known, n=1)
     hint = f"; did you mean {near[0]!r}?" if near else f"; a {what} takes {', '.join(sorted(known))}"
     return f"unknown option {name!r}{hint}"

@@ -43,19 +43,23 @@ def route_of(function: UserFunction) -> Route:
     return serve
 
 
-def hear(function: Callable[..., Any], event: NotificationReceived) -> None:
-    """Call a function with a notification's params; what it raises is logged."""
+def hear(function: Callable[..., Any], event: NotificationReceived, running: set[asyncio.Future[Any]]) -> None:
+    """Call a function with a notification's params; what it raises is logged, what runs on is kept in ``running``."""
     try:
-        heard = function(**_members(event.params)) if event.params is not None else function()
+        members = _members(event.params)
+        wants = list(inspect.signature(function).parameters)
+        heard = function(members) if wants == ["params"] else function(**members)
     except Exception:
         log.exception("hearing %s failed", event.method)
         return
     if inspect.isawaitable(heard):
         task = asyncio.ensure_future(heard)
-        task.add_done_callback(lambda ended: _report(ended, event.method))
+        running.add(task)
+        task.add_done_callback(lambda ended: _report(ended, event.method, running))
 
 
-def _report(ended: asyncio.Future[Any], method: str) -> None:
+def _report(ended: asyncio.Future[Any], method: str, running: set[asyncio.Future[Any]]) -> None:
+    running.discard(ended)
     if not ended.cancelled() and ended.exception() is not None:
         log.error("hearing %s failed", method, exc_info=ended.exception())
 

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 import trunkline.types as t
 from trunkline.connection import Exchange
-from trunkline.errors import InvalidParams, RequestFailed
+from trunkline.errors import InvalidParams
 from trunkline.server.functions import UserFunction
 from trunkline.server.mismatch import ArgumentError
 from trunkline.server.results import to_messages
@@ -36,7 +36,7 @@ class PromptOptions(Struct, frozen=True, kw_only=True):
 class PromptDefinition:
     """A prompt of a server: how it is listed and how it is made."""
 
-    __slots__ = ("_listed", "function", "name", "options", "owners")
+    __slots__ = ("_listed", "function", "name", "options", "owners", "source")
 
     def __init__(self, function: Callable[..., Any], options: PromptOptions, *, owner: Server) -> None:
         """Make a prompt of a function."""
@@ -47,6 +47,8 @@ class PromptDefinition:
         self.options = options
         self.function = UserFunction(function, owner=owner, what=f"prompt {name!r}", thread=options.thread)
         self.owners: tuple[Server, ...] = ()
+        #: What this is a copy of, if it is mounted from another server.
+        self.source: PromptDefinition | None = None
         self._listed: t.Prompt | None = None
 
     def listed(self) -> t.Prompt:
@@ -77,8 +79,4 @@ class PromptDefinition:
         made = await function.run(exchange, kwargs)
         if isinstance(made, t.GetPromptResult):
             return made
-        try:
-            messages = to_messages(made)
-        except TypeError as error:
-            raise RequestFailed("Internal error") from error
-        return t.GetPromptResult(description=self.listed().description, messages=messages)
+        return t.GetPromptResult(description=self.listed().description, messages=to_messages(made))

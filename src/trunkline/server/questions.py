@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from contextvars import ContextVar
 from hashlib import blake2b
 from typing import Any, Protocol
 
@@ -27,7 +28,10 @@ from trunkline.protocol.limits import Limits
 from trunkline.protocol.shaping import shape_params
 from trunkline.server.request_state import Binding, RoundState, StateSeal, digest
 
-__all__ = ["Asking", "Direct", "Question", "Rounds", "bind", "read_answer"]
+__all__ = ["Asking", "Deeds", "Direct", "Question", "Rounds", "bind", "read_answer"]
+
+#: What is being done once by the code that looks, outermost first.
+_within: ContextVar[tuple[tuple[Deeds, str], ...]] = ContextVar("trunkline_once", default=())
 
 
 class Question:
@@ -57,6 +61,9 @@ class Asking(Protocol):
     async def once(self, key: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Call a function once in all rounds of this call and give its result."""
 
+    def did(self, key: str) -> bool:
+        """Tell whether ``once`` has a result for this key."""
+
 
 class Direct:
     """Questions as requests to the client."""
@@ -68,7 +75,7 @@ class Direct:
         self._exchange = exchange
         self._limits = limits
         self._asked = 0
-        self._once: dict[str, Any] = {}
+        self._once = Deeds({})
 
     @property
     def replaying(self) -> bool:
@@ -81,15 +88,28 @@ class Direct:
         if self._asked > self._limits.rounds and question.name is not None:
             raise RequestFailed(f"The question {question.params.message!r} was never answered as it asks")
         question.name = question.key or str(self._asked)
+        await self._ready()
         params = shape_params(question.params, self._exchange.admitted.caller.revision)
         patience = Patience(idle=None, total=self._limits.ask_seconds)
         return await self._exchange.request(question.method, params, patience=patience)
 
+    async def _ready(self) -> None:
+        """Wait until the client has said that it is ready: before that a server SHOULD NOT send requests but pings."""
+        session = self._exchange.admitted.caller.session
+        if session is None or session.initialized:
+            return
+        ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        session.when_ready(lambda: None if ready.done() else ready.set_result(None))
+        async with asyncio.timeout(self._limits.ask_seconds):
+            await ready
+
     async def once(self, key: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Call the function; the same key again gives the same result."""
-        if key not in self._once:
-            self._once[key] = await _call(function, args, kwargs)
-        return self._once[key]
+        return await self._once.do(key, lambda: _call(function, args, kwargs))
+
+    def did(self, key: str) -> bool:
+        """Tell whether the function was called."""
+        return key in self._once.results
 
 
 class Rounds:
@@ -105,6 +125,7 @@ class Rounds:
         "_seal",
         "_seen",
         "_unused",
+        "left",
         "nonce",
         "round",
     )
@@ -119,7 +140,9 @@ class Rounds:
         #: Names the state this round was resumed from, for calls that may be resumed once only.
         self.nonce = None if state is None else state.nonce
         self._answers: dict[str, tuple[str, Raw]] = {}
-        self._once: dict[str, Any] = {} if state is None else dict(state.once)
+        self._once = Deeds({} if state is None else dict(state.once))
+        #: Whether the handler's task has been cancelled so that questions can leave.
+        self.left = False
         self._noted: dict[str, tuple[t.InputRequest, str]] = {}
         self._seen: dict[str, int] = {}
         if state is not None:
@@ -146,11 +169,6 @@ class Rounds:
         """Whether answers of earlier rounds are still unused: until then the client has seen all we could tell."""
         return bool(self._unused)
 
-    @property
-    def noted(self) -> bool:
-        """Whether something was asked that has no answer yet."""
-        return bool(self._noted)
-
     async def ask(self, question: Question) -> Raw:
         """Give the recorded answer, or note the question and wait to be left."""
         encoded = msgspec.json.encode(shape_params(question.params, self._exchange.admitted.caller.revision))
@@ -166,6 +184,8 @@ class Rounds:
             raise RequestFailed(f"The question {question.name!r} was not settled in {self.round} rounds")
         if not self._noted:
             asyncio.get_running_loop().call_soon(self._leave)
+        # What is done once may itself ask; it cannot be waited for then.
+        self._once.give_up()
         self._noted[question.name] = (t.InputRequest(method=question.method, params=Raw(encoded)), seen)
         return await _never()
 
@@ -175,7 +195,7 @@ class Rounds:
             round=self.round + 1,
             asked={name: seen for name, (_, seen) in self._noted.items()},
             answers={name: (seen, msgspec.json.decode(said)) for name, (seen, said) in self._answers.items()},
-            once=self._once,
+            once=self._once.results,
             nonce="",
         )
         return t.InputRequiredResult(
@@ -186,17 +206,67 @@ class Rounds:
 
     async def once(self, key: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Call the function unless an earlier round did; the result travels in the sealed state."""
-        if key not in self._once:
-            self._once[key] = msgspec.to_builtins(await _call(function, args, kwargs))
-        return self._once[key]
+
+        async def call() -> Any:
+            return msgspec.to_builtins(await _call(function, args, kwargs))
+
+        try:
+            return await self._once.do(key, call)
+        finally:
+            if self._noted:
+                asyncio.get_running_loop().call_soon(self._leave)
+
+    def did(self, key: str) -> bool:
+        """Tell whether this round or an earlier one called the function."""
+        return key in self._once.results
 
     def _name(self, key: str) -> str:
         count = self._seen[key] = self._seen.get(key, 0) + 1
         return key if count == 1 else f"{key}-{count}"
 
     def _leave(self) -> None:
-        if self._exchange.task is not None:
+        # What was begun once is finished and recorded first: cut short, it would be done again in the next round.
+        if self._exchange.task is not None and not self.left and not self._once.busy:
+            self.left = True
             self._exchange.task.cancel()
+
+
+class Deeds:
+    """What is done once in a call: the results by key, and what is being done."""
+
+    __slots__ = ("_doing", "results")
+
+    def __init__(self, results: dict[str, Any]) -> None:
+        """Start with what earlier rounds did."""
+        self.results = results
+        self._doing: dict[str, asyncio.Future[None]] = {}
+
+    @property
+    def busy(self) -> bool:
+        """Whether something is being done that should not be cut short."""
+        return bool(self._doing)
+
+    async def do(self, key: str, call: Callable[[], Awaitable[Any]]) -> Any:
+        """Give the result under a key; whoever comes first makes it, others wait for that one."""
+        while key in self._doing:
+            await asyncio.shield(self._doing[key])
+        if key not in self.results:
+            done = self._doing[key] = asyncio.get_running_loop().create_future()
+            within = _within.set((*_within.get(), (self, key)))
+            try:
+                self.results[key] = await call()
+            finally:
+                _within.reset(within)
+                if self._doing.get(key) is done:
+                    del self._doing[key]
+                done.set_result(None)
+        return self.results[key]
+
+    def give_up(self) -> None:
+        """Let go of what is being done by whoever calls this, if anything: it waits for the caller itself."""
+        for deeds, key in _within.get():
+            if deeds is self:
+                self._doing.pop(key, None)
 
 
 def bind(exchange: Exchange) -> Binding:

@@ -7,16 +7,17 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 import trunkline.types as t
 from trunkline.connection import Exchange
-from trunkline.errors import InvalidParams, RequestFailed
-from trunkline.protocol.uri_template import UriTemplate
+from trunkline.errors import InvalidParams
 from trunkline.server.functions import UserFunction
 from trunkline.server.mismatch import ArgumentError
 from trunkline.server.results import to_contents
 
 if TYPE_CHECKING:
+    from trunkline.protocol.uri_template import UriTemplate
     from trunkline.server.server import Server
 
 __all__ = ["ResourceDefinition", "ResourceOptions", "TemplateDefinition"]
@@ -42,14 +43,17 @@ class ResourceOptions(Struct, frozen=True, kw_only=True):
 class _Readable:
     """What fixed resources and templates share: options, a function, and making contents of what it returns."""
 
-    __slots__ = ("function", "name", "options", "owners", "uri")
+    __slots__ = ("function", "name", "options", "owners", "source", "uri")
 
     def __init__(self, uri: str, function: Callable[..., Any], options: ResourceOptions, *, owner: Server) -> None:
         self.uri = uri
-        self.options = options
-        self.name = options.name or getattr(function, "__name__", uri)
+        self.options = replace(options, annotations=_annotations(options.annotations))
+        name = options.name or getattr(function, "__name__", uri)
+        self.name = uri if name == "<lambda>" else name
         self.function = UserFunction(function, owner=owner, what=f"resource {uri!r}", thread=options.thread)
         self.owners: tuple[Server, ...] = ()
+        #: What this is a copy of, if it is mounted from another server.
+        self.source: _Readable | None = None
 
     def _described(self) -> dict[str, Any]:
         options = self.options
@@ -58,7 +62,7 @@ class _Readable:
             "title": options.title,
             "description": options.description or self.function.signature.description,
             "mime_type": options.mime_type,
-            "annotations": _annotations(options.annotations),
+            "annotations": options.annotations,
             "icons": list(options.icons) if options.icons else None,
             "meta": dict(options.meta) if options.meta else None,
         }
@@ -67,14 +71,10 @@ class _Readable:
         value = await self.function.run(exchange, kwargs)
         options = self.options
         if not isinstance(value, t.ReadResourceResult):
-            try:
-                contents = to_contents(value, uri, mime_type=options.mime_type)
-            except TypeError as error:
-                raise RequestFailed("Internal error") from error
-            value = t.ReadResourceResult(contents=contents)
+            value = t.ReadResourceResult(contents=to_contents(value, uri, mime_type=options.mime_type))
         if options.ttl_ms is None and options.cache_scope is None:
             return value
-        return msgspec.structs.replace(value, ttl_ms=options.ttl_ms, cache_scope=options.cache_scope)
+        return replace(value, ttl_ms=options.ttl_ms, cache_scope=options.cache_scope)
 
 
 class ResourceDefinition(_Readable):
@@ -113,7 +113,7 @@ class TemplateDefinition(_Readable):
     def __init__(self, uri: str, function: Callable[..., Any], options: ResourceOptions, *, owner: Server) -> None:
         """Make a template of a function that has its variables as parameters."""
         super().__init__(uri, function, options, owner=owner)
-        self.template = UriTemplate.parse(uri)
+        self.template = _parsed(uri)
         known = {each.name for each in self.function.signature.parameters}
         needed = {each.name for each in self.function.signature.parameters if each.required}
         named = set(self.template.names)
@@ -130,7 +130,7 @@ class TemplateDefinition(_Readable):
     def under(self, uri: str) -> TemplateDefinition:
         """Give this copy another template."""
         self.uri = uri
-        self.template = UriTemplate.parse(uri)
+        self.template = _parsed(uri)
         return self
 
     def matches(self, uri: str) -> dict[str, Any] | None:
@@ -144,6 +144,12 @@ class TemplateDefinition(_Readable):
         except ArgumentError as error:
             raise InvalidParams(f"Invalid params: resource {uri!r}: {error}", data={"uri": uri}) from error
         return await self._read(exchange, uri, kwargs)
+
+
+def _parsed(uri: str) -> UriTemplate:
+    from trunkline.protocol.uri_template import UriTemplate
+
+    return UriTemplate.parse(uri)
 
 
 def _annotations(given: t.Annotations | Mapping[str, Any] | None) -> t.Annotations | None:

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import replace
+
 import trunkline.types as t
 from trunkline.connection import Exchange
 from trunkline.errors import InvalidParams, ResourceNotFound
@@ -78,6 +80,9 @@ def _more_routes(server: Server) -> dict[str, Route]:
 
     async def listens(exchange: Exchange, params: t.SubscriptionsListenRequestParams) -> Any:
         wanted = accepted(params.notifications, server.capabilities(exchange.admitted.caller.revision))
+        if server.hides and wanted.resource_subscriptions:
+            seen = [uri for uri in wanted.resource_subscriptions if _sees(server, exchange, uri)]
+            wanted = replace(wanted, resource_subscriptions=seen)
         return await listen(exchange, server.hub, wanted=wanted, most=server.limits.notices)
 
     async def initializes(exchange: Exchange, params: t.InitializeRequestParams) -> Any:
@@ -140,6 +145,14 @@ def _find(
     raise ResourceNotFound(message, data=data)
 
 
+def _sees(server: Server, exchange: Exchange, uri: str) -> bool:
+    try:
+        _find(server, exchange, uri)
+    except (InvalidParams, ResourceNotFound):
+        return False
+    return True
+
+
 async def _complete(server: Server, exchange: Exchange, params: t.CompleteRequestParams) -> t.CompleteResult:
     registry, caller, argument = server.registry, exchange.admitted.caller, params.argument
     if isinstance(params.ref, t.PromptReference):
@@ -158,5 +171,9 @@ async def _complete(server: Server, exchange: Exchange, params: t.CompleteReques
     completion = registry.completions.get((ref, argument.name))
     if completion is None:
         return await complete_otherwise(server.complete_any, exchange, params)
-    arguments = params.context.arguments if params.context is not None and params.context.arguments else {}
-    return await completion.complete(exchange, argument.value, arguments)
+    found, arguments = completion, (params.context.arguments if params.context is not None else None) or {}
+    if found.owners:
+        return await server.through(
+            found, exchange, params, lambda given: found.complete(exchange, given.argument.value, arguments)
+        )
+    return await found.complete(exchange, argument.value, arguments)

@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 __all__ = ["run", "run_async", "run_loop"]
 
 
-def run(server: Server, transport: str, **options: Any) -> None:
+def run(server: Server, transport: str | None, **options: Any) -> None:
     """Run a server until its input ends or it is told to stop."""
     run_loop(run_async(server, transport, **options))
 
 
-async def run_async(server: Server, transport: str, **options: Any) -> None:
+async def run_async(server: Server, transport: str | None, **options: Any) -> None:
     """Run a server in the running loop."""
-    if transport != "stdio":
+    if transport not in ("stdio", None):
         raise ConfigError(f"transport {transport!r} is not there yet; this version serves over stdio")
     options.pop("show_banner", None)
     if options:
@@ -37,18 +37,24 @@ async def run_async(server: Server, transport: str, **options: Any) -> None:
     link = StdioLink.claim(server.limits)
     serving = asyncio.ensure_future(server.serve(link))
     loop = asyncio.get_running_loop()
+    heard: list[signal.Signals] = []
     for number in (signal.SIGTERM, signal.SIGINT):
         try:
             loop.add_signal_handler(number, serving.cancel)
         except (ValueError, RuntimeError):
             # Not the main thread: whoever runs the loop there also stops it.
             break
+        heard.append(number)
     try:
         await serving
     except asyncio.CancelledError:
-        if not serving.cancelled():
+        # A signal ended the serving alone; whoever cancels this coroutine means more than that.
+        running = asyncio.current_task()
+        if not serving.cancelled() or (running is not None and running.cancelling()):
             raise
     finally:
+        for number in heard:
+            loop.remove_signal_handler(number)
         server.close()
 
 

@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, Unpack, get_args
 
 import msgspec
 from msgspec import Raw
@@ -23,7 +23,7 @@ from trunkline.protocol.caller import Caller, Origin, Session, supports
 from trunkline.protocol.events import NotificationReceived
 from trunkline.protocol.limits import Limits
 from trunkline.protocol.methods import METHODS, notifications_to_client
-from trunkline.protocol.revisions import ALL_NAMES, NEWEST, Feature, Revision
+from trunkline.protocol.revisions import ALL_NAMES, NEWEST, REVISIONS, Feature, Revision
 from trunkline.server import lifecycle
 from trunkline.server.catalog import Catalog, OnDuplicate
 from trunkline.server.dispatch import ServedConnection
@@ -102,6 +102,8 @@ class Server(Catalog):
         page_size = options.get("list_page_size")
         given = limits or Limits()
         self.limits = given if page_size is None else msgspec.structs.replace(given, page_size=page_size)
+        if self.limits.page_size < 1:
+            raise ConfigError(f"a page of a list holds at least one item, not {self.limits.page_size}")
         self.info = t.Implementation(
             name=name,
             version=version,
@@ -122,6 +124,10 @@ class Server(Catalog):
         self._lifespan = Lifespan(lambda: lifespan(self)) if lifespan is not None else None
         self._seal: StateSeal | None = None
         self._timekeeper: Timekeeper | None = None
+        #: Functions that are still busy with a notification: a task that nobody holds may vanish.
+        self._hearing: set[asyncio.Future[Any]] = set()
+        #: The lifespans that each connection holds.
+        self._held: dict[Connection, list[Lifespan]] = {}
         #: Who this server is, as it is stamped on results.
         self.stamp = Raw(msgspec.json.encode(self.info))
         self.pool = WorkerPool(self.limits.threads)
@@ -131,11 +137,10 @@ class Server(Catalog):
             public=options.get("auth") is None,
             visible=options.get("visible"),
         )
-        self.hides = options.get("visible") is not None
         self._settle()
         self.routes: dict[str, Route] = make_routes(self)
         self._methods_changed()
-        for function in options.get("tools", ()):
+        for function in options.get("tools") or ():
             self.add_tool(function)
 
     @property
@@ -158,11 +163,10 @@ class Server(Catalog):
         served = ServedConnection(self)
         connection = Connection(link, served, limits=self.limits, timekeeper=self._timekeeper)
         served.connection = connection
-        lifespans = [server._lifespan for server in self._all() if server._lifespan is not None]
-        for lifespan in lifespans:
-            lifespan.acquire()
-        ending = asyncio.get_running_loop().create_task(self._end(connection, served, lifespans))
-        connection.ending = ending
+        connection.owner = self
+        self._held[connection] = []
+        self._hold(connection)
+        connection.ending = asyncio.get_running_loop().create_task(self._end(connection, served))
         connection.start()
         return connection
 
@@ -175,23 +179,32 @@ class Server(Catalog):
             await connection.aclose()
             await connection.ended()
 
-    async def _end(self, connection: Connection, served: ServedConnection, lifespans: list[Lifespan]) -> None:
+    def _hold(self, connection: Connection) -> list[Lifespan]:
+        """Hold the lifespans of this server and all that is mounted by now, for as long as a connection lasts."""
+        held = self._held.get(connection, [])
+        for server in self._all() if connection in self._held else ():
+            if server._lifespan is not None and server._lifespan not in held:
+                server._lifespan.acquire()
+                held.append(server._lifespan)
+        return held
+
+    async def _end(self, connection: Connection, served: ServedConnection) -> None:
         await asyncio.shield(connection.closed)
         self.hub.detach(served)
         await connection.aclose()
-        for lifespan in reversed(lifespans):
+        for lifespan in reversed(self._held.pop(connection)):
             try:
                 await lifespan.release()
             except Exception:
                 log.exception("leaving the lifespan of server %r failed", self.name)
 
-    def run(self, transport: str = "stdio", **options: Any) -> None:
+    def run(self, transport: str | None = "stdio", **options: Any) -> None:
         """Serve until the other side goes away: over stdio, or with the HTTP transport where it is installed."""
         from trunkline.server.run import run
 
         run(self, transport, **options)
 
-    async def run_async(self, transport: str = "stdio", **options: Any) -> None:
+    async def run_async(self, transport: str | None = "stdio", **options: Any) -> None:
         """Serve inside a running event loop."""
         from trunkline.server.run import run_async
 
@@ -215,19 +228,19 @@ class Server(Catalog):
 
     def notify(self, method: str, params: Any = None) -> None:
         """Send a notification of one's own to every handshake client; ``ctx.notify`` reaches a handler's caller."""
+        if any(method in notifications_to_client(revision) for revision in REVISIONS):
+            raise ValueError(f"{method} is the protocol's own; it is sent when it is due")
         for sink in self.hub.sinks():
-            if isinstance(sink, ServedConnection) and sink.session is not None and sink.connection is not None:
-                if method in notifications_to_client(sink.session.revision):
-                    raise ValueError(f"{method} is the protocol's own; it is sent when it is due")
-                sink.connection.notify(method, params)
+            if isinstance(sink, ServedConnection):
+                sink.notify(method, params)
 
     # --- what serving a request asks of the definition ---------------------------------------------------------------
 
     async def around(self, exchange: Exchange, params: Any, route: Route) -> Any:
         """Run a handler once the lifespans are entered, inside the middleware."""
-        for server in self._all():
-            if server._lifespan is not None and server._lifespan.ready is not None:
-                await asyncio.shield(server._lifespan.ready)
+        for lifespan in self._hold(exchange.connection):
+            assert lifespan.ready is not None
+            await asyncio.shield(lifespan.ready)
         if not self.middleware:
             return await route(exchange, params)
         return await self._inside([self], exchange, params, lambda given: route(exchange, given))
@@ -254,10 +267,12 @@ class Server(Catalog):
         if exchange.questions is None:
             from trunkline.server.questions import Direct, Rounds
 
+            # Who serves the connection takes up the call again, so it seals, also for a server mounted in it.
+            serving: Server = exchange.connection.owner
             if Feature.INPUT_REQUIRED in exchange.admitted.caller.revision.features:
-                exchange.questions = Rounds(exchange, self.seal, self.limits)
+                exchange.questions = Rounds(exchange, serving.seal, serving.limits)
             else:
-                exchange.questions = Direct(exchange, self.limits)
+                exchange.questions = Direct(exchange, serving.limits)
         asking: Asking = exchange.questions
         return asking
 
@@ -308,7 +323,7 @@ class Server(Catalog):
         if function is not None:
             from trunkline.server.own_methods import hear
 
-            hear(function, event)
+            hear(function, event, self._hearing)
 
     def _settle(self) -> None:
         declared = lifecycle.capabilities(self, NEWEST)
@@ -318,6 +333,8 @@ class Server(Catalog):
             for row in METHODS
             if row.to_server is not None and row.capability is not None and not supports(declared, row.capability)
         )
+        #: Whether somebody may not see something: this server's filter, or that of a server mounted in it.
+        self.hides = self.listing.hides = any(server.listing.filters for server in self._all())
         #: Whether a handler is called as it is: nothing stands around it, and nothing must be entered first.
         self.plain = not self.middleware and self._lifespan is None and not self._mounts
 
@@ -339,11 +356,11 @@ class Server(Catalog):
 def _check(options: ServerOptions) -> None:
     known = ServerOptions.__annotations__
     for name, value in list(options.items()):
-        if name in _HTTP_OPTIONS:
-            raise ConfigError(f"Server option {name!r} comes with the HTTP transport, which is not there yet")
-        if name not in known and not value:
+        if value is None or (name not in known and name not in _HTTP_OPTIONS and not value):
             # Generic code passes what it does not use as None, False or empty.
             del options[name]  # type: ignore[misc]
+        elif name in _HTTP_OPTIONS:
+            raise ConfigError(f"Server option {name!r} comes with the HTTP transport, which is not there yet")
         elif name not in known:
             import difflib
 
@@ -352,6 +369,8 @@ def _check(options: ServerOptions) -> None:
             raise TypeError(f"Server has no option {name!r}{hint}")
     if options.get("auth") is not None:
         raise ConfigError("auth= needs the HTTP transport, which is not there yet; over stdio use the environment")
+    if options.get("on_duplicate", "error") not in get_args(OnDuplicate):
+        raise ConfigError(f"on_duplicate={options['on_duplicate']!r}: it is one of {', '.join(get_args(OnDuplicate))}")
     unknown = [name for name in options.get("revisions") or () if name not in ALL_NAMES]
     if unknown:
         raise ConfigError(f"revisions={unknown!r}: unknown; the revisions are {', '.join(ALL_NAMES)}")

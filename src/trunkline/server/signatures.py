@@ -168,6 +168,11 @@ class Signature:
         return self._parameters
 
     @property
+    def annotations(self) -> tuple[Any, ...]:
+        """The types of the arguments, as they were written."""
+        return tuple(annotation for _, annotation, _ in self._given)
+
+    @property
     def description(self) -> str | None:
         """The docstring without its sections about parameters, returns and raises."""
         return self._described()[0]

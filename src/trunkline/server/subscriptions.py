@@ -8,6 +8,7 @@ it cancels or the server ends it. Equal notices that wait fall together; a liste
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, Protocol
@@ -43,17 +44,22 @@ class Sink(Protocol):
 class Hub:
     """Brings each change to everyone who wants it, once a turn of the loop."""
 
-    __slots__ = ("_loop", "_pending", "_sinks")
+    __slots__ = ("_lock", "_loop", "_pending", "_sinks")
 
     def __init__(self) -> None:
         """Start with nobody listening."""
         self._sinks: dict[Sink, None] = {}
         self._pending: dict[Notice, None] = {}
+        # Threads tell of changes while the loop delivers.
+        self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def attach(self, sink: Sink) -> None:
         """Let somebody hear; called in the loop."""
-        self._loop = asyncio.get_running_loop()
+        loop = asyncio.get_running_loop()
+        if loop is not self._loop:
+            # What another loop did not deliver before its end is nothing to those who hear now.
+            self._loop, self._pending = loop, {}
         self._sinks[sink] = None
 
     def detach(self, sink: Sink) -> None:
@@ -66,13 +72,14 @@ class Hub:
 
     def tell(self, notice: Notice) -> None:
         """Note a change; any thread may."""
-        loop = self._loop
-        if not self._sinks or loop is None or loop.is_closed():
-            return
-        first = not self._pending
-        self._pending[notice] = None
-        if first:
-            loop.call_soon_threadsafe(self._deliver)
+        with self._lock:
+            loop = self._loop
+            if not self._sinks or loop is None or loop.is_closed():
+                return
+            first = not self._pending
+            self._pending[notice] = None
+            if first:
+                loop.call_soon_threadsafe(self._deliver)
 
     def end(self, reason: str) -> None:
         """End every listener."""
@@ -80,7 +87,8 @@ class Hub:
             sink.end(reason)
 
     def _deliver(self) -> None:
-        pending, self._pending = self._pending, {}
+        with self._lock:
+            pending, self._pending = self._pending, {}
         for notice in pending:
             for sink in tuple(self._sinks):
                 sink.tell(notice)

@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import Raw, Struct
+from msgspec.structs import replace
 
 import trunkline.types as t
 from trunkline.connection import Exchange
 from trunkline.errors import HandlerError, InvalidParams, MissingCapability, RequestFailed, ToolError
-from trunkline.server.functions import UserFunction
+from trunkline.server.functions import UserFunction, meant_for_caller
 from trunkline.server.mismatch import ArgumentError, ResultError
 from trunkline.server.results import to_tool_result
 from trunkline.server.signatures import Signature
@@ -64,6 +65,7 @@ class ToolDefinition:
         "name",
         "options",
         "owners",
+        "source",
     )
 
     def __init__(self, function: Callable[..., Any], options: ToolOptions, *, owner: Server) -> None:
@@ -72,7 +74,7 @@ class ToolDefinition:
         if not name or name == "<lambda>":
             raise TypeError("a tool needs a name: give name= for a lambda or a callable object")
         self.name = name
-        self.options = options
+        self.options = options = replace(options, annotations=_annotations(options.annotations))
         self.function = UserFunction(
             function,
             owner=owner,
@@ -83,6 +85,8 @@ class ToolDefinition:
         )
         #: The servers whose middleware stands around a call, outermost first, the root left out.
         self.owners: tuple[Server, ...] = ()
+        #: What this is a copy of, if it is mounted from another server.
+        self.source: ToolDefinition | None = None
         self._listed: t.Tool | None = None
         self._validator = _compiled(options.input_schema, f"tool {name!r}: input_schema")
         output = options.output_schema
@@ -92,6 +96,7 @@ class ToolDefinition:
         # The function itself, where nothing stands between the arguments and its call.
         self._plain: Callable[..., Awaitable[Any]] | None = None
         self._bind: Callable[[Raw | None], dict[str, Any]] = self._bind_by_schema
+        self._check()
 
     # --- listing -----------------------------------------------------------------------------------------------------
 
@@ -104,9 +109,9 @@ class ToolDefinition:
                 name=self.name,
                 title=options.title,
                 description=options.description or signature.description,
-                input_schema=options.input_schema or signature.input_schema(),
+                input_schema=signature.input_schema() if options.input_schema is None else options.input_schema,
                 output_schema=output or None,
-                annotations=_annotations(options.annotations),
+                annotations=options.annotations,  # type: ignore[arg-type]
                 icons=list(options.icons) if options.icons else None,
                 meta=dict(options.meta) if options.meta else None,
             )
@@ -144,16 +149,58 @@ class ToolDefinition:
             return failed(f"Tool {self.name!r} failed: its result does not fit its output schema.")
         except RequestFailed:
             raise
-        except Exception as error:
+        except ExceptionGroup as error:
+            return self._failed_in_group(error, exchange)
+        except (Exception, SystemExit) as error:
+            # A tool that wants to end the program (argument parsers do) has failed; the server goes on.
             log.exception("tool %r failed (request %r)", self.name, exchange.id)
             return failed(str(error) if not function.owner.masks_errors else f"Tool {self.name!r} failed unexpectedly.")
 
     async def _run_in_time(self, exchange: Exchange, kwargs: dict[str, Any], seconds: float) -> Any:
         try:
-            async with asyncio.timeout(seconds):
+            async with asyncio.timeout(seconds) as bound:
                 return await self.function.run(exchange, kwargs)
         except TimeoutError as error:
+            if not bound.expired():
+                raise
             raise ToolError(f"Tool {self.name!r} took longer than {seconds:g} s.") from error
+
+    def _failed_in_group(self, group: ExceptionGroup[Exception], exchange: Exchange) -> t.CallToolResult:
+        """Answer what a task group of the tool raised: by the failure that was meant for the caller, if there is one.
+
+        Raises:
+            RequestFailed, MissingCapability: that is what there is.
+        """
+        meant = meant_for_caller(group)
+        if meant is None:
+            log.error("tool %r failed (request %r)", self.name, exchange.id, exc_info=group)
+            masked = f"Tool {self.name!r} failed unexpectedly."
+            return failed(masked if self.function.owner.masks_errors else str(group))
+        if isinstance(meant, RequestFailed) or not (
+            isinstance(meant, HandlerError) or exchange.admitted.caller.revision.handshake
+        ):
+            raise meant from group
+        return failed(str(meant))
+
+    def _check(self) -> None:
+        """Refuse what clients would have to refuse: a schema of no object, or headers that break their rules.
+
+        Raises:
+            TypeError: the reason.
+        """
+        schema, signature = self.options.input_schema, self.function.signature
+        if schema is None and isinstance(signature, Signature) and _names_header(signature.annotations):
+            schema = signature.input_schema()
+        if schema is None:
+            return
+        if schema.get("type") != "object":
+            raise TypeError(f'tool {self.name!r}: input_schema needs "type": "object"')
+        from trunkline.protocol.headers import header_parameters
+
+        try:
+            header_parameters(schema)
+        except ValueError as error:
+            raise TypeError(f"tool {self.name!r}: {error}") from error
 
     def _spend(self, exchange: Exchange) -> None:
         """Let sealed state resume this tool once only."""
@@ -210,6 +257,11 @@ def tool_route(server: Server) -> Callable[[Exchange, t.CallToolRequestParams], 
 def failed(message: str) -> t.CallToolResult:
     """Make the result of a tool that failed in a way the model should read."""
     return t.CallToolResult(content=[t.TextContent(text=message)], is_error=True)
+
+
+def _names_header(annotations: Iterable[Any]) -> bool:
+    """Tell whether an annotation puts its argument into a header, without making schemas of all the others."""
+    return any("x-mcp-header" in repr(getattr(each, "__metadata__", "")) for each in annotations)
 
 
 def _compiled(schema: dict[str, Any] | None, what: str) -> Validator | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
-from trunkline.protocol.jsonrpc import ErrorResponse, Malformed, Outbound, Response, encode
+from trunkline.protocol.jsonrpc import ErrorResponse, Malformed, Message, Outbound, Response, encode
 from trunkline.protocol.lines import TooLong
 from trunkline.types import ErrorObject
 
@@ -27,11 +27,20 @@ def encode_each(batch: Sequence[Outbound]) -> list[bytes]:
     encoded: list[bytes] = []
     for outbound in batch:
         message = outbound.message
-        try:
-            encoded.append(encode(message))
-        except Exception:
-            log.exception("a %s cannot be encoded", type(message).__name__)
-            if isinstance(message, Response):
-                error = ErrorObject(code=-32603, message="Internal error: the result cannot be encoded")
-                encoded.append(encode(ErrorResponse(message.id, error)))
+        if isinstance(message, tuple):
+            encoded.append(b"[" + b",".join(filter(None, map(_encode_one, message))) + b"]")
+        elif line := _encode_one(message):
+            encoded.append(line)
     return encoded
+
+
+def _encode_one(message: Message) -> bytes | None:
+    try:
+        return encode(message)
+    except Exception:
+        # An encoder runs code of the user's types, and sending never raises.
+        log.exception("a %s cannot be encoded", type(message).__name__)
+        if not isinstance(message, Response):
+            return None
+        error = ErrorObject(code=-32603, message="Internal error: the result cannot be encoded")
+        return encode(ErrorResponse(message.id, error))

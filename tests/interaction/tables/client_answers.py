@@ -76,6 +76,11 @@ ROWS: tuple[Row, ...] = (
         transports=BOTH,
     ),
     Row(
+        id="client.changes-callback",
+        spec="2025-11-25 server/tools#list-changed-notification",
+        sentence="A callback hears of changes.",
+    ),
+    Row(
         id="client.changes-resource",
         spec="2025-11-25 server/resources#subscriptions",
         sentence="A client hears of a changed resource.",

@@ -138,7 +138,7 @@ ROWS: tuple[Row, ...] = (
     Row(
         id="client.structured-checked",
         spec="2025-06-18 server/tools#output-schema",
-        sentence="A structured result that breaks the tools schema is refused.",
+        sentence="A structured result that breaks the tool's schema is refused.",
         revisions=SINCE_2025_06,
     ),
     Row(

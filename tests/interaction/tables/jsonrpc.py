@@ -137,7 +137,7 @@ ROWS: tuple[Row, ...] = (
     Row(
         id="jsonrpc.parse-error",
         spec="2025-11-25 basic/index#messages",
-        sentence="What is not json is a parse error and the connection lives.",
+        sentence="What is not JSON is a parse error and the connection lives.",
     ),
     Row(
         id="jsonrpc.stray",

@@ -73,7 +73,7 @@ ROWS: tuple[Row, ...] = (
     Row(
         id="lifecycle.own-methods",
         spec="2025-11-25 basic/lifecycle#capability-negotiation",
-        sentence="A method of ones own is served.",
+        sentence="A method of one's own is served.",
     ),
     Row(
         id="lifecycle.ping",

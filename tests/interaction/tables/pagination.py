@@ -8,6 +8,11 @@ __all__ = ["ROWS"]
 
 ROWS: tuple[Row, ...] = (
     Row(
+        id="pagination.cursor-dead",
+        spec="2026-07-28 server/utilities/caching#interaction-with-pagination",
+        sentence="A cursor whose place is gone is invalid and the list can be read anew.",
+    ),
+    Row(
         id="pagination.cursor-foreign",
         spec="2025-11-25 server/utilities/pagination#error-handling",
         sentence="A cursor of another list is invalid.",

@@ -28,7 +28,7 @@ ROWS: tuple[Row, ...] = (
     Row(
         id="resources.failure-wanted",
         spec="2025-11-25 server/resources#error-handling",
-        sentence="A resources own error is told.",
+        sentence="A resource's own error is told.",
     ),
     Row(
         id="resources.list",
@@ -85,6 +85,12 @@ ROWS: tuple[Row, ...] = (
         id="resources.subscribe-own",
         spec="2025-11-25 server/resources#subscriptions",
         sentence="A subscription belongs to the client that made it.",
+        revisions=HANDSHAKE,
+    ),
+    Row(
+        id="resources.subscribe-twice",
+        spec="2025-11-25 server/resources#subscriptions",
+        sentence="Who subscribed twice hears once.",
         revisions=HANDSHAKE,
     ),
     Row(

@@ -39,6 +39,18 @@ ROWS: tuple[Row, ...] = (
         revisions=STATELESS,
     ),
     Row(
+        id="rounds.groups",
+        spec="2026-07-28 basic/patterns/mrtr#inputrequests",
+        sentence="Questions of a task group leave in one round.",
+        revisions=STATELESS,
+    ),
+    Row(
+        id="rounds.left",
+        spec="2026-07-28 basic/patterns/mrtr#basic-workflow",
+        sentence="A handler that is left for a question cleans up.",
+        revisions=STATELESS,
+    ),
+    Row(
         id="rounds.limit",
         spec="2026-07-28 basic/patterns/mrtr#server-requirements-basic-workflow",
         sentence="A question that is never settled ends.",
@@ -72,7 +84,7 @@ ROWS: tuple[Row, ...] = (
     Row(
         id="rounds.shared-keys",
         spec="2026-07-28 basic/index#statelessness",
-        sentence="Servers with the same keys take each others states.",
+        sentence="Servers with the same keys take each other's states.",
         revisions=STATELESS,
     ),
     Row(
@@ -127,6 +139,12 @@ ROWS: tuple[Row, ...] = (
         id="rounds.state-tampered",
         spec="2026-07-28 basic/patterns/mrtr#server-requirements-basic-workflow",
         sentence="A state that was changed is refused.",
+        revisions=STATELESS,
+    ),
+    Row(
+        id="rounds.swallowed",
+        spec="2026-07-28 basic/patterns/mrtr#basic-workflow",
+        sentence="A handler that does not want to be left asks nevertheless.",
         revisions=STATELESS,
     ),
     Row(

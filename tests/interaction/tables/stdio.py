@@ -138,13 +138,13 @@ ROWS: tuple[Row, ...] = (
     Row(
         id="stdio.stdin-ours",
         spec="2025-11-25 basic/transports#stdio",
-        sentence="The servers code cannot eat messages.",
+        sentence="The server's code cannot eat messages.",
         transports=ON_PIPES,
     ),
     Row(
         id="stdio.stdout-ours",
         spec="2025-11-25 basic/transports#stdio",
-        sentence="What the servers code prints is not on the wire.",
+        sentence="What the server's code prints is not on the wire.",
         transports=ON_PIPES,
     ),
     Row(

@@ -26,7 +26,7 @@ ROWS: tuple[Row, ...] = (
     Row(
         id="tools.arguments-text",
         spec="2025-11-25 server/tools#calling-tools",
-        sentence="A text that looks like json stays a text.",
+        sentence="A text that looks like JSON stays a text.",
     ),
     Row(
         id="tools.arguments-unechoed",
@@ -92,7 +92,7 @@ ROWS: tuple[Row, ...] = (
     Row(
         id="tools.error-wanted",
         spec="2025-11-25 server/tools#error-handling",
-        sentence="A tools own error is a result that the model can read.",
+        sentence="A tool's own error is a result that the model can read.",
     ),
     Row(
         id="tools.hidden",

@@ -1,0 +1,76 @@
+"""What the tests of a server share: both eras, a bounded loop, and short ways to talk to a server."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Coroutine, Mapping
+from contextlib import AbstractAsyncContextManager
+from typing import Any, ParamSpec
+
+import pytest
+
+from tests.interaction.wire import Peer, Wire
+from tests.support import run_async
+from trunkline import Server
+from trunkline.protocol.revisions import NEWEST, NEWEST_HANDSHAKE
+
+__all__ = ["ERAS", "FORMS", "HANDSHAKE", "STATELESS", "accept", "again", "asked", "call", "in_loop", "reach", "text"]
+
+HANDSHAKE = NEWEST_HANDSHAKE.name
+STATELESS = NEWEST.name
+#: Runs a test in both eras.
+ERAS = pytest.mark.parametrize("revision", [HANDSHAKE, STATELESS])
+#: What a client declares that fills in forms.
+FORMS: Mapping[str, Any] = {"elicitation": {}}
+
+P = ParamSpec("P")
+
+
+def in_loop(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
+    """Run an async test in a loop of its own, bounded in time."""
+
+    @functools.wraps(test)
+    def run(*args: P.args, **kwargs: P.kwargs) -> None:
+        run_async(test(*args, **kwargs))
+
+    return run
+
+
+def reach(
+    server: Server, revision: str, capabilities: Mapping[str, Any] | None = None, *, greet: bool = True
+) -> AbstractAsyncContextManager[Peer]:
+    """Reach a server in memory with a raw client."""
+    return Wire("memory", revision).open(server, capabilities=capabilities, greet=greet)
+
+
+def call(server: Server, name: str, revision: str = STATELESS, **arguments: Any) -> Any:
+    """Call one tool of a server and give the raw result."""
+
+    async def main() -> Any:
+        async with reach(server, revision) as peer:
+            return await peer.call(name, arguments)
+
+    return run_async(main())
+
+
+def text(result: Any) -> str:
+    """Give the text of a raw tool result."""
+    found: str = result["content"][0]["text"]
+    return found
+
+
+def accept(value: Any) -> dict[str, Any]:
+    """Answer a form of one value."""
+    return {"action": "accept", "content": {"value": value}}
+
+
+def asked(result: Any) -> list[str]:
+    """Give the messages of the questions that a result asks, in order."""
+    assert result["resultType"] == "input_required", result
+    return [question["params"]["message"] for question in result["inputRequests"].values()]
+
+
+def again(params: Mapping[str, Any], result: Any, answer: Any) -> dict[str, Any]:
+    """Make the params that take a call up again, with one answer to all that was asked."""
+    responses = dict.fromkeys(result["inputRequests"], answer)
+    return {**params, "inputResponses": responses, "requestState": result["requestState"]}

@@ -1,0 +1,70 @@
+"""What a decorator takes, under our names and those of other frameworks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from trunkline import Server
+from trunkline.server.options import prompt_options, resource_options, tool_options
+
+
+def test_an_unknown_option_is_refused_with_the_nearest() -> None:
+    with pytest.raises(TypeError, match="unknown option 'titel'; did you mean 'title'"):
+        tool_options({"titel": "x"})
+
+
+def test_an_unknown_option_near_nothing_is_refused_with_all_there_are() -> None:
+    with pytest.raises(TypeError, match="a prompt takes description, icons, meta"):
+        prompt_options({"qqqq": 1})
+
+
+@pytest.mark.parametrize(
+    ("given", "field", "value"),
+    [
+        pytest.param({"run_in_thread": False}, "thread", False, id="run_in_thread"),
+        pytest.param({"inputSchema": {"type": "object"}}, "input_schema", {"type": "object"}, id="inputSchema"),
+        pytest.param({"outputSchema": {"type": "object"}}, "output_schema", {"type": "object"}, id="outputSchema"),
+        pytest.param({"structured_output": False}, "output_schema", None, id="structured_output"),
+        pytest.param({"tags": {"a", "b"}}, "tags", frozenset({"a", "b"}), id="tags-as-a-set"),
+        pytest.param({"tags": None}, "tags", frozenset(), id="tags-left-out"),
+    ],
+)
+def test_other_names_of_an_option_are_understood(given: dict[str, Any], field: str, value: Any) -> None:
+    assert getattr(tool_options(given), field) == value
+
+
+def test_structured_output_on_demand_is_what_happens_anyway() -> None:
+    assert tool_options({"structured_output": True}) == tool_options({})
+
+
+def test_the_mime_type_of_a_resource_has_two_spellings() -> None:
+    assert resource_options({"mimeType": "text/csv"}) == resource_options({"mime_type": "text/csv"})
+
+
+@pytest.mark.parametrize("name", ["version", "serializer", "security", "resource_security", "enabled"])
+def test_options_that_change_nothing_here_are_accepted(name: str) -> None:
+    assert tool_options({name: True}) == tool_options({})
+
+
+def test_what_was_switched_off_elsewhere_is_not_offered_in_silence() -> None:
+    with pytest.raises(TypeError, match="enabled"):
+        tool_options({"enabled": False})
+
+
+@pytest.mark.parametrize("name", ["task", "auth", "app"])
+def test_what_is_still_to_come_is_refused_when_it_is_wanted(name: str) -> None:
+    with pytest.raises(TypeError, match=f"option '{name}': "):
+        tool_options({name: True})
+
+
+@pytest.mark.parametrize("name", ["task", "auth", "app"])
+def test_what_is_still_to_come_is_accepted_when_it_is_switched_off(name: str) -> None:
+    assert tool_options({name: None}) == tool_options({})
+
+
+def test_options_are_read_by_the_decorator() -> None:
+    server = Server("s")
+    with pytest.raises(TypeError, match="did you mean 'annotations'"):
+        server.tool(annotation={})(lambda: None)
