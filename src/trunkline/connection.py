@@ -28,7 +28,6 @@ from trunkline.errors import (
 )
 from trunkline.protocol.batches import BatchReply, fault
 from trunkline.protocol.caller import Origin
-from trunkline.protocol.deadlines import Deadline
 from trunkline.protocol.events import (
     NotificationReceived,
     ProgressReceived,
@@ -44,6 +43,7 @@ from trunkline.protocol.peer import Peer
 from trunkline.timekeeper import Timekeeper
 from trunkline.transports.link import Link
 from trunkline.types import ErrorObject, ProgressNotificationParams, RequestId
+from trunkline.waiting import Patience, Waiter, Waiters
 
 __all__ = ["Connection", "Exchange", "Patience", "Refusal", "Service"]
 
@@ -60,13 +60,6 @@ class Refusal(Struct, frozen=True):
     code: int
     message: str
     data: Any = msgspec.UNSET
-
-
-class Patience(Struct, frozen=True):
-    """How long a request of ours may take: silence (progress ends it) and altogether; None is for ever."""
-
-    idle: float | None
-    total: float | None
 
 
 class Service(Protocol):
@@ -122,40 +115,6 @@ class Exchange:
         return await self.connection.request(method, params, patience=patience, about=self.id)
 
 
-class _Waiter:
-    """One request of ours that waits for its answer."""
-
-    __slots__ = ("clock", "deadline", "future", "method", "on_progress", "patience", "started")
-
-    def __init__(
-        self,
-        future: asyncio.Future[Raw],
-        patience: Patience,
-        *,
-        method: str,
-        started: float,
-        on_progress: Callable[[ProgressNotificationParams], None] | None,
-    ) -> None:
-        self.future = future
-        self.method = method
-        self.patience = patience
-        self.started = started
-        self.on_progress = on_progress
-        self.deadline: Deadline | None = None
-        self.clock = "idle"
-
-    def next_deadline(self, now: float) -> float | None:
-        """Say when patience ends if nothing happens from now on, and note which clock that is."""
-        idle, total = self.patience.idle, self.patience.total
-        idle_at = None if idle is None else now + idle
-        total_at = None if total is None else self.started + total
-        if idle_at is None or (total_at is not None and total_at <= idle_at):
-            self.clock = "total"
-            return total_at
-        self.clock = "idle"
-        return idle_at
-
-
 class Connection:
     """One conversation: a Peer over a Link, with a Service for what the other side asks."""
 
@@ -170,11 +129,9 @@ class Connection:
         self.peer = Peer(max_in_flight=limits.in_flight)
         #: Requests being served, by id.
         self.exchanges: dict[RequestId, Exchange] = {}
-        self._waiters: dict[RequestId, _Waiter] = {}
+        self._waiters = Waiters(timekeeper, self._expired)
         self._flush_scheduled = False
         self._input_ended = False
-        self._asking = 0
-        self._asking_since = 0.0
         self._error: Exception | None = None
         self.closed: asyncio.Future[None] = self._loop.create_future()
         #: Who started it, for those who see only an exchange; whoever started it writes it.
@@ -267,6 +224,7 @@ class Connection:
         self._finish()
 
     def _finish(self) -> None:
+        self._waiters.close()
         self.flush()
         if not self.closed.done():
             self.closed.set_result(None)
@@ -414,12 +372,11 @@ class Connection:
         self.peer.send_request(id, method, params=params, about=about)
         now = self._timekeeper.clock.now()
         future: asyncio.Future[Raw] = self._loop.create_future()
-        waiter = _Waiter(future, patience, method=method, started=now, on_progress=on_progress)
-        self._waiters[id] = waiter
-        at = waiter.next_deadline(now)
-        if at is not None:
-            waiter.deadline = self._timekeeper.after(at - now, lambda: self._expired(id))
-        if len(self._waiters) == 1:
+        waiters = self._waiters
+        waiter = waiters.open[id] = Waiter(future, patience, method=method, started=now, on_progress=on_progress)
+        if waiter.at < waiters.next_at:
+            waiters.look_at(waiter.at)
+        if len(waiters.open) == 1:
             self.flush()
         else:
             self._flush_soon()
@@ -451,10 +408,7 @@ class Connection:
     # --- waiting -----------------------------------------------------------------------------------------------------
 
     def _answered(self, event: ResponseReceived) -> None:
-        waiter = self._waiters.pop(event.id)
-        if waiter.deadline is not None:
-            waiter.deadline.cancel()
-        future = waiter.future
+        future = self._waiters.open.pop(event.id).future
         if future.done():
             return
         if event.error is None:
@@ -464,35 +418,22 @@ class Connection:
             future.set_exception(_failure(event.error))
 
     def _progressed(self, event: ProgressReceived) -> None:
-        waiter = self._waiters[event.id]
-        if waiter.deadline is not None:
-            at = waiter.next_deadline(self._timekeeper.clock.now())
-            assert at is not None
-            waiter.deadline.at = at
+        waiter = self._waiters.open[event.id]
+        self._waiters.progressed(waiter)
         if waiter.on_progress is not None:
             try:
                 waiter.on_progress(event.params)
             except Exception:
                 log.exception("a progress callback failed (request %r)", event.id)
 
-    def _expired(self, id: RequestId) -> None:
-        waiter = self._waiters[id]
-        if self._asking:
-            # A person is being asked; the clocks stand still and are set anew when the person has answered.
-            waiter.deadline = self._timekeeper.after(1.0, lambda: self._expired(id))
-            return
-        seconds = (waiter.patience.idle if waiter.clock == "idle" else waiter.patience.total) or 0.0
-        what = "without an answer or progress" if waiter.clock == "idle" else "in all"
-        error = RequestTimeout(f"no answer after {seconds:g} s {what}", clock=waiter.clock, seconds=seconds)
-        self._withdraw(id, f"timed out after {seconds:g} s", error=error)
+    def _expired(self, id: RequestId, error: RequestTimeout) -> None:
+        self._withdraw(id, f"timed out after {error.seconds:g} s", error=error)
 
     def _withdraw(self, id: RequestId, reason: str, *, error: Exception | None = None) -> None:
-        waiter = self._waiters.pop(id, None)
+        waiter = self._waiters.open.pop(id, None)
         if waiter is None:
             # The answer came while the caller was giving up.
             return
-        if waiter.deadline is not None:
-            waiter.deadline.cancel()
         # Whoever ended the request otherwise (a subscription that the server closed) has told the peer already.
         if self.peer.waits(id):
             # The specification: a client MUST NOT attempt to cancel its initialize request.
@@ -505,9 +446,7 @@ class Connection:
         self._fail(event.id, reason)
 
     def _fail(self, id: RequestId, error: Exception) -> None:
-        waiter = self._waiters.pop(id)
-        if waiter.deadline is not None:
-            waiter.deadline.cancel()
+        waiter = self._waiters.open.pop(id)
         if not waiter.future.done():
             waiter.future.set_exception(_copy(error))
 
@@ -515,22 +454,11 @@ class Connection:
 
     def pause_clocks(self) -> None:
         """Stop the clocks of our waiting requests: a person is being asked on the other side's behalf."""
-        if self._asking == 0:
-            self._asking_since = self._timekeeper.clock.now()
-        self._asking += 1
+        self._waiters.pause()
 
     def resume_clocks(self) -> None:
         """Let the clocks run on; the time the person took does not count."""
-        self._asking -= 1
-        if self._asking:
-            return
-        now = self._timekeeper.clock.now()
-        for id, waiter in self._waiters.items():
-            waiter.started += now - max(self._asking_since, waiter.started)
-            at = waiter.next_deadline(now)
-            if waiter.deadline is not None and at is not None:
-                waiter.deadline.cancel()
-                waiter.deadline = self._timekeeper.after(at - now, lambda id=id: self._expired(id))  # type: ignore[misc]
+        self._waiters.resume()
 
     # --- the end -----------------------------------------------------------------------------------------------------
 

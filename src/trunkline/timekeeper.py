@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from typing import Protocol
 
@@ -32,21 +33,20 @@ class Clock(Protocol):
 
 
 class LoopClock:
-    """The event loop's clock."""
+    """The system's clock, and the event loop's timers; a loop's own time may stand still during a turn."""
 
     __slots__ = ("_loop",)
+
+    #: Says what time it is; each call asks, so no function of ours stands in between.
+    now = staticmethod(time.monotonic)
 
     def __init__(self) -> None:
         """Take the running loop."""
         self._loop = asyncio.get_running_loop()
 
-    def now(self) -> float:
-        """Say the loop's time."""
-        return self._loop.time()
-
     def call_at(self, when: float, callback: Callable[[], None]) -> Timer:
         """Ask the loop to call."""
-        return self._loop.call_at(when, callback)
+        return self._loop.call_later(max(0.0, when - time.monotonic()), callback)
 
 
 class Timekeeper:

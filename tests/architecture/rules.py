@@ -32,7 +32,7 @@ MAX_FUNCTION = 60
 
 _CORE = frozenset({"errors", "types", "protocol"})
 _BELOW_TRANSPORTS = _CORE | {"backplane", "net"}
-_BELOW_ROLES = _BELOW_TRANSPORTS | {"transports", "timekeeper", "connection", "auth"}
+_BELOW_ROLES = _BELOW_TRANSPORTS | {"transports", "timekeeper", "waiting", "connection", "auth"}
 _BELOW_HOST = _BELOW_ROLES | {"server", "client"}
 
 #: Which layers each layer may import, besides itself. ``trunkline`` is the package's own lazy list of friendly names.
@@ -45,7 +45,8 @@ LAYERS = MappingProxyType(
         "net": _CORE,
         "transports": _BELOW_TRANSPORTS,
         "timekeeper": _CORE,
-        "connection": _BELOW_TRANSPORTS | {"transports", "timekeeper"},
+        "waiting": _CORE | {"timekeeper"},
+        "connection": _BELOW_TRANSPORTS | {"transports", "timekeeper", "waiting"},
         "auth": _BELOW_TRANSPORTS,
         "server": _BELOW_ROLES,
         "client": _BELOW_ROLES,

@@ -42,7 +42,7 @@ HEAVY = (
 )  # fmt: skip
 
 #: The parts of the package that a stdio server is made of.
-OWN = ("connection", "errors", "protocol", "server", "timekeeper", "transports", "types")
+OWN = ("connection", "errors", "protocol", "server", "timekeeper", "transports", "types", "waiting")
 OWN_TRANSPORTS = ("link", "pipes", "stdio", "wire")
 
 

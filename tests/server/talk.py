@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Coroutine, Mapping
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from contextlib import asynccontextmanager
 from typing import Any, ParamSpec
 
 import pytest
 
-from tests.interaction.wire import Peer, Wire
+from tests.interaction.wire import Peer, _Inside
 from tests.support import run_async
 from trunkline import Server
 from trunkline.protocol.revisions import NEWEST, NEWEST_HANDSHAKE
@@ -36,11 +36,20 @@ def in_loop(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
     return run
 
 
-def reach(
+@asynccontextmanager
+async def reach(
     server: Server, revision: str, capabilities: Mapping[str, Any] | None = None, *, greet: bool = True
-) -> AbstractAsyncContextManager[Peer]:
-    """Reach a server in memory with a raw client."""
-    return Wire("memory", revision).open(server, capabilities=capabilities, greet=greet)
+) -> AsyncIterator[Peer]:
+    """Reach a server in memory with a raw client; what is sent may be of one's own, beside the protocol."""
+    carrier = _Inside(server)
+    peer = Peer(carrier, revision=revision, capabilities=dict(capabilities or {}))
+    carrier.start(peer)
+    try:
+        if greet and revision != STATELESS:
+            await peer.shake_hands()
+        yield peer
+    finally:
+        await carrier.close()
 
 
 def call(server: Server, name: str, revision: str = STATELESS, **arguments: Any) -> Any:

@@ -47,7 +47,7 @@ def test_a_name_may_be_given_by_keyword() -> None:
 
 def test_a_function_may_be_given_with_options() -> None:
     server = Server("s")
-    server.tool(hello, name="greet")  # type: ignore[call-overload]
+    server.tool(hello, name="greet")
     assert names(server) == ["greet"]
 
 
@@ -102,7 +102,9 @@ def test_a_name_taken_twice_is_an_error() -> None:
 
 
 @pytest.mark.parametrize(
-    ("rule", "said"), [("warn", "second"), ("replace", "second"), ("ignore", "first")], ids=["warn", "replace", "ignore"]
+    ("rule", "said"),
+    [("warn", "second"), ("replace", "second"), ("ignore", "first")],
+    ids=["warn", "replace", "ignore"],
 )
 def test_a_server_may_be_told_what_to_do_with_duplicates(rule: Any, said: str) -> None:
     server = Server("s", on_duplicate=rule)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from msgspec import Raw
@@ -193,7 +193,7 @@ class Core:
 
     # --- calls -------------------------------------------------------------------------------------------------------
 
-    async def call(
+    def call(
         self,
         method: str,
         params: Any,
@@ -202,8 +202,23 @@ class Core:
         on_progress: Callable[[ProgressNotificationParams], None] | None = None,
         meta: Mapping[str, Any] | None = None,
         repeat: bool = False,
-    ) -> tuple[Any, bool]:
+    ) -> Awaitable[tuple[Any, bool]]:
         """Ask the server something; with ``repeat``, once more if the connection is lost over it."""
+        # While there is a connection and nothing to repeat, nothing stands between the caller and the call.
+        if self.contact is not None and not repeat:
+            return self.contact.call(method, params, patience=patience, on_progress=on_progress, meta=meta)
+        return self._call(method, params, patience=patience, on_progress=on_progress, meta=meta, repeat=repeat)
+
+    async def _call(
+        self,
+        method: str,
+        params: Any,
+        *,
+        patience: Patience,
+        on_progress: Callable[[ProgressNotificationParams], None] | None,
+        meta: Mapping[str, Any] | None,
+        repeat: bool,
+    ) -> tuple[Any, bool]:
         contact = self.contact or await self.reach()
         try:
             return await contact.call(method, params, patience=patience, on_progress=on_progress, meta=meta)

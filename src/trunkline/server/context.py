@@ -369,13 +369,13 @@ class BlockingContext(_View):
     def _start(self, work: Coroutine[Any, Any, T], outcome: concurrent.futures.Future[T]) -> None:
         task = self._loop.create_task(work)
         serving = self._exchange.task
+        assert serving is not None
 
         def over(_: object) -> None:
             task.cancel()
 
         def finished(ended: asyncio.Task[T]) -> None:
-            if serving is not None:
-                serving.remove_done_callback(over)
+            serving.remove_done_callback(over)
             if ended.cancelled():
                 outcome.cancel()
             elif (error := ended.exception()) is not None:
@@ -384,8 +384,7 @@ class BlockingContext(_View):
                 outcome.set_result(ended.result())
 
         task.add_done_callback(finished)
-        if serving is not None:
-            serving.add_done_callback(over)
+        serving.add_done_callback(over)
 
 
 class HandlerLeft(BaseException):

@@ -166,8 +166,8 @@ async def _complete(server: Server, exchange: Exchange, params: t.CompleteReques
         template = registry.templates.get(ref)
         if template is not None and server.listing.sees(caller, template):
             check_argument(template.template.names, argument.name, ref)
-        else:
-            _find(server, exchange, ref)
+        elif not _sees(server, exchange, ref):
+            raise InvalidParams(f"Unknown resource template: {ref}", data={"uri": ref})
     completion = registry.completions.get((ref, argument.name))
     if completion is None:
         return await complete_otherwise(server.complete_any, exchange, params)

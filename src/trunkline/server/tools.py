@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -20,7 +21,7 @@ from trunkline.connection import Exchange
 from trunkline.errors import HandlerError, InvalidParams, MissingCapability, RequestFailed, ToolError
 from trunkline.server.functions import UserFunction, meant_for_caller
 from trunkline.server.mismatch import ArgumentError, ResultError
-from trunkline.server.results import to_tool_result
+from trunkline.server.results import ToolResult, to_tool_result
 from trunkline.server.signatures import Signature
 
 if TYPE_CHECKING:
@@ -56,10 +57,10 @@ class ToolDefinition:
     __slots__ = (
         "_bind",
         "_encode",
+        "_finish",
         "_listed",
         "_plain",
         "_prepared",
-        "_promise",
         "_validator",
         "function",
         "name",
@@ -88,9 +89,14 @@ class ToolDefinition:
         #: What this is a copy of, if it is mounted from another server.
         self.source: ToolDefinition | None = None
         self._listed: t.Tool | None = None
-        self._validator = _compiled(options.input_schema, f"tool {name!r}: input_schema")
-        output = options.output_schema
-        self._promise = _compiled(output, f"tool {name!r}: output_schema") if output is not msgspec.UNSET else None
+        schema = options.input_schema
+        self._validator = None if schema is None else _compiled(schema, f"tool {name!r}: input_schema")
+        #: What is done to a result before it leaves, where something was said about it by hand.
+        self._finish: Callable[[Any, t.CallToolResult], t.CallToolResult] | None = None
+        if options.output_schema is None:
+            self._finish = _unstructured
+        elif options.output_schema is not msgspec.UNSET:
+            self._finish = partial(_kept, _compiled(options.output_schema, f"tool {name!r}: output_schema"))
         self._encode: Callable[[Any], bytes] | None = None
         self._prepared = False
         # The function itself, where nothing stands between the arguments and its call.
@@ -135,7 +141,7 @@ class ToolDefinition:
             else:
                 value = await self._run_in_time(exchange, kwargs, self.options.timeout)
             result = to_tool_result(value, encode=self._encode)
-            return result if self._promise is None else _kept(self._promise, result)
+            return result if self._finish is None else self._finish(value, result)
         except (ArgumentError, HandlerError) as error:
             if isinstance(error, ArgumentError) and not _is_object(arguments):
                 raise InvalidParams("Invalid params: arguments must be an object") from error
@@ -213,7 +219,8 @@ class ToolDefinition:
         options, signature = self.options, self.function.signature
         if options.input_schema is not None:
             self._bind = self._bind_by_schema
-        elif isinstance(signature, Signature):
+        else:
+            assert isinstance(signature, Signature)
             self._bind = signature.bind
             if options.output_schema is msgspec.UNSET and signature.promises_result:
                 self._encode = signature.encode_result
@@ -225,15 +232,14 @@ class ToolDefinition:
         """Check the arguments against a hand-written schema."""
         assert self._validator is not None
         try:
-            value = msgspec.json.decode(b"{}" if arguments is None else arguments)
+            value = {} if arguments is None else msgspec.json.decode(arguments)
+            value = {} if value is None else value
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise ArgumentError(f"the arguments are not JSON: {error}") from error
         problem = self._validator.first_problem(value)
         if problem is not None:
-            raise ArgumentError(f"{problem.path or 'arguments'}: {problem.message}", path=problem.path)
-        if not isinstance(value, dict):
-            raise ArgumentError("arguments: expected an object")
-        return value
+            raise ArgumentError(problem.message if problem.path else f"arguments: {problem.message}", path=problem.path)
+        return value  # type: ignore[no-any-return]
 
 
 def tool_route(server: Server) -> Callable[[Exchange, t.CallToolRequestParams], Awaitable[t.CallToolResult]]:
@@ -264,10 +270,8 @@ def _names_header(annotations: Iterable[Any]) -> bool:
     return any("x-mcp-header" in repr(getattr(each, "__metadata__", "")) for each in annotations)
 
 
-def _compiled(schema: dict[str, Any] | None, what: str) -> Validator | None:
+def _compiled(schema: dict[str, Any], what: str) -> Validator:
     """Compile a schema written by hand, so that what is wrong with it is said where it was written."""
-    if schema is None:
-        return None
     from trunkline.protocol.json_schema import SchemaError, compile_schema
 
     try:
@@ -276,7 +280,13 @@ def _compiled(schema: dict[str, Any] | None, what: str) -> Validator | None:
         raise TypeError(f"{what}: {error}") from error
 
 
-def _kept(promise: Validator, result: t.CallToolResult) -> t.CallToolResult:
+def _unstructured(value: Any, result: t.CallToolResult) -> t.CallToolResult:
+    """Leave the structured value out, unless the function made the whole result."""
+    whole = isinstance(value, t.CallToolResult | ToolResult)
+    return result if whole else replace(result, structured_content=msgspec.UNSET)
+
+
+def _kept(promise: Validator, value: Any, result: t.CallToolResult) -> t.CallToolResult:
     """See that a result keeps the promise of an output schema written by hand.
 
     Raises:

@@ -77,10 +77,13 @@ class MemoryLink:
             encoded = [encode(outbound.message) for outbound in batch]
         except Exception:  # noqa: BLE001 - send never raises
             encoded = encode_each(batch)
-        other._inbox += encoded
-        other._size += sum(map(len, encoded))
-        if not other._busy:
-            other._take()
+        context = other._context
+        if context is None or other._busy or other._inbox or len(encoded) > _BURST:
+            other._inbox += encoded
+            other._size += sum(map(len, encoded))
+            other._wake()
+        else:
+            context.run(other._take, encoded)
 
     async def drain(self) -> None:
         """Wait until the other end has taken enough."""
@@ -102,20 +105,8 @@ class MemoryLink:
             self._other._room.set()
             self._other._wake()
 
-    def _take(self) -> None:
-        """Deliver at once, unless nobody is attached yet or a burst is so long that others should have their turn."""
-        if self._context is None:
-            return
-        if self._size > self._limits.write_bytes or len(self._inbox) > _BURST:
-            self._wake()
-            return
-        try:
-            self._context.run(self._deliver)
-        except RuntimeError:
-            # The context is in use further down this very call: we are being answered while we send.
-            self._wake()
-
     def _wake(self) -> None:
+        """Deliver what waits in the next turn of the loop."""
         if self._loop is not None and not self._woken:
             self._woken = True
             self._loop.call_soon(self._deliver, context=self._context)
@@ -123,29 +114,30 @@ class MemoryLink:
     def _deliver(self) -> None:
         """Hand over all that has come; what comes meanwhile waits for the next turn."""
         self._woken = False
+        inbox, self._inbox = self._inbox, []
+        self._size = 0
+        self._room.set()
+        self._take(inbox)
+        if self._other._closed and not self._inbox:
+            self._end()
+
+    def _take(self, lines: list[bytes]) -> None:
+        """Hand messages to the receiver, in the context it was attached in."""
+        receiver, limits = self._receiver, self._limits
+        assert receiver is not None
         self._busy = True
         try:
-            self._hand_over()
+            for data in lines:
+                if self._closed:
+                    return
+                if len(data) > limits.message_bytes:
+                    receiver.message_received(refuse(TooLong(limits.message_bytes)), MEMORY)
+                else:
+                    receiver.message_received(decode(data, limits), MEMORY)
         finally:
             self._busy = False
         if self._inbox:
             self._wake()
-
-    def _hand_over(self) -> None:
-        receiver = self._receiver
-        inbox, self._inbox = self._inbox, []
-        self._size = 0
-        self._room.set()
-        assert receiver is not None
-        for data in inbox:
-            if self._closed:
-                return
-            if len(data) > self._limits.message_bytes:
-                receiver.message_received(refuse(TooLong(self._limits.message_bytes)), MEMORY)
-            else:
-                receiver.message_received(decode(data, self._limits), MEMORY)
-        if self._other._closed and not self._inbox:
-            self._end()
 
     def _end(self) -> None:
         if not self._ended and self._receiver is not None:

@@ -1,0 +1,148 @@
+"""Completion of prompt arguments and template variables."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import trunkline.types as t
+from tests.server.talk import ERAS, in_loop, reach
+from trunkline import Context, Server
+
+PROMPT = {"type": "ref/prompt", "name": "p"}
+TEMPLATE = {"type": "ref/resource", "uri": "x://{a}/{b}"}
+
+
+def making() -> Server:
+    server = Server("s")
+    server.add_prompt(lambda city, days="1": city, name="p")
+    server.add_resource("x://{a}/{b}", lambda a, b: a + b)
+    server.add_resource("x://fixed", "text")
+    return server
+
+
+def ask(ref: dict[str, str], name: str, value: str = "", **context: Any) -> dict[str, Any]:
+    return {"ref": ref, "argument": {"name": name, "value": value}, **({"context": context} if context else {})}
+
+
+@ERAS
+@in_loop
+async def test_an_argument_of_a_prompt_is_completed(revision: str) -> None:
+    server = making()
+
+    @server.completion("p", "city")
+    def complete(value: str) -> list[str]:
+        return [city for city in ("Oslo", "Osaka", "Rome") if city.startswith(value)]
+
+    async with reach(server, revision) as peer:
+        found = await peer.result("completion/complete", ask(PROMPT, "city", "Os"))
+    assert found["completion"] == {"values": ["Oslo", "Osaka"]}
+
+
+@ERAS
+@in_loop
+async def test_a_variable_is_completed_by_what_was_chosen_before(revision: str) -> None:
+    server = making()
+
+    @server.completion("x://{a}/{b}", "b")
+    async def complete(value: str, arguments: dict[str, str], ctx: Context) -> list[str]:
+        return [f"{arguments.get('a')}-{value}-{ctx.method}"]
+
+    async with reach(server, revision) as peer:
+        chosen = await peer.result("completion/complete", ask(TEMPLATE, "b", "v", arguments={"a": "1"}))
+        nothing = await peer.result("completion/complete", ask(TEMPLATE, "b", "v"))
+    assert [chosen["completion"]["values"], nothing["completion"]["values"]] == [
+        ["1-v-completion/complete"],
+        ["None-v-completion/complete"],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        pytest.param(None, {"values": []}, id="nothing"),
+        pytest.param([1, 2], {"values": ["1", "2"]}, id="numbers"),
+        pytest.param(
+            t.Completion(values=["a"], total=9, has_more=True),
+            {"values": ["a"], "total": 9, "hasMore": True},
+            id="whole",
+        ),
+        pytest.param(
+            [str(n) for n in range(101)],
+            {"values": [str(n) for n in range(100)], "total": 101, "hasMore": True},
+            id="too-many",
+        ),
+        pytest.param(
+            t.Completion(values=[str(n) for n in range(101)], total=500),
+            {"values": [str(n) for n in range(100)], "total": 500, "hasMore": True},
+            id="too-many-of-more",
+        ),
+    ],
+)
+@ERAS
+@in_loop
+async def test_values_are_given_up_to_a_hundred(revision: str, given: Any, told: dict[str, Any]) -> None:
+    server = making()
+    server.completion("p", "city")(lambda value: given)
+    async with reach(server, revision) as peer:
+        assert (await peer.result("completion/complete", ask(PROMPT, "city")))["completion"] == told
+
+
+@ERAS
+@in_loop
+async def test_what_nobody_completes_has_no_values(revision: str) -> None:
+    server = making()
+    server.completion("p", "city")(lambda value: ["x"])
+    async with reach(server, revision) as peer:
+        found = await peer.result("completion/complete", ask(PROMPT, "days"))
+        fixed = await peer.result("completion/complete", ask({"type": "ref/resource", "uri": "x://fixed"}, "z"))
+    assert [found["completion"], fixed["completion"]] == [{"values": []}, {"values": []}]
+
+
+@pytest.mark.parametrize("parentheses", [True, False], ids=["with", "without"])
+@ERAS
+@in_loop
+async def test_one_function_may_complete_everything_else(revision: str, parentheses: bool) -> None:
+    server = making()
+
+    async def complete(ref: Any, argument: Any, context: Any) -> list[str]:
+        return [f"{type(ref).__name__} {argument.name}={argument.value} {context}"]
+
+    (server.completion() if parentheses else server.completion)(complete)
+    async with reach(server, revision) as peer:
+        found = await peer.result("completion/complete", ask(PROMPT, "city", "O"))
+    assert found["completion"]["values"] == ["PromptReference city=O None"]
+
+
+@ERAS
+@pytest.mark.parametrize(
+    ("ref", "name"),
+    [
+        pytest.param({"type": "ref/prompt", "name": "nope"}, "city", id="unknown-prompt"),
+        pytest.param(PROMPT, "town", id="unknown-argument"),
+        pytest.param(TEMPLATE, "c", id="unknown-variable"),
+    ],
+)
+@in_loop
+async def test_what_is_unknown_is_refused(revision: str, ref: dict[str, str], name: str) -> None:
+    server = making()
+    server.completion("p", "city")(lambda value: ["x"])
+    async with reach(server, revision) as peer:
+        assert (await peer.error("completion/complete", ask(ref, name)))["code"] == -32602
+
+
+@ERAS
+@in_loop
+async def test_a_template_that_is_unknown_is_refused(revision: str) -> None:
+    server = making()
+    server.completion("p", "city")(lambda value: ["x"])
+    async with reach(server, revision) as peer:
+        error = await peer.error("completion/complete", ask({"type": "ref/resource", "uri": "y://{a}"}, "a"))
+    assert (error["code"], error["data"]) == (-32602, {"uri": "y://{a}"})
+
+
+@pytest.mark.parametrize("function", [lambda: ["x"], lambda a, b, c: []], ids=["none", "three"])
+def test_a_completion_takes_a_value_and_perhaps_the_arguments(function: Any) -> None:
+    with pytest.raises(TypeError, match=r"a completion takes \(value\) or \(value, arguments\)"):
+        making().completion("p", "city")(function)

@@ -1,0 +1,171 @@
+"""Lists: pages, cursors, who sees what."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+import pytest
+
+from tests.server.talk import ERAS, HANDSHAKE, STATELESS, in_loop, reach
+from trunkline import Client, Server
+from trunkline.protocol.limits import Limits
+
+
+def making(count: int = 5, **options: Any) -> Server:
+    server = Server("s", **options)
+    for n in range(count):
+        server.add_tool(lambda: "x", name=f"t{n}", tags=["odd"] if n % 2 else [])
+        server.add_prompt(lambda: "x", name=f"p{n}")
+        server.add_resource(f"x://{n}", "x")
+        server.add_resource(f"x://{n}/{{a}}", lambda a: a)
+    return server
+
+
+def visible(caller: Any, definition: Any) -> bool:
+    return "odd" not in definition.options.tags or caller.supports("sampling")
+
+
+@ERAS
+@pytest.mark.parametrize(
+    ("method", "member"),
+    [
+        ("tools/list", "tools"),
+        ("prompts/list", "prompts"),
+        ("resources/list", "resources"),
+        ("resources/templates/list", "resourceTemplates"),
+    ],
+)
+@in_loop
+async def test_a_long_list_comes_in_pages(revision: str, method: str, member: str) -> None:
+    async with reach(making(list_page_size=3), revision) as peer:
+        first = await peer.result(method)
+        second = await peer.result(method, {"cursor": first["nextCursor"]})
+    assert (len(first[member]), len(second[member]), "nextCursor" in second) == (3, 2, False)
+
+
+@pytest.mark.parametrize(("count", "more"), [(3, False), (4, True)])
+@in_loop
+async def test_a_cursor_is_given_only_if_there_is_more(count: int, more: bool) -> None:
+    async with reach(making(count, limits=Limits(page_size=3)), STATELESS) as peer:
+        assert ("nextCursor" in await peer.result("tools/list")) is more
+
+
+@ERAS
+@in_loop
+async def test_a_client_gets_all_pages_in_the_order_of_registration(revision: str) -> None:
+    async with Client(making(list_page_size=2), revision=revision) as client:
+        assert [tool.name for tool in await client.list_tools()] == ["t0", "t1", "t2", "t3", "t4"]
+
+
+def _cursor(text: str) -> str:
+    return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
+
+
+@ERAS
+@pytest.mark.parametrize(
+    "cursor",
+    [
+        pytest.param("nonsense!", id="no-base64"),
+        pytest.param("ünïcode", id="no-ascii"),
+        pytest.param("", id="empty"),
+        pytest.param("_w", id="no-text"),
+        pytest.param(_cursor("tools\0gone"), id="gone"),
+        pytest.param(_cursor("prompts\0p0"), id="of-another-list"),
+    ],
+)
+@in_loop
+async def test_a_cursor_that_is_none_of_ours_is_refused(revision: str, cursor: str) -> None:
+    async with reach(making(list_page_size=2), revision) as peer:
+        assert (await peer.error("tools/list", {"cursor": cursor}))["code"] == -32602
+
+
+@ERAS
+@in_loop
+async def test_a_list_is_new_after_a_change(revision: str) -> None:
+    server = making(1)
+    async with reach(server, revision) as peer:
+        before = await peer.result("tools/list")
+        same = await peer.result("tools/list")
+        server.add_tool(lambda: "x", name="new")
+        after = await peer.result("tools/list")
+    assert (before == same, [tool["name"] for tool in after["tools"]]) == (True, ["t0", "new"])
+
+
+@in_loop
+async def test_pages_are_kept_for_only_so_many_views() -> None:
+    server = making(list_page_size=1)
+    async with reach(server, STATELESS) as peer, reach(server, HANDSHAKE) as other:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("trunkline.server.listing._MOST_PAGES", 1)
+            first = await peer.result("tools/list")
+            await other.result("tools/list")
+            assert await peer.result("tools/list") == first
+
+
+# --- who sees what ---------------------------------------------------------------------------------------------------
+
+
+@ERAS
+@in_loop
+async def test_a_caller_sees_what_it_may(revision: str) -> None:
+    server = making(visible=visible)
+    async with reach(server, revision) as peer, reach(server, revision, {"sampling": {}}) as other:
+        few = [tool["name"] for tool in (await peer.result("tools/list"))["tools"]]
+        all_of_them = [tool["name"] for tool in (await other.result("tools/list"))["tools"]]
+    assert (few, all_of_them) == (["t0", "t2", "t4"], ["t0", "t1", "t2", "t3", "t4"])
+
+
+@ERAS
+@in_loop
+async def test_what_is_hidden_is_refused_as_if_it_were_not_there(revision: str) -> None:
+    async with reach(making(visible=visible), revision) as peer:
+        hidden = await peer.error("tools/call", {"name": "t1"})
+        absent = await peer.error("tools/call", {"name": "t9"})
+    assert (hidden["code"], hidden["message"]) == (absent["code"], absent["message"].replace("t9", "t1"))
+
+
+@ERAS
+@pytest.mark.parametrize(
+    ("method", "params"),
+    [
+        ("prompts/get", {"name": "p"}),
+        ("resources/read", {"uri": "x://fixed"}),
+        ("resources/read", {"uri": "x://of/a"}),
+        ("completion/complete", {"ref": {"type": "ref/prompt", "name": "p"}, "argument": {"name": "a", "value": ""}}),
+        (
+            "completion/complete",
+            {"ref": {"type": "ref/resource", "uri": "x://of/{a}"}, "argument": {"name": "a", "value": ""}},
+        ),
+    ],
+    ids=["prompt", "resource", "template", "completion-of-a-prompt", "completion-of-a-template"],
+)
+@in_loop
+async def test_what_is_hidden_cannot_be_used(revision: str, method: str, params: dict[str, Any]) -> None:
+    server = Server("s", visible=lambda caller, definition: False)
+    server.add_prompt(lambda a="1": a, name="p")
+    server.add_resource("x://fixed", "text")
+    server.add_resource("x://of/{a}", lambda a: a)
+    server.completion("p", "a")(lambda value: ["secret"])
+    async with reach(server, revision) as peer:
+        assert (await peer.error(method, params))["code"] in (-32602, -32002)
+
+
+@in_loop
+async def test_a_list_for_everybody_may_be_kept_by_everybody() -> None:
+    async with reach(making(cache_ttl_ms=5000), STATELESS) as peer:
+        page = await peer.result("tools/list")
+    assert (page["cacheScope"], page["ttlMs"]) == ("public", 5000)
+
+
+@in_loop
+async def test_a_list_that_hides_something_is_private() -> None:
+    async with reach(making(visible=visible), STATELESS) as peer:
+        page = await peer.result("tools/list")
+    assert (page["cacheScope"], page["ttlMs"]) == ("private", 0)
+
+
+@in_loop
+async def test_older_revisions_hear_nothing_of_keeping() -> None:
+    async with reach(making(cache_ttl_ms=5000), HANDSHAKE) as peer:
+        assert set(await peer.result("tools/list")) == {"tools"}

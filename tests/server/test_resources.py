@@ -1,0 +1,179 @@
+"""Resources and templates: how they are listed and read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import trunkline.types as t
+from tests.server.talk import ERAS, HANDSHAKE, STATELESS, in_loop, reach
+from trunkline import Server
+from trunkline.errors import ResourceError
+
+
+def serving(uri: str, value: Any, **options: Any) -> Server:
+    server = Server("s")
+    server.add_resource(uri, value, **options)
+    return server
+
+
+@ERAS
+@in_loop
+async def test_a_resource_is_listed_with_all_that_was_said_about_it(revision: str) -> None:
+    def note() -> str:
+        """Remember this."""
+        return "x"
+
+    options: dict[str, Any] = {"title": "Note", "mime_type": "text/plain", "size": 1, "meta": {"a": 1}}
+    server = serving("x://y", note, annotations={"priority": 0.5}, icons=[t.Icon(src="data:,")], **options)
+    async with reach(server, revision) as peer:
+        listed = (await peer.result("resources/list"))["resources"]
+    assert listed == [
+        {
+            "uri": "x://y",
+            "name": "note",
+            "title": "Note",
+            "description": "Remember this.",
+            "mimeType": "text/plain",
+            "size": 1,
+            "annotations": {"priority": 0.5},
+            "icons": [{"src": "data:,"}],
+            "_meta": {"a": 1},
+        }
+    ]
+
+
+@ERAS
+@in_loop
+async def test_a_template_is_listed_apart(revision: str) -> None:
+    async with reach(serving("x://{name}", lambda name: name, name="family"), revision) as peer:
+        listed = (await peer.result("resources/templates/list"))["resourceTemplates"]
+        assert (await peer.result("resources/list"))["resources"] == []
+    assert listed == [{"uriTemplate": "x://{name}", "name": "family"}]
+
+
+@pytest.mark.parametrize("value", [pytest.param("text", id="text"), pytest.param(lambda: "text", id="lambda")])
+def test_a_resource_without_a_name_is_called_by_its_uri(value: Any) -> None:
+    assert serving("x://y", value).registry.resources["x://y"].listed().name == "x://y"
+
+
+@ERAS
+@pytest.mark.parametrize(
+    ("value", "member"),
+    [
+        pytest.param("text", {"text": "text"}, id="text"),
+        pytest.param(b"\x00\x01", {"blob": "AAE="}, id="bytes"),
+        pytest.param(lambda: "made", {"text": "made"}, id="function"),
+    ],
+)
+@in_loop
+async def test_a_resource_may_be_a_value_or_a_function(revision: str, value: Any, member: dict[str, str]) -> None:
+    async with reach(serving("x://y", value), revision) as peer:
+        contents = (await peer.result("resources/read", {"uri": "x://y"}))["contents"]
+    assert [{key: each.get(key) for key in ("uri", *member)} for each in contents] == [{"uri": "x://y", **member}]
+
+
+@ERAS
+@in_loop
+async def test_a_whole_result_passes_through(revision: str) -> None:
+    whole = t.ReadResourceResult(contents=[t.ResourceContents(uri="x://part", text="p")])
+    async with reach(serving("x://y", lambda: whole), revision) as peer:
+        assert (await peer.result("resources/read", {"uri": "x://y"}))["contents"][0]["uri"] == "x://part"
+
+
+@in_loop
+async def test_how_long_a_resource_may_be_kept_is_said_in_the_stateless_era() -> None:
+    async with reach(serving("x://y", "text", ttl_ms=500, cache_scope="public"), STATELESS) as peer:
+        result = await peer.result("resources/read", {"uri": "x://y"})
+    assert (result["ttlMs"], result["cacheScope"]) == (500, "public")
+
+
+@ERAS
+@in_loop
+async def test_variables_become_what_the_signature_says(revision: str) -> None:
+    def r(year: int, month: int = 1) -> str:
+        return f"{year + 1} {month}"
+
+    async with reach(serving("x://{year}/report", r), revision) as peer:
+        contents = (await peer.result("resources/read", {"uri": "x://2024/report"}))["contents"]
+    assert (contents[0]["text"], contents[0]["uri"]) == ("2025 1", "x://2024/report")
+
+
+@ERAS
+@in_loop
+async def test_a_variable_of_a_wrong_type_is_refused(revision: str) -> None:
+    def r(year: int) -> str:
+        return "never"
+
+    async with reach(serving("x://{year}", r), revision) as peer:
+        error = await peer.error("resources/read", {"uri": "x://soon"})
+    assert (error["code"], error["data"], "year" in error["message"]) == (-32602, {"uri": "x://soon"}, True)
+
+
+@pytest.mark.parametrize(
+    ("uri", "function"),
+    [
+        pytest.param("x://{a}", lambda b: b, id="other-name"),
+        pytest.param("x://{a}", lambda a, b: b, id="one-too-many"),
+        pytest.param("x://{a}/{b}", lambda a: a, id="one-missing"),
+    ],
+)
+def test_variables_and_parameters_must_agree(uri: str, function: Callable[..., Any]) -> None:
+    with pytest.raises(TypeError, match="has the variables"):
+        serving(uri, function)
+
+
+def test_a_fixed_uri_has_no_parameters() -> None:
+    with pytest.raises(TypeError, match="has a fixed URI, but its function wants name"):
+        serving("x://y", lambda name: name)
+
+
+def test_annotations_of_a_wrong_type_are_refused_at_registration() -> None:
+    with pytest.raises(TypeError, match="annotations: "):
+        serving("x://y", "text", annotations={"priority": "high"})
+
+
+def test_annotations_may_be_a_record() -> None:
+    said = t.Annotations(priority=1.0)
+    assert serving("x://y", "text", annotations=said).registry.resources["x://y"].listed().annotations == said
+
+
+@ERAS
+@in_loop
+async def test_a_resource_of_no_contents_is_a_fault_that_is_logged(
+    revision: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with reach(serving("x://y", object), revision) as peer:
+        error = await peer.error("resources/read", {"uri": "x://y"})
+    assert (error["code"], error["message"]) == (-32603, "Internal error")
+    assert "resources/read failed" in caplog.text
+
+
+@ERAS
+@in_loop
+async def test_a_failure_on_purpose_is_shown(revision: str) -> None:
+    def r() -> str:
+        raise ResourceError("locked")
+
+    async with reach(serving("x://y", r), revision) as peer:
+        assert (await peer.error("resources/read", {"uri": "x://y"}))["message"] == "locked"
+
+
+@pytest.mark.parametrize(("revision", "code"), [(HANDSHAKE, -32002), (STATELESS, -32602)])
+@in_loop
+async def test_an_unknown_resource_has_the_code_of_its_revision(revision: str, code: int) -> None:
+    async with reach(serving("x://y", "text"), revision) as peer:
+        error = await peer.error("resources/read", {"uri": "x://z"})
+    assert (error["code"], error["data"]) == (code, {"uri": "x://z"})
+
+
+@ERAS
+@in_loop
+async def test_a_fixed_resource_wins_over_a_template(revision: str) -> None:
+    server = serving("x://{name}", lambda name: f"template {name}")
+    server.add_resource("x://y", "fixed")
+    async with reach(server, revision) as peer:
+        contents = (await peer.result("resources/read", {"uri": "x://y"}))["contents"]
+    assert contents[0]["text"] == "fixed"

@@ -1,0 +1,236 @@
+"""Running a server as a program: the loop, the transport, signals, a clean end."""
+
+from __future__ import annotations
+
+import asyncio
+import builtins
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from typing import Any
+
+import pytest
+
+from tests.server.talk import STATELESS, in_loop
+from tests.support import run_async
+from trunkline import Client, Server
+from trunkline.errors import ConfigError
+from trunkline.protocol.limits import Limits
+from trunkline.server.run import run_loop
+from trunkline.transports.pipes import PipeLink
+from trunkline.transports.stdio import StdioLink
+
+ENV = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+PROGRAM = """
+import asyncio, sys
+from contextlib import asynccontextmanager
+from trunkline import Server
+
+@asynccontextmanager
+async def lifespan(server):
+    print("entered", file=sys.stderr, flush=True)
+    yield
+    print("left", file=sys.stderr, flush=True)
+
+server = Server("s", lifespan=lifespan)
+
+@server.tool
+async def hello() -> str:
+    return "hello"
+
+server.run()
+print("done", file=sys.stderr, flush=True)
+"""
+
+
+def making() -> Server:
+    server = Server("s")
+
+    @server.tool
+    async def hello() -> str:
+        return "hello"
+
+    return server
+
+
+class Pipes:
+    """A link over real pipes in place of the standard streams, and a client's end of them."""
+
+    def __init__(self) -> None:
+        self.in_read, self.in_write = os.pipe()
+        self.out_read, self.out_write = os.pipe()
+
+    def claim(self, limits: Limits) -> PipeLink:
+        return PipeLink(self.in_read, self.out_write, limits=limits)
+
+    def client_end(self) -> PipeLink:
+        return PipeLink(self.out_read, self.in_write)
+
+
+@pytest.fixture
+def pipes(monkeypatch: pytest.MonkeyPatch) -> Pipes:
+    made = Pipes()
+    monkeypatch.setattr(StdioLink, "claim", made.claim)
+    return made
+
+
+# --- in this process -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("start", ["run_async", "run_stdio_async"])
+@in_loop
+async def test_a_server_runs_until_its_input_ends(start: str, pipes: Pipes) -> None:
+    running = asyncio.ensure_future(getattr(making(), start)())
+    await asyncio.sleep(0)
+    async with Client(pipes.client_end(), revision=STATELESS) as client:
+        assert (await client.call_tool("hello")).data == "hello"
+    await running
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@in_loop
+async def test_a_signal_ends_a_server_cleanly(number: signal.Signals, pipes: Pipes) -> None:
+    running = asyncio.ensure_future(making().run_async())
+    async with Client(pipes.client_end(), revision=STATELESS) as client:
+        await client.call_tool("hello")
+        os.kill(os.getpid(), number)
+        await running
+
+
+@in_loop
+async def test_signals_are_given_back_at_the_end(pipes: Pipes) -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    running = asyncio.ensure_future(making().run_async())
+    async with Client(pipes.client_end(), revision=STATELESS) as client:
+        await client.call_tool("hello")
+        during = signal.getsignal(signal.SIGTERM)
+    await running
+    assert (during != before, signal.getsignal(signal.SIGTERM)) == (True, before)
+
+
+@in_loop
+async def test_cancelling_whoever_runs_a_server_is_not_swallowed(pipes: Pipes) -> None:
+    running = asyncio.ensure_future(making().run_async())
+    async with Client(pipes.client_end(), revision=STATELESS) as client:
+        await client.call_tool("hello")
+        running.cancel()
+        await asyncio.wait([running])
+    assert running.cancelled()
+
+
+@in_loop
+async def test_what_is_served_may_be_bounded_in_time(pipes: Pipes) -> None:
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.02):
+            await making().run_async()
+    os.close(pipes.in_write)
+    os.close(pipes.out_read)
+
+
+def test_a_server_runs_in_any_thread(pipes: Pipes) -> None:
+    thread = threading.Thread(target=lambda: asyncio.run(making().run_async()))
+    thread.start()
+
+    async def main() -> Any:
+        async with Client(pipes.client_end(), revision=STATELESS) as client:
+            return (await client.call_tool("hello")).data
+
+    found = run_async(main())
+    thread.join(5)
+    assert (found, thread.is_alive()) == ("hello", False)
+
+
+def test_none_is_the_usual_transport(pipes: Pipes) -> None:
+    os.close(pipes.in_write)
+    making().run(None, show_banner=False)
+    os.close(pipes.out_read)
+
+
+@pytest.mark.parametrize("transport", ["http", "sse", "carrier pigeon"])
+def test_a_transport_that_is_not_there_is_refused(transport: str) -> None:
+    with pytest.raises(ConfigError, match=f"transport '{transport}' is not there yet"):
+        making().run(transport)
+
+
+def test_stdio_takes_no_options() -> None:
+    with pytest.raises(TypeError, match="the stdio transport takes no host, port"):
+        making().run("stdio", port=1, host="x")
+
+
+def test_windows_is_refused_with_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        monkeypatch.setattr(sys, "platform", "win32")
+        await making().run_async()
+
+    with pytest.raises(ConfigError, match="Windows lacks"):
+        run_async(main())
+
+
+# --- the loop --------------------------------------------------------------------------------------------------------
+
+
+def loop_module() -> str:
+    names: list[str] = []
+
+    async def look() -> None:
+        names.append(type(asyncio.get_running_loop()).__module__)
+
+    run_loop(look())
+    return names[0]
+
+
+def test_uvloop_is_used_where_it_is_installed() -> None:
+    pytest.importorskip("uvloop")
+    assert loop_module().startswith("uvloop")
+
+
+def test_without_uvloop_the_loop_is_asyncios(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = builtins.__import__
+
+    def without(name: str, *args: Any, **kwargs: Any) -> Any:
+        if name == "uvloop":
+            raise ImportError(name)
+        return real(name, *args, **kwargs)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    assert loop_module().startswith("asyncio")
+
+
+# --- as a program ----------------------------------------------------------------------------------------------------
+
+
+def request(id: int, method: str, **params: Any) -> bytes:
+    meta = {"io.modelcontextprotocol/protocolVersion": STATELESS, "io.modelcontextprotocol/clientCapabilities": {}}
+    return (
+        json.dumps({"jsonrpc": "2.0", "id": id, "method": method, "params": {**params, "_meta": meta}}).encode() + b"\n"
+    )
+
+
+def test_a_program_answers_what_is_piped_in_and_ends() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM],
+        input=request(1, "tools/call", name="hello"),
+        capture_output=True,
+        timeout=20,
+        env=ENV,
+    )
+    answer = json.loads(done.stdout)
+    assert (done.returncode, answer["result"]["content"][0]["text"]) == (0, "hello")
+    assert done.stderr.decode().split() == ["entered", "left", "done"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_program_that_is_told_to_stop_ends_cleanly(number: signal.Signals) -> None:
+    pipe = subprocess.PIPE
+    with subprocess.Popen([sys.executable, "-c", PROGRAM], stdin=pipe, stdout=pipe, stderr=pipe, env=ENV) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(request(1, "tools/call", name="hello"))
+        process.stdin.flush()
+        process.stdout.readline()
+        process.send_signal(number)
+        _, stderr = process.communicate(timeout=20)
+    assert (process.returncode, stderr.decode().split()) == (0, ["entered", "left", "done"])

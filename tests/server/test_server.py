@@ -1,0 +1,166 @@
+"""The server as its author sees it: options, serving, ending."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from tests.server.talk import ERAS, HANDSHAKE, STATELESS, call, in_loop, reach, text
+from trunkline import Client, Server
+from trunkline.errors import ConfigError
+from trunkline.protocol.limits import Limits
+from trunkline.testing.clock import FakeClock
+from trunkline.transports.memory import memory_pair
+
+
+def hello() -> str:
+    return "hello"
+
+
+def test_a_server_has_a_name_and_a_version() -> None:
+    server = Server("weather", version="1.2")
+    assert (server.name, server.version, Server().name) == ("weather", "1.2", "trunkline")
+
+
+# --- options ---------------------------------------------------------------------------------------------------------
+
+
+def test_an_unknown_option_is_refused_with_the_nearest() -> None:
+    with pytest.raises(TypeError, match="Server has no option 'titel'; did you mean 'title'"):
+        Server("s", titel="x")  # type: ignore[call-arg]
+
+
+def test_an_unknown_option_near_nothing_is_refused() -> None:
+    with pytest.raises(TypeError, match=r"Server has no option 'qqq'$"):
+        Server("s", qqq=1)  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize("value", [None, False, ()], ids=str)
+def test_an_unknown_option_that_is_switched_off_is_accepted(value: Any) -> None:
+    assert Server("s", providers=value).name == "s"  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize("option", ["host", "port", "stateless_http", "json_response", "sse_path"])
+def test_options_of_the_http_transport_are_refused_with_a_reason(option: str) -> None:
+    given: dict[str, Any] = {option: "x"}
+    with pytest.raises(ConfigError, match=f"{option}.* comes with the HTTP transport"):
+        Server("s", **given)
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        pytest.param({"auth": object()}, "auth= needs the HTTP transport", id="auth"),
+        pytest.param({"revisions": ["1999-01-01"]}, "1999-01-01.*unknown", id="revisions"),
+        pytest.param({"on_duplicate": "explode"}, "on_duplicate='explode'", id="on_duplicate"),
+        pytest.param({"list_page_size": 0}, "at least one item, not 0", id="list_page_size"),
+        pytest.param({"limits": Limits(page_size=-1)}, "at least one item, not -1", id="limits"),
+    ],
+)
+def test_a_wrong_setting_is_refused_with_a_reason(options: dict[str, Any], reason: str) -> None:
+    with pytest.raises(ConfigError, match=reason):
+        Server("s", **options)
+
+
+def test_options_left_at_none_keep_their_defaults() -> None:
+    def fails() -> None:
+        raise ValueError("secret")
+
+    names = ("tools", "capabilities", "mask_error_details", "cache_ttl_ms", "on_duplicate", "auth", "host", "visible")
+    given: dict[str, Any] = dict.fromkeys(names)
+    server = Server("s", **given)
+    server.add_tool(fails)
+    assert text(call(server, "fails")) == "Tool 'fails' failed unexpectedly."
+
+
+def test_options_of_other_frameworks_that_change_nothing_are_accepted() -> None:
+    server = Server(
+        "s",
+        debug=True,
+        log_level="INFO",
+        strict_input_validation=True,
+        warn_on_duplicate_tools=False,
+        dependencies=["x"],
+        resource_security=object(),
+    )
+    assert server.name == "s"
+
+
+def test_tools_may_be_given_at_once() -> None:
+    assert text(call(Server("s", tools=[hello]), "hello")) == "hello"
+
+
+@pytest.mark.parametrize("options", [{"cache_ttl": 1.5}, {"cache_ttl_ms": 1500}], ids=["seconds", "milliseconds"])
+@in_loop
+async def test_lists_may_be_kept_for_a_while(options: dict[str, Any]) -> None:
+    async with reach(Server("s", tools=[hello], **options), STATELESS) as peer:
+        assert (await peer.result("tools/list"))["ttlMs"] == 1500
+
+
+# --- revisions -------------------------------------------------------------------------------------------------------
+
+
+@in_loop
+async def test_a_server_may_speak_some_revisions_only() -> None:
+    server = Server("s", tools=[hello], revisions=["2025-03-26", HANDSHAKE])
+    async with reach(server, STATELESS) as peer:
+        error = await peer.error("tools/list")
+    async with reach(server, "2024-11-05", greet=False) as peer:
+        met = await peer.result("initialize", peer.hello())
+    assert (error["code"], error["data"]["supported"], met["protocolVersion"]) == (
+        -32022,
+        [HANDSHAKE, "2025-03-26"],
+        HANDSHAKE,
+    )
+
+
+# --- serving ---------------------------------------------------------------------------------------------------------
+
+
+@ERAS
+@in_loop
+async def test_any_number_of_connections_are_served_at_once(revision: str) -> None:
+    server = Server("s", tools=[hello])
+    async with Client(server, revision=revision) as first, Client(server, revision=revision) as second:
+        found = await asyncio.gather(first.call_tool("hello"), second.call_tool("hello"))
+    assert [each.data for each in found] == ["hello", "hello"]
+
+
+@pytest.mark.parametrize("clock", [None, FakeClock()], ids=["own-clock", "given-clock"])
+def test_a_server_outlives_its_event_loop(clock: FakeClock | None) -> None:
+    async def wait() -> str:
+        return "waited"
+
+    server = Server("s", tools=[wait], clock=clock)
+    assert [text(call(server, "wait")), text(call(server, "wait"))] == ["waited", "waited"]
+
+
+@ERAS
+@in_loop
+async def test_serving_a_link_lasts_until_the_other_end_goes(revision: str) -> None:
+    server = Server("s", tools=[hello])
+    ours, theirs = memory_pair()
+    serving = asyncio.ensure_future(server.serve(ours))
+    async with Client(theirs, revision=revision) as client:
+        assert ((await client.call_tool("hello")).data, serving.done()) == ("hello", False)
+    await serving
+
+
+@in_loop
+async def test_serving_a_link_may_be_cancelled() -> None:
+    ours, theirs = memory_pair()
+    serving = asyncio.ensure_future(Server("s", tools=[hello]).serve(ours))
+    async with Client(theirs, revision=HANDSHAKE) as client:
+        serving.cancel()
+        await asyncio.wait([serving])
+        assert (serving.cancelled(), client.server_capabilities["tools"]) == (True, {"listChanged": True})
+
+
+@in_loop
+async def test_a_closed_server_runs_no_more_threads() -> None:
+    server = Server("s", tools=[hello])
+    async with reach(server, STATELESS) as peer:
+        server.close()
+        assert (await peer.call("hello"))["isError"] is True
