@@ -25,8 +25,8 @@ from trunkline.server.tools import ToolOptions
 REFERENCE = ROOT / "docs" / "reference"
 #: What a server or a client has for the machinery around it.
 INNER = {
-    *("around", "asking", "capabilities", "discovered", "initialized", "lifespan_value", "name_of"),
-    *("notification_received", "read", "resume", "seal", "through"),
+    *("around", "asking", "capabilities", "discovered", "initialized", "lifespan_value"),
+    *("notification_received", "pool", "read", "resume", "seal", "through"),
 }
 
 

@@ -586,3 +586,15 @@ async def test_what_is_done_once_may_call_a_server_that_asks(revision: str) -> N
 
     async with reach(serving(f), revision) as peer:
         assert text(await peer.call("f")) == "0 inner"
+
+
+@in_loop
+async def test_what_is_told_after_a_question_is_heard_in_the_handshake_era() -> None:
+    async def f(ctx: Context) -> str:
+        await ctx.elicit("a", str)
+        await ctx.notify("acme/after")
+        return "done"
+
+    async with reach(serving(f), HANDSHAKE, FORMS) as peer:
+        await peer.converse_tool("f", {ELICIT: by_message})
+    assert peer.notices("acme/after") == [None]

@@ -10,20 +10,20 @@ import logging
 import re
 import threading
 from collections.abc import Callable, Mapping
-from typing import Any, Literal, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, overload
 
 import trunkline.types as t
 from trunkline.protocol.methods import METHODS, Method
 from trunkline.protocol.revisions import EVER
-from trunkline.server.completion import CompletionDefinition
-from trunkline.server.compose import Mount, flatten, namespaced_uri
 from trunkline.server.functions import UserFunction
 from trunkline.server.options import prompt_options, resource_options, tool_options
-from trunkline.server.prompts import PromptDefinition
 from trunkline.server.registry import EMPTY, Registry
-from trunkline.server.resources import ResourceDefinition, TemplateDefinition
 from trunkline.server.subscriptions import Hub
 from trunkline.server.tools import ToolDefinition
+
+# Prompts, resources, completions and mounts are loaded by the first that is registered: most servers have only tools.
+if TYPE_CHECKING:
+    from trunkline.server.compose import Mount
 
 __all__ = ["Catalog", "OnDuplicate"]
 
@@ -92,6 +92,8 @@ class Catalog:
 
     def add_prompt(self, function: Callable[..., Any], **options: Any) -> None:
         """Register a function as a prompt; clients are told."""
+        from trunkline.server.prompts import PromptDefinition
+
         definition = PromptDefinition(function, prompt_options(options), owner=self)  # type: ignore[arg-type]
         self._put("prompts", definition.name, definition)
 
@@ -117,6 +119,8 @@ class Catalog:
         function = value if callable(value) else lambda: value
         if not callable(value) and "name" not in options:
             options["name"] = uri
+        from trunkline.server.resources import ResourceDefinition, TemplateDefinition
+
         given = resource_options(options)
         if "{" in uri:
             self._put("templates", uri, TemplateDefinition(uri, function, given, owner=self))  # type: ignore[arg-type]
@@ -144,6 +148,8 @@ class Catalog:
             raise TypeError("a completion names the prompt or template and its argument")
 
         def register(function: F) -> F:
+            from trunkline.server.completion import CompletionDefinition
+
             definition = CompletionDefinition(ref, argument, function, owner=self)  # type: ignore[arg-type]
             self._put("completions", (ref, argument), definition)
             return function
@@ -190,11 +196,13 @@ class Catalog:
         if not isinstance(other, Catalog):
             raise TypeError("mount takes a Server")
         space = prefix if namespace is None else namespace
+        from trunkline.server.compose import Mount
+
         mounts = (*self._mounts, Mount(other, space))  # type: ignore[arg-type]
         with self._changing:
             if other is self or other._has(self):
                 raise ValueError("a server cannot be mounted in itself")
-            self._replace(flatten(self._own, mounts, self.registry.counter + 1))
+            self._replace(self._flat(self._own, mounts))
             self._mounts = mounts
             if self not in other._parents:
                 other._parents.append(self)
@@ -217,6 +225,8 @@ class Catalog:
         """Give the names under which a mounted server's change is known here: it may be mounted more than once."""
         if what in ("tools", "prompts", "resources"):
             return [what]
+        from trunkline.server.compose import namespaced_uri
+
         return [namespaced_uri(mount.namespace, what) for mount in self._mounts if mount.server is child]
 
     def _put(self, kind: str, key: Any, definition: Any) -> None:
@@ -235,7 +245,7 @@ class Catalog:
             self._change(self._own.removing(kind, key))
 
     def _change(self, own: Registry) -> None:
-        self._replace(flatten(own, self._mounts, self.registry.counter + 1) if self._mounts else own)
+        self._replace(self._flat(own, self._mounts))
         self._own = own
 
     def _replace(self, registry: Registry) -> None:
@@ -257,9 +267,16 @@ class Catalog:
         ):
             self.hub.tell((kind, None))
 
+    def _flat(self, own: Registry, mounts: tuple[Mount, ...]) -> Registry:
+        if not mounts:
+            return own
+        from trunkline.server.compose import flatten
+
+        return flatten(own, mounts, self.registry.counter + 1)
+
     def _child_changed(self) -> None:
         with self._changing:
-            self._replace(flatten(self._own, self._mounts, self.registry.counter + 1))
+            self._replace(self._flat(self._own, self._mounts))
 
     def _methods_changed(self) -> None:
         """Learn that methods of one's own were added."""

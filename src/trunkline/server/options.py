@@ -8,14 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import fields
 
-from trunkline.server.prompts import PromptOptions
-from trunkline.server.resources import ResourceOptions
 from trunkline.server.tools import ToolOptions
+
+if TYPE_CHECKING:
+    from trunkline.server.prompts import PromptOptions
+    from trunkline.server.resources import ResourceOptions
 
 __all__ = ["prompt_options", "resource_options", "tool_options"]
 
@@ -57,11 +59,15 @@ def tool_options(given: dict[str, Any]) -> ToolOptions:
 
 def prompt_options(given: dict[str, Any]) -> PromptOptions:
     """Read the options of a prompt."""
+    from trunkline.server.prompts import PromptOptions
+
     return _read(PromptOptions, given, "prompt")
 
 
 def resource_options(given: dict[str, Any]) -> ResourceOptions:
     """Read the options of a resource."""
+    from trunkline.server.resources import ResourceOptions
+
     return _read(ResourceOptions, given, "resource")
 
 

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from trunkline.server.completion import CompletionDefinition
-from trunkline.server.prompts import PromptDefinition
-from trunkline.server.resources import ResourceDefinition, TemplateDefinition
-from trunkline.server.tools import ToolDefinition
+if TYPE_CHECKING:
+    from trunkline.server.completion import CompletionDefinition
+    from trunkline.server.prompts import PromptDefinition
+    from trunkline.server.resources import ResourceDefinition, TemplateDefinition
+    from trunkline.server.tools import ToolDefinition
 
 __all__ = ["EMPTY", "Kind", "Registry"]
 

@@ -15,7 +15,6 @@ import trunkline.types as t
 from trunkline.connection import Exchange
 from trunkline.errors import InvalidParams, ResourceNotFound
 from trunkline.protocol.revisions import Feature
-from trunkline.server.completion import check_argument, complete_otherwise
 from trunkline.server.subscriptions import accepted, listen
 from trunkline.server.tools import tool_route
 
@@ -154,6 +153,8 @@ def _sees(server: Server, exchange: Exchange, uri: str) -> bool:
 
 
 async def _complete(server: Server, exchange: Exchange, params: t.CompleteRequestParams) -> t.CompleteResult:
+    from trunkline.server.completion import check_argument, complete_otherwise
+
     registry, caller, argument = server.registry, exchange.admitted.caller, params.argument
     if isinstance(params.ref, t.PromptReference):
         ref = params.ref.name

@@ -27,17 +27,17 @@ from trunkline.protocol.revisions import ALL_NAMES, NEWEST, REVISIONS, Feature, 
 from trunkline.server import lifecycle
 from trunkline.server.catalog import Catalog, OnDuplicate
 from trunkline.server.dispatch import ServedConnection
-from trunkline.server.lifespan import Lifespan
 from trunkline.server.listing import Listing, Visible
 from trunkline.server.routes import Route, make_routes, read_resource
-from trunkline.server.threads import WorkerPool
 from trunkline.timekeeper import Clock, Timekeeper
 from trunkline.transports.link import Link
 
 if TYPE_CHECKING:
+    from trunkline.server.lifespan import Lifespan
     from trunkline.server.middleware import Middleware
     from trunkline.server.questions import Asking
     from trunkline.server.request_state import StateSeal
+    from trunkline.server.threads import WorkerPool
 
 __all__ = ["Server", "ServerOptions"]
 
@@ -121,7 +121,7 @@ class Server(Catalog):
         self._state_keys = options.get("state_keys")
         self._clock = options.get("clock")
         self._revisions = tuple(options.get("revisions") or ALL_NAMES)
-        self._lifespan = Lifespan(lambda: lifespan(self)) if lifespan is not None else None
+        self._lifespan = None if lifespan is None else _made(lambda: lifespan(self))
         self._seal: StateSeal | None = None
         self._timekeeper: Timekeeper | None = None
         #: Functions that are still busy with a notification: a task that nobody holds may vanish.
@@ -130,7 +130,8 @@ class Server(Catalog):
         self._held: dict[Connection, list[Lifespan]] = {}
         #: Who this server is, as it is stamped on results.
         self.stamp = Raw(msgspec.json.encode(self.info))
-        self.pool = WorkerPool(self.limits.threads)
+        self._pool: WorkerPool | None = None
+        self._closed = False
         self.listing = Listing(
             page_size=self.limits.page_size,
             ttl_ms=self.cache_ttl_ms,
@@ -222,7 +223,9 @@ class Server(Catalog):
     def close(self) -> None:
         """End every listener and stop the worker threads."""
         self.hub.end("the server is shutting down")
-        self.pool.close()
+        self._closed = True
+        if self._pool is not None:
+            self._pool.close()
 
     # --- telling -----------------------------------------------------------------------------------------------------
 
@@ -235,6 +238,17 @@ class Server(Catalog):
                 sink.notify(method, params)
 
     # --- what serving a request asks of the definition ---------------------------------------------------------------
+
+    @property
+    def pool(self) -> WorkerPool:
+        """The threads that sync functions run in; made when the first is called."""
+        if self._pool is None:
+            from trunkline.server.threads import WorkerPool
+
+            self._pool = WorkerPool(self.limits.threads)
+            if self._closed:
+                self._pool.close()
+        return self._pool
 
     async def around(self, exchange: Exchange, params: Any, route: Route) -> Any:
         """Run a handler once the lifespans are entered, inside the middleware."""
@@ -339,9 +353,11 @@ class Server(Catalog):
         self.plain = not self.middleware and self._lifespan is None and not self._mounts
 
     def _methods_changed(self) -> None:
+        self.offer = make_offer({name: row for name, (row, _) in self.own_methods.items()}, self._revisions)
+        if not self.own_methods:
+            return
         from trunkline.server.own_methods import route_of
 
-        self.offer = make_offer({name: row for name, (row, _) in self.own_methods.items()}, self._revisions)
         for name, (_, function) in self.own_methods.items():
             self.routes[name] = route_of(function)
 
@@ -351,6 +367,12 @@ class Server(Catalog):
         for mount in self._mounts:
             found.extend(mount.server._all())
         return found
+
+
+def _made(enter: Callable[[], AbstractAsyncContextManager[Any]]) -> Lifespan:
+    from trunkline.server.lifespan import Lifespan
+
+    return Lifespan(enter)
 
 
 def _check(options: ServerOptions) -> None:

@@ -239,7 +239,7 @@ class ToolDefinition:
         problem = self._validator.first_problem(value)
         if problem is not None:
             raise ArgumentError(problem.message if problem.path else f"arguments: {problem.message}", path=problem.path)
-        return value  # type: ignore[no-any-return]
+        return value
 
 
 def tool_route(server: Server) -> Callable[[Exchange, t.CallToolRequestParams], Awaitable[t.CallToolResult]]:
