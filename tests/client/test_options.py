@@ -82,3 +82,19 @@ def test_a_callback_may_say_itself_that_it_takes_pages() -> None:
     ask.takes_urls = True  # type: ignore[attr-defined]
     assert settings_from({"elicitation": ask}).elicitation_urls is True
     assert settings_from({"elicitation": print}).elicitation_urls is False
+
+
+def test_an_entry_of_mcp_servers_may_set_limits() -> None:
+    settings = settings_from({}, {"command": "server", "limits": {"idle_seconds": 5, "depth": 16}})
+    assert (settings.limits.idle_seconds, settings.limits.depth) == (5, 16)
+
+
+def test_limits_that_are_given_beat_those_of_the_entry() -> None:
+    settings = settings_from({"limits": Limits(depth=8)}, {"command": "server", "limits": {"depth": 16}})
+    assert settings.limits.depth == 8
+
+
+@pytest.mark.parametrize("limits", [{"dept": 16}, {"depth": "deep"}, 3], ids=["unknown", "no number", "no table"])
+def test_a_limit_that_does_not_exist_is_refused_in_words(limits: object) -> None:
+    with pytest.raises(ConfigError, match="limits of the mcpServers entry"):
+        settings_from({}, {"command": "server", "limits": limits})

@@ -47,7 +47,7 @@ class Client:
         Raises:
             ConfigError: the target or an option makes no sense.
         """
-        self._settings = settings_from(options)
+        self._settings = settings_from(options, target)
         self._core = Core(find_target(target, self._settings), self._settings)
         self._patience = self._core.patience()
         self._on_progress = self._settings.on_progress

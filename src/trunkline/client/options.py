@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequen
 from types import MappingProxyType
 from typing import Any, TypeAlias, TypedDict
 
-from msgspec import Struct
+from msgspec import Struct, ValidationError, convert
 
 from trunkline.client.state import StateCallback
 from trunkline.errors import ConfigError
@@ -133,11 +133,11 @@ class Settings(Struct, frozen=True, kw_only=True):
     era_memory: Any = None
 
 
-def settings_from(options: Mapping[str, Any]) -> Settings:
-    """Complete the options with what they left out.
+def settings_from(options: Mapping[str, Any], target: object = None) -> Settings:
+    """Complete the options with what they left out; limits may stand in an ``mcpServers`` entry as well.
 
     Raises:
-        ConfigError: a revision that does not exist, or one thing told under two names.
+        ConfigError: a revision or a limit that does not exist, or one thing told under two names.
         TypeError: an option that does not exist.
     """
     given = dict(options)
@@ -152,7 +152,7 @@ def settings_from(options: Mapping[str, Any]) -> Settings:
                 raise ConfigError(f"{alias} is another name for {name}: give one of them.")
             given[name] = adapt(callback)
     given["pinned"] = _revision(given.pop("revision", "auto"))
-    given["limits"] = given.get("limits") or Limits()
+    given["limits"] = given.get("limits") or _limits(target)
     given["client_info"] = given.get("client_info") or _this_program()
     given["elicitation_urls"] = given.get("elicitation_urls") or getattr(given.get("elicitation"), "takes_urls", False)
     return Settings(**given)
@@ -166,6 +166,14 @@ def _check_names(given: Mapping[str, Any]) -> None:
 
             near = difflib.get_close_matches(name, known, n=1)
             raise TypeError(f"Client has no option {name!r}{f'; did you mean {near[0]!r}?' if near else ''}")
+
+
+def _limits(target: object) -> Limits:
+    written = target.get("limits") if isinstance(target, Mapping) else None
+    try:
+        return Limits() if written is None else convert(written, Limits)
+    except ValidationError as error:
+        raise ConfigError(f"limits of the mcpServers entry: {error}; the reference lists them.") from error
 
 
 def _revision(name: str) -> Revision | None:
