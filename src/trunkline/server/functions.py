@@ -10,6 +10,7 @@ import asyncio
 import contextvars
 from collections.abc import Callable, Collection
 from contextlib import aclosing
+from types import CoroutineType
 from typing import TYPE_CHECKING, Any
 
 from trunkline.connection import Exchange
@@ -27,7 +28,7 @@ __all__ = ["UserFunction", "meant_for_caller"]
 class UserFunction:
     """A function of the user's with its signature, ready to be run for an exchange."""
 
-    __slots__ = ("_direct", "_stays", "context_name", "function", "owner", "signature")
+    __slots__ = ("_direct", "_stays", "_threaded", "context_name", "function", "owner", "signature")
 
     def __init__(
         self,
@@ -47,6 +48,13 @@ class UserFunction:
         self._stays = not thread
         signature = self.signature
         self._direct = signature.is_async and not signature.dependencies and not signature.is_async_generator
+        # A sync function that wants nothing but its arguments.
+        self._threaded = (
+            thread
+            and not (signature.is_async or signature.is_async_generator or signature.is_generator)
+            and not signature.dependencies
+            and self.context_name is None
+        )
 
     @property
     def is_plain(self) -> bool:
@@ -59,6 +67,9 @@ class UserFunction:
             if self.context_name is not None:
                 kwargs[self.context_name] = Context(self.owner, exchange)
             return await self.function(**kwargs)
+        if self._threaded:
+            value = await self.owner.pool.submit(self.function, kwargs)
+            return await value if type(value) is CoroutineType else value
         context = self._context(exchange)
         if self.context_name is not None:
             kwargs[self.context_name] = context

@@ -1,9 +1,11 @@
 """Worker threads for sync functions: calls go in from an event loop, results come back to it in bursts.
 
-It knows nothing of tools or requests: a function, its arguments and a context. Threads start when a call finds all of
-them busy, up to a bound, and are kept. A result is put on the outbox of the loop that asked, and the loop is woken only
-if it has not been woken since it last looked: a burst of calls costs one wake-up. A thread cannot be stopped from
-outside; a cancelled call that has not started never starts, and the result of one that has is dropped.
+It knows nothing of tools or requests: a function, its arguments and a context. Most functions are short, and for them
+one thread that takes a burst of calls one after another is much cheaper than a thread woken for each. So a call wakes a
+thread only if none is awake; if calls still wait a moment later, those awake are held up, and their number is doubled,
+up to a bound. A result is put on the outbox of the loop that asked, and the loop is woken only if it has not been woken
+since it last looked. A thread cannot be stopped from outside; a cancelled call that has not started never starts, and
+the result of one that has is dropped.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ import contextvars
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping
-from queue import Empty, SimpleQueue
+from queue import SimpleQueue
 from typing import Any, TypeAlias
 
 __all__ = ["WorkerPool"]
@@ -23,10 +25,14 @@ __all__ = ["WorkerPool"]
 _NOT_FOR_A_LOOP = (SystemExit, KeyboardInterrupt, GeneratorExit, asyncio.CancelledError, StopIteration)
 
 
+# So long the threads that are awake have for what waits, before more are woken.
+_PATIENCE = 0.001
+
+
 class WorkerPool:
     """Runs sync functions in at most so many threads, for one event loop after another."""
 
-    __slots__ = ("_closed", "_jobs", "_load", "_lock", "_max_threads", "_outbox", "_threads")
+    __slots__ = ("_awake", "_closed", "_jobs", "_lock", "_looking", "_max_threads", "_outbox", "_threads", "_wakes")
 
     def __init__(self, max_threads: int) -> None:
         """Start no thread yet.
@@ -38,12 +44,15 @@ class WorkerPool:
             raise ValueError(f"A worker pool needs at least one thread, not {max_threads}")
         self._max_threads = max_threads
         self._threads = 0
-        #: Calls that were submitted and have not ended, stuck ones included.
-        self._load = 0
+        #: Threads that take calls, or are in one, stuck ones included; changed under the lock.
+        self._awake = 0
         self._closed = False
         self._lock = threading.Lock()
-        self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
+        self._jobs: deque[_Job] = deque()
+        #: Each item wakes one thread: True to take calls, False to end.
+        self._wakes: SimpleQueue[bool] = SimpleQueue()
         self._outbox: _Outbox | None = None
+        self._looking = False
 
     def submit(
         self, function: Callable[..., Any], kwargs: Mapping[str, Any], context: contextvars.Context | None = None
@@ -60,16 +69,19 @@ class WorkerPool:
         outbox = self._outbox
         if outbox is None or outbox.loop is not loop:
             outbox = self._outbox = _Outbox(loop)
+            self._looking = False
         if context is None:
             context = contextvars.copy_context()
         future: asyncio.Future[Any] = loop.create_future()
-        with self._lock:
-            if self._closed:
-                raise RuntimeError("The worker pool is closed")
-            self._jobs.put((outbox, future, function, kwargs, context))
-            self._load += 1
-            if self._load > self._threads < self._max_threads:
-                self._start_thread()
+        if self._closed:
+            raise RuntimeError("The worker pool is closed")
+        self._jobs.append((outbox, future, function, kwargs, context))
+        # Read without the lock: a thread that is about to sleep looks at the calls once more after it says so.
+        if self._awake == 0:
+            self._wake(1)
+        elif not self._looking:
+            self._looking = True
+            loop.call_later(_PATIENCE, self._look)
         return future
 
     def close(self) -> None:
@@ -78,11 +90,33 @@ class WorkerPool:
             self._closed = True
             unstarted = self._take_all()
             for _ in range(self._threads):
-                self._jobs.put(None)
+                self._wakes.put(False)
         for outbox, future, *_ in unstarted:
             outbox.post(future, (None, RuntimeError("The worker pool was closed before the call could start")))
 
-    def _start_thread(self) -> None:
+    def _look(self) -> None:
+        """Wake more threads if calls still wait; in the loop's thread."""
+        self._looking = False
+        waiting = len(self._jobs)
+        if not waiting or self._closed:
+            return
+        self._wake(min(waiting, max(1, self._awake)))
+        outbox = self._outbox
+        if self._awake < self._max_threads and outbox is not None and not outbox.loop.is_closed():
+            self._looking = True
+            outbox.loop.call_later(_PATIENCE, self._look)
+
+    def _wake(self, count: int) -> None:
+        """Wake so many threads, sleeping ones first, new ones up to the bound."""
+        with self._lock:
+            for _ in range(count):
+                if self._awake < self._threads:
+                    self._wakes.put(True)
+                elif self._threads >= self._max_threads or not self._start_thread():
+                    return
+                self._awake += 1
+
+    def _start_thread(self) -> bool:
         # A daemon: a stuck function must not keep the process from ending.
         thread = threading.Thread(target=self._work, name=f"trunkline-worker-{self._threads}", daemon=True)
         try:
@@ -90,36 +124,45 @@ class WorkerPool:
         except RuntimeError:
             # The system gives no more threads: those there are must do, but with none the call would wait for ever.
             if not self._threads:
-                self._load -= len(self._take_all())
+                self._take_all()
                 raise
-        else:
-            self._threads += 1
+            return False
+        self._threads += 1
+        return True
 
     def _take_all(self) -> list[_Job]:
         taken: list[_Job] = []
-        while True:
+        while self._jobs:
             try:
-                job = self._jobs.get_nowait()
-            except Empty:
-                return taken
-            if job is not None:
-                taken.append(job)
+                taken.append(self._jobs.popleft())
+            except IndexError:
+                # A thread was quicker.
+                break
+        return taken
 
     def _work(self) -> None:
-        # Nothing of a job stays in this frame: an idle thread keeps no arguments of its last call.
-        while self._serve(self._jobs.get()):
-            pass
+        """Be one thread: take calls while there are any, then sleep until woken."""
+        while True:
+            # Nothing of a call stays in this frame: an idle thread keeps no arguments of its last one.
+            while self._serve():
+                pass
+            with self._lock:
+                if self._jobs:
+                    continue
+                self._awake -= 1
+            if not self._wakes.get():
+                return
 
-    def _serve(self, job: _Job | None) -> bool:
-        if job is None:
+    def _serve(self) -> bool:
+        """Run one call; False if there is none."""
+        try:
+            outbox, future, function, kwargs, context = self._jobs.popleft()
+        except IndexError:
             return False
-        outbox, future, function, kwargs, context = job
         outcome = _CANCELLED if future.cancelled() else _call(function, kwargs, context)
-        with self._lock:
-            self._load -= 1
         outbox.post(future, outcome)
         # The traceback of an error leads back to this frame: what it still held would wait for the collector.
-        del job, future, outcome
+        del future, outcome
         return True
 
 
