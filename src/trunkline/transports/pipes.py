@@ -14,6 +14,7 @@ import stat
 import sys
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import cache
 from itertools import islice
 
 from trunkline.errors import ConnectionLost
@@ -34,6 +35,10 @@ _LARGE_READ_BYTES = 1024 * 1024
 # hold 64 MiB in pipes before it shrinks the next ones to two pages, so only pipes that carry such messages grow.
 _LARGE_PIPE_BYTES = 1024 * 1024
 _LARGE_MESSAGE_BYTES = 256 * 1024
+# glibc's malloc.h, and from which size a buffer is mapped on its own, and how much freed memory is kept.
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
+_MAPPED_FROM = 4 * 1024 * 1024
+_KEPT = 32 * 1024 * 1024
 # Up to this size joining messages into one buffer is cheaper than handing the kernel a list.
 _JOIN_BYTES = 64 * 1024
 _WRITE_PARTS = 64
@@ -43,6 +48,9 @@ _SOCKET_READS = 64
 
 class PipeLink:
     """Carries messages over a descriptor to read and one to write, both owned by the link from now on."""
+
+    #: Whether the process is there for this link, so that its memory may be set up for large messages.
+    settles = False
 
     def __init__(self, read_fd: int, write_fd: int, *, limits: Limits = _LIMITS, origin: Origin = STREAM) -> None:
         """Take the descriptors; nothing is read before ``attach``."""
@@ -56,6 +64,7 @@ class PipeLink:
         if self._is_socket:
             os.set_blocking(read_fd, False)
         self._output = PipeOutput(write_fd, high_water=limits.write_bytes, broken=self._output_broken)
+        self._output.settles = self.settles
         self._receiver: Receiver | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         #: Whether the loop calls when there is something to read; a thread does the reading where it cannot.
@@ -124,7 +133,7 @@ class PipeLink:
         else:
             self._read_bytes = _LARGE_READ_BYTES
             if self._lines.held > _LARGE_MESSAGE_BYTES:
-                _enlarge(self._read_fd)
+                _enlarge(self._read_fd, settle=self.settles)
         self._received(data)
         return self._reading
 
@@ -220,6 +229,7 @@ class PipeOutput:
         "_waitable",
         "_waits",
         "_was_blocking",
+        "settles",
     )
 
     def __init__(self, fd: int, *, high_water: int, broken: Callable[[OSError], None]) -> None:
@@ -227,6 +237,8 @@ class PipeOutput:
         self._fd = fd
         self._high_water = high_water
         self._broken = broken
+        #: The same as the link's.
+        self.settles = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._unsent: deque[memoryview] = deque()
         self._size = 0
@@ -322,7 +334,7 @@ class PipeOutput:
                 return
             self._size -= written
             full = self._drop(written) and self._waitable
-            if full and not (self._size > _LARGE_MESSAGE_BYTES and _enlarge(self._fd)):
+            if full and not (self._size > _LARGE_MESSAGE_BYTES and _enlarge(self._fd, settle=self.settles)):
                 self._wait()
                 break
         if self._size <= self._high_water:
@@ -358,8 +370,10 @@ class PipeOutput:
         self._broken(error)
 
 
-def _enlarge(fd: int) -> bool:
+def _enlarge(fd: int, *, settle: bool) -> bool:
     """Make a pipe larger; tell whether it is larger now than it was."""
+    if settle:
+        keep_freed_memory()
     if sys.platform != "linux":
         return False
     try:
@@ -369,6 +383,23 @@ def _enlarge(fd: int) -> bool:
     except OSError:
         return False
     return True
+
+
+@cache
+def keep_freed_memory() -> bool:
+    """Have the C library keep a few freed megabytes instead of giving them back; tell whether it does.
+
+    By default each large buffer is mapped, faulted in page by page and unmapped again, message after message: half of
+    the processor time of a message of a megabyte. Called when the first such message comes.
+    """
+    import ctypes
+
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+        return bool(mallopt(_M_MMAP_THRESHOLD, _MAPPED_FROM) and mallopt(_M_TRIM_THRESHOLD, _KEPT))
+    except (OSError, AttributeError):
+        # Another C library than glibc; it has its own ways.
+        return False
 
 
 def _read_or_end(fd: int) -> bytes:

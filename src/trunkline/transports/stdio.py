@@ -23,6 +23,8 @@ _LIMITS = Limits()
 class StdioLink(PipeLink):
     """Carries messages over the standard input and output that the process was started with."""
 
+    settles = True
+
     @classmethod
     def claim(cls, limits: Limits = _LIMITS) -> StdioLink:
         """Take the standard streams away from everybody else in the process.
