@@ -128,6 +128,6 @@ interop: $(VENV)/.installed-dev ## the official Python SDK and, where npm is, th
 	@$(BIN)/python -m pytest -q tests/interop
 
 clean: ## remove everything that was made here, the environments included
-	rm -rf $(VENV) .venvs $(INTEROP) build dist .coverage .coverage.* htmlcov
+	rm -rf $(VENV) .venvs $(INTEROP) benchmarks/.venvs benchmarks/node_modules build dist .coverage .coverage.* htmlcov
 	rm -rf .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find src tests examples benchmarks -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
