@@ -195,10 +195,10 @@ def test_an_async_callback_is_awaited() -> None:
 
 
 def test_roots_may_be_paths_uris_or_records() -> None:
-    given = [Path("/work/main"), "/", "file:///x%20y", t.Root(uri="file:///z", name="Z")]
+    given = [Path("/home/ada/code"), "/", "file:///x%20y", t.Root(uri="file:///z", name="Z")]
     listed: Any = run_async(answers(roots=given).answer("roots/list", t.RequestParams()))
     assert listed.roots == [
-        t.Root(uri="file:///work/main", name="main"),
+        t.Root(uri="file:///home/ada/code", name="code"),
         t.Root(uri="file:///"),
         t.Root(uri="file:///x%20y"),
         t.Root(uri="file:///z", name="Z"),
