@@ -234,6 +234,8 @@ def complaint(refusal: Any) -> tuple[str, str]:
 
 def _sentence(error: dict[str, Any]) -> str:
     kind, message = error["type"], error["msg"]
+    if kind == "json_invalid":
+        return "not JSON"
     if kind == "missing":
         return "missing"
     if kind == "extra_forbidden":
