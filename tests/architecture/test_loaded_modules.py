@@ -43,7 +43,7 @@ HEAVY = (
 
 #: The parts of the package that a stdio server is made of.
 OWN = ("connection", "errors", "protocol", "server", "timekeeper", "transports", "types", "waiting")
-OWN_TRANSPORTS = ("link", "pipes", "stdio", "wire")
+OWN_TRANSPORTS = ("large", "link", "pipes", "stdio", "wire")
 
 
 def run(source: str, *lines: dict[str, object]) -> subprocess.CompletedProcess[str]:

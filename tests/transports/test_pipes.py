@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import platform
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,7 +13,7 @@ from tests.transports.loops import LOOPS, run_on
 from trunkline.protocol.jsonrpc import Notification, Outbound
 from trunkline.protocol.limits import Limits
 from trunkline.testing.links import LinkRecorder
-from trunkline.transports.pipes import PipeLink, PipeOutput, keep_freed_memory
+from trunkline.transports.pipes import PipeLink, PipeOutput
 
 NOTE = [Outbound(Notification("note"))]
 
@@ -121,7 +120,3 @@ def test_a_closed_writer_takes_lines_and_drops_them(pipe: tuple[int, int]) -> No
         return os.read(pipe[0], 100)
 
     assert run_on("asyncio", main()) == b""
-
-
-def test_freed_memory_is_kept_where_the_c_library_can() -> None:
-    assert keep_freed_memory() is (platform.libc_ver()[0] == "glibc")

@@ -14,7 +14,6 @@ import stat
 import sys
 from collections import deque
 from collections.abc import Callable, Sequence
-from functools import cache
 from itertools import islice
 
 from trunkline.errors import ConnectionLost
@@ -22,6 +21,7 @@ from trunkline.protocol.caller import STREAM, Origin
 from trunkline.protocol.jsonrpc import Outbound, decode, encode
 from trunkline.protocol.limits import Limits
 from trunkline.protocol.lines import LineReader
+from trunkline.transports.large import LargeMessages
 from trunkline.transports.link import Receiver
 from trunkline.transports.wire import encode_each, refuse
 
@@ -35,10 +35,6 @@ _LARGE_READ_BYTES = 1024 * 1024
 # hold 64 MiB in pipes before it shrinks the next ones to two pages, so only pipes that carry such messages grow.
 _LARGE_PIPE_BYTES = 1024 * 1024
 _LARGE_MESSAGE_BYTES = 256 * 1024
-# glibc's malloc.h, and from which size a buffer is mapped on its own, and how much freed memory is kept.
-_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
-_MAPPED_FROM = 4 * 1024 * 1024
-_KEPT = 32 * 1024 * 1024
 # Up to this size joining messages into one buffer is cheaper than handing the kernel a list.
 _JOIN_BYTES = 64 * 1024
 _WRITE_PARTS = 64
@@ -50,7 +46,7 @@ class PipeLink:
     """Carries messages over a descriptor to read and one to write, both owned by the link from now on."""
 
     #: Whether the process is there for this link, so that its memory may be set up for large messages.
-    settles = False
+    owns_process = False
 
     def __init__(self, read_fd: int, write_fd: int, *, limits: Limits = _LIMITS, origin: Origin = STREAM) -> None:
         """Take the descriptors; nothing is read before ``attach``."""
@@ -64,7 +60,8 @@ class PipeLink:
         if self._is_socket:
             os.set_blocking(read_fd, False)
         self._output = PipeOutput(write_fd, high_water=limits.write_bytes, broken=self._output_broken)
-        self._output.settles = self.settles
+        self._large = LargeMessages() if self.owns_process else None
+        self._output.large = self._large
         self._receiver: Receiver | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         #: Whether the loop calls when there is something to read; a thread does the reading where it cannot.
@@ -133,7 +130,9 @@ class PipeLink:
         else:
             self._read_bytes = _LARGE_READ_BYTES
             if self._lines.held > _LARGE_MESSAGE_BYTES:
-                _enlarge(self._read_fd, settle=self.settles)
+                _enlarge(self._read_fd)
+                if self._large is not None and self._loop is not None:
+                    self._large.came(self._loop)
         self._received(data)
         return self._reading
 
@@ -229,7 +228,7 @@ class PipeOutput:
         "_waitable",
         "_waits",
         "_was_blocking",
-        "settles",
+        "large",
     )
 
     def __init__(self, fd: int, *, high_water: int, broken: Callable[[OSError], None]) -> None:
@@ -238,7 +237,7 @@ class PipeOutput:
         self._high_water = high_water
         self._broken = broken
         #: The same as the link's.
-        self.settles = False
+        self.large: LargeMessages | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._unsent: deque[memoryview] = deque()
         self._size = 0
@@ -334,7 +333,7 @@ class PipeOutput:
                 return
             self._size -= written
             full = self._drop(written) and self._waitable
-            if full and not (self._size > _LARGE_MESSAGE_BYTES and _enlarge(self._fd, settle=self.settles)):
+            if full and not (self._size > _LARGE_MESSAGE_BYTES and self._grow()):
                 self._wait()
                 break
         if self._size <= self._high_water:
@@ -365,15 +364,19 @@ class PipeOutput:
             self._loop.remove_writer(self._fd)
         self._room.set()
 
+    def _grow(self) -> bool:
+        """Make room for a large message; tell whether the pipe takes more now."""
+        if self.large is not None and self._loop is not None:
+            self.large.came(self._loop)
+        return _enlarge(self._fd)
+
     def _break(self, error: OSError) -> None:
         self.close()
         self._broken(error)
 
 
-def _enlarge(fd: int, *, settle: bool) -> bool:
+def _enlarge(fd: int) -> bool:
     """Make a pipe larger; tell whether it is larger now than it was."""
-    if settle:
-        keep_freed_memory()
     if sys.platform != "linux":
         return False
     try:
@@ -383,23 +386,6 @@ def _enlarge(fd: int, *, settle: bool) -> bool:
     except OSError:
         return False
     return True
-
-
-@cache
-def keep_freed_memory() -> bool:
-    """Have the C library keep a few freed megabytes instead of giving them back; tell whether it does.
-
-    By default each large buffer is mapped, faulted in page by page and unmapped again, message after message: half of
-    the processor time of a message of a megabyte. Called when the first such message comes.
-    """
-    import ctypes
-
-    try:
-        mallopt = ctypes.CDLL(None).mallopt
-        return bool(mallopt(_M_MMAP_THRESHOLD, _MAPPED_FROM) and mallopt(_M_TRIM_THRESHOLD, _KEPT))
-    except (OSError, AttributeError):
-        # Another C library than glibc; it has its own ways.
-        return False
 
 
 def _read_or_end(fd: int) -> bytes:

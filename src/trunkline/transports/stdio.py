@@ -23,7 +23,7 @@ _LIMITS = Limits()
 class StdioLink(PipeLink):
     """Carries messages over the standard input and output that the process was started with."""
 
-    settles = True
+    owns_process = True
 
     @classmethod
     def claim(cls, limits: Limits = _LIMITS) -> StdioLink:
