@@ -27,7 +27,7 @@ from trunkline.errors import (
     request_failed,
 )
 from trunkline.protocol.batches import BatchReply, fault
-from trunkline.protocol.caller import Origin
+from trunkline.protocol.caller import Origin, Session
 from trunkline.protocol.events import (
     NotificationReceived,
     ProgressReceived,
@@ -43,7 +43,7 @@ from trunkline.protocol.peer import Peer
 from trunkline.timekeeper import Timekeeper
 from trunkline.transports.link import Link
 from trunkline.types import ErrorObject, ProgressNotificationParams, RequestId
-from trunkline.waiting import Patience, Waiter, Waiters
+from trunkline.waiting import NEVER, Patience, Waiter, Waiters
 
 __all__ = ["Connection", "Exchange", "Patience", "Refusal", "Service"]
 
@@ -118,15 +118,17 @@ class Exchange:
 class Connection:
     """One conversation: a Peer over a Link, with a Service for what the other side asks."""
 
-    def __init__(self, link: Link, service: Service, *, limits: Limits, timekeeper: Timekeeper) -> None:
-        """Make a connection that does nothing until ``start``."""
+    def __init__(
+        self, link: Link, service: Service, *, limits: Limits, timekeeper: Timekeeper, prefix: str = ""
+    ) -> None:
+        """Make a connection that does nothing until ``start``; ids of its own requests begin with a prefix, if any."""
         self._loop = asyncio.get_running_loop()
         self._create_task = _task_maker(self._loop)
         self._link = link
         self._service = service
         self._limits = limits
         self._timekeeper = timekeeper
-        self.peer = Peer(max_in_flight=limits.in_flight)
+        self.peer = Peer(max_in_flight=limits.in_flight, prefix=prefix)
         #: Requests being served, by id.
         self.exchanges: dict[RequestId, Exchange] = {}
         self._waiters = Waiters(timekeeper, self._expired)
@@ -136,12 +138,19 @@ class Connection:
         self.closed: asyncio.Future[None] = self._loop.create_future()
         #: Who started it, for those who see only an exchange; whoever started it writes it.
         self.owner: Any = None
+        #: On whose behalf what outlives a request is held; whoever started it writes another if it lasts one request.
+        self.holder: object = self
         #: What its owner still does after the end; whoever started it writes it.
         self.ending: asyncio.Task[None] | None = None
 
     def start(self) -> None:
         """Let messages flow."""
         self._link.attach(self)
+
+    @property
+    def session(self) -> Session | None:
+        """What was agreed once for all requests of this conversation, if its service keeps such a thing."""
+        return getattr(self._service, "session", None)
 
     # --- receiving ---------------------------------------------------------------------------------------------------
 
@@ -288,6 +297,9 @@ class Connection:
         """Write at once when nothing else is in flight, else once a turn of the loop."""
         if not self.exchanges:
             self.flush()
+            if self._waiters.next_at != NEVER and not self._waiters.open:
+                # Questions that were asked meanwhile are answered: no row need outlive this request.
+                self._waiters.close()
             if self._input_ended:
                 self._finish()
         elif not self._flush_scheduled:
@@ -356,10 +368,11 @@ class Connection:
         on_progress: Callable[[ProgressNotificationParams], None] | None = None,
         about: RequestId | None = None,
         id: RequestId | None = None,
+        hint: Any = None,
     ) -> Raw:
         """Ask the other side and wait for the result, undecoded.
 
-        Cancelling this call cancels the request on the wire.
+        Cancelling this call cancels the request on the wire. ``hint`` is for links that need one.
 
         Raises:
             RequestFailed: they answered with an error.
@@ -369,7 +382,7 @@ class Connection:
         if self.closed.done() or self._input_ended:
             raise _copy(self._error or ConnectionLost("the connection is closed"))
         id = self.peer.new_id() if id is None else id
-        self.peer.send_request(id, method, params=params, about=about)
+        self.peer.send_request(id, method, params=params, about=about, hint=hint)
         now = self._timekeeper.clock.now()
         future: asyncio.Future[Raw] = self._loop.create_future()
         waiters = self._waiters
@@ -397,6 +410,12 @@ class Connection:
         if not self._flush_scheduled:
             self._flush_scheduled = True
             self._loop.call_soon(self.flush)
+
+    def let_go(self) -> bool:
+        """End the response that is open, if the other side can ask for the rest later; tell whether it can."""
+        self.flush()
+        let_go: Callable[[], bool] | None = getattr(self._link, "let_go", None)
+        return let_go is not None and let_go()
 
     async def drain(self) -> None:
         """Let the loop turn and the link catch up if much is queued; senders of many messages await it."""

@@ -20,7 +20,10 @@
     ├── MissingCapability       the other side did not declare what this call needs; nothing was sent
     ├── LinkError               nothing can be carried any more, or not in time
     │   ├── ConnectionLost
-    │   │   └── ServerExited    the server's process ended; has its exit status and last stderr lines
+    │   │   ├── ServerExited    the server's process ended; has its exit status and last stderr lines
+    │   │   └── SessionExpired  the server forgot the HTTP session; the request was not executed
+    │   ├── HttpError           the server answered with an HTTP status instead of a message
+    │   │   └── AuthRequired    401, or 403 with a challenge; also an AuthError
     │   └── RequestTimeout      says which clock fired
     ├── HandlerError            raised by a handler on purpose: its text is meant for the caller
     │   ├── ToolError           becomes a result with ``isError``; on the client, such a result
@@ -41,10 +44,12 @@ from typing import Any, ClassVar
 
 __all__ = [
     "AuthError",
+    "AuthRequired",
     "ConfigError",
     "ConnectionLost",
     "HandlerError",
     "HeaderMismatch",
+    "HttpError",
     "InternalError",
     "InvalidParams",
     "InvalidRequest",
@@ -63,6 +68,7 @@ __all__ = [
     "ResourceNotFound",
     "RevisionMismatch",
     "ServerExited",
+    "SessionExpired",
     "ToolError",
     "TrunklineError",
     "UnsupportedProtocolVersion",
@@ -197,6 +203,34 @@ class ServerExited(ConnectionLost):
         self.stderr = stderr
 
 
+class SessionExpired(ConnectionLost):
+    """The server no longer knows our HTTP session; the request was not executed and may be sent in a new one."""
+
+
+class HttpError(LinkError):
+    """The server, or something in front of it, answered with an HTTP status and no message of the protocol."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        status: int,
+        reason: str = "",
+        body: str = "",
+        challenge: str | None = None,
+        retry_after: str | None = None,
+    ) -> None:
+        """Keep the status line, the beginning of the body as text, and two headers that say what to do."""
+        super().__init__(message)
+        self.status = status
+        self.reason = reason
+        self.body = body
+        #: The ``WWW-Authenticate`` header.
+        self.challenge = challenge
+        #: The ``Retry-After`` header.
+        self.retry_after = retry_after
+
+
 class RequestTimeout(LinkError):
     """No answer in time; ``clock`` says which limit fired (connect, idle or total)."""
 
@@ -230,6 +264,10 @@ class PromptError(HandlerError):
 
 class AuthError(TrunklineError):
     """Authorization failed; the message names the party at fault and the next step."""
+
+
+class AuthRequired(HttpError, AuthError):
+    """The server wants to know who asks, or does not allow what was asked; give a token, or one that allows more."""
 
 
 class PolicyDenied(TrunklineError):

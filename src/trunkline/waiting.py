@@ -17,9 +17,10 @@ from trunkline.protocol.deadlines import Deadline
 from trunkline.timekeeper import Timekeeper
 from trunkline.types import ProgressNotificationParams, RequestId
 
-__all__ = ["Patience", "Waiter", "Waiters"]
+__all__ = ["NEVER", "Patience", "Waiter", "Waiters"]
 
-_NEVER = float("inf")
+#: The time of what is never due.
+NEVER = float("inf")
 
 
 class Patience(Struct, frozen=True, gc=False):
@@ -52,15 +53,15 @@ class Waiter:
         idle, total = patience.idle, patience.total
         #: When patience ends if nothing happens.
         self.at = started + (
-            idle if idle is not None and (total is None or idle < total) else _NEVER if total is None else total
+            idle if idle is not None and (total is None or idle < total) else NEVER if total is None else total
         )
 
     def restart(self, now: float) -> None:
         """Start the clock of silence again."""
         idle, total = self.patience.idle, self.patience.total
         self.at = min(
-            _NEVER if idle is None else now + idle,
-            _NEVER if total is None else self.started + total,
+            NEVER if idle is None else now + idle,
+            NEVER if total is None else self.started + total,
         )
 
     def timeout(self) -> RequestTimeout:
@@ -89,7 +90,7 @@ class Waiters:
         #: The requests, by id.
         self.open: dict[RequestId, Waiter] = {}
         #: When deadlines are looked at next; whoever adds a request that ends sooner says so.
-        self.next_at = _NEVER
+        self.next_at = NEVER
 
     def look_at(self, at: float) -> None:
         """Look at the deadlines at a time, if not before."""
@@ -126,7 +127,7 @@ class Waiters:
         if self._row is not None:
             self._row.cancel()
             self._row = None
-        self.next_at = _NEVER
+        self.next_at = NEVER
 
     def _look(self) -> None:
         """End what is late, and find out when to look again."""

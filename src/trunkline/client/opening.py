@@ -1,12 +1,14 @@
 """Opens a connection to a server and agrees with it on a revision: drives ``negotiate`` over a link.
 
-It knows how a step of the negotiation is sent and how a server that dies of the probe is helped; when to connect, and
-for how long, is the client's business.
+It knows how a step of the negotiation is sent, how a server that dies of the probe is helped, and when an older kind of
+link is tried; when to connect, and for how long, is the client's business.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
+from functools import partial
 
 from msgspec import Raw
 
@@ -15,16 +17,27 @@ from trunkline.client.contact import Contact, Owner
 from trunkline.client.options import Settings
 from trunkline.client.targets import Target
 from trunkline.connection import Patience
-from trunkline.errors import ConnectionLost, RequestFailed
-from trunkline.protocol.negotiation import Agreement, Handshake, Outcome, Probe, Step, negotiate
+from trunkline.errors import ConnectionLost, HttpError, LinkError, RemoteProtocolError
+from trunkline.protocol.negotiation import (
+    FAILURES,
+    Agreement,
+    Handshake,
+    Negotiation,
+    Outcome,
+    Probe,
+    Step,
+    negotiate,
+)
 from trunkline.protocol.revisions import NEWEST_HANDSHAKE, Revision
 from trunkline.protocol.shaping import shape_params
 from trunkline.timekeeper import Timekeeper
+from trunkline.transports.link import Link
 
 __all__ = ["FOREVER", "connect"]
 
 #: No clock of its own: whoever waits is bounded otherwise.
 FOREVER = Patience(None, None)
+_TRY_OLDER = frozenset({400, 404, 405})
 
 
 async def connect(
@@ -34,29 +47,50 @@ async def connect(
 
     Raises:
         RevisionMismatch, RequestFailed, RemoteProtocolError: see ``negotiate``.
-        LinkError: the server cannot be reached, or it ended.
+        LinkError: the server cannot be reached, or it ended, or it answers otherwise than it should.
     """
+    attempt = partial(_attempt, owner=owner, settings=settings, timekeeper=timekeeper)
+    remembered = NEWEST_HANDSHAKE if target.handshake_only else remembered
     try:
-        return await _attempt(target, owner, settings=settings, timekeeper=timekeeper, remembered=remembered)
+        return await attempt(target.open, remembered=remembered, separate=target.separate)
     except ConnectionLost as error:
         # Some handshake servers end themselves when the first thing they read is not initialize.
         probed = settings.pinned is None and (remembered is None or not remembered.handshake)
-        if not probed or not target.reopens:
+        if not probed or not target.reopens or target.separate:
             raise
         try:
-            return await _attempt(target, owner, settings=settings, timekeeper=timekeeper, remembered=NEWEST_HANDSHAKE)
+            return await attempt(target.open, remembered=NEWEST_HANDSHAKE)
         except ConnectionLost:
+            raise error from None
+    except HttpError as error:
+        # Streamable HTTP, Backward Compatibility: these may mean that only the transport of the first revision is
+        # there; the last one tried was a handshake.
+        if target.fallback is None or error.status not in _TRY_OLDER:
+            raise
+        try:
+            return await attempt(target.fallback, remembered=NEWEST_HANDSHAKE)
+        except (LinkError, RemoteProtocolError) as older:
+            error.add_note(f"The HTTP+SSE transport was tried too: {older}")
             raise error from None
 
 
 async def _attempt(
-    target: Target, owner: Owner, *, settings: Settings, timekeeper: Timekeeper, remembered: Revision | None
+    open_link: Callable[[], Awaitable[Link]],
+    *,
+    owner: Owner,
+    settings: Settings,
+    timekeeper: Timekeeper,
+    remembered: Revision | None,
+    separate: bool = False,
 ) -> Contact:
-    link = await target.open()
-    contact = Contact(link, owner, settings=settings, timekeeper=timekeeper)
+    contact = Contact(await open_link(), owner, settings=settings, timekeeper=timekeeper)
     contact.connection.start()
+    # Where each request has an exchange of its own, an answer to the probe that is late is not taken for another's.
+    seconds = None if separate else settings.limits.probe_seconds
     try:
-        contact.agree(await _negotiate(contact, settings, timekeeper, remembered))
+        flow = negotiate(settings.pinned, remembered=remembered, probe_seconds=seconds)
+        contact.agree(await _drive(flow, contact, settings, timekeeper))
+        await _until_ready(contact, settings, timekeeper)
         if contact.lost is not None:
             raise contact.lost
         return contact
@@ -65,16 +99,25 @@ async def _attempt(
         raise
 
 
-async def _negotiate(
-    contact: Contact, settings: Settings, timekeeper: Timekeeper, remembered: Revision | None
-) -> Agreement:
-    flow = negotiate(settings.pinned, remembered=remembered, probe_seconds=settings.limits.probe_seconds)
+async def _until_ready(contact: Contact, settings: Settings, timekeeper: Timekeeper) -> None:
+    """Give the link time to become ready: a server may want to ask something as soon as it is called."""
+    contact.connection.flush()
+    ready = asyncio.ensure_future(contact.ready())
+    row = timekeeper.after(settings.limits.probe_seconds, ready.cancel)
+    try:
+        await asyncio.wait([ready])
+    finally:
+        ready.cancel()
+        row.cancel()
+
+
+async def _drive(flow: Negotiation, contact: Contact, settings: Settings, timekeeper: Timekeeper) -> Agreement:
     step = next(flow)
     while True:
         contact.speak(step.revision)
         try:
             outcome = await _perform(step, contact, settings, timekeeper)
-        except RequestFailed as failure:
+        except FAILURES as failure:
             outcome = failure
         try:
             step = flow.send(outcome)

@@ -7,6 +7,7 @@ called the way they expect.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
 from types import MappingProxyType
 from typing import Any, TypeAlias, TypedDict
@@ -75,8 +76,16 @@ class Options(TypedDict, total=False):
     client_info: Implementation | None
     #: Seconds of silence a request may take; progress starts them again.
     timeout: float | None
+    #: For URLs: a token, sent as ``Authorization: Bearer``.
     auth: Any
+    #: For URLs: headers that are sent with every request.
     headers: Mapping[str, str] | None
+    #: For URLs: the proxy's URL; None leaves it to the environment, the empty text means none.
+    proxy: str | None
+    #: For URLs: a file with the certificates to trust instead of the system's.
+    ca_file: str | os.PathLike[str] | None
+    #: For URLs: an ``ssl.SSLContext``, used as it is.
+    ssl: Any
     #: Variables for a server process, on top of a minimal environment.
     env: Mapping[str, str] | None
     #: Where a server process starts.
@@ -121,6 +130,9 @@ class Settings(Struct, frozen=True, kw_only=True):
     timeout: float | None = None
     auth: Any = None
     headers: Mapping[str, str] | None = None
+    proxy: str | None = None
+    ca_file: str | None = None
+    ssl: Any = None
     env: Mapping[str, str] | None = None
     cwd: str | None = None
     on_stderr: Any = None
@@ -152,6 +164,7 @@ def settings_from(options: Mapping[str, Any], target: object = None) -> Settings
                 raise ConfigError(f"{alias} is another name for {name}: give one of them.")
             given[name] = adapt(callback)
     given["pinned"] = _revision(given.pop("revision", "auto"))
+    given["ca_file"] = None if given.get("ca_file") is None else os.fspath(given["ca_file"])
     given["limits"] = given.get("limits") or _limits(target)
     given["client_info"] = given.get("client_info") or _this_program()
     given["elicitation_urls"] = given.get("elicitation_urls") or getattr(given.get("elicitation"), "takes_urls", False)

@@ -1,8 +1,9 @@
 """What a client can be pointed at, and how a link to it is opened.
 
-A target is a server object, a link, a Python file, a command, or one ``mcpServers`` entry. Each becomes a ``Target``: a
-way to open a link, whether that can be done again, and a fingerprint under which the era of the server behind it may be
-remembered. Nothing is started before ``open``, and nothing is run by a shell.
+A target is a server object, a link, a URL, a Python file, a command, or one ``mcpServers`` entry. Each becomes a
+``Target``: a way to open a link, whether that can be done again, and a fingerprint under which the era of the server
+behind it may be remembered. Nothing is started before ``open``, and nothing is run by a shell. URLs have a file of
+their own, ``web_targets``.
 """
 
 from __future__ import annotations
@@ -20,8 +21,6 @@ from trunkline.transports.link import Link
 
 __all__ = ["Target", "find_target"]
 
-_NO_HTTP = "URL targets need the HTTP transport, which is not there yet"
-
 
 class Target(Struct, frozen=True):
     """A server that can be reached."""
@@ -34,6 +33,12 @@ class Target(Struct, frozen=True):
     fingerprint: str | None = None
     #: Whether it can be opened a second time.
     reopens: bool = True
+    #: Each request is an exchange of its own: no answer is late, and what fails is that request alone.
+    separate: bool = False
+    #: Has no stateless revision.
+    handshake_only: bool = False
+    #: Makes a link of an older kind, for when the server does not know the first; None if there is none.
+    fallback: Callable[[], Awaitable[Link]] | None = None
 
 
 def find_target(target: object, settings: Settings) -> Target:
@@ -62,7 +67,9 @@ def _text(text: str, settings: Settings) -> Target:
     import shlex
 
     if text.startswith(("http://", "https://")):
-        raise ConfigError(_NO_HTTP)
+        from trunkline.client.web_targets import url_target
+
+        return url_target(text, settings)
     if text.endswith(".py") and (os.path.exists(text) or " " not in text):
         if not os.path.exists(_within(settings.cwd, text)):
             raise ConfigError(f"There is no file {text}.")
@@ -88,8 +95,10 @@ def _entry(entry: Mapping[str, Any], settings: Settings) -> Target:
         if isinstance(servers, Mapping) and len(servers) == 1:
             return _entry(next(iter(servers.values())), settings)
         raise ConfigError("A client talks to one server: give one entry of mcpServers, or use a host for several.")
-    if isinstance(entry.get("url"), str):
-        raise ConfigError(_NO_HTTP)
+    if "url" in entry:
+        from trunkline.client.web_targets import entry_target
+
+        return entry_target(entry, settings)
     command, arguments = entry.get("command"), entry.get("args") or []
     if not isinstance(command, str) or not isinstance(arguments, list):
         raise ConfigError("An mcpServers entry has a command (text) with args (a list of texts), or a url.")

@@ -16,11 +16,13 @@ from msgspec import UNSET, Raw, Struct
 
 import trunkline.types as t
 from trunkline.protocol.caller import Caller, Origin, Session
+from trunkline.protocol.codes import HEADER_MISMATCH
 from trunkline.protocol.methods import LOOSE_NAMES, METHODS, Method, requests_to_server
 from trunkline.protocol.revisions import NEWEST_HANDSHAKE, REVISIONS, Revision
 
 __all__ = ["Admitted", "Asked", "Offer", "Rejected", "admit", "make_offer"]
 
+_VERSION = "mcp-protocol-version"
 _UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
@@ -76,17 +78,19 @@ def admit(request: Asked, session: Session | None, origin: Origin, offer: Offer)
     method = request.method
     row = offer.requests.get(method)
     if row is None:
-        return _unknown(request, session, offer)
+        return _unknown(request, session, origin, offer)
     decoder = offer.decoders.get(method)
     if decoder is None:
         decoder = offer.decoders[method] = msgspec.json.Decoder(row.params)
     try:
         params = decoder.decode(request.params or b"{}")
     except _UNREADABLE as error:
-        return _unreadable(request, row, session, offer, error)
+        return _unreadable(request, row, session, origin, offer, error)
     meta = params.meta
     if meta is not None and meta.protocol_version is not None:
         return _stateless(row, params, meta, origin, offer)
+    if origin.headers is not None and (wrong := _unnamed(origin.headers, offer)) is not None:
+        return wrong
     if method == "initialize":
         return _initialize(row, params, session, origin, offer)
     if session is not None:
@@ -98,15 +102,32 @@ def admit(request: Asked, session: Session | None, origin: Origin, offer: Offer)
 
 
 def _stateless(row: Method, params: Any, meta: t.RequestMeta, origin: Origin, offer: Offer) -> Admitted | Rejected:
+    if origin.headers is not None and origin.headers.get(_VERSION) != meta.protocol_version:
+        return _header_differs(origin.headers, meta.protocol_version)
     revision = offer.revisions.get(meta.protocol_version or "")
     if revision is None or revision.handshake:
         return _unsupported(meta.protocol_version, offer)
+    if origin.headers is not None and (problem := _misrouted(row, params, origin.headers)) is not None:
+        return Rejected(HEADER_MISMATCH, f"Header mismatch: {problem}")
     if meta.client_capabilities is None:
         return Rejected(-32602, f"Invalid params: _meta lacks {t.META_CLIENT_CAPABILITIES!r}")
     if row.name not in offer.methods[revision]:
         return _not_found(row.name, revision)
     caller = Caller(revision, meta.client_info, meta.client_capabilities, origin, None, meta.log_level)
     return Admitted(caller, row, params)
+
+
+def _misrouted(row: Method, params: Any, headers: Mapping[str, str]) -> str | None:
+    """Say where the headers that repeat method and name disagree with the body."""
+    name = None if row.name_member is None else getattr(params, row.name_member)
+    if headers.get("mcp-method") == row.name and (
+        name is None or (headers.get("mcp-name") == name and name[:1] != "=")
+    ):
+        return None
+    # What is encoded, padded or wrong is looked at exactly; stdio never loads this.
+    from trunkline.protocol.headers import compare
+
+    return compare(headers, row.name, name=name)
 
 
 def _initialize(
@@ -136,9 +157,33 @@ def _without_session(request: Asked, row: Method, params: Any, origin: Origin) -
 # --- what is wrong ---------------------------------------------------------------------------------------------------
 
 
-def _unknown(request: Asked, session: Session | None, offer: Offer) -> Rejected:
+def _unnamed(headers: Mapping[str, str], offer: Offer) -> Rejected | None:
+    """Refuse a request whose header names a stateless revision, or none we know, while its body names none."""
+    named = headers.get(_VERSION)
+    revision = None if named is None else offer.revisions.get(named)
+    if named is None or (revision is not None and revision.handshake):
+        return None
+    if revision is None:
+        return _unsupported(named, offer)
+    return Rejected(-32602, f"Invalid params: _meta lacks {t.META_PROTOCOL_VERSION!r}")
+
+
+def _header_differs(headers: Mapping[str, str], named: str | None) -> Rejected:
+    said = headers.get(_VERSION)
+    what = "is missing" if said is None else f"says {said[:40]!r}"
+    return Rejected(
+        HEADER_MISMATCH, f"Header mismatch: MCP-Protocol-Version header {what} but the body names {named!r}."
+    )
+
+
+def _unknown(request: Asked, session: Session | None, origin: Origin, offer: Offer) -> Rejected:
     """Refuse a method without a row; a request of an unknown revision hears about that first."""
     named = _named_revision(request)
+    if origin.headers is not None:
+        if named is not None and origin.headers.get(_VERSION) != named:
+            return _header_differs(origin.headers, named)
+        if named is None and (wrong := _unnamed(origin.headers, offer)) is not None:
+            return wrong
     if named is None:
         return _not_found(request.method, None if session is None else session.revision)
     revision = offer.revisions.get(named)
@@ -147,10 +192,14 @@ def _unknown(request: Asked, session: Session | None, offer: Offer) -> Rejected:
     return _not_found(request.method, revision)
 
 
-def _unreadable(request: Asked, row: Method, session: Session | None, offer: Offer, error: Exception) -> Rejected:
+def _unreadable(
+    request: Asked, row: Method, session: Session | None, origin: Origin, offer: Offer, error: Exception
+) -> Rejected:
     if not isinstance(error, msgspec.ValidationError):
         return Rejected(-32700, f"Parse error: {error}")
     named = _named_revision(request)
+    if named is not None and origin.headers is not None and origin.headers.get(_VERSION) != named:
+        return _header_differs(origin.headers, named)
     if named is not None:
         revision = offer.revisions.get(named)
         if revision is None or revision.handshake:

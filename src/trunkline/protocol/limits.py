@@ -58,3 +58,35 @@ class Limits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     eof_seconds: float = 5.0
     #: Wait between the steps of a process's shutdown: input closed, TERM, KILL.
     exit_seconds: float = 2.0
+    #: Largest head of an HTTP request: request line and headers.
+    header_bytes: int = 64 * 1024
+    #: Longest wait for the whole head of an HTTP request.
+    header_seconds: float = 10.0
+    #: Longest wait for the whole body of an HTTP request.
+    body_seconds: float = 30.0
+    #: Longest rest of an HTTP connection between two requests.
+    keep_alive_seconds: float = 75.0
+    #: Most HTTP connections open at once; those beyond wait to be accepted.
+    connections: int = 10_000
+    #: Most handshake sessions over HTTP at once.
+    sessions: int = 10_000
+    #: Longest rest of a handshake session over HTTP: no request, no open stream.
+    session_seconds: float = 1800.0
+    #: The same, for a session whose client has not yet said that it is ready.
+    unready_seconds: float = 60.0
+    #: Most open event streams of one handshake session.
+    session_streams: int = 32
+    #: Most open event streams of one server.
+    streams: int = 10_000
+    #: Most events kept of one stream, so that a client that lost it can take it up again.
+    log_events: int = 1024
+    #: Most bytes of events kept of one session.
+    log_bytes: int = 1024 * 1024
+    #: Life of a kept stream after its last event.
+    log_seconds: float = 300.0
+    #: Silence on an event stream after which a comment keeps it alive; an answer that takes longer becomes a stream.
+    comment_seconds: float = 15.0
+    #: Time given to requests in flight when an HTTP server is told to stop.
+    drain_seconds: float = 30.0
+    #: Times a client takes up a lost event stream again before it gives up.
+    resumptions: int = 5

@@ -3,6 +3,8 @@
 ``negotiate`` yields what to send and is sent what came of it; it knows no connection and no clock. The rule is the
 specification's: a server that answers ``server/discover``, or refuses it with an error only stateless servers know, is
 stateless; anything else, silence included, is not, and gets ``initialize``. Which error code it was never matters.
+Over HTTP an answer may be no message at all; such a failure comes in as the exception it is, and counts as "anything
+else" unless it says more about the network than about the server.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from typing import Any, TypeAlias
 import msgspec
 from msgspec import Raw, Struct
 
-from trunkline.errors import RemoteProtocolError, RequestFailed, RevisionMismatch
+from trunkline.errors import HttpError, RemoteProtocolError, RequestFailed, RevisionMismatch
 from trunkline.protocol.codes import HEADER_MISMATCH, MISSING_CLIENT_CAPABILITY, UNSUPPORTED_PROTOCOL_VERSION
 from trunkline.protocol.revisions import (
     ALL_NAMES,
@@ -26,7 +28,17 @@ from trunkline.protocol.revisions import (
 )
 from trunkline.types import META_SERVER_INFO, DiscoverResult, Implementation, InitializeResult
 
-__all__ = ["Agreement", "Announce", "Handshake", "Negotiation", "Outcome", "Probe", "Step", "negotiate"]
+__all__ = [
+    "FAILURES",
+    "Agreement",
+    "Announce",
+    "Handshake",
+    "Negotiation",
+    "Outcome",
+    "Probe",
+    "Step",
+    "negotiate",
+]
 
 
 class Probe(Struct, frozen=True):
@@ -60,17 +72,24 @@ class Agreement(Struct, frozen=True, kw_only=True):
 
 
 Step: TypeAlias = Probe | Handshake | Announce
-#: The result, the error they answered with, or None: no answer within the seconds of a probe, or none was due.
-Outcome: TypeAlias = Raw | RequestFailed | None
+#: The result, the error they answered with (as a message or otherwise), or None: no answer within the seconds of a
+#: probe, or none was due.
+Outcome: TypeAlias = Raw | RequestFailed | HttpError | RemoteProtocolError | None
+#: The exceptions that are outcomes: a negotiation decides what they mean.
+FAILURES = (RequestFailed, HttpError, RemoteProtocolError)
 Negotiation: TypeAlias = Generator[Step, Outcome, Agreement]
 
+# Who asks, how often, and whether the server is there: such statuses say nothing of what it speaks.
+_SAYS_NOTHING = frozenset({401, 403, 407, 408, 421, 425, 429})
 _MODERN_ERRORS = frozenset({HEADER_MISMATCH, MISSING_CLIENT_CAPABILITY, UNSUPPORTED_PROTOCOL_VERSION})
 _BROKEN = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _discover_decoder = msgspec.json.Decoder(DiscoverResult)
 _initialize_decoder = msgspec.json.Decoder(InitializeResult)
 
 
-def negotiate(pinned: Revision | None = None, *, remembered: Revision | None, probe_seconds: float) -> Negotiation:
+def negotiate(
+    pinned: Revision | None = None, *, remembered: Revision | None, probe_seconds: float | None
+) -> Negotiation:
     """Agree with a server on a revision: on the pinned one alone, or on the newest that both speak.
 
     ``remembered`` is what the same server agreed to before: it saves a handshake server the probe, and a stateless one
@@ -78,7 +97,7 @@ def negotiate(pinned: Revision | None = None, *, remembered: Revision | None, pr
 
     Raises:
         RevisionMismatch: there is no revision that both speak, or the server does not speak the pinned one.
-        RequestFailed: the server refused to talk at all.
+        RequestFailed, HttpError: the server refused to talk at all.
         RemoteProtocolError: what it answered makes no sense.
     """
     if pinned is not None and not pinned.handshake:
@@ -89,7 +108,9 @@ def negotiate(pinned: Revision | None = None, *, remembered: Revision | None, pr
         if remembered is not None and remembered.handshake:
             try:
                 return (yield from _shake_hands(remembered))
-            except RequestFailed:
+            except (RequestFailed, HttpError) as failure:
+                if not _tells(failure):
+                    raise
                 # It may have been replaced by one that knows no handshake; the specification: re-probe.
                 remembered = None
         return (yield from _probe(None if remembered is not None else probe_seconds))
@@ -107,7 +128,7 @@ def _probe(seconds: float | None) -> Negotiation:
         try:
             return (yield from _shake_hands(NEWEST_HANDSHAKE))
         except RequestFailed:
-            if outcome is not None:
+            if outcome is not None or seconds is None:
                 raise
             # It may only have been slow to start: it is up now, so whether it can answer a probe will show.
             outcome = yield Probe(NEWEST, None)
@@ -125,9 +146,11 @@ def _probe(seconds: float | None) -> Negotiation:
 def _discover(revision: Revision) -> Negotiation:
     """Insist on one stateless revision."""
     outcome = yield Probe(revision, None)
+    if isinstance(outcome, HttpError):
+        raise outcome
     theirs = _supported(outcome)
     if theirs is None:
-        failure = outcome if isinstance(outcome, RequestFailed) else None
+        failure = outcome if isinstance(outcome, Exception) else None
         raise RevisionMismatch(
             f"The server does not speak {revision.name}, the revision this client was told to speak: "
             f"it answered server/discover with {failure or 'something else than what it supports'}.",
@@ -141,7 +164,7 @@ def _discover(revision: Revision) -> Negotiation:
 
 def _shake_hands(revision: Revision, ours: tuple[str, ...] = HANDSHAKE_NAMES) -> Negotiation:
     outcome = yield Handshake(revision)
-    if isinstance(outcome, RequestFailed):
+    if isinstance(outcome, Exception):
         raise outcome
     try:
         result = _initialize_decoder.decode(outcome or b"")
@@ -166,8 +189,13 @@ def _supported(outcome: Outcome) -> tuple[str, ...] | None:
 
     Raises:
         RequestFailed: the server is stateless and refuses even to say what it speaks.
+        HttpError: it cannot be told what the server is.
     """
-    if outcome is None:
+    if outcome is None or isinstance(outcome, RemoteProtocolError):
+        return None
+    if isinstance(outcome, HttpError):
+        if not _tells(outcome):
+            raise outcome
         return None
     if isinstance(outcome, RequestFailed):
         named = _named(outcome)
@@ -178,6 +206,13 @@ def _supported(outcome: Outcome) -> tuple[str, ...] | None:
         return tuple(_discover_decoder.decode(outcome).supported_versions)
     except _BROKEN:
         return None
+
+
+def _tells(failure: RequestFailed | HttpError) -> bool:
+    """Tell whether a failure says something of what the server speaks."""
+    if isinstance(failure, RequestFailed):
+        return True
+    return 400 <= failure.status < 500 and failure.status not in _SAYS_NOTHING
 
 
 def _named(failure: RequestFailed) -> tuple[str, ...] | None:

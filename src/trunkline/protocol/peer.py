@@ -207,12 +207,14 @@ class Peer:
         self._last += 1
         return f"{self._prefix}{self._last}" if self._prefix else self._last
 
-    def send_request(self, id: RequestId, method: str, *, params: Any = None, about: RequestId | None = None) -> None:
+    def send_request(
+        self, id: RequestId, method: str, *, params: Any = None, about: RequestId | None = None, hint: Any = None
+    ) -> None:
         """Queue a request of ours under an id from ``new_id``."""
         if id in self._waiting:
             raise LocalProtocolError(f"request {id!r} is already waiting for its answer")
         self._waiting[id] = None
-        self.unsent.append(Outbound(Request(id, method, params), about))
+        self.unsent.append(Outbound(Request(id, method, params), about, hint))
 
     def send_notification(self, method: str, *, params: Any = None, about: RequestId | None = None) -> bool:
         """Queue a one-way message; if it is about a request no longer served, it is dropped and False returned."""

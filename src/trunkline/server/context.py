@@ -203,6 +203,13 @@ class Context(_View):
         self._report(progress, total, message)
         await self._exchange.connection.drain()
 
+    async def close_stream(self) -> bool:
+        """End the HTTP response that is open and go on working: the caller comes back for the rest.
+
+        Tell whether it does: only 2025-11-25 over HTTP has that; elsewhere nothing happens.
+        """
+        return self._exchange.connection.let_go()
+
     async def log(
         self, first: Any, second: Any = None, *, level: Any = None, logger_name: str | None = None, **extra: Any
     ) -> None:

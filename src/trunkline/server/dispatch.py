@@ -34,12 +34,12 @@ class ServedConnection:
 
     __slots__ = ("__weakref__", "_declared", "_offer", "_server", "connection", "session")
 
-    def __init__(self, server: Server) -> None:
-        """Serve whatever the connection brings."""
+    def __init__(self, server: Server, session: Session | None = None) -> None:
+        """Serve whatever the connection brings, within a session that another one opened, if given."""
         self._server = server
         self._offer = server.offer
         self._declared: frozenset[str] = frozenset()
-        self.session: Session | None = None
+        self.session = session
         self.connection: Connection | None = None
 
     # --- what the connection asks ------------------------------------------------------------------------------------

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 
 __all__ = ["run", "run_async", "run_loop"]
 
+#: HTTP, and the names that others give it; the last one also serves the oldest transport where others do.
+_HTTP = ("http", "streamable-http", "sse")
+
 
 def run(server: Server, transport: str | None, **options: Any) -> None:
     """Run a server until its input ends or it is told to stop."""
@@ -23,9 +26,15 @@ def run(server: Server, transport: str | None, **options: Any) -> None:
 
 async def run_async(server: Server, transport: str | None, **options: Any) -> None:
     """Run a server in the running loop."""
-    if transport not in ("stdio", None):
-        raise ConfigError(f"transport {transport!r} is not there yet; this version serves over stdio")
     options.pop("show_banner", None)
+    if transport in _HTTP:
+        try:
+            await _http(server, transport, options)
+        finally:
+            server.close()
+        return
+    if transport not in ("stdio", None):
+        raise ConfigError(f"There is no transport {transport!r}: it is one of stdio, {', '.join(_HTTP)}")
     if options:
         raise TypeError(f"the stdio transport takes no {', '.join(sorted(options))}")
     if sys.platform == "win32":
@@ -56,6 +65,12 @@ async def run_async(server: Server, transport: str | None, **options: Any) -> No
         for number in heard:
             loop.remove_signal_handler(number)
         server.close()
+
+
+async def _http(server: Server, transport: str, options: dict[str, Any]) -> None:
+    from trunkline.server.http import run_http
+
+    await run_http(server, transport, options)
 
 
 def run_loop(work: Coroutine[Any, Any, None]) -> None:

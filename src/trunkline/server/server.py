@@ -33,11 +33,13 @@ from trunkline.timekeeper import Clock, Timekeeper
 from trunkline.transports.link import Link
 
 if TYPE_CHECKING:
+    from trunkline.server.http import AsgiOptions
     from trunkline.server.lifespan import Lifespan
     from trunkline.server.middleware import Middleware
     from trunkline.server.questions import Asking
     from trunkline.server.request_state import StateSeal
     from trunkline.server.threads import WorkerPool
+    from trunkline.transports.http.endpoint import Authenticate, Endpoint
 
 __all__ = ["Server", "ServerOptions"]
 
@@ -45,7 +47,15 @@ log = logging.getLogger("trunkline")
 
 T = TypeVar("T")
 
-_HTTP_OPTIONS = ("host", "port", "stateless_http", "json_response", "streamable_http_path", "sse_path")
+_HTTP_OPTIONS = (
+    "host",
+    "port",
+    "streamable_http_path",
+    "sse_path",
+    "message_path",
+    "json_response",
+    "stateless_http",
+)
 
 
 class ServerOptions(TypedDict, total=False):
@@ -67,6 +77,13 @@ class ServerOptions(TypedDict, total=False):
     cache_ttl_ms: int
     clock: Clock | None
     auth: Any
+    host: str
+    port: int
+    streamable_http_path: str
+    sse_path: str
+    message_path: str
+    json_response: bool
+    stateless_http: bool
     debug: bool
     log_level: Any
     strict_input_validation: bool
@@ -118,6 +135,10 @@ class Server(Catalog):
         self.middleware: tuple[Middleware, ...] = tuple(middleware)
         self.masks_errors = options.get("mask_error_details", True)
         self.cache_ttl_ms = options.get("cache_ttl_ms", 0)
+        #: Who sends a request over HTTP, by its headers; None: nobody is asked.
+        self.auth: Authenticate | None = options.get("auth")
+        #: What was said about HTTP here, for servers that say it when they are made.
+        self.http_options = {name: options[name] for name in _HTTP_OPTIONS if name in options}  # type: ignore[literal-required]
         self._state_keys = options.get("state_keys")
         self._clock = options.get("clock")
         self._revisions = tuple(options.get("revisions") or ALL_NAMES)
@@ -126,8 +147,8 @@ class Server(Catalog):
         self._timekeeper: Timekeeper | None = None
         #: Functions that are still busy with a notification: a task that nobody holds may vanish.
         self._hearing: set[asyncio.Future[Any]] = set()
-        #: The lifespans that each connection holds.
-        self._held: dict[Connection, list[Lifespan]] = {}
+        #: The lifespans that are held, by whom.
+        self._held: dict[object, list[Lifespan]] = {}
         #: Who this server is, as it is stamped on results.
         self.stamp = Raw(msgspec.json.encode(self.info))
         self._pool: WorkerPool | None = None
@@ -158,11 +179,8 @@ class Server(Catalog):
 
     def accept(self, link: Link) -> Connection:
         """Serve a link until it ends; called in a running event loop, returns at once."""
-        if self._timekeeper is None or self._clock is None:
-            # Tests run one loop after another; a timekeeper belongs to the loop it was made in.
-            self._timekeeper = Timekeeper(self._clock)
         served = ServedConnection(self)
-        connection = Connection(link, served, limits=self.limits, timekeeper=self._timekeeper)
+        connection = Connection(link, served, limits=self.limits, timekeeper=self.timekeeper())
         served.connection = connection
         connection.owner = self
         self._held[connection] = []
@@ -180,10 +198,30 @@ class Server(Catalog):
             await connection.aclose()
             await connection.ended()
 
-    def _hold(self, connection: Connection) -> list[Lifespan]:
-        """Hold the lifespans of this server and all that is mounted by now, for as long as a connection lasts."""
-        held = self._held.get(connection, [])
-        for server in self._all() if connection in self._held else ():
+    def timekeeper(self) -> Timekeeper:
+        """Give what measures the waits of a connection."""
+        if self._timekeeper is None or self._clock is None:
+            # Tests run one loop after another; a timekeeper belongs to the loop it was made in.
+            self._timekeeper = Timekeeper(self._clock)
+        return self._timekeeper
+
+    def hold(self, holder: object) -> None:
+        """Enter the lifespans on behalf of somebody who serves connections of his own, until ``release``."""
+        self._held.setdefault(holder, [])
+        self._hold(holder)
+
+    async def release(self, holder: object) -> None:
+        """Leave the lifespans that nobody else holds."""
+        for lifespan in reversed(self._held.pop(holder, [])):
+            try:
+                await lifespan.release()
+            except Exception:
+                log.exception("leaving the lifespan of server %r failed", self.name)
+
+    def _hold(self, holder: object) -> list[Lifespan]:
+        """Hold the lifespans of this server and all that is mounted by now, for as long as the holder is known."""
+        held = self._held.get(holder, [])
+        for server in self._all() if holder in self._held else ():
             if server._lifespan is not None and server._lifespan not in held:
                 server._lifespan.acquire()
                 held.append(server._lifespan)
@@ -193,14 +231,10 @@ class Server(Catalog):
         await asyncio.shield(connection.closed)
         self.hub.detach(served)
         await connection.aclose()
-        for lifespan in reversed(self._held.pop(connection)):
-            try:
-                await lifespan.release()
-            except Exception:
-                log.exception("leaving the lifespan of server %r failed", self.name)
+        await self.release(connection)
 
     def run(self, transport: str | None = "stdio", **options: Any) -> None:
-        """Serve until the other side goes away: over stdio, or with the HTTP transport where it is installed."""
+        """Serve until the other side goes away, or over HTTP until told to stop."""
         from trunkline.server.run import run
 
         run(self, transport, **options)
@@ -214,6 +248,12 @@ class Server(Catalog):
     async def run_stdio_async(self) -> None:
         """Serve over stdio inside a running event loop; the same as ``run_async()``."""
         await self.run_async()
+
+    def asgi(self, path: str = "/mcp", **options: Unpack[AsgiOptions]) -> Endpoint:
+        """Give an ASGI application that serves every era at a path, to run or to mount in another."""
+        from trunkline.server.http import make_endpoint
+
+        return make_endpoint(self, path, options)
 
     def add_middleware(self, middleware: Middleware) -> None:
         """Put a function around every request, inside those given before."""
@@ -252,7 +292,7 @@ class Server(Catalog):
 
     async def around(self, exchange: Exchange, params: Any, route: Route) -> Any:
         """Run a handler once the lifespans are entered, inside the middleware."""
-        for lifespan in self._hold(exchange.connection):
+        for lifespan in self._hold(exchange.connection.holder):
             assert lifespan.ready is not None
             await asyncio.shield(lifespan.ready)
         if not self.middleware:
@@ -378,19 +418,17 @@ def _made(enter: Callable[[], AbstractAsyncContextManager[Any]]) -> Lifespan:
 def _check(options: ServerOptions) -> None:
     known = ServerOptions.__annotations__
     for name, value in list(options.items()):
-        if value is None or (name not in known and name not in _HTTP_OPTIONS and not value):
+        if value is None or (name not in known and not value):
             # Generic code passes what it does not use as None, False or empty.
             del options[name]  # type: ignore[misc]
-        elif name in _HTTP_OPTIONS:
-            raise ConfigError(f"Server option {name!r} comes with the HTTP transport, which is not there yet")
         elif name not in known:
             import difflib
 
             near = difflib.get_close_matches(name, known, n=1)
             hint = f"; did you mean {near[0]!r}?" if near else ""
             raise TypeError(f"Server has no option {name!r}{hint}")
-    if options.get("auth") is not None:
-        raise ConfigError("auth= needs the HTTP transport, which is not there yet; over stdio use the environment")
+    if not callable(options.get("auth", callable)):
+        raise ConfigError("auth= is a function from a request's headers to a Principal, or to None for nobody")
     if options.get("on_duplicate", "error") not in get_args(OnDuplicate):
         raise ConfigError(f"on_duplicate={options['on_duplicate']!r}: it is one of {', '.join(get_args(OnDuplicate))}")
     unknown = [name for name in options.get("revisions") or () if name not in ALL_NAMES]

@@ -18,13 +18,15 @@ from msgspec.structs import replace
 
 import trunkline.types as t
 from trunkline.connection import Exchange
-from trunkline.errors import HandlerError, InvalidParams, MissingCapability, RequestFailed, ToolError
+from trunkline.errors import HandlerError, HeaderMismatch, InvalidParams, MissingCapability, RequestFailed, ToolError
+from trunkline.protocol.revisions import Feature
 from trunkline.server.functions import UserFunction, meant_for_caller
 from trunkline.server.mismatch import ArgumentError, ResultError
 from trunkline.server.results import ToolResult, to_tool_result
 from trunkline.server.signatures import Signature
 
 if TYPE_CHECKING:
+    from trunkline.protocol.headers import HeaderParameter
     from trunkline.protocol.json_schema import Validator
     from trunkline.server.server import Server
 
@@ -63,6 +65,7 @@ class ToolDefinition:
         "_prepared",
         "_validator",
         "function",
+        "headers",
         "name",
         "options",
         "owners",
@@ -88,6 +91,8 @@ class ToolDefinition:
         self.owners: tuple[Server, ...] = ()
         #: What this is a copy of, if it is mounted from another server.
         self.source: ToolDefinition | None = None
+        #: The arguments that HTTP repeats in headers.
+        self.headers: tuple[HeaderParameter, ...] = ()
         self._listed: t.Tool | None = None
         schema = options.input_schema
         self._validator = None if schema is None else _compiled(schema, f"tool {name!r}: input_schema")
@@ -204,7 +209,7 @@ class ToolDefinition:
         from trunkline.protocol.headers import header_parameters
 
         try:
-            header_parameters(schema)
+            self.headers = header_parameters(schema)
         except ValueError as error:
             raise TypeError(f"tool {self.name!r}: {error}") from error
 
@@ -252,12 +257,36 @@ def tool_route(server: Server) -> Callable[[Exchange, t.CallToolRequestParams], 
         tool = server.registry.tools.get(params.name)
         if tool is None or (server.hides and not server.listing.sees(exchange.admitted.caller, tool)):
             raise InvalidParams(f"Unknown tool: {params.name}", data={"name": params.name})
+        if tool.headers:
+            _check_headers(tool, exchange, params.arguments)
         if tool.owners:
             found = tool
             return server.through(tool, exchange, params, lambda given: found.call(exchange, given.arguments))
         return tool.call(exchange, params.arguments)
 
     return tools_call
+
+
+def _check_headers(tool: ToolDefinition, exchange: Exchange, arguments: Raw | None) -> None:
+    """See that the arguments that HTTP repeats in headers are the same in both places.
+
+    Raises:
+        HeaderMismatch: they are not, so whoever routed the request by its headers was misled.
+    """
+    caller = exchange.admitted.caller
+    if caller.origin.headers is None or Feature.ROUTING_HEADERS not in caller.revision.features:
+        return
+    from trunkline.protocol.headers import compare_parameters
+
+    try:
+        given = {} if arguments is None else msgspec.json.decode(arguments)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        # Whoever reads them next says what is wrong.
+        return
+    members = given if isinstance(given, dict) else {}
+    problem = compare_parameters(caller.origin.headers, members, parameters=tool.headers)
+    if problem is not None:
+        raise HeaderMismatch(f"Header mismatch: {problem}")
 
 
 def failed(message: str) -> t.CallToolResult:

@@ -1,0 +1,161 @@
+"""Servers that are reached by a URL: what their options mean, and which links they may need.
+
+A URL alone does not say which HTTP transport is behind it. Streamable HTTP is tried first, in both eras, and the
+transport of the first revision is kept as a fallback, unless the configuration or the pinned revision says which it is.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, Literal, TypeAlias
+
+from trunkline.client.options import Settings
+from trunkline.client.targets import Target
+from trunkline.errors import ConfigError
+from trunkline.transports.link import Link
+
+__all__ = ["entry_target", "url_target"]
+
+_Kind: TypeAlias = Literal["any", "http", "sse"]
+
+_KINDS: Mapping[str, _Kind] = MappingProxyType(
+    {"http": "http", "streamable-http": "http", "streamable_http": "http", "streamableHttp": "http", "sse": "sse"}
+)
+_TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
+_VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
+_VISIBLE = re.compile(r"[\x21-\x7e]+")
+#: Headers that say what the transport does; whoever changed one would break it.
+_OURS = frozenset(
+    {
+        "accept",
+        "accept-encoding",
+        "connection",
+        "content-encoding",
+        "content-length",
+        "content-type",
+        "expect",
+        "host",
+        "last-event-id",
+        "te",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
+    }
+)
+
+
+def entry_target(entry: Mapping[str, Any], settings: Settings) -> Target:
+    """Read an ``mcpServers`` entry that has a URL.
+
+    Raises:
+        ConfigError: a member of it makes no sense.
+    """
+    url, headers = entry["url"], entry.get("headers") or {}
+    if not isinstance(url, str) or not isinstance(headers, Mapping):
+        raise ConfigError("An mcpServers entry with a url (text) may have headers (texts by name) and a type.")
+    kind = entry.get("type") or entry.get("transport")
+    if kind is not None and kind not in _KINDS:
+        raise ConfigError(f"The type {kind!r} of an entry with a url is none: give http, streamable-http or sse.")
+    return url_target(url, settings, headers=headers, kind="any" if kind is None else _KINDS[kind])
+
+
+def url_target(
+    url: str, settings: Settings, *, headers: Mapping[str, str] = MappingProxyType({}), kind: _Kind = "any"
+) -> Target:
+    """Say how to reach a server by its URL.
+
+    Raises:
+        ConfigError: the URL or an option makes no sense, or the extra for HTTP is not installed.
+    """
+    _check_url(url)
+    _check_installed()
+    stateless = settings.pinned is not None and not settings.pinned.handshake
+    if kind == "sse" and stateless:
+        raise ConfigError("The sse transport carries no stateless revision: leave out the type, or pin another revision.")
+    sent = _headers({**headers, **(settings.headers or {})}, settings.auth)
+
+    async def open_http() -> Link:
+        from trunkline.transports.http.client import HttpLink
+
+        return HttpLink(_options(url, sent, settings), settings.limits)
+
+    async def open_sse() -> Link:
+        from trunkline.transports.http.sse_client import SseLink
+
+        return await SseLink.open(_options(url, sent, settings), settings.limits)
+
+    name, fingerprint = _name(url), _fingerprint(url)
+    if kind == "sse":
+        return Target(name, open_sse, fingerprint=fingerprint, handshake_only=True)
+    fallback = open_sse if kind == "any" and not stateless else None
+    return Target(name, open_http, fingerprint=fingerprint, separate=True, fallback=fallback)
+
+
+def _options(url: str, headers: Mapping[str, str], settings: Settings) -> Any:
+    from trunkline import __version__
+    from trunkline.transports.http.client_web import WebOptions
+
+    return WebOptions(
+        url=url,
+        user_agent=f"trunkline/{__version__}",
+        headers=headers,
+        proxy=settings.proxy,
+        ca_file=settings.ca_file,
+        ssl=settings.ssl,
+    )
+
+
+def _check_installed() -> None:
+    from importlib.util import find_spec
+
+    if find_spec("aiohttp") is None:
+        raise ConfigError("URL targets need an extra: pip install 'trunkline[http]'")
+
+
+def _check_url(url: str) -> None:
+    from urllib.parse import urlsplit
+
+    try:
+        parts = urlsplit(url)
+        good = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        good = False
+    if not good or not _VISIBLE.fullmatch(url):
+        raise ConfigError(f"{url!r} is no URL of a server: it begins with http:// or https:// and names a host.")
+    if "@" in parts.netloc:
+        raise ConfigError("A URL with a user or password in it is not used: give them by headers= or auth=.")
+
+
+def _name(url: str) -> str:
+    """Give what messages call the server: a query may hold a secret."""
+    return url.partition("?")[0].partition("#")[0]
+
+
+def _fingerprint(url: str) -> str:
+    import hashlib
+
+    return hashlib.sha256(url.encode()).hexdigest()
+
+
+def _headers(given: Mapping[str, str], auth: Any) -> dict[str, str]:
+    """Check the user's headers and add the token."""
+    for name, value in given.items():
+        if not isinstance(name, str) or not isinstance(value, str):
+            raise ConfigError("headers are texts by name.")
+        if name.lower() in _OURS or name.lower().startswith("mcp-"):
+            raise ConfigError(f"The header {name} is the transport's own and cannot be given.")
+        if not _TOKEN.fullmatch(name) or not _VALUE.fullmatch(value):
+            raise ConfigError(f"The header {name!r} has characters that a header cannot carry.")
+    if auth is None:
+        return dict(given)
+    if not isinstance(auth, str):
+        raise ConfigError(f"auth= is a token (text), not a {type(auth).__name__}.")
+    if auth == "oauth":
+        raise ConfigError('auth="oauth" comes with authorization, which is not there yet: give a token.')
+    if not _VISIBLE.fullmatch(auth):
+        raise ConfigError("auth= is a token of visible ASCII characters.")
+    if any(name.lower() == "authorization" for name in given):
+        raise ConfigError("auth= and an Authorization header say the same thing: give one of them.")
+    return {**given, "Authorization": f"Bearer {auth}"}

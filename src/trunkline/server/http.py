@@ -1,0 +1,203 @@
+"""A server over HTTP: its endpoint, the options of its public face, and running it.
+
+The endpoint knows no server; what stands here is between the two. It is loaded when a server is first asked for HTTP.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, TypedDict
+
+from trunkline.connection import Connection
+from trunkline.errors import ConfigError
+from trunkline.protocol.caller import Session
+from trunkline.server.dispatch import ServedConnection
+from trunkline.timekeeper import Timekeeper
+from trunkline.transports.http.endpoint import Authenticate, Endpoint, EndpointOptions
+from trunkline.transports.http.guard import Guard
+from trunkline.transports.link import Link
+
+if TYPE_CHECKING:
+    from trunkline.server.server import Server
+
+__all__ = ["AsgiOptions", "HttpOptions", "ServerAcceptor", "make_endpoint", "run_http"]
+
+log = logging.getLogger("trunkline")
+
+
+class AsgiOptions(TypedDict, total=False):
+    """How a server is served over HTTP, whoever runs the application."""
+
+    #: Serve the oldest HTTP transport too, at ``<path>/sse`` and ``<path>/messages`` or where the two paths say.
+    sse: bool
+    sse_path: str | None
+    message_path: str | None
+    #: Public host names (``name``, ``name:port``) under which a proxy reaches the server.
+    allowed_hosts: Sequence[str]
+    #: Origins of web pages that may call it, beside those it serves itself.
+    allowed_origins: Sequence[str]
+    #: Origins whose pages may read the answers in a browser.
+    cors_origins: Sequence[str]
+    #: Keep no sessions: each request of a handshake client stands alone.
+    stateless_http: bool
+    #: Answer with one JSON body, never with a stream.
+    json_response: bool
+    #: After how many milliseconds a client that lost a stream is asked to come back.
+    retry_ms: int
+    auth: Authenticate | None
+
+
+class HttpOptions(AsgiOptions, total=False):
+    """How ``Server.run("http")`` serves."""
+
+    host: str
+    port: int
+    path: str
+    workers: int
+    #: The files of a certificate and its key: serve HTTPS.
+    certfile: str | None
+    keyfile: str | None
+    keyfile_password: str | None
+    #: Bind an address that others can reach although nobody is asked who they are.
+    allow_unauthenticated: bool
+    log_level: str | None
+    #: Is told the address once the server listens.
+    started: Callable[[str], None] | None
+
+
+#: Names that others give to options of ours.
+_OTHER_NAMES: Mapping[str, str] = MappingProxyType(
+    {
+        "streamable_http_path": "path",
+        "ssl_certfile": "certfile",
+        "ssl_keyfile": "keyfile",
+        "ssl_keyfile_password": "keyfile_password",
+    }
+)
+
+
+class ServerAcceptor:
+    """Serves the links of one endpoint from one server."""
+
+    __slots__ = ("_held", "_server", "_timekeeper")
+
+    def __init__(self, server: Server) -> None:
+        """Hold nothing until something is to be served."""
+        self._server = server
+        self._held = False
+        self._timekeeper: Timekeeper | None = None
+
+    def accept(self, link: Link) -> Connection:
+        """Serve a link for as long as it lasts."""
+        self._hold()
+        return self._server.accept(link)
+
+    def accept_one(self, link: Link, session: Session | None, prefix: str) -> Connection:
+        """Serve a link that brings one message; it holds nothing of its own."""
+        if not self._held:
+            self._hold()
+        server = self._server
+        served = ServedConnection(server, session)
+        assert self._timekeeper is not None
+        connection = Connection(link, served, limits=server.limits, timekeeper=self._timekeeper, prefix=prefix)
+        served.connection = connection
+        connection.owner = server
+        connection.holder = self
+        link.attach(connection)
+        return connection
+
+    def wind_down(self) -> None:
+        """End every listener with a result."""
+        self._server.hub.end("the server is shutting down")
+
+    async def release(self) -> None:
+        """Leave the lifespans."""
+        self._held = False
+        await self._server.release(self)
+
+    def _hold(self) -> None:
+        if not self._held:
+            self._held = True
+            self._timekeeper = self._server.timekeeper()
+            self._server.hold(self)
+
+
+def make_endpoint(server: Server, path: str, options: Mapping[str, Any]) -> Endpoint:
+    """Make the ASGI application of a server."""
+    given = _known({**server.http_options, **options}, AsgiOptions.__annotations__, ("host", "port", "path"))
+    endpoint = EndpointOptions(
+        path=_path("path", path),
+        sse=given.get("sse", True),
+        sse_path=_path("sse_path", given.get("sse_path")),
+        message_path=_path("message_path", given.get("message_path")),
+        sessions=not given.get("stateless_http", False),
+        json_only=given.get("json_response", False),
+        retry_ms=given.get("retry_ms", 1000),
+    )
+    guard = Guard(
+        hosts=given.get("allowed_hosts", ()),
+        origins=given.get("allowed_origins", ()),
+        cors=given.get("cors_origins", ()),
+    )
+    return Endpoint(
+        ServerAcceptor(server),
+        endpoint,
+        guard=guard,
+        limits=server.limits,
+        authenticate=given.get("auth") or server.auth,
+    )
+
+
+async def run_http(server: Server, transport: str, options: Mapping[str, Any]) -> None:
+    """Serve over HTTP until told to stop; requests in flight finish first.
+
+    Raises:
+        ConfigError: it cannot be served so; one sentence says what to change.
+    """
+    from trunkline.transports.http.serving import serve
+
+    given = _known({**server.http_options, **options}, HttpOptions.__annotations__, ())
+    path = given.pop("path", "/mcp")
+    host, port = given.pop("host", "127.0.0.1"), given.pop("port", 8000)
+    if given.pop("workers", 1) != 1:
+        raise ConfigError("workers= needs what several processes can share, which is not there yet; leave it at 1")
+    if not (given.pop("allow_unauthenticated", False) or given.get("auth") or server.auth or _is_loopback(host)):
+        raise ConfigError(
+            f"host={host!r} can be reached by others, and nobody is asked who they are: give auth=, bind 127.0.0.1, "
+            "or say allow_unauthenticated=True"
+        )
+    if transport == "sse":
+        given = {"sse_path": "/sse", "message_path": "/messages", **given}
+    run = {name: given.pop(name) for name in _RUN_OPTIONS if name in given}
+    endpoint = make_endpoint(server, path, given)
+    await serve(endpoint, host=host, port=port, limits=server.limits, **run)
+
+
+_RUN_OPTIONS = ("certfile", "keyfile", "keyfile_password", "log_level", "started")
+
+
+def _known(options: Mapping[str, Any], known: Mapping[str, Any], ignored: Sequence[str]) -> dict[str, Any]:
+    given = {_OTHER_NAMES.get(name, name): value for name, value in options.items() if value is not None}
+    for name in given:
+        if name not in known and name not in ignored:
+            import difflib
+
+            near = difflib.get_close_matches(name, known, n=1)
+            raise TypeError(f"HTTP has no option {name!r}{f'; did you mean {near[0]!r}?' if near else ''}")
+    return {name: value for name, value in given.items() if name not in ignored}
+
+
+def _path(name: str, path: str | None) -> Any:
+    if path is not None and not path.startswith("/"):
+        raise ConfigError(f'{name}={path!r}: a path starts with "/"')
+    return path
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return host == "localhost" or ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False

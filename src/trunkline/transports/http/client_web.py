@@ -1,0 +1,188 @@
+"""One server on the web, as a link's carrier of requests: the only file that opens HTTP connections to it.
+
+It keeps one pool of connections, follows redirects that stay on the server and no others, finds the proxy, and turns
+what the network raises into our exceptions. It knows no message and no session; what a request's head says is the
+link's business.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping
+from typing import Any
+
+import aiohttp
+from msgspec import Struct
+from yarl import URL
+
+from trunkline.errors import ConfigError, HttpError, RemoteProtocolError
+from trunkline.protocol.limits import Limits
+from trunkline.transports.http.client_failures import NETWORK_ERRORS, network_failure, status_failure
+from trunkline.transports.http.decompress import Inflater
+
+__all__ = ["Web", "WebOptions", "read_body"]
+
+_HOPS = 3
+# From here on a body is given to the writer as a file: as bytes it would be written in one go.
+_LARGE = 2**20
+_PERMANENT = frozenset({301, 308})
+# These keep verb and body; to the other two, browsers have long answered with a GET.
+_FOLLOWED = frozenset({307, 308})
+_FOLLOWED_BY_GET = frozenset({301, 302, 307, 308})
+
+
+class WebOptions(Struct, frozen=True, kw_only=True):
+    """How to reach a server on the web."""
+
+    url: str
+    user_agent: str = "trunkline"
+    #: Sent with every request.
+    headers: Mapping[str, str] = {}
+    #: The proxy's URL; None leaves it to the environment, the empty text means none.
+    proxy: str | None = None
+    #: A file with the certificates to trust instead of the system's.
+    ca_file: str | None = None
+    #: An ``ssl.SSLContext`` to use as it is.
+    ssl: Any = None
+
+
+class Web:
+    """The connections to one server."""
+
+    def __init__(self, options: WebOptions, limits: Limits) -> None:
+        """Open nothing yet; called inside a running event loop.
+
+        Raises:
+            ConfigError: a certificate file or a proxy that makes no sense.
+        """
+        self.url = URL(options.url, encoded=True)
+        self.proxy = _proxy(self.url, options.proxy)
+        trust = _trust(options)
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0, ssl=trust),
+            # The connection above has all the clocks.
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=limits.connect_seconds),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            auto_decompress=False,
+            max_line_size=limits.header_bytes,
+            max_field_size=limits.header_bytes,
+            proxy=self.proxy,
+        )
+
+    async def open(
+        self, verb: str, head: Mapping[str, str], *, body: bytes | None = None, url: URL | None = None
+    ) -> aiohttp.ClientResponse:
+        """Send a request and give the answer once its head is there; redirects on the same server are followed.
+
+        Raises:
+            ConnectionLost: the network failed.
+            HttpError: it is a redirect that is not followed.
+            RemoteProtocolError: the answer is no HTTP.
+        """
+        there = url or self.url
+        for _ in range(_HOPS + 1):
+            data = io.BytesIO(body) if body is not None and len(body) >= _LARGE else body
+            try:
+                response = await self._session.request(verb, there, data=data, headers=head, allow_redirects=False)
+            except NETWORK_ERRORS as error:
+                raise network_failure(error, there, proxy=self.proxy) from error
+            if not 300 <= response.status < 400:
+                return response
+            there = self._follow(response, verb)
+            if url is None and response.status in _PERMANENT:
+                self.url = there
+            response.release()
+        raise HttpError(f"{there.host}:{there.port} redirects again and again", status=response.status)
+
+    def _follow(self, response: aiohttp.ClientResponse, verb: str) -> URL:
+        """Say where a redirect leads, if it may be followed."""
+        location = response.headers.get("Location", "")
+        try:
+            there = response.url.join(URL(location, encoded=True)) if location else None
+            same = there is not None and there.origin() == response.url.origin() and there.user is None
+        except ValueError:
+            there, same = None, False
+        if there is not None and same and response.status in (_FOLLOWED_BY_GET if verb == "GET" else _FOLLOWED):
+            return there
+        response.close()
+        advice = f"it points to {location[:200]!r}, which is not followed; give that URL if you trust it"
+        raise status_failure(response, verb, advice=advice)
+
+    def failure(self, error: BaseException) -> Exception:
+        """Turn what reading an answer raised into an exception of ours."""
+        return network_failure(error, self.url, proxy=self.proxy)
+
+    async def aclose(self) -> None:
+        """Close all connections."""
+        await self._session.close()
+
+
+async def read_body(response: aiohttp.ClientResponse, limit: int) -> bytes:
+    """Read a whole answer, compression undone.
+
+    Raises:
+        RemoteProtocolError: it is longer than the limit, or compressed with what was not asked for.
+        NETWORK_ERRORS: it broke off.
+    """
+    encoding = response.headers.get("Content-Encoding")
+    length = response.headers.get("Content-Length", "")
+    if length.isdecimal() and int(length) > limit:
+        raise _too_long(limit)
+    if encoding is None and length:
+        return await response.content.read()
+    inflater = Inflater(encoding or "")
+    pieces: list[bytes] = []
+    size = 0
+    while data := await response.content.readany():
+        for piece in inflater.feed(data):
+            size += len(piece)
+            if size > limit:
+                raise _too_long(limit)
+            pieces.append(piece)
+    return b"".join(pieces)
+
+
+def _too_long(limit: int) -> RemoteProtocolError:
+    return RemoteProtocolError(f"the answer is longer than {limit} bytes, which is the limit")
+
+
+def _trust(options: WebOptions) -> Any:
+    if options.ssl is not None:
+        return options.ssl
+    if options.ca_file is None:
+        return True
+    import ssl
+
+    try:
+        return ssl.create_default_context(cafile=options.ca_file)
+    except OSError as error:
+        raise ConfigError(f"ca_file={options.ca_file!r} cannot be used: {error}") from error
+
+
+def _proxy(url: URL, given: str | None) -> URL | None:
+    """Find the proxy: the one given, else the environment's; never for this machine itself, unless it was given."""
+    text = given
+    if given is None and not _is_here(url.host or ""):
+        from urllib.request import getproxies, proxy_bypass
+
+        found = getproxies()
+        text = found.get(url.scheme) or found.get("all")
+        if text and proxy_bypass(f"{url.host}:{url.port}"):
+            text = None
+    if not text:
+        return None
+    proxy = URL(text if "://" in text else f"http://{text}")
+    if proxy.scheme not in ("http", "https") or not proxy.host:
+        raise ConfigError(f"The proxy {proxy.scheme}://{proxy.host} cannot be used: only http and https proxies can.")
+    return proxy
+
+
+def _is_here(host: str) -> bool:
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    from ipaddress import ip_address
+
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,193 @@
+"""A link that lasts one request: a POST of a stateless revision, and what sessions build on.
+
+The client's hang-up ends it: nothing sent can arrive any more, so the request is cancelled. The first thing out decides
+the form: an answer makes the response JSON, with a status that says what kind of error it is; anything else makes it a
+stream of events that the answer ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+
+from trunkline.errors import ConnectionLost
+from trunkline.protocol.codes import (
+    HEADER_MISMATCH,
+    INVALID_PARAMS,
+    INVALID_REQUEST,
+    METHOD_NOT_FOUND,
+    MISSING_CLIENT_CAPABILITY,
+    PARSE_ERROR,
+    UNSUPPORTED_PROTOCOL_VERSION,
+)
+from trunkline.protocol.jsonrpc import ErrorResponse, Message, Notification, Outbound, Response, encode
+from trunkline.transports.http.event_log import EventStream
+from trunkline.transports.http.replies import StreamReply
+from trunkline.transports.link import Receiver
+from trunkline.transports.wire import encode_each
+
+__all__ = ["STATUSES", "OnceLink"]
+
+#: The HTTP status of an error answer in stateless revisions; all others are 200.
+STATUSES: Mapping[int, int] = MappingProxyType(
+    {
+        METHOD_NOT_FOUND: 404,
+        PARSE_ERROR: 400,
+        INVALID_REQUEST: 400,
+        INVALID_PARAMS: 400,
+        HEADER_MISMATCH: 400,
+        MISSING_CLIENT_CAPABILITY: 400,
+        UNSUPPORTED_PROTOCOL_VERSION: 400,
+    }
+)
+
+
+class OnceLink:
+    """One request and its answer."""
+
+    __slots__ = (
+        "_limit",
+        "_waiter",
+        "answer",
+        "closed",
+        "failed",
+        "json_only",
+        "leaving",
+        "receiver",
+        "reply",
+        "rounds",
+        "status",
+        "stream",
+        "watch",
+    )
+
+    def __init__(self, limit: int, *, json_only: bool = False) -> None:
+        """Carry one request; at most so many bytes wait to be written before senders are made to wait."""
+        self._limit = limit
+        self._waiter: asyncio.Future[None] | None = None
+        self.receiver: Receiver | None = None
+        #: The client takes no stream: only the answer is sent.
+        self.json_only = json_only
+        #: The answer as it is written, if it was the first thing out; with its status.
+        self.answer: bytes | None = None
+        self.status = 200
+        #: The events, once something came before the answer.
+        self.stream: EventStream | None = None
+        #: The response that writes them.
+        self.reply: StreamReply | None = None
+        #: Nothing more is carried.
+        self.closed = False
+        #: The answer is an error.
+        self.failed = False
+        #: The response is to end as soon as it has begun; what is sent later waits to be asked for.
+        self.leaving = False
+        #: Waits for the client's hang-up; and how long the request has been looked at. Upkeep writes both.
+        self.watch: asyncio.Task[None] | None = None
+        self.rounds = 0
+
+    # --- the link ----------------------------------------------------------------------------------------------------
+
+    def attach(self, receiver: Receiver) -> None:
+        """Know who takes messages."""
+        self.receiver = receiver
+
+    def send(self, batch: Sequence[Outbound]) -> None:
+        """Answer, or stream; what comes after the answer is dropped."""
+        for outbound in batch:
+            if self.closed:
+                return
+            message = outbound.message
+            kind = type(message)
+            if kind is Response or kind is ErrorResponse or kind is tuple:
+                self._answer(outbound, message)
+            else:
+                self._tell(outbound)
+
+    async def drain(self) -> None:
+        """Wait until the client has read enough."""
+        if self.stream is not None:
+            await self.stream.drain(self._limit)
+
+    async def aclose(self) -> None:
+        """Carry nothing more; a response that has not begun has none."""
+        self._close()
+
+    # --- for the endpoint --------------------------------------------------------------------------------------------
+
+    @property
+    def decided(self) -> bool:
+        """Whether the form of the response is known, or that there will be none."""
+        return self.answer is not None or self.stream is not None or self.closed
+
+    async def decision(self) -> None:
+        """Wait until the form of the response is known."""
+        if not self.decided:
+            self._waiter = asyncio.get_running_loop().create_future()
+            await self._waiter
+
+    def begin_stream(self) -> None:
+        """Make it a stream now: the answer takes its time."""
+        if not self.decided and not self.json_only:
+            self.stream = self._new_stream()
+            self._wake()
+
+    def gone(self) -> None:
+        """Learn that the client hung up: whatever is being done for it is cancelled."""
+        if self.reply is not None:
+            self.reply.hang_up()
+        if not self.closed:
+            self._close()
+            if self.receiver is not None:
+                self.receiver.eof_received(ConnectionLost("the client hung up"))
+
+    def lost(self) -> None:
+        """Learn that nothing sent can arrive any more, whatever a hang-up means."""
+        OnceLink.gone(self)
+
+    # --- forms -------------------------------------------------------------------------------------------------------
+
+    def _answer(self, outbound: Outbound, message: Message | tuple[Message, ...]) -> None:
+        data = _encoded(outbound, message)
+        if type(message) is ErrorResponse:
+            self.failed = True
+            self.status = self._status(message)
+        if self.stream is None:
+            self.answer = data
+        else:
+            self.stream.push(data, last=True)
+        self._close()
+
+    def _tell(self, outbound: Outbound) -> None:
+        data = b"" if self.json_only else _encoded(outbound, outbound.message)
+        if not data:
+            return
+        if self.stream is None:
+            self.stream = self._new_stream()
+        self.stream.push(data, droppable=type(outbound.message) is Notification)
+        self._wake()
+
+    def _status(self, error: ErrorResponse) -> int:
+        return STATUSES.get(error.error.code, 200)
+
+    def _new_stream(self) -> EventStream:
+        return EventStream()
+
+    def _close(self) -> None:
+        self.closed = True
+        if self.stream is not None and not self.stream.ended:
+            self.stream.end()
+        self._wake()
+
+    def _wake(self) -> None:
+        waiter = self._waiter
+        if waiter is not None and not waiter.done():
+            waiter.set_result(None)
+
+
+def _encoded(outbound: Outbound, message: Message | tuple[Message, ...]) -> bytes:
+    try:
+        return encode(message)
+    except Exception:  # noqa: BLE001
+        # An encoder runs code of the user's types; whoever waits still gets an answer.
+        return b"".join(encode_each([outbound]))

@@ -1,0 +1,55 @@
+"""Requests that are answered with an error right away: the status, and a JSON-RPC error that says why."""
+
+from __future__ import annotations
+
+from trunkline.protocol.jsonrpc import ErrorResponse, Incoming, Malformed, encode
+from trunkline.types import ErrorObject, RequestId
+
+__all__ = ["Refused", "no_request", "not_used", "stopping", "too_many"]
+
+
+class Refused(Exception):
+    """A request that is answered with an error right away."""
+
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        *,
+        code: int = -32600,
+        id: RequestId | None = None,
+        headers: tuple[tuple[bytes, bytes], ...] = (),
+    ) -> None:
+        """Say with which status, and why."""
+        super().__init__(message)
+        self.status = status
+        self.code = code
+        self.id = id
+        self.headers = headers
+
+    @property
+    def body(self) -> bytes:
+        """The error as a JSON-RPC answer."""
+        return encode(ErrorResponse(self.id, ErrorObject(code=self.code, message=str(self))))
+
+
+def no_request(incoming: Incoming, otherwise: str) -> Refused:
+    """Refuse what is no request, with the reader's own words if it could not be read."""
+    if type(incoming) is Malformed:
+        return Refused(400, incoming.message, code=incoming.code, id=incoming.id)
+    return Refused(400, otherwise)
+
+
+def not_used(verb: str) -> Refused:
+    """Refuse a verb that stateless revisions lack."""
+    return Refused(405, f"{verb} is not used in this revision", headers=((b"allow", b"POST"),))
+
+
+def stopping() -> Refused:
+    """Refuse for good: the server is about to stop."""
+    return Refused(503, "The server is stopping", headers=((b"retry-after", b"1"), (b"connection", b"close")))
+
+
+def too_many(what: str) -> Refused:
+    """Refuse for now: a limit is reached."""
+    return Refused(503, f"Too many {what}; try again later", headers=((b"retry-after", b"5"),))

@@ -1,0 +1,128 @@
+"""Serves an ASGI application of ours on uvicorn: bound first, limited, drained, and with failures that read as help.
+
+It knows no messages. Uvicorn and httptools come with an extra, so they are imported when `serve` is called; everything
+that can be wrong with the address, the certificate or the settings is found before the application is started.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from socket import socket
+from typing import TYPE_CHECKING, Any
+
+from trunkline.errors import ConfigError
+from trunkline.protocol.limits import Limits
+from trunkline.transports.http.listening import bind, check_certificate, close_all, url_of
+
+if TYPE_CHECKING:
+    from trunkline.transports.http.running import App
+    from trunkline.transports.http.wire_protocol import Watch
+
+__all__ = ["serve"]
+
+#: Connections that wait to be accepted.
+BACKLOG = 2048
+
+#: Settings of uvicorn that have a name of their own here, or that other values would break.
+_OURS = frozenset(
+    ("app", "factory", "fd", "host", "http", "http2", "interface", "lifespan", "limit_concurrency", "log_config")
+    + ("log_level", "port", "reload", "ssl_certfile", "ssl_keyfile", "ssl_keyfile_password", "uds", "workers", "ws")
+)
+)
+
+
+async def serve(
+    app: App,
+    *,
+    limits: Limits,
+    host: str = "127.0.0.1",
+    port: int = 8000,
+    certfile: str | None = None,
+    keyfile: str | None = None,
+    keyfile_password: str | None = None,
+    log_level: str | None = "warning",
+    sockets: list[socket] | None = None,
+    uvicorn_config: Mapping[str, Any] | None = None,
+    started: Callable[[str], None] | None = None,
+    stopping: asyncio.Event | None = None,
+) -> None:
+    """Serve until SIGTERM, SIGINT (in the main thread) or ``stopping``, then drain and return.
+
+    ``started`` is called with the URL once connections are accepted. ``sockets`` are used instead of host and port, and
+    are closed at the end. ``uvicorn_config`` has further settings of ``uvicorn.Config``.
+
+    Raises:
+        ConfigError: it cannot be served like this; the sentence names the fix.
+    """
+    config_class, server_class, protocol_class, watch = _load(limits)
+    settings = _settings(uvicorn_config, limits=limits, log_level=log_level)
+    if certfile is not None:
+        check_certificate(certfile, keyfile, keyfile_password)
+        settings |= {"ssl_certfile": certfile, "ssl_keyfile": keyfile, "ssl_keyfile_password": keyfile_password}
+    elif keyfile is not None:
+        raise ConfigError(f"The key file {keyfile} needs a certificate; give it as certfile.")
+    access_log = bool((uvicorn_config or {}).get("access_log"))
+
+    def connect(**given: Any) -> Any:
+        return protocol_class(watch=watch, access_log=access_log, **given)
+
+    config = _configure(config_class, app, {**settings, "http": connect})
+    listening = sockets or await bind(host, port, backlog=BACKLOG, unacknowledged_seconds=limits.idle_seconds)
+    try:
+        server = server_class(config, app, watch=watch, limits=limits, stopping=stopping or asyncio.Event())
+        if started is not None:
+            url = url_of(listening[0], host=None if sockets else host, tls=certfile is not None)
+            server.on_started = lambda: started(url)
+        await server.serve(sockets=listening)
+    finally:
+        close_all(listening)
+
+
+def _load(limits: Limits) -> tuple[Any, Any, Any, Watch]:
+    """Import what the extra brings."""
+    try:
+        from uvicorn import Config
+
+        from trunkline.transports.http.running import DrainingServer
+        from trunkline.transports.http.wire_protocol import Watch, WireProtocol
+    except ModuleNotFoundError as exc:
+        if (exc.name or "").partition(".")[0] not in ("uvicorn", "httptools"):
+            raise
+        raise ConfigError(f"Serving HTTP needs {exc.name}; run: pip install 'trunkline[http]'") from exc
+    return Config, DrainingServer, WireProtocol, Watch(limits)
+
+
+def _settings(given: Mapping[str, Any] | None, *, limits: Limits, log_level: str | None) -> dict[str, Any]:
+    """Join our settings of uvicorn with the program's."""
+    fixed = sorted(_OURS & set(given or ()))
+    if fixed:
+        raise ConfigError(f"uvicorn_config may not set {', '.join(fixed)}: the server decides that itself.")
+    return {
+        "backlog": BACKLOG,
+        "log_level": log_level,
+        "proxy_headers": False,
+        "server_header": False,
+        "timeout_keep_alive": limits.keep_alive_seconds,
+        **(given or {}),
+        # A false value would empty the handlers of uvicorn's access log for the whole program; ours writes none.
+        "access_log": True,
+        "interface": "asgi3",
+        "lifespan": "off",
+        "log_config": None,
+        "workers": 1,
+        "ws": "none",
+    }
+
+
+def _configure(config_class: Any, app: App, settings: dict[str, Any]) -> Any:
+    """Make uvicorn's configuration, with our lifespan in place of the one that only logs."""
+    from trunkline.transports.http.running import Lifespan
+
+    try:
+        config = config_class(app, **settings)
+        config.load()
+    except (TypeError, KeyError, ValueError) as exc:
+        raise ConfigError(f"uvicorn does not take these settings: {exc}") from exc
+    config.lifespan_class = Lifespan
+    return config

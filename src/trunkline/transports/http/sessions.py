@@ -1,0 +1,372 @@
+"""Handshake sessions over HTTP: what one ``Mcp-Session-Id`` stands for, and the links that serve it.
+
+A session has one standing conversation, made by ``initialize``, on which the server speaks unasked: its messages go to
+the session's GET stream. Each POSTed request is a link and a conversation of its own, so that two calls with one id are
+both answered, each on its own response. What a client posts beside requests is brought to whom it is for: an answer to
+the conversation that asked, known by the id it was asked under; a cancellation to the request it names; all else to the
+standing one. A client that hangs up has cancelled nothing: its stream is kept, and may be taken up again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from typing import Any, Protocol
+
+import msgspec
+
+from trunkline.protocol.caller import Origin, Principal, Session
+from trunkline.protocol.jsonrpc import (
+    Batch,
+    ErrorResponse,
+    Incoming,
+    Malformed,
+    Message,
+    Notification,
+    Outbound,
+    Request,
+    Response,
+    encode,
+)
+from trunkline.protocol.limits import Limits
+from trunkline.protocol.revisions import Feature
+from trunkline.transports.http.event_log import EventLog, EventStream
+from trunkline.transports.http.once import OnceLink
+from trunkline.transports.http.replies import StreamReply
+from trunkline.transports.link import Link, Receiver
+from trunkline.types import CancelledNotificationParams, ProgressNotificationParams, RequestId
+
+__all__ = [
+    "Acceptor",
+    "Conversation",
+    "ExchangeLink",
+    "HttpSession",
+    "SessionLink",
+    "Sessions",
+    "requests_of",
+    "same_principal",
+]
+
+_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
+
+class Conversation(Receiver, Protocol):
+    """What an endpoint sees of a connection that was accepted."""
+
+    @property
+    def session(self) -> Session | None:
+        """What ``initialize`` made, once it has."""
+
+    async def aclose(self) -> None:
+        """End it."""
+
+
+class Acceptor(Protocol):
+    """Who serves what an endpoint brings."""
+
+    def accept(self, link: Link) -> Conversation:
+        """Serve a link for as long as it lasts."""
+
+    def accept_one(self, link: Link, session: Session | None, prefix: str) -> Receiver:
+        """Serve a link that brings one message, within a session or alone; nothing need be closed."""
+
+    def wind_down(self) -> None:
+        """End what would stream for ever: the endpoint is about to stop."""
+
+    async def release(self) -> None:
+        """Learn that nothing more will be brought."""
+
+
+class SessionLink:
+    """The standing link of a session: what the server says unasked goes to the session's GET stream."""
+
+    __slots__ = ("_limit", "_session", "opening", "receiver")
+
+    def __init__(self, session: HttpSession, limit: int) -> None:
+        """Carry what belongs to no request."""
+        self._session = session
+        self._limit = limit
+        self.receiver: Receiver | None = None
+        #: The request that opens the session, until it is answered.
+        self.opening: tuple[RequestId, OnceLink] | None = None
+
+    def attach(self, receiver: Receiver) -> None:
+        """Know who takes messages."""
+        self.receiver = receiver
+
+    def send(self, batch: Sequence[Outbound]) -> None:
+        """Answer the opening request, or add to the GET stream; equal notices that wait fall together."""
+        for outbound in batch:
+            if self.opening is not None and outbound.about == self.opening[0]:
+                self.opening[1].send([outbound])
+            elif isinstance(outbound.message, Notification | Request):
+                told = isinstance(outbound.message, Notification)
+                self._session.standing.push(encode(outbound.message), droppable=told, merge=told)
+
+    async def drain(self) -> None:
+        """Wait until the client has read enough."""
+        await self._session.standing.drain(self._limit)
+
+    async def aclose(self) -> None:
+        """End the GET stream."""
+        self._session.standing.end()
+
+
+class ExchangeLink(OnceLink):
+    """One POST of a session with a request, or with a batch of them, in it."""
+
+    __slots__ = ("_retry_ms", "_session", "ids", "name")
+
+    def __init__(self, session: HttpSession, ids: frozenset[RequestId], *, json_only: bool, retry_ms: int) -> None:
+        """Carry the requests with these ids."""
+        super().__init__(session.limits.write_bytes, json_only=json_only)
+        self._session = session
+        self._retry_ms = retry_ms
+        self.ids = ids
+        #: What the ids of questions asked here begin with.
+        self.name = session.register(self)
+
+    def gone(self) -> None:
+        """Learn that the client hung up: that cancels nothing, and what is sent is kept if it can be asked for."""
+        if self.reply is not None:
+            self.reply.hang_up()
+
+    def let_go(self) -> bool:
+        """End the response, and go on with the stream when the client asks for it; False if it cannot be asked for."""
+        if self.closed or self.json_only or Feature.STREAM_POLLING not in self._session.features:
+            return False
+        self.begin_stream()
+        if self.stream is not None and self.stream.reader is not None:
+            self.stream.reader.leave()
+        else:
+            self.leaving = True
+        return True
+
+    def _tell(self, outbound: Outbound) -> None:
+        if self.json_only and type(outbound.message) is Request:
+            # There is no stream on which to ask here; the GET stream is the other way to the client.
+            self._session.standing.push(encode(outbound.message))
+            return
+        super()._tell(outbound)
+
+    def _status(self, error: ErrorResponse) -> int:
+        return 200
+
+    def _new_stream(self) -> EventStream:
+        stream = self._session.log.open()
+        if Feature.STREAM_POLLING in self._session.features:
+            # Now the client has an id to come back with, whatever happens next.
+            stream.push(b"", retry=self._retry_ms)
+        return stream
+
+    def _close(self) -> None:
+        super()._close()
+        self._session.forget(self)
+
+
+class HttpSession:
+    """What one session id stands for."""
+
+    __slots__ = (
+        "_exchanges",
+        "_last",
+        "conversation",
+        "features",
+        "id",
+        "limits",
+        "link",
+        "log",
+        "origin",
+        "principal",
+        "seen",
+        "session",
+        "standing",
+        "standing_by",
+    )
+
+    def __init__(self, id: str, origin: Origin, *, limits: Limits, now: float) -> None:
+        """Begin a session that nobody has opened yet."""
+        self.id = id
+        self.origin = origin
+        self.principal = origin.principal
+        self.limits = limits
+        self.log = EventLog(limits)
+        #: What the server says unasked.
+        self.standing = self.log.open()
+        #: Responses that wait until the one that writes it ends.
+        self.standing_by: list[StreamReply] = []
+        self.link = SessionLink(self, limits.write_bytes)
+        self.conversation: Conversation | None = None
+        self.session: Session | None = None
+        self.features: frozenset[Feature] = frozenset()
+        #: The last time the client said something.
+        self.seen = now
+        self._exchanges: dict[str, ExchangeLink] = {}
+        self._last = 0
+
+    def opened(self, session: Session) -> None:
+        """Learn what ``initialize`` made."""
+        session.id = self.id
+        self.session = session
+        self.features = session.revision.features
+
+    # --- exchanges ---------------------------------------------------------------------------------------------------
+
+    def register(self, exchange: ExchangeLink) -> str:
+        """Take an exchange in and name it."""
+        self._last += 1
+        name = str(self._last)
+        self._exchanges[name] = exchange
+        return name
+
+    def forget(self, exchange: ExchangeLink) -> None:
+        """Let an exchange that is over go."""
+        self._exchanges.pop(exchange.name, None)
+
+    @property
+    def in_flight(self) -> int:
+        """How many requests are being served."""
+        return len(self._exchanges)
+
+    @property
+    def open_streams(self) -> int:
+        """How many of its streams are being read, or wait to be."""
+        return len(self.standing_by) + sum(stream.reader is not None for stream in self.log.streams.values())
+
+    @property
+    def busy(self) -> bool:
+        """Whether somebody is there: a request being served, or a stream being read."""
+        return bool(self._exchanges) or self.open_streams > 0
+
+    # --- the GET stream ----------------------------------------------------------------------------------------------
+
+    def join(self, reply: StreamReply) -> None:
+        """Let a response write what the server says unasked, once no other does: no message goes to two."""
+        if self.standing.reader is None:
+            reply.move(self.standing)
+        else:
+            self.standing_by.append(reply)
+
+    def leave(self, reply: StreamReply) -> None:
+        """Let a response go; the next that stands by takes its place."""
+        if reply in self.standing_by:
+            self.standing_by.remove(reply)
+        elif self.standing_by and self.standing.reader is None:
+            self.standing_by.pop(0).move(self.standing)
+
+    # --- the switchboard ---------------------------------------------------------------------------------------------
+
+    def deliver(self, message: Message | Malformed) -> None:
+        """Bring a message that is no request to whom it is for."""
+        if isinstance(message, Response | ErrorResponse | Malformed):
+            receiver = self._asker(message.id)
+        elif message.method == "notifications/cancelled":
+            receiver = self._cancelled(message)
+        elif message.method == "notifications/progress":
+            receiver = self._progressing(message)
+        else:
+            receiver = self.link.receiver
+        if receiver is not None:
+            receiver.message_received(message, self.origin)
+
+    def _asker(self, id: RequestId | None) -> Receiver | None:
+        """Find who asked under an id: exchanges ask under their name, a dot and a number."""
+        if not isinstance(id, str):
+            return self.link.receiver
+        exchange = self._exchanges.get(id.partition(".")[0])
+        return None if exchange is None else exchange.receiver
+
+    def _cancelled(self, message: Message) -> Receiver | None:
+        params = _read(message, CancelledNotificationParams)
+        if params is None or params.request_id is None:
+            return None
+        wanted = params.request_id
+        found = [each for each in self._exchanges.values() if any(_same(wanted, id) for id in each.ids)]
+        # A client that gives two requests one id cannot say which of them it means; to go on with both loses nothing.
+        return found[0].receiver if len(found) == 1 else None
+
+    def _progressing(self, message: Message) -> Receiver | None:
+        params = _read(message, ProgressNotificationParams)
+        return None if params is None else self._asker(params.progress_token)
+
+    # --- the end -----------------------------------------------------------------------------------------------------
+
+    async def aclose(self) -> None:
+        """End everything: what is served is cancelled, streams end, kept events are forgotten."""
+        for exchange in list(self._exchanges.values()):
+            exchange.lost()
+        self.log.close()
+        for reply in self.standing_by:
+            reply.stream.end()
+        if self.conversation is not None:
+            self.link.receiver = None
+            await self.conversation.aclose()
+
+
+class Sessions:
+    """All sessions of one endpoint."""
+
+    __slots__ = ("_limits", "_new_id", "_now", "by_id")
+
+    def __init__(self, limits: Limits, *, now: Callable[[], float], new_id: Callable[[], str]) -> None:
+        """Start without any; ids must be such that nobody can guess one."""
+        self._limits = limits
+        self._now = now
+        self._new_id = new_id
+        self.by_id: dict[str, HttpSession] = {}
+
+    def make(self, origin: Origin) -> HttpSession | None:
+        """Begin a session; None if there are too many."""
+        if len(self.by_id) >= self._limits.sessions:
+            return None
+        session = HttpSession(self._new_id(), origin, limits=self._limits, now=self._now())
+        self.by_id[session.id] = session
+        return session
+
+    def find(self, id: str, principal: Principal | None) -> HttpSession | None:
+        """Give the session of this principal with this id; one of somebody else's is none."""
+        session = self.by_id.get(id)
+        if session is None or session.session is None or not same_principal(session.principal, principal):
+            return None
+        session.seen = self._now()
+        return session
+
+    def remove(self, session: HttpSession) -> Coroutine[Any, Any, None]:
+        """Forget a session; what is given ends it when awaited."""
+        self.by_id.pop(session.id, None)
+        return session.aclose()
+
+    def expired(self) -> Iterator[HttpSession]:
+        """Give the sessions that rested too long, and let each forget streams that ended long ago."""
+        now, limits = self._now(), self._limits
+        for session in list(self.by_id.values()):
+            session.log.sweep(now)
+            if session.busy:
+                session.seen = now
+                continue
+            ready = session.session is not None and session.session.initialized
+            if now - session.seen > (limits.session_seconds if ready else limits.unready_seconds):
+                yield session
+
+
+def _read(message: Any, kind: Any) -> Any:
+    try:
+        return msgspec.json.decode(message.params or b"null", type=kind)
+    except _UNREADABLE:
+        return None
+
+
+def _same(one: RequestId, other: RequestId) -> bool:
+    return type(one) is type(other) and one == other
+
+
+def same_principal(one: Principal | None, other: Principal | None) -> bool:
+    """Tell whether two are one: nobody is only the same as nobody."""
+    if one is None or other is None:
+        return one is other
+    return (one.issuer, one.subject, one.client) == (other.issuer, other.subject, other.client)
+
+
+def requests_of(incoming: Incoming) -> frozenset[RequestId]:
+    """Give the ids of the requests in what was posted."""
+    items = incoming.items if isinstance(incoming, Batch) else (incoming,)
+    return frozenset(item.id for item in items if isinstance(item, Request))

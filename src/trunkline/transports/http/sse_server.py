@@ -1,0 +1,151 @@
+"""The oldest HTTP transport: a GET stream on which all messages come, and POSTs that bring them.
+
+The first event names where to post. Each GET is one link that lasts as long as its stream; its name in the address is
+random, and only whoever opened the stream may post to it.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping, MutableMapping, Sequence
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qs, quote
+
+from trunkline.errors import ConnectionLost
+from trunkline.protocol.caller import Origin
+from trunkline.protocol.jsonrpc import Malformed, Outbound, decode, encode
+from trunkline.protocol.limits import Limits
+from trunkline.transports.http.event_log import EventStream
+from trunkline.transports.http.guard import accepts
+from trunkline.transports.http.refusals import Refused, no_request, stopping, too_many
+from trunkline.transports.http.replies import Receive, Send, StreamReply, send_plain
+from trunkline.transports.http.sessions import Acceptor, Conversation, same_principal
+from trunkline.transports.link import Receiver
+from trunkline.transports.wire import encode_each
+
+if TYPE_CHECKING:
+    from trunkline.transports.http.endpoint import Endpoint, EndpointOptions
+
+__all__ = ["PairLink", "SsePair"]
+
+
+class PairLink:
+    """One GET stream and what is posted to it."""
+
+    __slots__ = ("_limit", "conversation", "origin", "receiver", "stream")
+
+    def __init__(self, origin: Origin, limit: int) -> None:
+        """Carry messages for whoever opened the stream."""
+        self._limit = limit
+        self.origin = origin
+        self.stream = EventStream()
+        self.receiver: Receiver | None = None
+        self.conversation: Conversation | None = None
+
+    def attach(self, receiver: Receiver) -> None:
+        """Know who takes messages."""
+        self.receiver = receiver
+
+    def send(self, batch: Sequence[Outbound]) -> None:
+        """Add messages to the stream."""
+        for outbound in batch:
+            try:
+                self.stream.push(encode(outbound.message))
+            except Exception:  # noqa: BLE001
+                # An encoder runs code of the user's types; whoever waits still gets an answer.
+                for data in encode_each([outbound]):
+                    self.stream.push(data)
+
+    async def drain(self) -> None:
+        """Wait until the client has read enough."""
+        await self.stream.drain(self._limit)
+
+    async def aclose(self) -> None:
+        """End the stream."""
+        self.stream.end()
+
+
+class SsePair:
+    """The two addresses of the oldest transport."""
+
+    def __init__(self, endpoint: Endpoint, options: EndpointOptions, *, acceptor: Acceptor, limits: Limits) -> None:
+        """Stand beside an endpoint."""
+        base = options.path.rstrip("/")
+        self._endpoint = endpoint
+        self._acceptor = acceptor
+        self._limits = limits
+        self.sse_path = options.sse_path or f"{base}/sse"
+        self.message_path = options.message_path or f"{base}/messages"
+        self._links: dict[str, PairLink] = {}
+
+    def serves(self, path: str) -> bool:
+        """Tell whether a path is one of the two."""
+        return path in (self.sse_path, self.message_path, f"{self.message_path}/")
+
+    async def respond(
+        self,
+        path: str,
+        scope: MutableMapping[str, Any],
+        headers: Mapping[bytes, bytes],
+        receive: Receive,
+        send: Send,
+    ) -> None:
+        """Answer a request to one of the two."""
+        wanted = "GET" if path == self.sse_path else "POST"
+        if scope["method"] != wanted:
+            raise Refused(405, f"{path} takes {wanted}", headers=((b"allow", wanted.encode()),))
+        if wanted == "GET":
+            await self.open(scope, headers, receive, send)
+        else:
+            await self._take(scope, headers, receive, send)
+
+    async def open(
+        self, scope: MutableMapping[str, Any], headers: Mapping[bytes, bytes], receive: Receive, send: Send
+    ) -> None:
+        """Open a stream, name the address to post to, and serve until the client hangs up."""
+        endpoint = self._endpoint
+        if endpoint.draining:
+            raise stopping()
+        if not accepts(headers.get(b"accept"))[1]:
+            raise Refused(406, "This is an MCP endpoint: a GET must accept text/event-stream")
+        principal = await endpoint.principal(headers)
+        endpoint.upkeep.check_streams()
+        if len(self._links) >= self._limits.sessions:
+            raise too_many("sessions")
+        link = PairLink(Origin("sse", principal), self._limits.write_bytes)
+        name = secrets.token_urlsafe(32)
+        self._links[name] = link
+        root = scope.get("root_path", "")
+        address = f"{quote(root)}{self.message_path}?session_id={name}"
+        link.stream.push(address.encode(), event="endpoint")
+        link.conversation = self._acceptor.accept(link)
+        reply = StreamReply(link.stream, send)
+        try:
+            await reply.run(receive, [], owner=endpoint.upkeep)
+        finally:
+            self._links.pop(name, None)
+            if link.receiver is not None:
+                link.receiver.eof_received(ConnectionLost("the client closed its stream"))
+
+    async def _take(
+        self, scope: MutableMapping[str, Any], headers: Mapping[bytes, bytes], receive: Receive, send: Send
+    ) -> None:
+        principal = await self._endpoint.principal(headers)
+        query = parse_qs(scope.get("query_string", b"").decode("latin-1"), max_num_fields=8)
+        names = query.get("session_id", []) + query.get("sessionId", [])
+        link = self._links.get(names[0]) if len(names) == 1 else None
+        if link is None or link.receiver is None or not same_principal(link.origin.principal, principal):
+            raise Refused(404, "No such session; open the event stream first")
+        body = await self._endpoint.body(headers, receive)
+        incoming = decode(body, self._limits)
+        if type(incoming) is Malformed and not incoming.response:
+            raise no_request(incoming, incoming.message)
+        await send_plain(send, 202, [])
+        link.receiver.message_received(incoming, link.origin)
+
+    async def aclose(self) -> None:
+        """End every stream."""
+        for link in list(self._links.values()):
+            link.stream.end()
+            if link.conversation is not None:
+                await link.conversation.aclose()

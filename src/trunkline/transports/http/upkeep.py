@@ -1,0 +1,142 @@
+"""The clock over everything that is open at an endpoint: streams, requests in flight, sessions.
+
+One timer for all. A stream that was quiet for long gets a comment, a request that takes long becomes a stream, a
+request that is not answered at once is watched for its client's hang-up, and a session that rests too long ends. The
+timer runs only while something is open.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+from trunkline.protocol.limits import Limits
+from trunkline.transports.http.once import OnceLink
+from trunkline.transports.http.refusals import too_many
+from trunkline.transports.http.replies import Receive, StreamReply
+from trunkline.transports.http.sessions import Sessions
+
+__all__ = ["Upkeep"]
+
+# A request still unanswered after so long is watched for the client's hang-up; most never are.
+_WATCH_AFTER = 0.02
+# How often all that is open is looked at.
+_ROUND = 1.0
+
+
+class Upkeep:
+    """What is open at one endpoint."""
+
+    def __init__(self, limits: Limits, sessions: Sessions) -> None:
+        """Start with nothing open."""
+        self._limits = limits
+        self._sessions = sessions
+        self._timer: asyncio.TimerHandle | None = None
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._young: list[tuple[OnceLink, Receive]] = []
+        self._idle: asyncio.Event | None = None
+        self.streams: set[StreamReply] = set()
+        self.in_flight: set[OnceLink] = set()
+
+    # --- streams -----------------------------------------------------------------------------------------------------
+
+    def stream_opened(self, reply: StreamReply) -> None:
+        """Count a stream and keep it alive."""
+        self.streams.add(reply)
+        self.begin()
+
+    def stream_closed(self, reply: StreamReply) -> None:
+        """Let a stream go."""
+        self.streams.discard(reply)
+
+    def check_streams(self) -> None:
+        """See that one more may be opened.
+
+        Raises:
+            Refused: there are too many.
+        """
+        if len(self.streams) >= self._limits.streams:
+            raise too_many("open streams")
+
+    # --- requests in flight ------------------------------------------------------------------------------------------
+
+    def watch(self, link: OnceLink, receive: Receive) -> None:
+        """Take a request in that was not answered at once."""
+        self.in_flight.add(link)
+        self._young.append((link, receive))
+        if len(self._young) == 1:
+            asyncio.get_running_loop().call_later(_WATCH_AFTER, self._watch_young)
+
+    def done(self, link: OnceLink) -> None:
+        """Let a request go that has its response."""
+        self.in_flight.discard(link)
+        if link.watch is not None:
+            link.watch.cancel()
+        if self._idle is not None:
+            self._settle(self._idle)
+
+    def _watch_young(self) -> None:
+        young, self._young = self._young, []
+        for link, receive in young:
+            if not link.decided:
+                link.watch = self.spawn(_watch(link, receive))
+                self.begin()
+
+    # --- the clock ---------------------------------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """Let the clock run: something is open."""
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(_ROUND, self._round)
+
+    def _round(self) -> None:
+        self._timer = None
+        rounds = max(1, round(self._limits.comment_seconds / _ROUND))
+        for reply in self.streams:
+            reply.tick(rounds)
+        for link in list(self.in_flight):
+            link.rounds += 1
+            if link.rounds >= rounds:
+                link.begin_stream()
+        for session in list(self._sessions.expired()):
+            self.spawn(self._sessions.remove(session))
+        if self.streams or self.in_flight or self._sessions.by_id:
+            self.begin()
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Run something beside the requests; a task that nobody holds may vanish."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    # --- the end -----------------------------------------------------------------------------------------------------
+
+    async def settled(self, seconds: float) -> bool:
+        """Wait until no request is in flight; False if one still is after so long."""
+        self._idle = asyncio.Event()
+        self._settle(self._idle)
+        try:
+            async with asyncio.timeout(seconds):
+                await self._idle.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    def stop(self) -> None:
+        """Look at nothing any more."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _settle(self, idle: asyncio.Event) -> None:
+        if not self.in_flight:
+            idle.set()
+
+
+async def _watch(link: OnceLink, receive: Receive) -> None:
+    """Wait until the client hangs up."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+    link.gone()
