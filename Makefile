@@ -22,10 +22,10 @@ INTEROP := .interop
 NPM_SERVERS := $(foreach name,everything filesystem memory,@modelcontextprotocol/server-$(name)@2026.8.31)
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check format test-all fresh bench interop clean
+.PHONY: help run test check format test-all fresh bench interop conformance clean
 
 help: ## list the targets
-	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | awk -F '\t' '{ printf "  make %-10s %s\n", $$1, $$2 }'
+	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | awk -F '\t' '{ printf "  make %-11s %s\n", $$1, $$2 }'
 
 # --- set-up: one stamp for what a user installs, one for what a developer adds -----------------------------------------
 
@@ -41,7 +41,7 @@ $(BIN)/python:
 
 $(VENV)/.installed: pyproject.toml | $(BIN)/python
 	@echo "Installing Trunkline into $(VENV)"
-	@$(BIN)/python -m pip install $(PIP_FLAGS) -e .
+	@$(BIN)/python -m pip install $(PIP_FLAGS) -e '.[http]'
 	@touch $@
 
 $(VENV)/.installed-dev: requirements-dev.txt $(VENV)/.installed
@@ -91,7 +91,7 @@ test-all: ## the suite on every Python from 3.11 to 3.14 found here, each in its
 		if [ -z "$$python" ]; then absent="$$absent $$version"; continue; fi; \
 		echo "== Python $$version"; env=".venvs/$$version"; \
 		if { [ -x "$$env/bin/python" ] || "$$python" -m venv "$$env"; } \
-			&& "$$env/bin/python" -m pip install $(PIP_FLAGS) -e . -r requirements-dev.txt \
+			&& "$$env/bin/python" -m pip install $(PIP_FLAGS) -e ".[http]" -r requirements-dev.txt \
 			&& "$$env/bin/python" -m pytest -q -n auto --dist worksteal -p no:cacheprovider; \
 		then passed="$$passed $$version"; else failed="$$failed $$version"; fi; \
 	done; \
@@ -127,7 +127,10 @@ interop: $(VENV)/.installed-dev ## the official Python SDK and, where npm is, th
 	else echo "npm is not here: the tests against the TypeScript servers are skipped."; fi
 	@$(BIN)/python -m pytest -q tests/interop
 
+conformance: $(VENV)/.installed-dev ## the official conformance suite, where node and npm are
+	@$(BIN)/python tests/conformance/run.py
+
 clean: ## remove everything that was made here, the environments included
-	rm -rf $(VENV) .venvs $(INTEROP) benchmarks/.venvs benchmarks/node_modules build dist .coverage .coverage.* htmlcov
+	rm -rf $(VENV) .venvs $(INTEROP) .conformance benchmarks/.venvs benchmarks/node_modules build dist .coverage .coverage.* htmlcov
 	rm -rf .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find src tests examples benchmarks -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true

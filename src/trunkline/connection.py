@@ -43,15 +43,19 @@ from trunkline.protocol.peer import Peer
 from trunkline.timekeeper import Timekeeper
 from trunkline.transports.link import Link
 from trunkline.types import ErrorObject, ProgressNotificationParams, RequestId
-from trunkline.waiting import NEVER, Patience, Waiter, Waiters
+from trunkline.waiting import Patience, Waiter, Waiters
 
-__all__ = ["Connection", "Exchange", "Patience", "Refusal", "Service"]
+__all__ = ["Connection", "Exchange", "Patience", "Refusal", "Service", "TaskMaker", "task_maker"]
 
 log = logging.getLogger("trunkline")
 
 # So many messages may be queued in one go before a sender gives the loop a turn: the first leaves early, a cancel is
 # seen, and memory stays flat.
 _BURST = 64
+
+
+#: Starts a task.
+TaskMaker = Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
 
 
 class Refusal(Struct, frozen=True):
@@ -118,12 +122,44 @@ class Exchange:
 class Connection:
     """One conversation: a Peer over a Link, with a Service for what the other side asks."""
 
+    # Over HTTP each request has a connection of its own: it is made of as little as will do, the rest when wanted.
+    __slots__ = (
+        "__weakref__",
+        "_closed",
+        "_create_task",
+        "_error",
+        "_flush_scheduled",
+        "_hung_up",
+        "_input_ended",
+        "_limits",
+        "_link",
+        "_loop",
+        "_service",
+        "_timekeeper",
+        "_waiters",
+        "ending",
+        "exchanges",
+        "holder",
+        "owner",
+        "peer",
+    )
+
     def __init__(
-        self, link: Link, service: Service, *, limits: Limits, timekeeper: Timekeeper, prefix: str = ""
+        self,
+        link: Link,
+        service: Service,
+        *,
+        limits: Limits,
+        timekeeper: Timekeeper,
+        prefix: str = "",
+        create_task: TaskMaker | None = None,
     ) -> None:
-        """Make a connection that does nothing until ``start``; ids of its own requests begin with a prefix, if any."""
+        """Make a connection that does nothing until ``start``.
+
+        Ids of its own requests begin with the prefix, if any; what is served runs in tasks of the given maker's.
+        """
         self._loop = asyncio.get_running_loop()
-        self._create_task = _task_maker(self._loop)
+        self._create_task = task_maker(self._loop) if create_task is None else create_task
         self._link = link
         self._service = service
         self._limits = limits
@@ -131,11 +167,12 @@ class Connection:
         self.peer = Peer(max_in_flight=limits.in_flight, prefix=prefix)
         #: Requests being served, by id.
         self.exchanges: dict[RequestId, Exchange] = {}
-        self._waiters = Waiters(timekeeper, self._expired)
+        self._waiters: Waiters | None = None
         self._flush_scheduled = False
         self._input_ended = False
         self._error: Exception | None = None
-        self.closed: asyncio.Future[None] = self._loop.create_future()
+        self._hung_up = False
+        self._closed: asyncio.Future[None] | None = None
         #: Who started it, for those who see only an exchange; whoever started it writes it.
         self.owner: Any = None
         #: On whose behalf what outlives a request is held; whoever started it writes another if it lasts one request.
@@ -146,6 +183,15 @@ class Connection:
     def start(self) -> None:
         """Let messages flow."""
         self._link.attach(self)
+
+    @property
+    def closed(self) -> asyncio.Future[None]:
+        """Done once nothing more is served or answered; whoever started it then closes the link."""
+        if self._closed is None:
+            self._closed = self._loop.create_future()
+            if self._hung_up:
+                self._closed.set_result(None)
+        return self._closed
 
     @property
     def session(self) -> Session | None:
@@ -233,10 +279,12 @@ class Connection:
         self._finish()
 
     def _finish(self) -> None:
-        self._waiters.close()
+        if self._waiters is not None:
+            self._waiters.close()
         self.flush()
-        if not self.closed.done():
-            self.closed.set_result(None)
+        self._hung_up = True
+        if self._closed is not None and not self._closed.done():
+            self._closed.set_result(None)
 
     # --- serving -----------------------------------------------------------------------------------------------------
 
@@ -297,7 +345,7 @@ class Connection:
         """Write at once when nothing else is in flight, else once a turn of the loop."""
         if not self.exchanges:
             self.flush()
-            if self._waiters.next_at != NEVER and not self._waiters.open:
+            if self._waiters is not None and not self._waiters.open:
                 # Questions that were asked meanwhile are answered: no row need outlive this request.
                 self._waiters.close()
             if self._input_ended:
@@ -354,7 +402,7 @@ class Connection:
 
     def notify(self, method: str, params: Any = None, *, about: RequestId | None = None) -> bool:
         """Queue a one-way message; False if it is about a request that is over."""
-        if self.closed.done() or not self.peer.send_notification(method, params=params, about=about):
+        if self._hung_up or not self.peer.send_notification(method, params=params, about=about):
             return False
         self._flush_soon()
         return True
@@ -379,13 +427,13 @@ class Connection:
             LinkError: no answer can come, or none came in time.
             RemoteProtocolError: the answer was unreadable.
         """
-        if self.closed.done() or self._input_ended:
+        if self._hung_up or self._input_ended:
             raise _copy(self._error or ConnectionLost("the connection is closed"))
         id = self.peer.new_id() if id is None else id
         self.peer.send_request(id, method, params=params, about=about, hint=hint)
         now = self._timekeeper.clock.now()
         future: asyncio.Future[Raw] = self._loop.create_future()
-        waiters = self._waiters
+        waiters = self._waiters or self._wait()
         waiter = waiters.open[id] = Waiter(future, patience, method=method, started=now, on_progress=on_progress)
         if waiter.at < waiters.next_at:
             waiters.look_at(waiter.at)
@@ -426,8 +474,14 @@ class Connection:
 
     # --- waiting -----------------------------------------------------------------------------------------------------
 
+    def _wait(self) -> Waiters:
+        """Give the requests of ours that wait; many conversations never have one."""
+        if self._waiters is None:
+            self._waiters = Waiters(self._timekeeper, self._expired)
+        return self._waiters
+
     def _answered(self, event: ResponseReceived) -> None:
-        future = self._waiters.open.pop(event.id).future
+        future = self._wait().open.pop(event.id).future
         if future.done():
             return
         if event.error is None:
@@ -437,8 +491,9 @@ class Connection:
             future.set_exception(_failure(event.error))
 
     def _progressed(self, event: ProgressReceived) -> None:
-        waiter = self._waiters.open[event.id]
-        self._waiters.progressed(waiter)
+        waiters = self._wait()
+        waiter = waiters.open[event.id]
+        waiters.progressed(waiter)
         if waiter.on_progress is not None:
             try:
                 waiter.on_progress(event.params)
@@ -449,7 +504,7 @@ class Connection:
         self._withdraw(id, f"timed out after {error.seconds:g} s", error=error)
 
     def _withdraw(self, id: RequestId, reason: str, *, error: Exception | None = None) -> None:
-        waiter = self._waiters.open.pop(id, None)
+        waiter = self._wait().open.pop(id, None)
         if waiter is None:
             # The answer came while the caller was giving up.
             return
@@ -465,7 +520,7 @@ class Connection:
         self._fail(event.id, reason)
 
     def _fail(self, id: RequestId, error: Exception) -> None:
-        waiter = self._waiters.open.pop(id)
+        waiter = self._wait().open.pop(id)
         if not waiter.future.done():
             waiter.future.set_exception(_copy(error))
 
@@ -473,11 +528,11 @@ class Connection:
 
     def pause_clocks(self) -> None:
         """Stop the clocks of our waiting requests: a person is being asked on the other side's behalf."""
-        self._waiters.pause()
+        self._wait().pause()
 
     def resume_clocks(self) -> None:
         """Let the clocks run on; the time the person took does not count."""
-        self._waiters.resume()
+        self._wait().resume()
 
     # --- the end -----------------------------------------------------------------------------------------------------
 
@@ -501,9 +556,7 @@ class Connection:
             await self._link.aclose()
 
 
-def _task_maker(
-    loop: asyncio.AbstractEventLoop,
-) -> Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]:
+def task_maker(loop: asyncio.AbstractEventLoop) -> TaskMaker:
     """Give what starts a task: past the loop's own wrapper, which costs as much as the task, unless customised."""
     if loop.get_task_factory() is not None or loop.get_debug():
         return loop.create_task

@@ -103,6 +103,8 @@ class RequestFailed(TrunklineError):
     """The other side answered a request with an error; a handler raises one to answer with it."""
 
     default_code: ClassVar[int] = -32603
+    #: The HTTP status that came with it, if that was one of an error.
+    status: int | None = None
 
     def __init__(self, message: str, *, code: int | None = None, data: Any = None) -> None:
         """Take the code of the class unless another is given."""

@@ -17,10 +17,9 @@ from trunkline.protocol.deadlines import Deadline
 from trunkline.timekeeper import Timekeeper
 from trunkline.types import ProgressNotificationParams, RequestId
 
-__all__ = ["NEVER", "Patience", "Waiter", "Waiters"]
+__all__ = ["Patience", "Waiter", "Waiters"]
 
-#: The time of what is never due.
-NEVER = float("inf")
+_NEVER = float("inf")
 
 
 class Patience(Struct, frozen=True, gc=False):
@@ -53,15 +52,15 @@ class Waiter:
         idle, total = patience.idle, patience.total
         #: When patience ends if nothing happens.
         self.at = started + (
-            idle if idle is not None and (total is None or idle < total) else NEVER if total is None else total
+            idle if idle is not None and (total is None or idle < total) else _NEVER if total is None else total
         )
 
     def restart(self, now: float) -> None:
         """Start the clock of silence again."""
         idle, total = self.patience.idle, self.patience.total
         self.at = min(
-            NEVER if idle is None else now + idle,
-            NEVER if total is None else self.started + total,
+            _NEVER if idle is None else now + idle,
+            _NEVER if total is None else self.started + total,
         )
 
     def timeout(self) -> RequestTimeout:
@@ -90,7 +89,7 @@ class Waiters:
         #: The requests, by id.
         self.open: dict[RequestId, Waiter] = {}
         #: When deadlines are looked at next; whoever adds a request that ends sooner says so.
-        self.next_at = NEVER
+        self.next_at = _NEVER
 
     def look_at(self, at: float) -> None:
         """Look at the deadlines at a time, if not before."""
@@ -127,7 +126,7 @@ class Waiters:
         if self._row is not None:
             self._row.cancel()
             self._row = None
-        self.next_at = NEVER
+        self.next_at = _NEVER
 
     def _look(self) -> None:
         """End what is late, and find out when to look again."""

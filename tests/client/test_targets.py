@@ -114,8 +114,6 @@ def test_a_command_that_does_not_exist_is_a_link_error() -> None:
     ("target", "words"),
     [
         (3, "int is no target"),
-        ("https://example.com/mcp", "HTTP transport, which is not there yet"),
-        ({"url": "http://localhost"}, "HTTP transport, which is not there yet"),
         ("no_such_file.py", "no file"),
         ("'unclosed", "cannot be read"),
         ("", "empty"),

@@ -12,6 +12,7 @@ _EPILOG = """\
 \b
 Examples:
   trunkline call weather.py forecast city=Oslo days=2
+  trunkline call http://127.0.0.1:8000/mcp forecast city=Oslo
   trunkline call weather.py forecast --args '{"city": "Oslo"}' --json
   trunkline call "npx -y @modelcontextprotocol/server-everything" echo message=@letter.txt
 
@@ -30,8 +31,8 @@ from stdin, and key=@@x means @x.
 def command(choices: Choices, *, tool: str, arguments: tuple[str, ...], whole: str | None) -> int:
     """Call TOOL of the server TARGET and print its answer.
 
-    TARGET is a .py file, FILE:object or a quoted command. What the server asks meanwhile is asked in the terminal;
-    without one it is declined.
+    TARGET is a .py file, FILE:object, a quoted command or a URL. What the server asks meanwhile is asked in the
+    terminal; without one it is declined.
     """
     from trunkline.cli.arguments import json_object, typed_arguments
     from trunkline.cli.blocks import result_text

@@ -27,7 +27,7 @@ Examples:
 def command(choices: Choices, *, ref: str, argument: str, value: str, given: tuple[str, ...]) -> int:
     """Ask the server TARGET how VALUE may go on, as ARGUMENT of REF.
 
-    TARGET is a .py file, FILE:object or a quoted command. REF is the name of a prompt or a URI template.
+    TARGET is a .py file, FILE:object, a quoted command or a URL. REF is the name of a prompt or a URI template.
     """
     from trunkline.cli.exits import Exit
     from trunkline.cli.output import complain, one_line, say, say_json

@@ -25,7 +25,8 @@ Examples:
 def command(choices: Choices, *, prompt: str, arguments: tuple[str, ...]) -> int:
     """Fill in PROMPT of the server TARGET and print its messages.
 
-    TARGET is a .py file, FILE:object or a quoted command. key=@file takes a value from a file, key=@- from stdin.
+    TARGET is a .py file, FILE:object, a quoted command or a URL. key=@file takes a value from a file, key=@- from
+    stdin.
     """
     from trunkline.cli.arguments import read_value
     from trunkline.cli.blocks import block_text

@@ -21,6 +21,7 @@ _EPILOG = """\
 \b
 Examples:
   trunkline list tools weather.py
+  trunkline list tools https://example.com/mcp --token @token.txt
   trunkline list resources "npx -y @modelcontextprotocol/server-everything" --json
 """
 
@@ -33,7 +34,7 @@ Examples:
 def command(choices: Choices, *, kind: str) -> int:
     """List the tools, resources, resource templates or prompts of the server TARGET.
 
-    TARGET is a .py file, FILE:object or a quoted command. The list of resources has the templates too.
+    TARGET is a .py file, FILE:object, a quoted command or a URL. The list of resources has the templates too.
     """
     from trunkline.cli.exits import Exit
     from trunkline.cli.output import complain, say, say_json, table

@@ -47,8 +47,8 @@ def command(
 ) -> int:
     """Show changes of the server TARGET as they happen: of all its lists, or of what is named.
 
-    TARGET is a .py file, FILE:object or a quoted command. With --json the changes are the elements of one array, a
-    line each.
+    TARGET is a .py file, FILE:object, a quoted command or a URL. With --json the changes are the elements of one
+    array, a line each.
     """
     import asyncio
 

@@ -30,7 +30,7 @@ Examples:
 def command(choices: Choices, *, uri: str, output: str | None) -> int:
     """Read the resource URI of the server TARGET and print what it holds.
 
-    TARGET is a .py file, FILE:object or a quoted command. Binary contents are only named; -o saves them.
+    TARGET is a .py file, FILE:object, a quoted command or a URL. Binary contents are only named; -o saves them.
     """
     from trunkline.cli.blocks import contents_text
     from trunkline.cli.exits import Exit

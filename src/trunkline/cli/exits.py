@@ -12,9 +12,11 @@ from enum import IntEnum
 from trunkline.errors import (
     AuthError,
     ConfigError,
+    HttpError,
     LinkError,
     LocalProtocolError,
     PolicyDenied,
+    RequestFailed,
     RequestTimeout,
     RevisionMismatch,
     TrunklineError,
@@ -31,6 +33,7 @@ class Exit(IntEnum):
     USAGE = 1
     #: A file or a setting that the command names is wrong.
     CONFIG = 2
+    #: The server, or a proxy in front of it, does not let us in.
     AUTH = 3
     #: The server cannot be started or reached, speaks no revision we do, or went away.
     UNREACHABLE = 4
@@ -63,6 +66,8 @@ _EXITS: tuple[tuple[type[TrunklineError], Exit], ...] = (
     (RevisionMismatch, Exit.UNREACHABLE),
     (LocalProtocolError, Exit.USAGE),
 )
+# Who we are is not known, not allowed, or not known to the proxy.
+_NOT_LET_IN = (401, 403, 407)
 
 
 def exit_for(error: Exception) -> Exit:
@@ -71,6 +76,8 @@ def exit_for(error: Exception) -> Exit:
         return error.exit
     if not isinstance(error, TrunklineError):
         return Exit.USAGE
+    if isinstance(error, HttpError | RequestFailed) and error.status in _NOT_LET_IN:
+        return Exit.AUTH
     return next((code for kind, code in _EXITS if isinstance(error, kind)), Exit.FAILED)
 
 

@@ -23,7 +23,7 @@ __all__ = ["main"]
 #: Each verb with its line in the help; its command is ``command`` in ``cmd_<verb>``.
 _VERBS: Mapping[str, str] = MappingProxyType(
     {
-        "run": "Serve a Python file's server over stdio.",
+        "run": "Serve a Python file's server, over stdio or HTTP.",
         "list": "List what a server offers.",
         "call": "Call a tool.",
         "read": "Read a resource.",
@@ -36,7 +36,8 @@ _VERBS: Mapping[str, str] = MappingProxyType(
 _EPILOG = """\
 \b
 Examples:
-  trunkline run weather.py
+  trunkline run weather.py --http 8000
+  trunkline list tools http://127.0.0.1:8000/mcp
   trunkline list tools weather.py
   trunkline call weather.py forecast city=Oslo days=2
   trunkline read "npx -y @modelcontextprotocol/server-everything" demo://resource/static/document/features.md

@@ -1,6 +1,6 @@
-"""What the command line accepts and this version does not have: HTTP, and names from a configuration.
+"""What the command line accepts and this version does not have: names from a configuration.
 
-Each ends the command with a sentence that says so, instead of being an option that nobody knows.
+They end the command with a sentence that says so, instead of being an option that nobody knows.
 """
 
 from __future__ import annotations
@@ -12,28 +12,16 @@ import click
 
 from trunkline.cli.exits import Exit, Failure
 
-__all__ = ["NO_HTTP", "NO_NAMES", "config_option", "http_option"]
+__all__ = ["NO_NAMES", "config_option"]
 
-NO_HTTP = "URLs (and --http) come with the HTTP transport; this version speaks stdio."
-NO_NAMES = "names from a configuration come with the host; give a file, FILE:object or a quoted command"
+NO_NAMES = "names from a configuration come with the host; give a file, FILE:object, a quoted command or a URL"
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
-def _refuse(sentence: str) -> Callable[[click.Context, click.Parameter, str | None], None]:
-    def refuse(context: click.Context, option: click.Parameter, value: str | None) -> None:
-        if value is not None:
-            raise Failure(sentence, Exit.USAGE)
-
-    return refuse
-
-
-def http_option(function: Function) -> Function:
-    """Add ``--http``, with or without an address, which is refused."""
-    option = click.option(
-        "--http", hidden=True, is_flag=False, flag_value="", callback=_refuse(NO_HTTP), expose_value=False
-    )
-    return option(function)
+def _refuse(context: click.Context, option: click.Parameter, value: str | None) -> None:
+    if value is not None:
+        raise Failure(NO_NAMES, Exit.USAGE)
 
 
 def config_option(function: Function) -> Function:
@@ -42,7 +30,7 @@ def config_option(function: Function) -> Function:
         "-c",
         "--config",
         metavar="FILE",
-        callback=_refuse(NO_NAMES),
+        callback=_refuse,
         expose_value=False,
         help="A configuration to find TARGET in by name (comes with the host).",
     )

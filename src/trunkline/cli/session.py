@@ -18,6 +18,7 @@ from trunkline.cli.options import Choices
 from trunkline.cli.output import one_line, say_json, wire_json
 from trunkline.cli.questions import REJECTED, Questions
 from trunkline.cli.screen import Screen
+from trunkline.cli.targets import Site
 from trunkline.client.client import Client
 from trunkline.errors import RequestFailed, TrunklineError, UrlElicitationRequired
 from trunkline.protocol.limits import Limits
@@ -37,8 +38,9 @@ class Talk:
         self.screen = Screen(verbose=choices.verbosity > 0)
         self.questions = Questions(self.screen, no_input=choices.no_input)
         limits = _limits(choices.timeout)
+        target = choices.target
         self.client = Client(
-            choices.launch.command,
+            target.url if isinstance(target, Site) else target.command,
             revision=choices.revision,
             elicitation=self.questions.elicit,
             elicitation_urls=True,
@@ -47,6 +49,9 @@ class Talk:
             log_level=(None, "info", "debug")[min(choices.verbosity, 2)],
             env=choices.env,
             cwd=choices.cwd,
+            headers=choices.headers,
+            auth=choices.token,
+            ca_file=choices.ca_file,
             timeout=choices.timeout,
             limits=limits,
             on_stderr=_Lines(self._said).feed if choices.verbosity else None,
@@ -144,6 +149,9 @@ def _sentence(error: TrunklineError) -> str:
         pages = error.data.get("elicitations") if isinstance(error.data, dict) else None
         urls = [str(page.get("url")) for page in pages or () if isinstance(page, dict)]
         return "\n".join([f"the server wants a page to be opened first: {error}", *(f"  {url}" for url in urls)])
+    if exit_for(error) is Exit.AUTH:
+        said = error.message if isinstance(error, RequestFailed) else str(error)
+        return f"the server does not let us in: {said} (--token or --header says who you are)"
     if isinstance(error, RequestFailed):
         return f"the server answered with an error: {error}"
     return str(error) or type(error).__name__

@@ -1,7 +1,7 @@
-"""Reads TARGET: which command starts the server that a person named.
+"""Reads TARGET: the URL, or the command that starts the server a person named.
 
 A ``.py`` file, with or without an object, is served by ``trunkline run`` in the same interpreter, so it need not start
-itself. Anything else is a command. Nothing is started here, and nothing is read by a shell.
+itself. What is no URL either is a command. Nothing is started or called here, and nothing is read by a shell.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 from trunkline.cli.exits import Exit, Failure
 from trunkline.cli.loading import split_spec
-from trunkline.cli.not_yet import NO_HTTP, NO_NAMES
+from trunkline.cli.not_yet import NO_NAMES
 
-__all__ = ["Launch", "read_target"]
+__all__ = ["Launch", "Site", "read_target"]
 
 
 class Launch(NamedTuple):
@@ -24,14 +24,20 @@ class Launch(NamedTuple):
     env: dict[str, str]
 
 
-def read_target(text: str) -> Launch:
-    """Say how to start what a TARGET names.
+class Site(NamedTuple):
+    """Where a server is that runs already."""
+
+    url: str
+
+
+def read_target(text: str) -> Launch | Site:
+    """Say how to reach what a TARGET names.
 
     Raises:
-        Failure: it names nothing that can be started.
+        Failure: it names nothing that can be reached.
     """
-    if text.startswith(("http://", "https://")):
-        raise Failure(NO_HTTP, Exit.USAGE)
+    if text.lower().startswith(("http://", "https://")):
+        return Site(text)
     path, name = split_spec(text)
     if os.path.isfile(path) and path.endswith(".py"):
         return _python_file(path, name)

@@ -13,9 +13,10 @@ from typing import Any, Unpack
 
 import msgspec
 from msgspec import Raw
+from msgspec.structs import replace
 
 import trunkline.types as t
-from trunkline.client.contact import encode
+from trunkline.client.contact import Contact, encode
 from trunkline.client.core import Core
 from trunkline.client.listening import Listener, Wanted
 from trunkline.client.options import Options, Progress, settings_from
@@ -24,7 +25,7 @@ from trunkline.client.reading import UNREADABLE
 from trunkline.client.state import State
 from trunkline.client.targets import find_target
 from trunkline.client.tool_facts import CallResult, looks_wrapped
-from trunkline.errors import InvalidParams, LocalProtocolError, RemoteProtocolError, TrunklineError
+from trunkline.errors import HeaderMismatch, InvalidParams, LocalProtocolError, RemoteProtocolError, TrunklineError
 from trunkline.protocol.methods import METHODS, notifications_to_server
 from trunkline.protocol.rounds import check_kind
 from trunkline.types import ProgressNotificationParams
@@ -37,8 +38,8 @@ _NOTIFICATIONS = frozenset(row.name for row in METHODS if row.kind == "notificat
 class Client:
     """A server to call; ``async with`` connects and disconnects.
 
-    The target is a server object, a link, a ``.py`` file, a command (a list, or one text as in a terminal), or one
-    ``mcpServers`` entry. The keyword arguments are those of ``Options``.
+    The target is a server object, a link, a URL, a ``.py`` file, a command (a list, or one text as in a terminal), or
+    one ``mcpServers`` entry. The keyword arguments are those of ``Options``.
     """
 
     def __init__(self, target: object, **options: Unpack[Options]) -> None:
@@ -53,6 +54,7 @@ class Client:
         self._on_progress = self._settings.on_progress
         self._users = 0
         self._follower: asyncio.Task[None] | None = None
+        self._learning: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Client:
         """Connect and agree on a revision; entering again inside is allowed and connects only once."""
@@ -154,7 +156,10 @@ class Client:
         params = t.PaginatedRequestParams(cursor=cursor)
         page = await self._core.fetch(method, params, key=cursor, patience=self._patience)
         if isinstance(page, t.ListToolsResult):
-            self._core.facts.learn(page.tools)
+            facts, contact = self._core.facts, self._core.contact
+            facts.learn(page.tools)
+            if contact is not None and contact.mirrors and len(tools := facts.usable(page.tools)) < len(page.tools):
+                page = replace(page, tools=tools)
         return page
 
     async def _all(self, method: str, member: str) -> list[Any]:
@@ -195,7 +200,8 @@ class Client:
         """
         core = self._core
         params = t.CallToolRequestParams(name=name, arguments=None if arguments is None else Raw(encode(arguments)))
-        result, _ = await core.call(
+        contact = core.contact or await core.reach()
+        result, _ = await (self._mirror if contact.mirrors else core.call)(
             "tools/call",
             params,
             patience=self._patience
@@ -210,8 +216,40 @@ class Client:
         answer = core.facts.read(name, result, validate=self._settings.validate)
         return answer.raise_for_error() if raise_on_error and answer.is_error else answer
 
+    async def _mirror(self, method: str, params: t.CallToolRequestParams, **how: Any) -> tuple[Any, bool]:
+        """Call a tool where headers repeat some of its arguments: which ones, only the list of the tools says."""
+        core, name = self._core, params.name
+        if not core.facts.knows(name):
+            await self._learn_once()
+        hint = core.facts.mirrored(name, params.arguments)
+        how["repeat"] = core.facts.repeatable(name)
+        try:
+            return await core.call(method, params, hint=hint, **how)
+        except HeaderMismatch:
+            # Streamable HTTP, Client Behavior: the list may have changed; with right headers the call is made again.
+            core.cache.forget("tools/list")
+            core.facts.forget()
+            await self._learn()
+            again = core.facts.mirrored(name, params.arguments)
+            if again == hint or not core.facts.knows(name):
+                raise
+        return await core.call(method, params, hint=again, **how)
+
+    async def _learn_once(self) -> None:
+        """List the tools unless that was tried already; calls that come meanwhile wait for the same list."""
+        if self._learning is None:
+            if self._core.facts.asked:
+                return
+            self._core.facts.asked = True
+            self._learning = asyncio.get_running_loop().create_task(self._learn())
+            self._learning.add_done_callback(self._learnt)
+        await asyncio.shield(self._learning)
+
+    def _learnt(self, task: asyncio.Task[None]) -> None:
+        self._learning = None
+
     async def _learn(self) -> None:
-        """List the tools for their output schemas: only they can say whether a value is in a wrapper."""
+        """List the tools for their schemas: only they can say what is in a wrapper, and what goes into headers."""
         with contextlib.suppress(TrunklineError):
             await self.list_tools()
 
@@ -306,18 +344,19 @@ class Client:
         total_timeout: float | None = None,
     ) -> Any:
         """Send a request that the protocol does not have, and decode its result as JSON or as the given type."""
-        contact = await self._core.reach()
-        raw = await contact.request(
-            method,
-            dict(params or {}),
-            patience=self._core.patience(timeout, total_timeout),
-            on_progress=self._progress(on_progress or self._on_progress),
-        )
+        patience = self._core.patience(timeout, total_timeout)
+        progress = self._progress(on_progress or self._on_progress)
+
+        async def ask(contact: Contact) -> tuple[Raw, bool]:
+            raw = await contact.request(method, dict(params or {}), patience=patience, on_progress=progress)
+            return raw, contact.revision.result_type
+
+        raw, has_kind = await self._core.use(ask)
         try:
             value = msgspec.json.decode(raw, type=result)
         except UNREADABLE as error:
             raise RemoteProtocolError(f"The answer to {method} cannot be read: {error}") from error
-        return check_kind(value) if contact.revision.result_type else value
+        return check_kind(value) if has_kind else value
 
     async def notify(self, method: str, params: Mapping[str, Any] | None = None) -> None:
         """Send a notification that the protocol does not have."""

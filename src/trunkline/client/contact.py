@@ -7,7 +7,7 @@ server asks. It lasts as long as its connection; the client that owns it may hav
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any, NoReturn, Protocol
 
 import msgspec
@@ -70,6 +70,12 @@ class Contact:
         """Make the connection; nothing flows before ``connection.start``."""
         self._owner = owner
         self._settings = settings
+        # What only some links have: they are told the revision, say when they are ready, and outlive their session.
+        self._tell_revision: Callable[[Revision], None] | None = getattr(link, "speak", None)
+        self.ready: Callable[[], Awaitable[None]] | None = getattr(link, "ready", None)
+        self._settle: Callable[[], Awaitable[None]] | None = getattr(link, "settle", None)
+        #: Each request is an exchange of its own, which alone is lost when it fails.
+        self.separate: bool = getattr(link, "separate", False)
         self._timekeeper = timekeeper
         self.connection = Connection(link, self, limits=settings.limits, timekeeper=timekeeper)
         self.agreement: Agreement | None = None
@@ -85,6 +91,12 @@ class Contact:
     def speak(self, revision: Revision) -> None:
         """Speak a revision from now on."""
         self.revision = revision
+        #: Whether headers repeat what a request says, and so the client must know the tools it calls.
+        self.mirrors = self.separate and Feature.ROUTING_HEADERS in revision.features
+        #: Whether the server may forget the session while the connection lives on.
+        self.renews = self.separate and revision.handshake
+        if self._tell_revision is not None:
+            self._tell_revision(revision)
         asked = requests_to_client if revision.handshake else embedded_requests
         self._answers = Answers(self._settings, revision, asked(revision))
         self._stamp()
@@ -100,6 +112,11 @@ class Contact:
         assert self.agreement is not None
         needed = capability_needed(row, self.revision)
         return needed is None or supports(self.agreement.capabilities, needed)
+
+    async def settle(self) -> None:
+        """Wait until no request of ours waits for its answer, where the link can tell."""
+        if self._settle is not None:
+            await self._settle()
 
     @property
     def capabilities(self) -> dict[str, Any]:
@@ -158,6 +175,7 @@ class Contact:
         patience: Patience,
         on_progress: Callable[[ProgressNotificationParams], None] | None = None,
         meta: Mapping[str, Any] | None = None,
+        hint: Any = None,
     ) -> tuple[Any, bool]:
         """Ask the server something and answer what it asks back; say also whether that took more than one round.
 
@@ -168,12 +186,12 @@ class Contact:
         row = self.allowed.get(method) or self._refuse(method)
         started = self._timekeeper.clock.now()
         id, sent = self._stamped(params, on_progress, meta)
-        raw = await self.connection.request(method, sent, patience=patience, on_progress=on_progress, id=id)
+        raw = await self.connection.request(method, sent, patience=patience, on_progress=on_progress, id=id, hint=hint)
         result = read_result(row, raw, self.revision)
         if type(result) is not InputRequiredResult:
             return result, False
         result = await self._finish(
-            row, params, result, patience=patience, on_progress=on_progress, meta=meta, started=started
+            row, params, result, patience=patience, on_progress=on_progress, meta=meta, hint=hint, started=started
         )
         return result, True
 
@@ -225,6 +243,7 @@ class Contact:
         patience: Patience,
         on_progress: Callable[[ProgressNotificationParams], None] | None,
         meta: Mapping[str, Any] | None,
+        hint: Any,
         started: float,
     ) -> Any:
         """Run the further rounds of a call; the time in which somebody is asked does not count."""
@@ -242,7 +261,9 @@ class Contact:
                     await pause(self._timekeeper, min(_FIRST_PAUSE * 2 ** (step.waits - 1), _LONGEST_PAUSE))
                 left = _left(patience, now() - started)
                 id, sent = self._stamped(step.params, on_progress, meta)
-                raw = await self.connection.request(row.name, sent, patience=left, on_progress=on_progress, id=id)
+                raw = await self.connection.request(
+                    row.name, sent, patience=left, on_progress=on_progress, id=id, hint=hint
+                )
                 outcome = read_result(row, raw, self.revision)
             try:
                 step = flow.send(outcome)

@@ -11,7 +11,7 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from msgspec import Raw
 
@@ -27,7 +27,14 @@ from trunkline.client.state import Life, State
 from trunkline.client.targets import Target
 from trunkline.client.tool_facts import ToolFacts
 from trunkline.connection import Patience
-from trunkline.errors import ConnectionLost, LinkError, LocalProtocolError, RequestFailed, RequestTimeout
+from trunkline.errors import (
+    ConnectionLost,
+    LinkError,
+    LocalProtocolError,
+    RequestFailed,
+    RequestTimeout,
+    SessionExpired,
+)
 from trunkline.protocol.negotiation import Agreement
 from trunkline.protocol.revisions import Revision, find
 from trunkline.timekeeper import Timekeeper
@@ -36,6 +43,7 @@ from trunkline.types import ProgressNotificationParams
 __all__ = ["Core"]
 
 log = logging.getLogger("trunkline")
+T = TypeVar("T")
 _CLOSED = "the client was closed"
 
 
@@ -59,6 +67,7 @@ class Core:
         self._timekeeper: Timekeeper | None = None
         self._opening: asyncio.Task[Contact] | None = None
         self._closing: set[asyncio.Task[None]] = set()
+        self._finishing: set[asyncio.Task[None]] = set()
         #: What was agreed on last, kept after a loss and after the end.
         self.agreement: Agreement | None = None
         self._held: Counter[str] = Counter()
@@ -111,7 +120,8 @@ class Core:
 
     @property
     def _reopens(self) -> bool:
-        return self.settings.restart and self.target.reopens
+        # A session that ended is no process that did: the specification wants a new one.
+        return self.target.reopens and (self.settings.restart or isinstance(self.life.reason, SessionExpired))
 
     async def _open_shared(self) -> Contact:
         if self._opening is None:
@@ -202,31 +212,34 @@ class Core:
         on_progress: Callable[[ProgressNotificationParams], None] | None = None,
         meta: Mapping[str, Any] | None = None,
         repeat: bool = False,
+        hint: Any = None,
     ) -> Awaitable[tuple[Any, bool]]:
         """Ask the server something; with ``repeat``, once more if the connection is lost over it."""
+        contact = self.contact
         # While there is a connection and nothing to repeat, nothing stands between the caller and the call.
-        if self.contact is not None and not repeat:
-            return self.contact.call(method, params, patience=patience, on_progress=on_progress, meta=meta)
-        return self._call(method, params, patience=patience, on_progress=on_progress, meta=meta, repeat=repeat)
+        if contact is not None and not repeat and not contact.renews:
+            return contact.call(method, params, patience=patience, on_progress=on_progress, meta=meta, hint=hint)
+        return self.use(
+            lambda contact: contact.call(
+                method, params, patience=patience, on_progress=on_progress, meta=meta, hint=hint
+            ),
+            repeat=repeat,
+        )
 
-    async def _call(
-        self,
-        method: str,
-        params: Any,
-        *,
-        patience: Patience,
-        on_progress: Callable[[ProgressNotificationParams], None] | None,
-        meta: Mapping[str, Any] | None,
-        repeat: bool,
-    ) -> tuple[Any, bool]:
+    async def use(self, work: Callable[[Contact], Awaitable[T]], *, repeat: bool = False) -> T:
+        """Do something with the connection; once more if its session had ended, or with ``repeat`` if it is lost."""
         contact = self.contact or await self.reach()
         try:
-            return await contact.call(method, params, patience=patience, on_progress=on_progress, meta=meta)
+            return await work(contact)
+        except SessionExpired as reason:
+            # Nothing was executed: whatever it was may be sent again.
+            if self.life.state is State.TERMINATED:
+                raise
+            self._retire(contact, reason)
         except ConnectionLost:
             if not repeat or not self._reopens or self.life.state is State.TERMINATED:
                 raise
-        contact = await self.reach()
-        return await contact.call(method, params, patience=patience, on_progress=on_progress, meta=meta)
+        return await work(await self.reach())
 
     async def fetch(self, method: str, params: Any, *, key: str | None, patience: Patience) -> Any:
         """Read something, from what is still fresh if possible; ``key`` is the parameter that matters."""
@@ -289,15 +302,35 @@ class Core:
 
     def lost(self, contact: Contact, reason: Exception) -> None:
         """Forget a connection that ended by itself; its calls have failed already."""
-        if contact is not self.contact:
-            return
+        if contact is self.contact:
+            self._leave(contact, reason)
+            self._end(contact)
+
+    def _retire(self, contact: Contact, reason: Exception) -> None:
+        """Forget a connection whose session ended; its other calls may still get their answers."""
+        if contact is self.contact:
+            self._leave(contact, reason)
+            task = asyncio.get_running_loop().create_task(self._let_finish(contact))
+            self._finishing.add(task)
+            task.add_done_callback(self._finishing.discard)
+
+    def _leave(self, contact: Contact, reason: Exception) -> None:
         self.contact = None
         self._dropped += contact.connection.peer.dropped
         self.facts.forget()
         self.cache.clear()
         self.life.move(State.FAILED, reason)
         self.hub.lost()
-        self._end(contact)
+
+    async def _let_finish(self, contact: Contact) -> None:
+        """Close a connection once nothing waits on it, or when the client is closed."""
+        try:
+            async with asyncio.timeout(self.limits.total_seconds):
+                await contact.settle()
+        except TimeoutError:
+            log.debug("calls of a session that ended took too long")
+        finally:
+            self._end(contact)
 
     # --- closing -----------------------------------------------------------------------------------------------------
 
@@ -319,6 +352,10 @@ class Core:
             self.facts.forget()
             self.cache.clear()
             self._end(contact)
+        for task in self._finishing:
+            task.cancel()
+        if self._finishing:
+            await asyncio.wait(self._finishing)
         if self._closing:
             await asyncio.wait(self._closing)
         await self.callbacks.aclose()

@@ -102,6 +102,10 @@ class Hub:
     def remove(self, listener: Listener) -> None:
         """Forget a listener."""
         self._listeners.discard(listener)
+        self.forget_request(listener)
+
+    def forget_request(self, listener: Listener) -> None:
+        """Forget the request of a listener: it will make another."""
         for id in [id for id, known in self._by_id.items() if known is listener]:
             del self._by_id[id]
 
@@ -325,10 +329,19 @@ class Listener:
         self._losses += 1
         self._lost = False
         self._request = None
+        self._keeper.hub.forget_request(self)
         try:
             await self._open()
-        except LinkError:
+        except LinkError as error:
             if self._ended:
                 return
-            raise
+            if not self._tries_again(error):
+                raise
+            self._lost = True
+            return
         self._pending[Change("missed")] = None
+
+    def _tries_again(self, error: LinkError) -> bool:
+        """Tell whether a server on the web may only be away for a moment: it is not ours to start."""
+        separate = self._contact is not None and self._contact.separate
+        return separate and isinstance(error, ConnectionLost) and self._losses <= self._keeper.limits.resumptions

@@ -17,7 +17,13 @@ from trunkline.client.contact import Contact, Owner
 from trunkline.client.options import Settings
 from trunkline.client.targets import Target
 from trunkline.connection import Patience
-from trunkline.errors import ConnectionLost, HttpError, LinkError, RemoteProtocolError
+from trunkline.errors import ConnectionLost, HttpError, LinkError, RemoteProtocolError, RequestFailed
+from trunkline.protocol.codes import (
+    HEADER_MISMATCH,
+    METHOD_NOT_FOUND,
+    MISSING_CLIENT_CAPABILITY,
+    UNSUPPORTED_PROTOCOL_VERSION,
+)
 from trunkline.protocol.negotiation import (
     FAILURES,
     Agreement,
@@ -38,6 +44,7 @@ __all__ = ["FOREVER", "connect"]
 #: No clock of its own: whoever waits is bounded otherwise.
 FOREVER = Patience(None, None)
 _TRY_OLDER = frozenset({400, 404, 405})
+_MODERN = frozenset({HEADER_MISMATCH, METHOD_NOT_FOUND, MISSING_CLIENT_CAPABILITY, UNSUPPORTED_PROTOCOL_VERSION})
 
 
 async def connect(
@@ -62,16 +69,23 @@ async def connect(
             return await attempt(target.open, remembered=NEWEST_HANDSHAKE)
         except ConnectionLost:
             raise error from None
-    except HttpError as error:
-        # Streamable HTTP, Backward Compatibility: these may mean that only the transport of the first revision is
-        # there; the last one tried was a handshake.
-        if target.fallback is None or error.status not in _TRY_OLDER:
+    except (HttpError, RequestFailed) as error:
+        if target.fallback is None or not _may_be_older(error):
             raise
         try:
             return await attempt(target.fallback, remembered=NEWEST_HANDSHAKE)
         except (LinkError, RemoteProtocolError) as older:
             error.add_note(f"The HTTP+SSE transport was tried too: {older}")
             raise error from None
+
+
+def _may_be_older(error: HttpError | RequestFailed) -> bool:
+    """Tell whether a refused handshake may mean that only the transport of the first revision is there.
+
+    Streamable HTTP, Backward Compatibility: a refusal with one of three statuses, unless it is one of the errors by
+    which a stateless server shows itself.
+    """
+    return error.status in _TRY_OLDER and not (isinstance(error, RequestFailed) and error.code in _MODERN)
 
 
 async def _attempt(
@@ -101,9 +115,15 @@ async def _attempt(
 
 async def _until_ready(contact: Contact, settings: Settings, timekeeper: Timekeeper) -> None:
     """Give the link time to become ready: a server may want to ask something as soon as it is called."""
+    if contact.ready is None:
+        return
     contact.connection.flush()
     ready = asyncio.ensure_future(contact.ready())
-    row = timekeeper.after(settings.limits.probe_seconds, ready.cancel)
+
+    def go_on() -> None:
+        ready.cancel()
+
+    row = timekeeper.after(settings.limits.probe_seconds, go_on)
     try:
         await asyncio.wait([ready])
     finally:

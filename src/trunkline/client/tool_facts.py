@@ -1,4 +1,4 @@
-"""What a client has learnt of a server's tools from their list: output schemas, wrappers, what may be repeated.
+"""What a client has learnt of a server's tools from their list: output schemas, wrappers, headers, what is repeatable.
 
 A tool whose result is no object has it wrapped as ``{"result": …}`` by revisions that want an object, and its output
 schema shows that; here it is taken out again, so that a caller sees the same value whatever the revision.
@@ -7,12 +7,14 @@ schema shows that; here it is taken out again, so that a caller sees the same va
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-from msgspec import UNSET, Struct
+import msgspec
+from msgspec import UNSET, Raw, Struct
 
-from trunkline.errors import RemoteProtocolError, ToolError
+from trunkline.errors import LocalProtocolError, RemoteProtocolError, ToolError
+from trunkline.protocol.headers import HeaderParameter, build, header_parameters
 from trunkline.types import CallToolResult, ContentBlock, TextContent, Tool
 
 __all__ = ["CallResult", "ToolFacts", "looks_wrapped"]
@@ -50,7 +52,7 @@ class CallResult(Struct, frozen=True, kw_only=True):
 
 
 class _Fact:
-    __slots__ = ("_validator", "repeatable", "schema", "tool", "wrapped")
+    __slots__ = ("_headers", "_validator", "repeatable", "schema", "tool", "wrapped")
 
     def __init__(self, tool: Tool) -> None:
         hints = tool.annotations
@@ -59,6 +61,19 @@ class _Fact:
         self.wrapped = tool.output_schema is not None and _wraps(tool.output_schema)
         self.repeatable = hints is not None and (hints.idempotent_hint is True or hints.read_only_hint is True)
         self._validator: Any = UNSET
+        self._headers: Any = UNSET
+
+    @property
+    def headers(self) -> tuple[HeaderParameter, ...] | ValueError:
+        """The arguments that headers repeat, or why the schema that says so is no good."""
+        if self._headers is UNSET:
+            try:
+                self._headers = header_parameters(self.tool.input_schema)
+            except ValueError as error:
+                self._headers = error
+                log.warning("the tool %r cannot be used over HTTP: %s", self.tool.name, error)
+        found: tuple[HeaderParameter, ...] | ValueError = self._headers
+        return found
 
     def problem(self, value: Any) -> str | None:
         """Say where a value does not fit the output schema; a schema that cannot be used finds no fault."""
@@ -71,13 +86,15 @@ class _Fact:
 class ToolFacts:
     """The tools of one server, as far as they were listed."""
 
-    __slots__ = ("_facts", "complete", "epoch")
+    __slots__ = ("_facts", "asked", "complete", "epoch")
 
     def __init__(self) -> None:
         """Know nothing."""
         self._facts: dict[str, _Fact] = {}
         #: Whether the whole list was seen: a tool without a fact has none to learn.
         self.complete = False
+        #: Whether the list was asked for, with or without success, to learn what a call needs.
+        self.asked = False
         #: How often all was forgotten.
         self.epoch = 0
 
@@ -93,6 +110,7 @@ class ToolFacts:
         """Know nothing again: the list changed."""
         self._facts.clear()
         self.complete = False
+        self.asked = False
         self.epoch += 1
 
     def knows(self, name: str) -> bool:
@@ -103,6 +121,31 @@ class ToolFacts:
         """Tell whether the server marked a tool as one that may be called twice with the effect of once."""
         fact = self._facts.get(name)
         return fact is not None and fact.repeatable
+
+    def usable(self, tools: Sequence[Tool]) -> list[Tool]:
+        """Leave out the tools whose header annotations break the rules.
+
+        Streamable HTTP, Schema Extension: a client must leave them out of the list, and should say so in its log.
+        """
+        return [tool for tool in tools if not isinstance(self._facts[tool.name].headers, ValueError)]
+
+    def mirrored(self, name: str, arguments: Raw | None) -> dict[str, str] | None:
+        """Make the headers of a call that repeats arguments in them; None if it repeats none.
+
+        Raises:
+            LocalProtocolError: an argument cannot travel in a header, or the tool's annotations break the rules.
+        """
+        fact = self._facts.get(name)
+        parameters = () if fact is None else fact.headers
+        if not parameters:
+            return None
+        try:
+            if isinstance(parameters, ValueError):
+                raise parameters
+            values = None if arguments is None else msgspec.json.decode(arguments)
+            return build("tools/call", name, arguments=values, parameters=parameters)
+        except ValueError as error:
+            raise LocalProtocolError(f"The tool {name!r} cannot be called over HTTP: {error}") from error
 
     def read(self, name: str, result: CallToolResult, *, validate: bool) -> CallResult:
         """Give a tool's answer as its caller wants it.

@@ -73,7 +73,9 @@ def url_target(
     _check_installed()
     stateless = settings.pinned is not None and not settings.pinned.handshake
     if kind == "sse" and stateless:
-        raise ConfigError("The sse transport carries no stateless revision: leave out the type, or pin another revision.")
+        raise ConfigError(
+            "The sse transport carries no stateless revision: leave out the type, or pin another revision."
+        )
     sent = _headers({**headers, **(settings.headers or {})}, settings.auth)
 
     async def open_http() -> Link:

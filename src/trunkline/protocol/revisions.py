@@ -30,6 +30,7 @@ __all__ = [
     "SINCE_2025_11",
     "STATELESS",
     "STATELESS_NAMES",
+    "UNNAMED",
     "Feature",
     "Revision",
     "Span",
@@ -157,6 +158,8 @@ NEWEST = REVISIONS[-1]
 
 _BY_NAME: Mapping[str, Revision] = MappingProxyType({revision.name: revision for revision in REVISIONS})
 NEWEST_HANDSHAKE = _BY_NAME[HANDSHAKE_NAMES[-1]]
+#: What a client speaks that should name its revision in a header and does not: the last one without that header.
+UNNAMED = next(revision for revision in reversed(REVISIONS) if Feature.VERSION_HEADER not in revision.features)
 
 
 def find(name: str) -> Revision | None:

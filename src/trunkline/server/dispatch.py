@@ -68,8 +68,8 @@ class ServedConnection:
 
     def input_ended(self) -> None:
         """End the streams of this connection: nobody can cancel them any more."""
-        assert self.connection is not None
-        for exchange in tuple(self.connection.exchanges.values()):
+        exchanges = {} if self.connection is None else self.connection.exchanges
+        for exchange in tuple(exchanges.values()):
             if exchange.admitted is not None and exchange.admitted.row.stream and exchange.task is not None:
                 exchange.task.cancel()
         self._server.hub.detach(self)

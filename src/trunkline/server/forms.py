@@ -2,11 +2,13 @@
 
 It knows types only. A record (dataclass, struct, TypedDict, attrs class, pydantic model) gives a form with a field a
 member; one value (text, number, yes or no, a choice, several choices) gives a form with the one field ``value``;
-None gives a form without fields, a plain confirmation. Nothing may be nested: clients draw these as simple widgets.
+None gives a form without fields, a plain confirmation; a schema written by hand goes out as it is. Nothing may be
+nested: clients draw these as simple widgets.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, is_typeddict
 
@@ -16,7 +18,7 @@ from trunkline.server.hints import survey
 from trunkline.server.native_types import NativeArguments, NativeReader, adapt, unsupported
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
 __all__ = ["form_schema"]
 
@@ -42,13 +44,15 @@ def form_schema(kind: Any) -> tuple[Schema, Callable[[dict[str, Any]], Any]]:
     The reader raises `ArgumentError` for content that does not fit.
 
     Args:
-        kind: a type, None, or a list of texts to choose one from.
+        kind: a type, None, a list of texts to choose one from, or the form's JSON Schema.
 
     Raises:
         TypeError: the type has a part no form can ask for; the text names it.
     """
     if kind is None or kind is type(None):
         return {"type": "object", "properties": {}}, lambda content: None
+    if isinstance(kind, Mapping):
+        return _by_hand(dict(kind))
     if isinstance(kind, (list, tuple)):
         kind = _choice_of(kind)
     found = survey((kind,))
@@ -61,6 +65,33 @@ def form_schema(kind: Any) -> tuple[Schema, Callable[[dict[str, Any]], Any]]:
     arguments = _one_value(kind)
     schema = _flat(arguments.arguments_schema({}), named=False)
     return schema, lambda content: arguments.bind(msgspec.json.encode(content))[_VALUE]
+
+
+def _by_hand(schema: Schema) -> tuple[Schema, Callable[[dict[str, Any]], Any]]:
+    """Take a form as it was written, and read content as the plain object it is."""
+    from trunkline.protocol.json_schema import SchemaError, compile_schema
+    from trunkline.server.mismatch import ArgumentError
+
+    fields = schema.get("properties")
+    if schema.get("type") != "object" or not isinstance(fields, dict):
+        raise TypeError('a form written by hand is {"type": "object", "properties": {...}}')
+    for name, field in fields.items():
+        if not isinstance(field, dict) or field.get("type") not in (*_ALLOWED, "array"):
+            raise TypeError(
+                f"field {name!r} cannot be asked for in a form: its type is one of {', '.join(_ALLOWED)}, array"
+            )
+    try:
+        validator = compile_schema(schema)
+    except SchemaError as error:
+        raise TypeError(f"a form written by hand: {error}") from error
+
+    def read(content: dict[str, Any]) -> dict[str, Any]:
+        problem = validator.first_problem(content)
+        if problem is not None:
+            raise ArgumentError(problem.message, path=problem.path)
+        return content
+
+    return schema, read
 
 
 def _choice_of(choices: list[Any] | tuple[Any, ...]) -> Any:

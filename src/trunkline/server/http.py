@@ -5,14 +5,16 @@ The endpoint knows no server; what stands here is between the two. It is loaded 
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypedDict
 
-from trunkline.connection import Connection
+from trunkline.connection import Connection, TaskMaker, task_maker
 from trunkline.errors import ConfigError
+from trunkline.protocol.admission import Admitted
 from trunkline.protocol.caller import Session
 from trunkline.server.dispatch import ServedConnection
 from trunkline.timekeeper import Timekeeper
@@ -82,25 +84,26 @@ _OTHER_NAMES: Mapping[str, str] = MappingProxyType(
 class ServerAcceptor:
     """Serves the links of one endpoint from one server."""
 
-    __slots__ = ("_held", "_server", "_timekeeper")
+    __slots__ = ("_create_task", "_held", "_server", "_timekeeper")
 
     def __init__(self, server: Server) -> None:
         """Hold nothing until something is to be served."""
         self._server = server
         self._held = False
         self._timekeeper: Timekeeper | None = None
+        self._create_task: TaskMaker | None = None
 
     def accept(self, link: Link) -> Connection:
         """Serve a link for as long as it lasts."""
         self._hold()
         return self._server.accept(link)
 
-    def accept_one(self, link: Link, session: Session | None, prefix: str) -> Connection:
+    def accept_one(self, link: Link, session: Session | None, prefix: str, create_task: TaskMaker | None) -> Connection:
         """Serve a link that brings one message; it holds nothing of its own."""
         if not self._held:
             self._hold()
         server = self._server
-        served = ServedConnection(server, session)
+        served = _ServedOnce(server, session)
         assert self._timekeeper is not None
         connection = Connection(link, served, limits=server.limits, timekeeper=self._timekeeper, prefix=prefix)
         served.connection = connection
@@ -122,7 +125,17 @@ class ServerAcceptor:
         if not self._held:
             self._held = True
             self._timekeeper = self._server.timekeeper()
+            self._create_task = task_maker(asyncio.get_running_loop())
             self._server.hold(self)
+
+
+class _ServedOnce(ServedConnection):
+    """Serves one message: nobody is there to be told of a change later."""
+
+    __slots__ = ()
+
+    def _open(self, admitted: Admitted) -> None:
+        self.session = admitted.caller.session
 
 
 def make_endpoint(server: Server, path: str, options: Mapping[str, Any]) -> Endpoint:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Union, get_args, get_origin
 from trunkline.server.hints import peel, survey
 from trunkline.server.mismatch import ResultError
 from trunkline.server.native_types import UntypedResult, adapt, find_infinite, native_result, unsupported
-from trunkline.types import CallToolResult, ContentBlock
+from trunkline.types import CallToolResult, ContentBlock, ResourceContents
 
 if TYPE_CHECKING:
     from trunkline.server.pydantic_types import PydanticReader
@@ -57,7 +57,7 @@ class PydanticResult(UntypedResult):
 def result_of(annotation: Any, *, content_types: tuple[type, ...] = ()) -> UntypedResult:
     """Choose how results of a return annotation are described and checked."""
     annotation = _awaited(annotation)
-    if _is_silent(annotation, (*content_types, *get_args(ContentBlock), CallToolResult)):
+    if _is_silent(annotation, (*content_types, *get_args(ContentBlock), CallToolResult, ResourceContents)):
         return UntypedResult()
     found = survey((annotation,))
     try:

@@ -20,8 +20,15 @@ _HTTP = ("http", "streamable-http", "sse")
 
 
 def run(server: Server, transport: str | None, **options: Any) -> None:
-    """Run a server until its input ends or it is told to stop."""
-    run_loop(run_async(server, transport, **options))
+    """Run a server until its input ends or it is told to stop.
+
+    What is wrong with the way it is to be run is one sentence for whoever started the program, and exit code 2.
+    """
+    try:
+        run_loop(run_async(server, transport, **options))
+    except ConfigError as error:
+        sys.stderr.write(f"error: {error}\n")
+        raise SystemExit(2) from error
 
 
 async def run_async(server: Server, transport: str | None, **options: Any) -> None:

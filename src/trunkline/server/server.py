@@ -137,8 +137,7 @@ class Server(Catalog):
         self.cache_ttl_ms = options.get("cache_ttl_ms", 0)
         #: Who sends a request over HTTP, by its headers; None: nobody is asked.
         self.auth: Authenticate | None = options.get("auth")
-        #: What was said about HTTP here, for servers that say it when they are made.
-        self.http_options = {name: options[name] for name in _HTTP_OPTIONS if name in options}  # type: ignore[literal-required]
+        self.http_options = _http_options(options)
         self._state_keys = options.get("state_keys")
         self._clock = options.get("clock")
         self._revisions = tuple(options.get("revisions") or ALL_NAMES)
@@ -254,6 +253,35 @@ class Server(Catalog):
         from trunkline.server.http import make_endpoint
 
         return make_endpoint(self, path, options)
+
+    # --- names that users know from elsewhere ------------------------------------------------------------------------
+
+    def http_app(self, path: str | None = None, transport: str = "http", **options: Any) -> Endpoint:
+        """Give an ASGI application; the same as ``asgi``, with the oldest transport where others have it if asked."""
+        if transport == "sse":
+            return self.sse_app(path, **options)
+        options.pop("middleware", None)
+        return self.asgi(path or self.http_options.get("streamable_http_path") or "/mcp", **options)
+
+    def streamable_http_app(self, **options: Any) -> Endpoint:
+        """Give an ASGI application; the same as ``asgi``."""
+        return self.http_app(options.pop("streamable_http_path", None), **options)
+
+    def sse_app(self, path: str | None = None, **options: Any) -> Endpoint:
+        """Give an ASGI application that serves the oldest transport at ``/sse`` and ``/messages``, and all others."""
+        return self.asgi(**{"sse_path": path or "/sse", "message_path": "/messages", **options})
+
+    async def run_http_async(self, transport: str = "http", **options: Any) -> None:
+        """Serve over HTTP inside a running event loop."""
+        await self.run_async(transport, **options)
+
+    async def run_streamable_http_async(self, **options: Any) -> None:
+        """Serve over HTTP inside a running event loop."""
+        await self.run_async("http", **options)
+
+    async def run_sse_async(self, **options: Any) -> None:
+        """Serve over HTTP inside a running event loop, with the oldest transport where others have it."""
+        await self.run_async("sse", **options)
 
     def add_middleware(self, middleware: Middleware) -> None:
         """Put a function around every request, inside those given before."""
@@ -413,6 +441,11 @@ def _made(enter: Callable[[], AbstractAsyncContextManager[Any]]) -> Lifespan:
     from trunkline.server.lifespan import Lifespan
 
     return Lifespan(enter)
+
+
+def _http_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Keep what was said about HTTP, for whoever says it when a server is made and not when it is run."""
+    return {name: options[name] for name in _HTTP_OPTIONS if name in options}
 
 
 def _check(options: ServerOptions) -> None:

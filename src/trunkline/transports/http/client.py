@@ -11,13 +11,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from trunkline.errors import LocalProtocolError, TrunklineError
 from trunkline.protocol.jsonrpc import Message, Notification, Outbound, Request, encode
 from trunkline.protocol.limits import Limits
-from trunkline.protocol.revisions import Revision
+from trunkline.protocol.revisions import Feature, Revision
 from trunkline.transports.http.client_exchange import Exchange
 from trunkline.transports.http.client_failures import NETWORK_ERRORS, status_failure
 from trunkline.transports.http.client_heads import Heads, checked_session
@@ -53,7 +54,14 @@ class HttpLink:
         self.limits = limits
         #: Whether streams can be taken up again; not in stateless revisions.
         self.resumes = False
+        #: Whether several messages may come as one array.
+        self.batches = False
         self._loop = asyncio.get_running_loop()
+        # Past the loop's own wrapper, which costs as much as the task, unless it is customised.
+        plain = self._loop.get_task_factory() is None and not self._loop.get_debug()
+        self._create_task: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]] = (
+            partial(asyncio.Task, loop=self._loop) if plain else self._loop.create_task
+        )
         self._receiver: Receiver | None = None
         self._exchanges: dict[RequestId, Exchange] = {}
         self._idle = asyncio.Event()
@@ -74,6 +82,7 @@ class HttpLink:
         """Speak a revision from now on: it decides what the heads say and what a cancellation is."""
         self.heads.speak(revision)
         self.resumes = revision.handshake
+        self.batches = Feature.BATCHES in revision.features
 
     def send(self, batch: Sequence[Outbound]) -> None:
         """Start a POST for each message."""
@@ -140,7 +149,7 @@ class HttpLink:
         exchange = Exchange(self, request.id, request.method)
         self._exchanges[request.id] = exchange
         self._idle.clear()
-        exchange.task = self._loop.create_task(exchange.run(head, body))
+        exchange.task = self._create_task(exchange.run(head, body))
 
     def _cancel(self, message: Notification, id: Any) -> None:
         """Withdraw a request: its exchange is closed, and where that alone says nothing the server is told."""

@@ -13,8 +13,16 @@ from collections.abc import Mapping
 from typing import Protocol
 
 import aiohttp
+from msgspec import UNSET
 
-from trunkline.errors import ConnectionLost, HttpError, RemoteProtocolError, SessionExpired, TrunklineError
+from trunkline.errors import (
+    ConnectionLost,
+    HttpError,
+    RemoteProtocolError,
+    SessionExpired,
+    TrunklineError,
+    request_failed,
+)
 from trunkline.protocol.caller import Origin
 from trunkline.protocol.jsonrpc import Batch, ErrorResponse, Incoming, Malformed, Response, decode
 from trunkline.protocol.limits import Limits
@@ -42,6 +50,8 @@ class Carrier(Protocol):
     limits: Limits
     #: Whether streams can be taken up again.
     resumes: bool
+    #: Whether several messages may come as one array.
+    batches: bool
 
     @property
     def receiver(self) -> Receiver:
@@ -115,8 +125,10 @@ class Exchange:
         if media_type(response) == "application/json":
             incoming = decode(body, self._link.limits)
             if isinstance(incoming, ErrorResponse) and incoming.id in (None, self.id):
-                self.take(incoming)
-                return
+                error = incoming.error
+                failure = request_failed(error.code, error.message, None if error.data is UNSET else error.data)
+                failure.status = response.status
+                raise failure
         raise status_failure(response, "POST", body=body)
 
     def _take_whole(self, body: bytes) -> None:
@@ -142,8 +154,11 @@ class Exchange:
             log.debug("an event that is no message: %s", incoming.message)  # type: ignore[union-attr]
             return
         elif kind is Batch:
-            items = incoming.items  # type: ignore[union-attr]
-            incoming = Batch(tuple(self._own(item) if _is_answer(item) else item for item in items))
+            if not self._link.batches:
+                raise RemoteProtocolError(f"the answer to {self.method} is an array, which this revision has not")
+            for item in incoming.items:  # type: ignore[union-attr]
+                self.take(item)
+            return
         self._link.receiver.message_received(incoming, HTTP)
 
     def _own(self, answer: Incoming) -> ErrorResponse | Response:
@@ -218,10 +233,6 @@ class Exchange:
         finally:
             if not response.content.is_eof():
                 response.close()
-
-
-def _is_answer(item: object) -> bool:
-    return isinstance(item, Response | ErrorResponse)
 
 
 def _refusal(response: aiohttp.ClientResponse) -> HttpError:

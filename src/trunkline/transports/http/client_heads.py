@@ -26,6 +26,7 @@ __all__ = ["Heads", "checked_session"]
 _POST: Mapping[str, str] = MappingProxyType(
     {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
 )
+_KEPT = 256
 _VISIBLE = re.compile(r"[\x21-\x7e]+")
 
 
@@ -40,7 +41,7 @@ _named_decoder = Decoder(_Named)
 class Heads:
     """What the requests of one link say in their heads."""
 
-    __slots__ = ("_bare", "_get", "_mirrors", "_post", "_rows", "_session", "_version")
+    __slots__ = ("_bare", "_get", "_made", "_mirrors", "_post", "_rows", "_session", "_version")
 
     def __init__(self, own: Mapping[str, str], *, user_agent: str) -> None:
         """Take the headers that the user gave."""
@@ -50,6 +51,8 @@ class Heads:
         self._session: str | None = None
         self._mirrors = False
         self._rows: Mapping[str, Method] = {}
+        #: Heads that were made, by method and name: most requests repeat one of a few.
+        self._made: dict[tuple[str, str | None], Mapping[str, str]] = {}
         self._make()
 
     @property
@@ -72,6 +75,7 @@ class Heads:
     def _make(self) -> None:
         held = {"Mcp-Session-Id": self._session, "MCP-Protocol-Version": self._version}
         spoken = {name: value for name, value in held.items() if value is not None}
+        self._made.clear()
         self._post = {**self._bare, **_POST, **spoken}
         self._get = {**self._bare, "Accept": "text/event-stream", "Cache-Control": "no-store", **spoken}
 
@@ -93,7 +97,13 @@ class Heads:
         row = self._rows.get(message.method)
         member = None if row is None else row.name_member
         name = None if member is None else _name(message.params, member)
-        return {**self._post, **build(message.method, name)}
+        key = message.method, name
+        head = self._made.get(key)
+        if head is None:
+            if len(self._made) >= _KEPT:
+                self._made.clear()
+            head = self._made[key] = {**self._post, **build(message.method, name)}
+        return head
 
     def listening(self, last_id: str) -> Mapping[str, str]:
         """Give the head of a GET, which takes a stream up after an event if one is named."""

@@ -66,8 +66,7 @@ class Listening:
         limits = self._link.limits
         clock = asyncio.get_running_loop().time
         last_id, retry, failures = "", None, 0
-        lost: ConnectionLost | None = None
-        while failures <= limits.resumptions:
+        while True:
             reader = EventReader(max_event=limits.message_bytes)
             reader.last_id = last_id
             self._heard = False
@@ -76,6 +75,8 @@ class Listening:
             # One that was open for a while was only cut by somebody in between.
             lasted = lost is None and clock() - began >= limits.comment_seconds
             failures = 1 if self._heard or lasted else failures + 1
+            if failures > limits.resumptions:
+                break
             last_id, retry = reader.last_id, retry if reader.retry is None else reader.retry
             await asyncio.sleep(pause_before(retry, failures))
         if lost is not None:

@@ -23,6 +23,9 @@ from trunkline.transports.http.decompress import Inflater
 __all__ = ["Web", "WebOptions", "read_body"]
 
 _HOPS = 3
+# Many servers close a connection that rested for five seconds. One that is taken up just then loses its request, and a
+# POST cannot be sent again unasked; so ours rest for less.
+_REST = 4.0
 # From here on a body is given to the writer as a file: as bytes it would be written in one go.
 _LARGE = 2**20
 _PERMANENT = frozenset({301, 308})
@@ -59,7 +62,7 @@ class Web:
         self.proxy = _proxy(self.url, options.proxy)
         trust = _trust(options)
         self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0, ssl=trust),
+            connector=aiohttp.TCPConnector(limit=0, ssl=trust, keepalive_timeout=_REST),
             # The connection above has all the clocks.
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=limits.connect_seconds),
             cookie_jar=aiohttp.DummyCookieJar(),

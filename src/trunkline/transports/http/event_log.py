@@ -45,7 +45,18 @@ class _Entry:
 class EventStream:
     """The events of one response, or of one stream of a session."""
 
-    __slots__ = ("_log", "_next", "_pending", "_waiting", "_written", "ended", "name", "pending_bytes", "reader")
+    __slots__ = (
+        "_log",
+        "_next",
+        "_pending",
+        "_waiting",
+        "_written",
+        "awaited",
+        "ended",
+        "name",
+        "pending_bytes",
+        "reader",
+    )
 
     def __init__(self, name: str = "", log: EventLog | None = None) -> None:
         """Start empty; events are numbered and kept if there is a log to keep them in."""
@@ -57,6 +68,8 @@ class EventStream:
         self._written: list[_Entry] = []
         self._waiting: list[asyncio.Future[None]] | None = None
         self.reader: Reader | None = None
+        #: A response that reads it is under way.
+        self.awaited = False
         #: Nothing more will be pushed.
         self.ended = False
         #: Bytes that wait to be written.
@@ -94,12 +107,16 @@ class EventStream:
 
     async def drain(self, limit: int) -> None:
         """Wait until less than the limit waits to be written, or nobody reads."""
-        while self.pending_bytes > limit and self.reader is not None:
+        while self.pending_bytes > limit and (self.reader is not None or self.awaited):
             waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             if self._waiting is None:
                 self._waiting = []
             self._waiting.append(waiter)
             await waiter
+
+    def crowded(self, limit: int) -> bool:
+        """Tell whether somebody reads who does not keep up: so much waits already."""
+        return self.reader is not None and self.pending_bytes > limit
 
     # --- for whoever reads -------------------------------------------------------------------------------------------
 
@@ -118,7 +135,12 @@ class EventStream:
         """Let a response go; what it took counts as written."""
         if self.reader is reader:
             self.reader = None
-            self._relieve()
+            self.release()
+
+    def release(self) -> None:
+        """Learn that no response is under way: who waits for it to read need not."""
+        self.awaited = False
+        self._relieve()
 
     def take(self) -> bytes:
         """Give all that waits, encoded, and count it as written."""
@@ -141,10 +163,10 @@ class EventStream:
         first = self._next if known is None else known.number
         if not first - 1 <= after < self._next:
             return False
-        again = [entry for entry in self._written if entry.number > after]
-        self._written = [entry for entry in self._written if entry.number <= after]
-        self._pending[:0] = again
-        self.pending_bytes += sum(len(entry.data) for entry in again)
+        kept = [*self._written, *self._pending]
+        self._written = [entry for entry in kept if entry.number <= after]
+        self._pending = [entry for entry in kept if entry.number > after]
+        self.pending_bytes = sum(len(entry.data) for entry in self._pending)
         return True
 
     def _relieve(self) -> None:
@@ -168,7 +190,7 @@ class EventStream:
         """Forget the oldest event that may be forgotten; give its size, or None if there is none."""
         if self._written:
             return len(self._written.pop(0).data)
-        if self.reader is None:
+        if self.reader is None and not self.awaited:
             for entry in self._pending:
                 if entry.droppable:
                     self._pending.remove(entry)

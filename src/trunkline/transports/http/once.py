@@ -8,8 +8,9 @@ stream of events that the answer ends.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from types import MappingProxyType
+from typing import Any
 
 from trunkline.errors import ConnectionLost
 from trunkline.protocol.codes import (
@@ -23,11 +24,12 @@ from trunkline.protocol.codes import (
 )
 from trunkline.protocol.jsonrpc import ErrorResponse, Message, Notification, Outbound, Response, encode
 from trunkline.transports.http.event_log import EventStream
+from trunkline.transports.http.refusals import Refused
 from trunkline.transports.http.replies import StreamReply
 from trunkline.transports.link import Receiver
 from trunkline.transports.wire import encode_each
 
-__all__ = ["STATUSES", "OnceLink"]
+__all__ = ["STATUSES", "AloneLink", "OnceLink", "encoded"]
 
 #: The HTTP status of an error answer in stateless revisions; all others are 200.
 STATUSES: Mapping[int, int] = MappingProxyType(
@@ -54,12 +56,16 @@ class OnceLink:
         "failed",
         "json_only",
         "leaving",
+        "left",
         "receiver",
+        "refusal",
         "reply",
         "rounds",
         "status",
         "stream",
+        "streams",
         "watch",
+        "work",
     )
 
     def __init__(self, limit: int, *, json_only: bool = False) -> None:
@@ -78,10 +84,17 @@ class OnceLink:
         self.reply: StreamReply | None = None
         #: Nothing more is carried.
         self.closed = False
+        #: The client is gone.
+        self.left = False
+        #: What the client is told if there is no answer.
+        self.refusal: Refused | None = None
         #: The answer is an error.
         self.failed = False
         #: The response is to end as soon as it has begun; what is sent later waits to be asked for.
         self.leaving = False
+        #: The work of serving the request, if whoever brought it is to do it; and what to call when a stream begins.
+        self.work: Coroutine[Any, Any, None] | None = None
+        self.streams: Callable[[OnceLink], None] | None = None
         #: Waits for the client's hang-up; and how long the request has been looked at. Upkeep writes both.
         self.watch: asyncio.Task[None] | None = None
         self.rounds = 0
@@ -113,6 +126,13 @@ class OnceLink:
         """Carry nothing more; a response that has not begun has none."""
         self._close()
 
+    def run_here(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[Any]:
+        """Let the task that brings the request do the work of serving it: a task the less for each request."""
+        self.work = work
+        task = asyncio.current_task()
+        assert task is not None
+        return task
+
     # --- for the endpoint --------------------------------------------------------------------------------------------
 
     @property
@@ -129,26 +149,31 @@ class OnceLink:
     def begin_stream(self) -> None:
         """Make it a stream now: the answer takes its time."""
         if not self.decided and not self.json_only:
-            self.stream = self._new_stream()
+            self._open_stream()
             self._wake()
 
     def gone(self) -> None:
         """Learn that the client hung up: whatever is being done for it is cancelled."""
+        self.left = True
         if self.reply is not None:
             self.reply.hang_up()
+        self._end("the client hung up")
+
+    def lost(self, refusal: Refused) -> None:
+        """Learn that no answer is wanted any more; a client that has seen nothing yet is told why."""
+        self.refusal = refusal
+        self._end(str(refusal))
+
+    def _end(self, reason: str) -> None:
         if not self.closed:
             self._close()
             if self.receiver is not None:
-                self.receiver.eof_received(ConnectionLost("the client hung up"))
-
-    def lost(self) -> None:
-        """Learn that nothing sent can arrive any more, whatever a hang-up means."""
-        OnceLink.gone(self)
+                self.receiver.eof_received(ConnectionLost(reason))
 
     # --- forms -------------------------------------------------------------------------------------------------------
 
     def _answer(self, outbound: Outbound, message: Message | tuple[Message, ...]) -> None:
-        data = _encoded(outbound, message)
+        data = encoded(outbound)
         if type(message) is ErrorResponse:
             self.failed = True
             self.status = self._status(message)
@@ -159,16 +184,21 @@ class OnceLink:
         self._close()
 
     def _tell(self, outbound: Outbound) -> None:
-        data = b"" if self.json_only else _encoded(outbound, outbound.message)
+        data = b"" if self.json_only else encoded(outbound)
         if not data:
             return
-        if self.stream is None:
-            self.stream = self._new_stream()
-        self.stream.push(data, droppable=type(outbound.message) is Notification)
+        stream = self.stream or self._open_stream()
+        stream.push(data, droppable=type(outbound.message) is Notification)
         self._wake()
 
     def _status(self, error: ErrorResponse) -> int:
         return STATUSES.get(error.error.code, 200)
+
+    def _open_stream(self) -> EventStream:
+        self.stream = self._new_stream()
+        if self.streams is not None:
+            self.streams(self)
+        return self.stream
 
     def _new_stream(self) -> EventStream:
         return EventStream()
@@ -185,9 +215,19 @@ class OnceLink:
             waiter.set_result(None)
 
 
-def _encoded(outbound: Outbound, message: Message | tuple[Message, ...]) -> bytes:
+class AloneLink(OnceLink):
+    """One request of a handshake client for whom no session is kept: an error is an answer like any other."""
+
+    __slots__ = ()
+
+    def _status(self, error: ErrorResponse) -> int:
+        return 200
+
+
+def encoded(outbound: Outbound) -> bytes:
+    """Write a message; an answer that cannot be written becomes an error, anything else nothing at all."""
     try:
-        return encode(message)
+        return encode(outbound.message)
     except Exception:  # noqa: BLE001
         # An encoder runs code of the user's types; whoever waits still gets an answer.
         return b"".join(encode_each([outbound]))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from trunkline.protocol.jsonrpc import ErrorResponse, Incoming, Malformed, encode
 from trunkline.types import ErrorObject, RequestId
 
-__all__ = ["Refused", "no_request", "not_used", "stopping", "too_many"]
+__all__ = ["Refused", "ended", "no_request", "not_used", "stopping", "too_many"]
 
 
 class Refused(Exception):
@@ -43,6 +43,11 @@ def no_request(incoming: Incoming, otherwise: str) -> Refused:
 def not_used(verb: str) -> Refused:
     """Refuse a verb that stateless revisions lack."""
     return Refused(405, f"{verb} is not used in this revision", headers=((b"allow", b"POST"),))
+
+
+def ended() -> Refused:
+    """Refuse what belongs to a session that is over: the client is to open another."""
+    return Refused(404, "The session has ended; send initialize again")
 
 
 def stopping() -> Refused:

@@ -26,9 +26,8 @@ BACKLOG = 2048
 
 #: Settings of uvicorn that have a name of their own here, or that other values would break.
 _OURS = frozenset(
-    ("app", "factory", "fd", "host", "http", "http2", "interface", "lifespan", "limit_concurrency", "log_config")
-    + ("log_level", "port", "reload", "ssl_certfile", "ssl_keyfile", "ssl_keyfile_password", "uds", "workers", "ws")
-)
+    """app factory fd host http http2 interface lifespan limit_concurrency log_config log_level port reload ssl_certfile
+    ssl_keyfile ssl_keyfile_password timeout_keep_alive uds workers ws""".split()  # noqa: SIM905  a line each would hide it
 )
 
 
@@ -56,7 +55,7 @@ async def serve(
         ConfigError: it cannot be served like this; the sentence names the fix.
     """
     config_class, server_class, protocol_class, watch = _load(limits)
-    settings = _settings(uvicorn_config, limits=limits, log_level=log_level)
+    settings = _settings(uvicorn_config, log_level)
     if certfile is not None:
         check_certificate(certfile, keyfile, keyfile_password)
         settings |= {"ssl_certfile": certfile, "ssl_keyfile": keyfile, "ssl_keyfile_password": keyfile_password}
@@ -93,7 +92,7 @@ def _load(limits: Limits) -> tuple[Any, Any, Any, Watch]:
     return Config, DrainingServer, WireProtocol, Watch(limits)
 
 
-def _settings(given: Mapping[str, Any] | None, *, limits: Limits, log_level: str | None) -> dict[str, Any]:
+def _settings(given: Mapping[str, Any] | None, log_level: str | None) -> dict[str, Any]:
     """Join our settings of uvicorn with the program's."""
     fixed = sorted(_OURS & set(given or ()))
     if fixed:
@@ -103,7 +102,6 @@ def _settings(given: Mapping[str, Any] | None, *, limits: Limits, log_level: str
         "log_level": log_level,
         "proxy_headers": False,
         "server_header": False,
-        "timeout_keep_alive": limits.keep_alive_seconds,
         **(given or {}),
         # A false value would empty the handlers of uvicorn's access log for the whole program; ours writes none.
         "access_log": True,
@@ -122,7 +120,7 @@ def _configure(config_class: Any, app: App, settings: dict[str, Any]) -> Any:
     try:
         config = config_class(app, **settings)
         config.load()
-    except (TypeError, KeyError, ValueError) as exc:
+    except (TypeError, KeyError, ValueError, OSError) as exc:
         raise ConfigError(f"uvicorn does not take these settings: {exc}") from exc
     config.lifespan_class = Lifespan
     return config

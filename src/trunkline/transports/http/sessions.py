@@ -9,7 +9,7 @@ standing one. A client that hangs up has cancelled nothing: its stream is kept, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 import msgspec
@@ -25,12 +25,12 @@ from trunkline.protocol.jsonrpc import (
     Outbound,
     Request,
     Response,
-    encode,
 )
 from trunkline.protocol.limits import Limits
 from trunkline.protocol.revisions import Feature
 from trunkline.transports.http.event_log import EventLog, EventStream
-from trunkline.transports.http.once import OnceLink
+from trunkline.transports.http.once import OnceLink, encoded
+from trunkline.transports.http.refusals import ended
 from trunkline.transports.http.replies import StreamReply
 from trunkline.transports.link import Link, Receiver
 from trunkline.types import CancelledNotificationParams, ProgressNotificationParams, RequestId
@@ -56,6 +56,10 @@ class Conversation(Receiver, Protocol):
     def session(self) -> Session | None:
         """What ``initialize`` made, once it has."""
 
+    @property
+    def exchanges(self) -> Mapping[RequestId, object]:
+        """The requests being served."""
+
     async def aclose(self) -> None:
         """End it."""
 
@@ -66,8 +70,13 @@ class Acceptor(Protocol):
     def accept(self, link: Link) -> Conversation:
         """Serve a link for as long as it lasts."""
 
-    def accept_one(self, link: Link, session: Session | None, prefix: str) -> Receiver:
-        """Serve a link that brings one message, within a session or alone; nothing need be closed."""
+    def accept_one(
+        self, link: Link, session: Session | None, prefix: str, create_task: Callable[..., Any] | None
+    ) -> Receiver:
+        """Serve a link that brings one message, within a session or alone; nothing need be closed.
+
+        ``create_task`` says what is done with the work of serving it, if it is not to be a task of its own.
+        """
 
     def wind_down(self) -> None:
         """End what would stream for ever: the endpoint is about to stop."""
@@ -94,21 +103,29 @@ class SessionLink:
         self.receiver = receiver
 
     def send(self, batch: Sequence[Outbound]) -> None:
-        """Answer the opening request, or add to the GET stream; equal notices that wait fall together."""
+        """Answer the opening request, or add to the GET stream.
+
+        Equal notices that wait fall together; those for a client that does not keep up are dropped.
+        """
+        standing = self._session.standing
         for outbound in batch:
             if self.opening is not None and outbound.about == self.opening[0]:
                 self.opening[1].send([outbound])
-            elif isinstance(outbound.message, Notification | Request):
-                told = isinstance(outbound.message, Notification)
-                self._session.standing.push(encode(outbound.message), droppable=told, merge=told)
+            elif type(outbound.message) is Request:
+                standing.push(encoded(outbound))
+            elif type(outbound.message) is Notification and not standing.crowded(self._limit):
+                if data := encoded(outbound):
+                    standing.push(data, droppable=True, merge=True)
 
     async def drain(self) -> None:
         """Wait until the client has read enough."""
         await self._session.standing.drain(self._limit)
 
     async def aclose(self) -> None:
-        """End the GET stream."""
+        """End the GET stream, and the response to the opening request if there is none yet."""
         self._session.standing.end()
+        if self.opening is not None:
+            self.opening[1].lost(ended())
 
 
 class ExchangeLink(OnceLink):
@@ -127,8 +144,17 @@ class ExchangeLink(OnceLink):
 
     def gone(self) -> None:
         """Learn that the client hung up: that cancels nothing, and what is sent is kept if it can be asked for."""
+        self.left = True
         if self.reply is not None:
             self.reply.hang_up()
+        if self.stream is not None:
+            self.stream.release()
+
+    def withdraw(self, id: RequestId) -> None:
+        """Learn that a request was cancelled: once all are, no answer comes and the response ends without one."""
+        self.ids -= {id}
+        if not (self.ids or self.closed):
+            self._close()
 
     def let_go(self) -> bool:
         """End the response, and go on with the stream when the client asks for it; False if it cannot be asked for."""
@@ -144,7 +170,7 @@ class ExchangeLink(OnceLink):
     def _tell(self, outbound: Outbound) -> None:
         if self.json_only and type(outbound.message) is Request:
             # There is no stream on which to ask here; the GET stream is the other way to the client.
-            self._session.standing.push(encode(outbound.message))
+            self._session.standing.push(encoded(outbound))
             return
         super()._tell(outbound)
 
@@ -153,6 +179,7 @@ class ExchangeLink(OnceLink):
 
     def _new_stream(self) -> EventStream:
         stream = self._session.log.open()
+        stream.awaited = not self.left
         if Feature.STREAM_POLLING in self._session.features:
             # Now the client has an id to come back with, whatever happens next.
             stream.push(b"", retry=self._retry_ms)
@@ -260,7 +287,8 @@ class HttpSession:
         if isinstance(message, Response | ErrorResponse | Malformed):
             receiver = self._asker(message.id)
         elif message.method == "notifications/cancelled":
-            receiver = self._cancelled(message)
+            self._cancel(message)
+            return
         elif message.method == "notifications/progress":
             receiver = self._progressing(message)
         else:
@@ -275,14 +303,16 @@ class HttpSession:
         exchange = self._exchanges.get(id.partition(".")[0])
         return None if exchange is None else exchange.receiver
 
-    def _cancelled(self, message: Message) -> Receiver | None:
+    def _cancel(self, message: Message) -> None:
         params = _read(message, CancelledNotificationParams)
         if params is None or params.request_id is None:
-            return None
+            return
         wanted = params.request_id
         found = [each for each in self._exchanges.values() if any(_same(wanted, id) for id in each.ids)]
         # A client that gives two requests one id cannot say which of them it means; to go on with both loses nothing.
-        return found[0].receiver if len(found) == 1 else None
+        if len(found) == 1 and found[0].receiver is not None:
+            found[0].receiver.message_received(message, self.origin)
+            found[0].withdraw(wanted)
 
     def _progressing(self, message: Message) -> Receiver | None:
         params = _read(message, ProgressNotificationParams)
@@ -293,7 +323,7 @@ class HttpSession:
     async def aclose(self) -> None:
         """End everything: what is served is cancelled, streams end, kept events are forgotten."""
         for exchange in list(self._exchanges.values()):
-            exchange.lost()
+            exchange.lost(ended())
         self.log.close()
         for reply in self.standing_by:
             reply.stream.end()

@@ -63,7 +63,13 @@ class SseLink:
         try:
             response = await link._web.open("GET", link._heads.listening(""))
             link._stream = asyncio.get_running_loop().create_task(link._read(response))
-            await link._endpoint
+            async with asyncio.timeout(limits.header_seconds):
+                await link._endpoint
+        except TimeoutError:
+            await link.aclose()
+            raise RemoteProtocolError(
+                f"{shown(link._web.url)} did not say within {limits.header_seconds:g} s where to post messages"
+            ) from None
         except BaseException:
             await link.aclose()
             raise

@@ -7,26 +7,31 @@ random, and only whoever opened the stream may post to it.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping, MutableMapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 from urllib.parse import parse_qs, quote
 
 from trunkline.errors import ConnectionLost
 from trunkline.protocol.caller import Origin
-from trunkline.protocol.jsonrpc import Malformed, Outbound, decode, encode
+from trunkline.protocol.jsonrpc import Malformed, Notification, Outbound, decode
 from trunkline.protocol.limits import Limits
 from trunkline.transports.http.event_log import EventStream
 from trunkline.transports.http.guard import accepts
+from trunkline.transports.http.once import encoded
 from trunkline.transports.http.refusals import Refused, no_request, stopping, too_many
-from trunkline.transports.http.replies import Receive, Send, StreamReply, send_plain
+from trunkline.transports.http.replies import StreamReply
 from trunkline.transports.http.sessions import Acceptor, Conversation, same_principal
+from trunkline.transports.http.visits import Visit
 from trunkline.transports.link import Receiver
-from trunkline.transports.wire import encode_each
 
 if TYPE_CHECKING:
     from trunkline.transports.http.endpoint import Endpoint, EndpointOptions
 
 __all__ = ["PairLink", "SsePair"]
+
+
+# The address we give has one parameter of 43 characters.
+_QUERY_BYTES = 1024
 
 
 class PairLink:
@@ -49,12 +54,11 @@ class PairLink:
     def send(self, batch: Sequence[Outbound]) -> None:
         """Add messages to the stream."""
         for outbound in batch:
-            try:
-                self.stream.push(encode(outbound.message))
-            except Exception:  # noqa: BLE001
-                # An encoder runs code of the user's types; whoever waits still gets an answer.
-                for data in encode_each([outbound]):
-                    self.stream.push(data)
+            if type(outbound.message) is Notification and outbound.about is None and self.stream.crowded(self._limit):
+                # Nobody waits for those who read too slowly: notices that nobody asked for are not kept for them.
+                continue
+            if data := encoded(outbound):
+                self.stream.push(data)
 
     async def drain(self) -> None:
         """Wait until the client has read enough."""
@@ -82,66 +86,59 @@ class SsePair:
         """Tell whether a path is one of the two."""
         return path in (self.sse_path, self.message_path, f"{self.message_path}/")
 
-    async def respond(
-        self,
-        path: str,
-        scope: MutableMapping[str, Any],
-        headers: Mapping[bytes, bytes],
-        receive: Receive,
-        send: Send,
-    ) -> None:
+    async def respond(self, path: str, visit: Visit) -> None:
         """Answer a request to one of the two."""
         wanted = "GET" if path == self.sse_path else "POST"
-        if scope["method"] != wanted:
+        if visit.scope["method"] == "OPTIONS":
+            await self._endpoint.answer_options(visit)
+            return
+        if visit.scope["method"] != wanted:
             raise Refused(405, f"{path} takes {wanted}", headers=((b"allow", wanted.encode()),))
-        if wanted == "GET":
-            await self.open(scope, headers, receive, send)
-        else:
-            await self._take(scope, headers, receive, send)
+        await (self.open(visit) if wanted == "GET" else self._take(visit))
 
-    async def open(
-        self, scope: MutableMapping[str, Any], headers: Mapping[bytes, bytes], receive: Receive, send: Send
-    ) -> None:
+    async def open(self, visit: Visit) -> None:
         """Open a stream, name the address to post to, and serve until the client hangs up."""
         endpoint = self._endpoint
         if endpoint.draining:
             raise stopping()
-        if not accepts(headers.get(b"accept"))[1]:
+        if not accepts(visit.headers.get(b"accept"))[1]:
             raise Refused(406, "This is an MCP endpoint: a GET must accept text/event-stream")
-        principal = await endpoint.principal(headers)
+        principal = await endpoint.principal(visit.headers)
         endpoint.upkeep.check_streams()
         if len(self._links) >= self._limits.sessions:
             raise too_many("sessions")
         link = PairLink(Origin("sse", principal), self._limits.write_bytes)
         name = secrets.token_urlsafe(32)
         self._links[name] = link
-        root = scope.get("root_path", "")
+        root = visit.scope.get("root_path", "")
         address = f"{quote(root)}{self.message_path}?session_id={name}"
         link.stream.push(address.encode(), event="endpoint")
         link.conversation = self._acceptor.accept(link)
-        reply = StreamReply(link.stream, send)
+        reply = StreamReply(link.stream, visit.send)
         try:
-            await reply.run(receive, [], owner=endpoint.upkeep)
+            await reply.run(visit.receive, [], owner=endpoint.upkeep)
         finally:
             self._links.pop(name, None)
             if link.receiver is not None:
                 link.receiver.eof_received(ConnectionLost("the client closed its stream"))
 
-    async def _take(
-        self, scope: MutableMapping[str, Any], headers: Mapping[bytes, bytes], receive: Receive, send: Send
-    ) -> None:
-        principal = await self._endpoint.principal(headers)
-        query = parse_qs(scope.get("query_string", b"").decode("latin-1"), max_num_fields=8)
+    async def _take(self, visit: Visit) -> None:
+        principal = await self._endpoint.principal(visit.headers)
+        query = parse_qs(visit.scope.get("query_string", b"")[:_QUERY_BYTES].decode("latin-1"))
         names = query.get("session_id", []) + query.get("sessionId", [])
         link = self._links.get(names[0]) if len(names) == 1 else None
         if link is None or link.receiver is None or not same_principal(link.origin.principal, principal):
             raise Refused(404, "No such session; open the event stream first")
-        body = await self._endpoint.body(headers, receive)
-        incoming = decode(body, self._limits)
+        incoming = decode(await visit.body(), self._limits)
         if type(incoming) is Malformed and not incoming.response:
             raise no_request(incoming, incoming.message)
-        await send_plain(send, 202, [])
+        await visit.answer(202)
         link.receiver.message_received(incoming, link.origin)
+
+    @property
+    def busy(self) -> bool:
+        """Whether a request is being served."""
+        return any(link.conversation is not None and link.conversation.exchanges for link in self._links.values())
 
     async def aclose(self) -> None:
         """End every stream."""

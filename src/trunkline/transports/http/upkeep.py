@@ -8,14 +8,15 @@ timer runs only while something is open.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 from trunkline.protocol.limits import Limits
 from trunkline.transports.http.once import OnceLink
-from trunkline.transports.http.refusals import too_many
-from trunkline.transports.http.replies import Receive, StreamReply
+from trunkline.transports.http.refusals import Refused, too_many
+from trunkline.transports.http.replies import JSON, Headers, Receive, StreamReply, send_plain
 from trunkline.transports.http.sessions import Sessions
+from trunkline.transports.http.visits import Visit
 
 __all__ = ["Upkeep"]
 
@@ -61,16 +62,59 @@ class Upkeep:
 
     # --- requests in flight ------------------------------------------------------------------------------------------
 
-    def watch(self, link: OnceLink, receive: Receive) -> None:
+    def _watch(self, link: OnceLink, receive: Receive) -> None:
         """Take a request in that was not answered at once."""
         self.in_flight.add(link)
         self._young.append((link, receive))
         if len(self._young) == 1:
             asyncio.get_running_loop().call_later(_WATCH_AFTER, self._watch_young)
 
-    def done(self, link: OnceLink) -> None:
+    async def reply(self, link: OnceLink, visit: Visit, headers: Headers, *, unless_error: bool = False) -> None:
+        """Send what a link brings: JSON, or a stream; without the extra headers if it is an error."""
+        streaming: list[asyncio.Task[None]] = []
+        try:
+            if link.work is not None:
+                self._watch(link, visit.receive)
+                link.streams = lambda link: streaming.append(self.spawn(self._stream(link, visit, headers)))
+                await link.work
+                if not link.closed or link.left or link.refusal is not None:
+                    _stopped(link)
+            elif not link.decided:
+                self._watch(link, visit.receive)
+                await link.decision()
+            if link.answer is not None:
+                extra = [] if unless_error and link.failed else headers
+                await send_plain(visit.send, link.status, [JSON, *extra], link.answer)
+            elif streaming:
+                await asyncio.wait(streaming)
+            elif link.stream is not None:
+                await self._stream(link, visit, headers)
+            if link.answer is None and link.reply is None:
+                await _no_answer(link, visit)
+        except BaseException:
+            link.gone()
+            raise
+        finally:
+            self._done(link)
+
+    async def _stream(self, link: OnceLink, visit: Visit, headers: Headers) -> None:
+        assert link.stream is not None
+        try:
+            self.check_streams()
+        except Refused as refusal:
+            link.lost(refusal)
+            return
+        link.reply = StreamReply(link.stream, visit.send, leaving=link.leaving)
+        if not await link.reply.run(visit.receive, headers, owner=self, watched=link.watch is not None):
+            link.gone()
+
+    def _done(self, link: OnceLink) -> None:
         """Let a request go that has its response."""
         self.in_flight.discard(link)
+        link.streams = None
+        if link.closed:
+            # Nothing refers in a circle, so that all of it is freed here and now.
+            link.receiver = None
         if link.watch is not None:
             link.watch.cancel()
         if self._idle is not None:
@@ -80,7 +124,7 @@ class Upkeep:
         young, self._young = self._young, []
         for link, receive in young:
             if not link.decided:
-                link.watch = self.spawn(_watch(link, receive))
+                link.watch = self.spawn(_hung_up(link, receive))
                 self.begin()
 
     # --- the clock ---------------------------------------------------------------------------------------------------
@@ -113,13 +157,15 @@ class Upkeep:
 
     # --- the end -----------------------------------------------------------------------------------------------------
 
-    async def settled(self, seconds: float) -> bool:
-        """Wait until no request is in flight; False if one still is after so long."""
+    async def settled(self, seconds: float, busy: Callable[[], bool]) -> bool:
+        """Wait until no request is in flight and nobody else is busy; False if so much time was not enough."""
         self._idle = asyncio.Event()
         self._settle(self._idle)
         try:
             async with asyncio.timeout(seconds):
                 await self._idle.wait()
+                while busy():
+                    await asyncio.sleep(_WATCH_AFTER)
         except TimeoutError:
             return False
         return True
@@ -135,7 +181,34 @@ class Upkeep:
             idle.set()
 
 
-async def _watch(link: OnceLink, receive: Receive) -> None:
+def _stopped(link: OnceLink) -> None:
+    """Take note that the work ended without an answer: nobody wants one any more, or somebody else ends this task.
+
+    Raises:
+        CancelledError: somebody else does.
+    """
+    task = asyncio.current_task()
+    assert task is not None
+    if not link.left and link.refusal is None and task.cancelling():
+        raise asyncio.CancelledError
+    while task.cancelling():
+        task.uncancel()
+
+
+async def _no_answer(link: OnceLink, visit: Visit) -> None:
+    """End a response that has not begun and has no answer.
+
+    Raises:
+        Refused: there is a reason that the client is to know.
+    """
+    if link.refusal is not None:
+        raise link.refusal
+    if not link.left:
+        # The client cancelled the request: 2025-11-25, basic/utilities/cancellation, wants no answer sent.
+        await visit.answer(202)
+
+
+async def _hung_up(link: OnceLink, receive: Receive) -> None:
     """Wait until the client hangs up."""
     while (await receive())["type"] != "http.disconnect":
         pass

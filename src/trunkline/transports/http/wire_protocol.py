@@ -7,8 +7,8 @@ bytes came that were no body; one timer for all connections (`Watch`) compares t
 request costs no timer of its own.
 
 What is used of uvicorn's class besides its callbacks: ``parser``, ``flow``, ``transport``, ``pipeline``, ``scope``,
-``headers``, ``url``, ``connections``, ``_unset_keepalive_if_required``, and of a cycle ``response_started``,
-``response_complete``, ``disconnected``, ``keep_alive`` and ``message_event``. All are there from 0.38 on.
+``headers``, ``url``, ``connections``, ``server_state``, and of a cycle ``response_started``, ``response_complete``,
+``disconnected``, ``keep_alive``, ``body``, ``more_body`` and ``message_event``. All are there from 0.38 on.
 """
 
 from __future__ import annotations
@@ -17,36 +17,31 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, MutableMapping
-from enum import IntEnum
 from http import HTTPStatus
 from typing import Any
 
 import httptools
+from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from trunkline.protocol.limits import Limits
 
-__all__ = ["Phase", "Watch", "WireProtocol"]
+__all__ = ["Watch", "WireProtocol"]
 
 #: Requests that may wait behind the one being answered. Clients hardly pipeline; sixteen is what benchmarks use.
 PIPELINED = 16
 #: Seconds between two sweeps, unless a limit is so short that this would be coarse.
 TICK_SECONDS = 1.0
 
+# What a connection waits for; plain numbers, since a look at a member of an enumeration costs four times as much.
+_BETWEEN, _HEAD, _BODY, _CHUNKS = range(4)
+
 _VERSIONS = ("1.1", "1.0")
+_INVALID = (HTTPStatus.BAD_REQUEST, "This is not a valid HTTP request.")
 _HEAD_TOO_LARGE = (HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, "The head of the request is too large.")
 _TOO_MUCH_FRAMING = (HTTPStatus.BAD_REQUEST, "The chunks of the body are far larger than what is in them.")
 
 _Message = MutableMapping[str, Any]
-
-
-class Phase(IntEnum):
-    """What a connection waits for."""
-
-    BETWEEN = 0
-    HEAD = 1
-    BODY = 2
-    CHUNKS = 3
 
 
 class Watch:
@@ -62,8 +57,9 @@ class Watch:
         self.connections: set[WireProtocol] = set()
         self.empty = asyncio.Event()
         self.empty.set()
-        shortest = min(limits.header_seconds, limits.body_seconds, limits.idle_seconds)
+        shortest = min(limits.header_seconds, limits.body_seconds, limits.idle_seconds, limits.keep_alive_seconds)
         self.tick = min(TICK_SECONDS, shortest / 4)
+        self.log = _ConnectionLog(logging.getLogger("trunkline.transports"))
         self._clock = clock
         self.now = clock()
         self._timer: asyncio.TimerHandle | None = None
@@ -79,11 +75,10 @@ class Watch:
     def remove(self, connection: WireProtocol) -> None:
         """Forget a connection that is closed."""
         self.connections.discard(connection)
-        if not self.connections:
+        if not self.connections and self._timer is not None:
             self.empty.set()
-            if self._timer is not None:
-                self._timer.cancel()
-                self._timer = None
+            self._timer.cancel()
+            self._timer = None
 
     def sweep(self) -> None:
         """End what has waited too long."""
@@ -123,9 +118,9 @@ class WireProtocol(HttpToolsProtocol):
         super().__init__(*args, **kwargs)
         self.watch = watch
         self.access_log = access_log
-        self.logger = _ConnectionLog(logging.getLogger("trunkline.transports"))  # type: ignore[assignment]
+        self.logger = watch.log  # type: ignore[assignment]
         self.header_bytes = watch.limits.header_bytes
-        self.phase = Phase.HEAD
+        self.phase = _HEAD
         #: When the phase began.
         self.since = watch.now
         #: Bytes of this request that are no body; each byte of body pays for one of framing.
@@ -134,8 +129,8 @@ class WireProtocol(HttpToolsProtocol):
         self.deaf = False
         #: Whether the server stops, so that each answer is the connection's last.
         self.ending = False
-        self._refusal = (HTTPStatus.BAD_REQUEST, "This is not a valid HTTP request.")
-        self._earlier: list[RequestResponseCycle] = []
+        self._refusal = _INVALID
+        self._earlier: tuple[RequestResponseCycle, ...] = ()
         self._unsent = 0
         self._unsent_since = watch.now
 
@@ -160,12 +155,11 @@ class WireProtocol(HttpToolsProtocol):
             if not cycle.response_complete:
                 cycle.disconnected = True
                 cycle.message_event.set()
-        self._unset_keepalive_if_required()
 
     def shutdown(self) -> None:
         """Close as soon as nothing is under way: no request, and no head that has begun to come."""
         self.ending = True
-        if self.phase is not Phase.HEAD or not self.framing or self._unanswered():
+        if self.phase != _HEAD or not self.framing or self._unanswered():
             super().shutdown()
 
     def check(self, now: float) -> None:
@@ -175,21 +169,27 @@ class WireProtocol(HttpToolsProtocol):
             self._check_unsent(now, limits.idle_seconds)
         else:
             self._unsent = 0
-        if self.phase is Phase.BETWEEN or self.transport.is_closing():
+        if self.transport.is_closing():
             return
         if self.flow.read_paused:
             # We do not read, so the other side cannot be late.
             self.since = now
             return
         waited = now - self.since - self.watch.tick
-        if self.phase is not Phase.HEAD:
-            if waited > limits.body_seconds:
-                self._refuse(HTTPStatus.REQUEST_TIMEOUT, "The body did not come in time.")
-        elif waited > limits.header_seconds:
-            if self.framing:
-                self._refuse(HTTPStatus.REQUEST_TIMEOUT, "The head did not come in time.")
-            else:
+        if self.phase == _BETWEEN:
+            if waited > limits.keep_alive_seconds and self._unanswered() is None:
                 self.transport.close()
+        elif self.phase == _HEAD:
+            if waited > limits.header_seconds:
+                self._end_head()
+        elif waited > limits.body_seconds:
+            self._refuse(HTTPStatus.REQUEST_TIMEOUT, "The body did not come in time.")
+
+    def _end_head(self) -> None:
+        if self.framing:
+            self._refuse(HTTPStatus.REQUEST_TIMEOUT, "The head did not come in time.")
+        else:
+            self.transport.close()
 
     def _check_unsent(self, now: float, patience: float) -> None:
         unsent = self.transport.get_write_buffer_size()
@@ -202,9 +202,8 @@ class WireProtocol(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Parse what came, at most a head's worth at a time."""
-        self._unset_keepalive_if_required()
-        if self.phase is Phase.BETWEEN and not self.deaf:
-            self.phase = Phase.HEAD
+        if self.phase == _BETWEEN and not self.deaf:
+            self.phase = _HEAD
             self.since = self.watch.now
         if len(data) <= self.header_bytes:
             self._feed(data)
@@ -224,7 +223,7 @@ class WireProtocol(HttpToolsProtocol):
         except httptools.HttpParserError:
             self._refuse(*self._refusal)
         if self.framing > self.header_bytes and not self.deaf:
-            self._refuse(*(_HEAD_TOO_LARGE if self.phase is Phase.HEAD else _TOO_MUCH_FRAMING))
+            self._refuse(*(_HEAD_TOO_LARGE if self.phase == _HEAD else _TOO_MUCH_FRAMING))
 
     def _feed_without_upgrade(self, data: bytes | memoryview, upgrade: httptools.HttpParserUpgrade) -> None:
         """Parse a request again without its wish to change the protocol.
@@ -237,6 +236,9 @@ class WireProtocol(HttpToolsProtocol):
             return
         lines = [b"%s %s HTTP/%s" % (self.parser.get_method(), self.url, self.parser.get_http_version().encode())]
         lines += [b"%s: %s" % (name, value) for name, value in self.headers if name != b"upgrade"]
+        # After a request that is the connection's last the old parser takes no more.
+        self.parser = httptools.HttpRequestParser(self)
+        self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
         try:
             self.parser.feed_data(b"\r\n".join([*lines, b"", bytes(data[upgrade.args[0] :])]))
         except httptools.HttpParserUpgrade:
@@ -247,34 +249,36 @@ class WireProtocol(HttpToolsProtocol):
 
     # --- what the parser finds ----------------------------------------------------------------------------------------
 
+    # These run for every request: where uvicorn's own is short it is written out, without the looks at WebSockets, and
+    # elsewhere the class is named instead of `super()`, which costs three times as much.
+
     def on_headers_complete(self) -> None:
         """Let a request in, if it is one we take."""
-        parser = self.parser
-        if parser.should_upgrade():
+        if self.parser.should_upgrade():
             return  # it is parsed again: see _feed_without_upgrade
-        if parser.get_http_version() not in _VERSIONS:
-            self._reject(HTTPStatus.HTTP_VERSION_NOT_SUPPORTED, "This server speaks HTTP/1.1.")
         if self.framing > self.header_bytes and self._head_bytes() > self.header_bytes:
             self._reject(*_HEAD_TOO_LARGE)
-        before = self.cycle
-        if len(self.pipeline) >= PIPELINED:
+        if self.pipeline and len(self.pipeline) >= PIPELINED:
             self._reject(HTTPStatus.BAD_REQUEST, "Too many requests wait on this connection.")
-        super().on_headers_complete()
+        before = self.cycle
+        HttpToolsProtocol.on_headers_complete(self)
         # The parser gives trailers as headers: they must not join those that the application has checked.
         self.headers = []
-        self.phase = Phase.BODY
+        self.phase = _BODY
         self.since = self.watch.now
         if self.pipeline:
             # Uvicorn stops reading here, and would not see that the client of the request under way has left.
             self.flow.resume_reading()
-            self._earlier = [cycle for cycle in (*self._earlier, before) if not cycle.response_complete]
+            self._earlier = tuple(cycle for cycle in (*self._earlier, before) if not cycle.response_complete)
         if self.ending:
             self.cycle.keep_alive = False
+        if self.scope["http_version"] not in _VERSIONS:
+            self._reject(HTTPStatus.HTTP_VERSION_NOT_SUPPORTED, "This server speaks HTTP/1.1.")
 
     def on_chunk_header(self) -> None:
         """Refuse a chunked body that two parsers could read in two ways."""
-        if self.phase is Phase.BODY:
-            self.phase = Phase.CHUNKS
+        if self.phase == _BODY:
+            self.phase = _CHUNKS
             codings = [value.strip().lower() for name, value in self.scope["headers"] if name == b"transfer-encoding"]
             if codings != [b"chunked"] or self.scope["http_version"] != "1.1":
                 self._reject(HTTPStatus.BAD_REQUEST, "The only transfer coding is chunked, in HTTP/1.1.")
@@ -282,15 +286,35 @@ class WireProtocol(HttpToolsProtocol):
     def on_body(self, body: bytes) -> None:
         """Hand on a piece of the body."""
         self.framing -= 2 * len(body)
-        super().on_body(body)
+        cycle = self.cycle
+        if cycle.response_complete:
+            return
+        cycle.body += body
+        if len(cycle.body) > HIGH_WATER_LIMIT:
+            self.flow.pause_reading()
+        cycle.message_event.set()
 
     def on_message_complete(self) -> None:
         """Wait for the next request."""
         if self.parser.should_upgrade():
             return
-        super().on_message_complete()
-        self.phase = Phase.BETWEEN
+        cycle = self.cycle
+        if not cycle.response_complete:
+            cycle.more_body = False
+            cycle.message_event.set()
+        self.phase = _BETWEEN
+        self.since = self.watch.now
         self.framing = 0
+
+    def on_response_complete(self) -> None:
+        """Go on with the next request; a rest is ended by the sweep, where uvicorn sets a timer for each."""
+        if self.pipeline or self.transport.is_closing():
+            HttpToolsProtocol.on_response_complete(self)
+            return
+        self.server_state.total_requests += 1
+        self.flow.resume_reading()
+        if self.phase == _BETWEEN:
+            self.since = self.watch.now
 
     def _head_bytes(self) -> int:
         return len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
@@ -306,8 +330,8 @@ class WireProtocol(HttpToolsProtocol):
         """Take nothing more; say why, unless another answer has begun: then that one is the last."""
         self.deaf = True
         self.logger.debug("Refused a request of %s: %d, %s", self.client, status, sentence)
-        in_body = self.phase in (Phase.BODY, Phase.CHUNKS)
-        self.phase = Phase.BETWEEN
+        in_body = self.phase in (_BODY, _CHUNKS)
+        self.phase = _BETWEEN
         if in_body:
             self._give_up_current()
         last = self._unanswered()

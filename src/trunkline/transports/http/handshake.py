@@ -1,0 +1,166 @@
+"""What clients of handshake revisions send to an endpoint: opening a session, using it, and the verbs beside POST.
+
+The links and the switchboard are in ``sessions``; this is the way from an HTTP request to them and back.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+
+from trunkline.protocol.batches import fault
+from trunkline.protocol.caller import Session
+from trunkline.protocol.jsonrpc import Batch, Incoming, Malformed, Message, Request
+from trunkline.protocol.limits import Limits
+from trunkline.protocol.revisions import UNNAMED, Feature, find
+from trunkline.transports.http.event_log import EventStream
+from trunkline.transports.http.once import AloneLink, OnceLink
+from trunkline.transports.http.refusals import Refused, no_request, too_many
+from trunkline.transports.http.replies import Headers, StreamReply
+from trunkline.transports.http.sessions import Acceptor, ExchangeLink, HttpSession, Sessions, requests_of
+from trunkline.transports.http.upkeep import Upkeep
+from trunkline.transports.http.visits import Visit
+
+__all__ = ["Handshake"]
+
+
+class Handshake:
+    """The sessions of one endpoint, as its visitors see them."""
+
+    def __init__(self, acceptor: Acceptor, *, limits: Limits, retry_ms: int) -> None:
+        """Start without sessions."""
+        self._acceptor = acceptor
+        self._limits = limits
+        self._retry_ms = retry_ms
+        self.sessions = Sessions(limits, now=time.monotonic, new_id=lambda: secrets.token_urlsafe(32))
+        self.upkeep = Upkeep(limits, self.sessions)
+
+    # --- POST --------------------------------------------------------------------------------------------------------
+
+    async def open(self, visit: Visit, incoming: Request) -> None:
+        """Open a session; an answer that is an error leaves none."""
+        origin = visit.origin
+        session = self.sessions.make(origin)
+        if session is None:
+            raise too_many("sessions")
+        self.upkeep.begin()
+        opening = OnceLink(self._limits.write_bytes, json_only=visit.json_only)
+        session.link.opening = (incoming.id, opening)
+        conversation = session.conversation = self._acceptor.accept(session.link)
+        conversation.message_received(incoming, origin)
+        headers: Headers = []
+        if conversation.session is not None:
+            session.opened(conversation.session)
+            headers = [(b"mcp-session-id", session.id.encode())]
+        try:
+            await self.upkeep.reply(opening, visit, headers, unless_error=True)
+        finally:
+            session.link.opening = None
+            if session.session is None or opening.failed or opening.left or not opening.closed:
+                await self.sessions.remove(session)
+
+    async def use(self, visit: Visit, incoming: Incoming, *, id: bytes, version: bytes | None) -> None:
+        """Serve what a session's client posts."""
+        session = self.find(visit, id, version)
+        if type(incoming) is not Request:
+            asked, others = self._sort(session, incoming)
+            for item in others:
+                session.deliver(item)
+            if asked is None:
+                await visit.answer(202)
+                return
+            incoming = asked
+        if session.in_flight >= self._limits.in_flight:
+            raise too_many("requests in flight")
+        link = ExchangeLink(session, requests_of(incoming), json_only=visit.json_only, retry_ms=self._retry_ms)
+        receiver = self._acceptor.accept_one(link, session.session, f"{link.name}.", None)
+        receiver.message_received(incoming, session.origin)
+        await self.upkeep.reply(link, visit, [])
+
+    def _sort(self, session: HttpSession, incoming: Incoming) -> tuple[Batch | None, list[Message | Malformed]]:
+        """Part what must be answered from what is only brought to somebody.
+
+        Raises:
+            Refused: it cannot be read, or the batch as a whole is against the rules.
+        """
+        if type(incoming) is not Batch:
+            if type(incoming) is Malformed and not incoming.response:
+                raise no_request(incoming, incoming.message)
+            return None, [incoming]  # type: ignore[list-item]
+        if Feature.BATCHES not in session.features:
+            raise Refused(400, "Invalid request: batches are not in this revision")
+        if (wrong := fault(incoming)) is not None:
+            raise Refused(400, wrong)
+        asked = [each for each in incoming.items if _must_be_answered(each)]
+        return Batch(tuple(asked)) if asked else None, [each for each in incoming.items if each not in asked]
+
+    async def serve_alone(self, visit: Visit, incoming: Incoming, *, version: bytes | None) -> None:
+        """Serve a handshake client without a session: what it said before is not known."""
+        revision = (None if version is None else find(version.decode())) or UNNAMED
+        batch = type(incoming) is Batch and Feature.BATCHES in revision.features
+        if type(incoming) is Malformed or (type(incoming) is Batch and not batch):
+            raise no_request(incoming, "Invalid request: batches are not in this revision")
+        if type(incoming) is Batch and (wrong := fault(incoming)) is not None:
+            raise Refused(400, wrong)
+        if not requests_of(incoming):
+            await visit.answer(202)
+            return
+        link, origin, session = AloneLink(self._limits.write_bytes, json_only=visit.json_only), visit.origin, None
+        if batch or incoming.method != "initialize":  # type: ignore[union-attr]
+            session = Session(revision, None, {}, origin=origin)
+            session.ready()
+        self._acceptor.accept_one(link, session, "", None).message_received(incoming, origin)
+        await self.upkeep.reply(link, visit, [])
+
+    def find(self, visit: Visit, id: bytes, version: bytes | None) -> HttpSession:
+        """Give the visitor's session.
+
+        Raises:
+            Refused: there is none of this id and principal, or it speaks another revision.
+        """
+        session = self.sessions.find(id.decode("latin-1"), visit.principal)
+        if session is None or session.session is None:
+            raise Refused(404, "No such session; send initialize again")
+        spoken = session.session.revision.name
+        if version is not None and version.decode("latin-1") != spoken:
+            raise Refused(400, f"MCP-Protocol-Version does not match the session, which speaks {spoken}")
+        return session
+
+    # --- GET and DELETE ----------------------------------------------------------------------------------------------
+
+    async def listen(self, visit: Visit, *, id: bytes, version: bytes | None) -> None:
+        """Bring what the server says unasked, or go on with a stream that was lost."""
+        session = self.find(visit, id, version)
+        if session.open_streams >= self._limits.session_streams:
+            raise too_many("open streams")
+        self.upkeep.check_streams()
+        last = visit.field(b"last-event-id")
+        if last is not None:
+            reply = self._resumed(session, last.decode("latin-1"), visit)
+        else:
+            reply = StreamReply(EventStream(), visit.send)
+            if Feature.STREAM_POLLING in session.features and session.standing.reader is None:
+                session.standing.push(b"", retry=self._retry_ms, merge=True)
+            session.join(reply)
+        try:
+            await reply.run(visit.receive, [], owner=self.upkeep)
+        finally:
+            session.leave(reply)
+
+    def _resumed(self, session: HttpSession, last: str, visit: Visit) -> StreamReply:
+        """Go on with the stream that an event belongs to, behind it, and with no other."""
+        found = session.log.find(last)
+        if found is None or not found[0].rewind(found[1]):
+            raise Refused(400, f"Last-Event-ID {last[:40]!r} is of no stream that is kept here")
+        reply = StreamReply(found[0], visit.send)
+        found[0].attach(reply)
+        return reply
+
+    async def end(self, visit: Visit, *, id: bytes, version: bytes | None) -> None:
+        """End a session."""
+        await self.sessions.remove(self.find(visit, id, version))
+        await visit.answer(204)
+
+
+def _must_be_answered(item: Message | Malformed) -> bool:
+    return type(item) is Request or (type(item) is Malformed and not item.response)

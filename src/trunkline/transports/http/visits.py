@@ -1,0 +1,117 @@
+"""One HTTP request: its head, its body within limits, and the way to answer it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Mapping, MutableMapping
+from typing import Any
+
+from trunkline.protocol.caller import Origin, Principal
+from trunkline.protocol.limits import Limits
+from trunkline.transports.http.guard import is_json
+from trunkline.transports.http.refusals import Refused
+from trunkline.transports.http.replies import Headers, Receive, Send, send_plain
+
+__all__ = ["McpHeaders", "Scope", "Visit"]
+
+Scope = MutableMapping[str, Any]
+_WHITE = b" \t"
+
+
+class McpHeaders(Mapping[str, str]):
+    """The headers of a request that mirror its message, read when asked for: most are never looked at."""
+
+    __slots__ = ("_given",)
+
+    def __init__(self, given: Mapping[bytes, bytes]) -> None:
+        """Take all headers of a request, names in lower case."""
+        self._given = given
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """Give a header's value without the white space that HTTP allows around it."""
+        value = self._given.get(name.encode("latin-1"))
+        return default if value is None else value.decode("latin-1").strip(" \t")
+
+    def __getitem__(self, name: str) -> str:
+        value: str | None = self.get(name)
+        if value is None:
+            raise KeyError(name)
+        return value
+
+    def __iter__(self) -> Iterator[str]:
+        return (name.decode("latin-1") for name in self._given if name.startswith(b"mcp-"))
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
+class Visit:
+    """A request and the way to answer it."""
+
+    __slots__ = ("headers", "json_only", "limits", "principal", "receive", "scope", "send")
+
+    def __init__(self, scope: Scope, headers: Mapping[bytes, bytes], receive: Receive, send: Send, limits: Limits):
+        """Take what the ASGI server brought."""
+        self.scope = scope
+        self.headers = headers
+        self.receive = receive
+        self.send = send
+        self.limits = limits
+        #: Who sent it; whoever found that out writes it.
+        self.principal: Principal | None = None
+        #: The client takes no stream.
+        self.json_only = False
+
+    def field(self, name: bytes) -> bytes | None:
+        """Give a header's value; RFC 9110, 5.5: the white space around it is no part of it."""
+        value = self.headers.get(name)
+        return value if value is None or value[-1:] not in _WHITE else value.strip(_WHITE)
+
+    @property
+    def origin(self) -> Origin:
+        """How the message came: by whom, and with which headers beside it."""
+        return Origin("http", self.principal, McpHeaders(self.headers))
+
+    async def answer(self, status: int, headers: Headers | None = None, body: bytes = b"") -> None:
+        """Send a whole response."""
+        await send_plain(self.send, status, headers or [], body)
+
+    async def body(self) -> bytes:
+        """Read the body, as far as the limit and the clock allow.
+
+        Raises:
+            Refused: it is no JSON by its type, too long, or too slow.
+        """
+        headers, limit = self.headers, self.limits.body_bytes
+        if not is_json(headers.get(b"content-type")):
+            raise Refused(415, "The body must be application/json")
+        length = headers.get(b"content-length")
+        if length is not None and len(length) > 6 and length.isdigit() and int(length[:20]) > limit:
+            raise self._too_long()
+        message = await self.receive()
+        if message["type"] == "http.request" and not message.get("more_body"):
+            body: bytes = message.get("body", b"")
+            if len(body) > limit:
+                raise self._too_long()
+            return body
+        try:
+            async with asyncio.timeout(self.limits.body_seconds):
+                return await self._rest(message)
+        except TimeoutError:
+            raise Refused(408, "The body took too long", headers=((b"connection", b"close"),)) from None
+
+    async def _rest(self, message: MutableMapping[str, Any]) -> bytes:
+        parts, size = [], 0
+        while message["type"] == "http.request":
+            parts.append(message.get("body", b""))
+            size += len(parts[-1])
+            if size > self.limits.body_bytes:
+                raise self._too_long()
+            if not message.get("more_body"):
+                return b"".join(parts)
+            message = await self.receive()
+        raise Refused(400, "The body ended early")
+
+    def _too_long(self) -> Refused:
+        close = ((b"connection", b"close"),)
+        return Refused(413, f"A body of more than {self.limits.body_bytes} bytes", headers=close)

@@ -1,0 +1,296 @@
+"""What the conformance suite is shown, looked at in memory in both eras: a fixture that lies would prove nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+import pytest
+
+from tests.conformance.server import ENUMS, SCHEMA_2020_12, server
+from tests.support import run_async
+from trunkline import Client, RequestFailed, ToolError, TrunklineError
+from trunkline.types import (
+    AudioContent,
+    ElicitRequestParams,
+    EmbeddedResource,
+    ImageContent,
+    LoggingMessageNotificationParams,
+    PromptReference,
+    TextContent,
+)
+
+T = TypeVar("T")
+
+each_era = pytest.mark.parametrize("revision", ["2025-11-25", "2026-07-28"])
+
+#: What somebody answers to the fields of every form here.
+ANSWERS: dict[str, Any] = {
+    "username": "ada",
+    "email": "ada@example.com",
+    "name": "Ada",
+    "color": "blue",
+    "ok": True,
+    "context": "the engine",
+    "untitledSingle": "option1",
+    "titledSingle": "value1",
+    "legacyEnum": "opt1",
+    "untitledMulti": ["option1", "option2"],
+    "titledMulti": ["value1", "value2"],
+}
+
+
+def answer(question: ElicitRequestParams) -> dict[str, Any]:
+    fields = (question.requested_schema or {}).get("properties", {})
+    return {name: ANSWERS[name] for name, field in fields.items() if "default" not in field}
+
+
+def ask(revision: str, work: Callable[[Client], Awaitable[T]], **options: Any) -> T:
+    """Do something with a client that can answer every question."""
+
+    async def main() -> T:
+        asked = {"elicitation": answer, "sampling": lambda question: "Paris", "roots": ["file:///project"], **options}
+        async with Client(server, revision=revision, **asked) as client:
+            return await work(client)
+
+    return run_async(main())
+
+
+def call(revision: str, name: str, arguments: dict[str, Any] | None = None, **options: Any) -> Any:
+    return ask(revision, lambda client: client.call_tool(name, arguments), **options)
+
+
+TEXTS = {
+    "test_simple_text": "This is a simple text response for testing.",
+    "test_tool_with_progress": "Progress told three times.",
+    "test_tool_with_logging": "Tool with logging executed successfully",
+    "test_logging_tool": "Logged, if a level was set.",
+    "test_reconnection": "Reconnection test completed successfully",
+    "test_trigger_tool_change": "Told of changed tools.",
+    "test_trigger_prompt_change": "Told of changed prompts.",
+    "test_elicitation_sep1034_defaults": "Elicitation completed: action=accept, content=Filled(name='John Doe', "
+    "age=30, score=95.5, status='active', verified=True)",
+    "test_streaming_elicitation": "The user said: accept",
+    "test_missing_capability": "The client can sample.",
+    "test_input_required_result_elicitation": "Hello, Ada!",
+    "test_input_required_result_sampling": "The model says: Paris",
+    "test_input_required_result_list_roots": "Roots: file:///project",
+    "test_input_required_result_multiple_inputs": "Paris Ada, 1 roots",
+    "test_input_required_result_tampered_state": "The state was not touched: accept",
+    "test_input_required_result_capabilities": "The model says: Paris",
+}
+
+
+@each_era
+@pytest.mark.parametrize("tool", TEXTS)
+def test_a_tool_without_arguments_answers_with_its_text(tool: str, revision: str) -> None:
+    assert call(revision, tool).text == TEXTS[tool]
+
+
+@each_era
+@pytest.mark.parametrize(
+    ("tool", "arguments", "text"),
+    [
+        ("test_sampling", {"prompt": "Capital?"}, "LLM response: Paris"),
+        (
+            "test_elicitation",
+            {"message": "Who?"},
+            "User response: action=accept, content=Account(username='ada', email='ada@example.com')",
+        ),
+        ("test_x_mcp_header", {"region": "eu"}, "Region: eu"),
+        ("json_schema_2020_12_tool", {"email": "a@b.c"}, 'JSON Schema 2020-12 tool called with: {"email": "a@b.c"}'),
+    ],
+    ids=["sampling", "elicitation", "header", "schema"],
+)
+def test_a_tool_with_arguments_uses_them(tool: str, arguments: dict[str, Any], text: str, revision: str) -> None:
+    assert call(revision, tool, arguments).text == text
+
+
+@each_era
+@pytest.mark.parametrize(
+    ("tool", "kinds"),
+    [
+        ("test_image_content", [ImageContent]),
+        ("test_audio_content", [AudioContent]),
+        ("test_embedded_resource", [EmbeddedResource]),
+        ("test_multiple_content_types", [TextContent, ImageContent, EmbeddedResource]),
+    ],
+    ids=["image", "audio", "resource", "mixed"],
+)
+def test_a_tool_answers_with_content_of_its_kinds(tool: str, kinds: list[type], revision: str) -> None:
+    assert [type(block) for block in call(revision, tool).content] == kinds
+
+
+@each_era
+def test_the_form_with_every_kind_of_choice_leaves_as_it_was_written(revision: str) -> None:
+    seen: list[Any] = []
+
+    def look(question: ElicitRequestParams) -> dict[str, Any]:
+        seen.append(question.requested_schema)
+        return answer(question)
+
+    text = call(revision, "test_elicitation_sep1330_enums", elicitation=look).text
+    assert (seen, "'titledMulti': ['value1', 'value2']" in text) == ([ENUMS], True)
+
+
+def test_rounds_are_counted_where_questions_travel_inside_results() -> None:
+    assert call("2026-07-28", "test_input_required_result_request_state").text == "state-ok after 1 round: accept"
+
+
+def test_two_questions_one_after_another_take_two_rounds() -> None:
+    text = call("2026-07-28", "test_input_required_result_multi_round").text
+    assert text == "Rounds: 2, name: Name(name='Ada'), color: Color(color='blue')"
+
+
+@each_era
+def test_a_failing_tool_says_so_in_its_result(revision: str) -> None:
+    with pytest.raises(ToolError, match="This tool intentionally returns an error for testing"):
+        call(revision, "test_error_handling")
+
+
+def greeted(responses: dict[str, Any]) -> Any:
+    """Call the greeting with answers that nothing asked for."""
+    params = {"name": "test_input_required_result_elicitation", "inputResponses": responses}
+    return ask("2026-07-28", lambda client: client.request("tools/call", params))
+
+
+def test_a_name_that_comes_unasked_is_taken() -> None:
+    responses = {"user_name": {"action": "accept", "content": {"name": "Ada"}}, "more": 1}
+    assert greeted(responses)["content"] == [{"type": "text", "text": "Hello, Ada!"}]
+
+
+@pytest.mark.parametrize(
+    "responses",
+    [{"user_name": 12345}, {"other": {"action": "accept", "content": {"name": "Ada"}}}],
+    ids=["none", "of another name"],
+)
+def test_an_unasked_answer_that_is_no_name_is_not_taken(responses: dict[str, Any]) -> None:
+    with pytest.raises(TrunklineError, match="input_required"):
+        greeted(responses)
+
+
+def test_a_caller_without_a_model_is_told_what_is_missing() -> None:
+    with pytest.raises(RequestFailed) as refusal:
+        call("2026-07-28", "test_missing_capability", sampling=None)
+    assert (refusal.value.code, refusal.value.data) == (-32021, {"requiredCapabilities": {"sampling": {}}})
+
+
+def test_a_caller_with_a_model_alone_is_not_asked_for_more() -> None:
+    text = call("2026-07-28", "test_input_required_result_capabilities", elicitation=None, roots=None).text
+    assert text == "The model says: Paris"
+
+
+@each_era
+def test_progress_comes_three_times_and_before_the_result(revision: str) -> None:
+    heard: list[tuple[float, float | None]] = []
+
+    async def work(client: Client) -> int:
+        await client.call_tool("test_tool_with_progress", on_progress=lambda now, total, _: heard.append((now, total)))
+        return len(heard)
+
+    assert (ask(revision, work), heard) == (3, [(0, 100), (50, 100), (100, 100)])
+
+
+@each_era
+def test_log_messages_come_to_those_who_set_a_level(revision: str) -> None:
+    heard: list[LoggingMessageNotificationParams] = []
+    call(revision, "test_tool_with_logging", logging=heard.append, log_level="debug")
+    assert [message.data for message in heard] == [
+        "Tool execution started",
+        "Tool processing data",
+        "Tool execution completed",
+    ]
+
+
+@each_era
+@pytest.mark.parametrize("kind", ["tool", "prompt"])
+def test_a_change_is_told_to_those_who_listen(kind: str, revision: str) -> None:
+    async def work(client: Client) -> Any:
+        async with client.listen(tools=kind == "tool", prompts=kind == "prompt") as changes:
+            await client.call_tool(f"test_trigger_{kind}_change")
+            return await anext(changes)
+
+    assert kind in str(ask(revision, work))
+
+
+# --- lists ------------------------------------------------------------------------------------------------------------
+
+
+@each_era
+def test_all_tools_are_on_the_first_page_and_described(revision: str) -> None:
+    page = ask(revision, lambda client: client.list_page("tools/list"))
+    assert page.next_cursor is None
+    assert [tool.name for tool in page.tools if not tool.description] == []
+
+
+@each_era
+def test_the_first_tool_takes_no_arguments(revision: str) -> None:
+    assert ask(revision, lambda client: client.list_tools())[0].name == "test_simple_text"
+
+
+@each_era
+def test_a_schema_written_by_hand_is_listed_unchanged(revision: str) -> None:
+    tools = {tool.name: tool for tool in ask(revision, lambda client: client.list_tools())}
+    assert tools["json_schema_2020_12_tool"].input_schema == SCHEMA_2020_12
+
+
+@each_era
+@pytest.mark.parametrize(
+    ("uri", "mime_type", "text"),
+    [
+        ("test://static-text", "text/plain", "This is the content of the static text resource."),
+        ("test://watched-resource", "text/plain", "Watched resource content"),
+        (
+            "test://template/123/data",
+            "application/json",
+            '{"id": "123", "templateTest": true, "data": "Data for ID: 123"}',
+        ),
+    ],
+    ids=["static", "watched", "template"],
+)
+def test_a_resource_has_its_text(uri: str, mime_type: str, text: str, revision: str) -> None:
+    (contents,) = ask(revision, lambda client: client.read_resource(uri))
+    assert (contents.uri, contents.mime_type, contents.text) == (uri, mime_type, text)
+
+
+@each_era
+def test_the_binary_resource_comes_as_a_blob(revision: str) -> None:
+    (contents,) = ask(revision, lambda client: client.read_resource("test://static-binary"))
+    assert (contents.mime_type, contents.text, str(contents.blob)[:12]) == ("image/png", None, "iVBORw0KGgoA")
+
+
+@each_era
+@pytest.mark.parametrize(
+    ("prompt", "arguments", "kinds", "text"),
+    [
+        ("test_simple_prompt", None, [TextContent], "This is a simple prompt for testing."),
+        (
+            "test_prompt_with_arguments",
+            {"arg1": "one", "arg2": "two"},
+            [TextContent],
+            "Prompt with arguments: arg1='one', arg2='two'",
+        ),
+        (
+            "test_prompt_with_embedded_resource",
+            {"resourceUri": "test://any"},
+            [EmbeddedResource, TextContent],
+            "Please process the embedded resource above.",
+        ),
+        ("test_prompt_with_image", None, [ImageContent, TextContent], "Please analyze the image above."),
+        ("test_input_required_result_prompt", None, [TextContent], "Use this context: the engine"),
+    ],
+    ids=["simple", "arguments", "resource", "image", "asking"],
+)
+def test_a_prompt_makes_its_messages(
+    prompt: str, arguments: dict[str, str] | None, kinds: list[type], text: str, revision: str
+) -> None:
+    messages = ask(revision, lambda client: client.get_prompt(prompt, arguments)).messages
+    assert [type(message.content) for message in messages] == kinds
+    assert [message.content.text for message in messages if isinstance(message.content, TextContent)] == [text]
+
+
+@each_era
+def test_an_argument_of_a_prompt_is_completed(revision: str) -> None:
+    ref = PromptReference(name="test_prompt_with_arguments")
+    completion = ask(revision, lambda client: client.complete(ref, {"name": "arg1", "value": "test"}))
+    assert completion.values == ["testing", "test-value"]
