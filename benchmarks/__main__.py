@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from benchmarks.bars import judge
 from benchmarks.driver import ServerFailed
+from benchmarks.http_measures import measure_events, measure_http, measure_http_client, measure_streams
 from benchmarks.measures import (
     Budget,
     Row,
@@ -20,14 +21,25 @@ from benchmarks.measures import (
     measure_stdio,
 )
 from benchmarks.report import as_json, as_text
-from benchmarks.subjects import HERE, SUBJECTS, Installed, install
+from benchmarks.subjects import HERE, HTTP, STDIO, SUBJECTS, Installed, install
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-SECTIONS = ("stdio", "large", "start", "client", "packages")
+SECTIONS = (*STDIO, *HTTP)
 STARTS_A_ROUND = 3
-QUICK = Budget(settle=0.8, warm=0.1, spend=0.15, echoes=6, results=1)
+QUICK = Budget(
+    settle=0.8,
+    warm=0.1,
+    spend=0.15,
+    echoes=6,
+    results=1,
+    load=0.5,
+    streams=500,
+    hold=2.0,
+    notifications=2_000,
+    stall=1.0,
+)
 
 
 class Bench:
@@ -41,16 +53,16 @@ class Bench:
 
     def round(self, section: str, number: int) -> None:
         """Take every subject once through a section, in an order that turns with each round."""
-        turn = number % len(self.ready) if self.ready else 0
-        for subject in self.ready[turn:] + self.ready[:turn]:
-            revisions = () if section == "client" and subject.subject.client is None else subject.subject.revisions
-            for revision in revisions:
+        ready = [one for one in self.ready if _takes_part(one, section)]
+        turn = number % len(ready) if ready else 0
+        for subject in ready[turn:] + ready[:turn]:
+            for revision in subject.subject.revisions:
                 _say(f"round {number + 1}, {section}, {subject.subject.name}, {revision}")
                 self._collect(number, subject, self._measure(section, subject, revision))
 
     def packages(self) -> None:
         """Count packages; once is enough."""
-        for subject in self.ready:
+        for subject in (one for one in self.ready if _takes_part(one, "packages")):
             self._collect(0, subject, measure_packages(subject))
 
     def _measure(self, section: str, subject: Installed, revision: str) -> Iterator[Sample]:
@@ -61,13 +73,28 @@ class Bench:
                 yield from measure_large(subject, revision, self.budget)
             case "start":
                 yield from measure_start(subject, revision, self.budget)
-            case _:
+            case "client":
                 yield from measure_client(subject, revision, self.budget, targets=self._targets())
+            case "http":
+                yield from measure_http(subject, revision, self.budget)
+            case "http client":
+                yield from measure_http_client(subject, revision, self.budget, floor=self._floor())
+            case "http streams":
+                yield from measure_streams(subject, revision, self.budget)
+            case _:
+                yield from measure_events(subject, revision, self.budget)
 
     def _targets(self) -> dict[str, list[str]]:
         """Give the servers that every client talks to over stdio."""
         commands = {one.subject.name: one.server_command() for one in self.ready}
         return {f"stdio to {name}": commands[name] for name in ("mcp", "floor") if name in commands}
+
+    def _floor(self) -> Installed:
+        """Give the server that every client talks to over HTTP."""
+        for one in self.ready:
+            if one.subject.name == "asgi":
+                return one
+        raise ServerFailed("the bare app to talk to is not among the subjects")
 
     def _collect(self, number: int, subject: Installed, taken: Iterator[Sample]) -> None:
         try:
@@ -77,10 +104,25 @@ class Bench:
             self.failures[f"{subject.subject.name}: {failure}"] = None
 
 
+def _takes_part(one: Installed, section: str) -> bool:
+    calls = section in ("client", "http client")
+    return section in one.subject.sections and not (calls and one.subject.client is None)
+
+
+def _rounds(section: str, wanted: int) -> int:
+    """Say how often a section is measured: starts are short and vary, idle streams are long and do not."""
+    return {"start": wanted * STARTS_A_ROUND, "http streams": 1}.get(section, wanted)
+
+
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="benchmarks", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="one short round: does everything run?")
-    parser.add_argument("--only", choices=SECTIONS, action="append", help="measure this section; may be repeated")
+    parser.add_argument(
+        "--only",
+        choices=SECTIONS,
+        action="append",
+        help="measure this section, http with all its parts; may be repeated",
+    )
     parser.add_argument("--rounds", type=int, help="alternating rounds (5; with --quick 1)")
     parser.add_argument("--subjects", help="comma-separated names of the subjects to measure")
     return parser.parse_args()
@@ -97,15 +139,17 @@ def main() -> int:
         return 1
     options = _arguments()
     wanted = options.subjects.split(",") if options.subjects else [subject.name for subject in SUBJECTS]
-    sections = options.only or SECTIONS
+    only = options.only or SECTIONS
+    sections = [section for section in SECTIONS if section in only or (section in HTTP and "http" in only)]
     rounds = options.rounds or (1 if options.quick else 5)
     installed: list[Installed] = []
-    for subject in (subject for subject in SUBJECTS if subject.name in wanted):
+    needed = (subject for subject in SUBJECTS if set(subject.sections) & set(sections))
+    for subject in (subject for subject in needed if subject.name in wanted):
         _say(f"installing {subject.name}")
         installed.append(install(subject))
     bench = Bench(installed, QUICK if options.quick else Budget())
-    for section in (section for section in SECTIONS if section in sections and section != "packages"):
-        for number in range(rounds * (STARTS_A_ROUND if section == "start" else 1)):
+    for section in (section for section in sections if section != "packages"):
+        for number in range(_rounds(section, rounds)):
             bench.round(section, number)
     if "packages" in sections:
         bench.packages()

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import TYPE_CHECKING
 
+from benchmarks.http_measures import CLIENT_ROWS, CONNECTIONS, PROGRESS, STREAMS
 from benchmarks.measures import Row
 from benchmarks.work import ADD, ADD_SYNC, BLOB_1M, BLOB_32M, ECHO_1M
 
@@ -21,19 +22,23 @@ if TYPE_CHECKING:
 
     Samples = Mapping[tuple[Row, str], Mapping[int, Sample]]
 
-__all__ = ["BARS", "Bar", "Verdict", "judge"]
+__all__ = ["BARS", "GAINS", "NOBODY", "Bar", "Verdict", "judge"]
 
 REVISIONS = ("2025-11-25", "2026-07-28")
 SAME_LOOP = "floor of the same loop"
 OURSELVES = "ours"
+NOBODY = "nobody"
+# Figures of which more is better; all others are costs.
+GAINS = frozenset({"rate"})
 
 
 @dataclass(frozen=True, slots=True)
 class Bar:
     """One bar: our figure in `row` against the rival's in `rival_row`, or in the same row.
 
-    `at_least` bars a gain (rival divided by ours), `at_most` a cost (ours divided by the rival's); neither means the
-    ratio is shown and not judged.
+    `at_least` bars a gain (of costs rival divided by ours, of rates ours divided by rival), `at_most` a cost (ours
+    divided by the rival's); neither means the ratio is shown and not judged. Against nobody the figure itself is
+    judged. A row whose `in_flight` is 0 stands for any number.
     """
 
     row: Row
@@ -108,26 +113,70 @@ def _stdio_bars(revision: str) -> Iterator[Bar]:
     yield Bar(sync, "cpu_us", OURSELVES, at_most=2.0, rival_row=many)
 
 
-BARS = tuple(_bars())
+def _http_bars() -> Iterator[Bar]:
+    for revision, of_floor in (("2026-07-28", 0.55), ("2025-11-25", 0.5)):
+        for work in (ADD, ADD_SYNC):
+            row = Row("http", work.name, revision, CONNECTIONS)
+            yield Bar(row, "rate", "mcp http", at_least=6.0)
+            yield Bar(row, "rate", "fastmcp http", at_least=20.0 if revision == "2026-07-28" else None)
+            yield Bar(row, "cpu_us", "mcp http")
+        row = Row("http", ADD.name, revision, CONNECTIONS)
+        yield Bar(row, "rate", "asgi", at_least=of_floor)
+        yield Bar(row, "cpu_us", "asgi", at_most=1 / of_floor)
+    for revision in REVISIONS:
+        for name in CLIENT_ROWS.values():
+            for in_flight in (1, CONNECTIONS):
+                yield Bar(Row("http client", name, revision, in_flight), "cpu_us", "mcp http", at_least=4.0)
+                yield Bar(Row("http client", name, revision, in_flight), "cpu_us", "fastmcp http")
+        row = Row("http streams", STREAMS, revision, 0)
+        yield Bar(row, "kb_stream", "asgi", at_most=1.5)
+        for figure in ("lost", "missed", "doubled"):
+            yield Bar(row, figure, NOBODY, at_most=0.0)
+        row = Row("http events", PROGRESS, revision)
+        yield Bar(row, "cpu_us", "mcp http", at_least=10.0)
+        yield Bar(row, "cpu_us", "fastmcp http")
+        yield Bar(row, "late", NOBODY, at_most=0.0)
+        yield Bar(row, "missing", NOBODY, at_most=0.0)
+        yield Bar(row, "grown_mb", NOBODY, at_most=16.0)
+
+
+BARS = (*_bars(), *_http_bars())
 
 
 def judge(samples: Samples, subjects: Sequence[Subject], sections: Sequence[str]) -> list[Verdict]:
-    """Apply every bar of the measured sections to each of ours."""
-    revisions = {subject.name: subject.revisions for subject in subjects}
+    """Apply every bar of the measured sections to each of ours that takes part in them."""
+    by_name = {subject.name: subject for subject in subjects}
     verdicts: list[Verdict] = []
-    for bar in BARS:
-        for ours in (subject for subject in subjects if subject.ours):
-            rival = {SAME_LOOP: ours.floor, OURSELVES: ours.name}.get(bar.rival, bar.rival)
-            applies = not bar.row.revision or bar.row.revision in revisions.get(rival or "", ())
-            applies = applies and (ours.plain_install or bar.row.section != "packages")
-            if bar.row.section in sections and rival is not None and applies:
+    for bar in (bar for bar in BARS if bar.row.section in sections):
+        for ours in (subject for subject in subjects if subject.ours and bar.row.section in subject.sections):
+            rival = {SAME_LOOP: ours.floor, OURSELVES: ours.name, NOBODY: ours.name}.get(bar.rival, bar.rival)
+            if rival is not None and _applies(bar, ours, by_name.get(rival)):
                 verdicts.append(Verdict(bar, ours.name, rival, _ratios(samples, bar, ours=ours.name, rival=rival)))
     return verdicts
 
 
+def _applies(bar: Bar, ours: Subject, rival: Subject | None) -> bool:
+    if bar.row.section == "packages" and not ours.plain_install:
+        return False
+    return not bar.row.revision or (rival is not None and bar.row.revision in rival.revisions)
+
+
 def _ratios(samples: Samples, bar: Bar, *, ours: str, rival: str) -> tuple[float, ...]:
-    mine = samples.get((bar.row, ours), {})
-    theirs = samples.get((bar.rival_row or bar.row, rival), {})
+    mine = _taken(samples, bar.row, ours)
+    if bar.rival == NOBODY:
+        return tuple(sample.figures[bar.figure] for sample in mine.values())
+    theirs = _taken(samples, bar.rival_row or bar.row, rival)
     both = sorted(mine.keys() & theirs.keys())
-    costs = [mine[at].figures[bar.figure] / theirs[at].figures[bar.figure] for at in both]
-    return tuple(costs) if bar.at_most is not None else tuple(1 / cost for cost in costs)
+    shares = [mine[at].figures[bar.figure] / theirs[at].figures[bar.figure] for at in both]
+    return tuple(shares) if bar.at_most is not None or bar.figure in GAINS else tuple(1 / share for share in shares)
+
+
+def _taken(samples: Samples, row: Row, name: str) -> Mapping[int, Sample]:
+    """Give the samples of a row, or of the one that has its place when the row stands for any number in flight."""
+    if row.in_flight:
+        return samples.get((row, name), {})
+    same = (row.section, row.work, row.revision)
+    found = (
+        taken for (at, who), taken in samples.items() if who == name and (at.section, at.work, at.revision) == same
+    )
+    return next(found, {})

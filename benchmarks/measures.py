@@ -39,11 +39,13 @@ __all__ = [
     "Budget",
     "Row",
     "Sample",
+    "call_sample",
     "measure_client",
     "measure_large",
     "measure_packages",
     "measure_start",
     "measure_stdio",
+    "run_client",
 ]
 
 IDLE_SECONDS = 0.3
@@ -52,7 +54,7 @@ CLIENT_SECONDS = 120
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """How long to measure: seconds to settle a new server, to warm up and to measure each row; large messages."""
+    """How long to measure: seconds to settle a new server, to warm up and to measure each row; how many of the rest."""
 
     # A compiler that works while the program runs (Node's) needs some 6,000 calls until the cost of one stops falling.
     settle: float = 1.5
@@ -60,6 +62,11 @@ class Budget:
     spend: float = 0.3
     echoes: int = 20
     results: int = 3
+    load: float = 1.5
+    streams: int = 5_000
+    hold: float = 60.0
+    notifications: int = 10_000
+    stall: float = 3.0
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -88,11 +95,11 @@ def measure_stdio(subject: Installed, revision: str, budget: Budget) -> Iterator
         for work in works:
             for in_flight in (1, 64):
                 spent = _spend(server, requests, work, in_flight=in_flight, budget=budget)
-                yield _call_sample(Row("stdio", work.name, revision, in_flight), spent)
+                yield call_sample(Row("stdio", work.name, revision, in_flight), spent)
     with _connected(subject, revision, "many") as (server, requests):
         _warm(server, requests, LIST_500, in_flight=1, seconds=budget.settle)
         spent = _spend(server, requests, LIST_500, in_flight=1, budget=budget)
-        yield _call_sample(Row("stdio", LIST_500.name, revision), spent)
+        yield call_sample(Row("stdio", LIST_500.name, revision), spent)
 
 
 def measure_large(subject: Installed, revision: str, budget: Budget) -> Iterator[Sample]:
@@ -103,7 +110,7 @@ def measure_large(subject: Installed, revision: str, budget: Budget) -> Iterator
             server.run(requests.windows(work, max(1, calls // 3), in_flight=1), 1)
             spent, last = server.run(requests.windows(work, calls, in_flight=1), 1)
             check_window(work, last)
-        sample = _call_sample(Row("large", work.name, revision), spent)
+        sample = call_sample(Row("large", work.name, revision), spent)
         yield Sample(sample.row, sample.figures | {"cpu_us_mb": sample.figures["cpu_us"] * MB / work.size})
 
 
@@ -128,8 +135,8 @@ def measure_client(
     """Measure the subject's client: against a server in its own process, then against each target over stdio."""
     for name, command in {"memory": list[str](), **targets}.items():
         arguments = (revision, str(budget.spend), *command)
-        for in_flight, spent in _run_client(subject.client_command(*arguments), subject).items():
-            yield _call_sample(Row("client", name, revision, in_flight), spent)
+        for in_flight, spent in run_client(subject.client_command(*arguments), subject).items():
+            yield call_sample(Row("client", name, revision, in_flight), spent)
 
 
 def measure_packages(subject: Installed) -> Iterator[Sample]:
@@ -174,13 +181,19 @@ def _spend(server: ServerProcess, requests: Requests, work: Work, *, in_flight: 
     return spent
 
 
-def _call_sample(row: Row, spent: Spent) -> Sample:
+def call_sample(row: Row, spent: Spent) -> Sample:
+    """Give what a call cost."""
     return Sample(row, {"cpu_us": spent.cpu_ns / spent.calls / 1000, "wall_us": spent.wall_ns / spent.calls / 1000})
 
 
-def _run_client(command: list[str], subject: Installed) -> dict[int, Spent]:
+def run_client(command: list[str], subject: Installed, **more: str) -> dict[int, Spent]:
+    """Run a client program and give what its calls cost, by how many were in flight.
+
+    Raises:
+        ServerFailed: It failed, or did not end.
+    """
     # A client program imports the workload and, for its in-memory server, the subject's own server program.
-    env = subject.environ(PYTHONPATH=str(ROOT))
+    env = subject.environ(PYTHONPATH=str(ROOT), **more)
     try:
         done = subprocess.run(
             command, env=env, cwd="/", capture_output=True, text=True, timeout=CLIENT_SECONDS, check=False

@@ -11,6 +11,8 @@ import platform
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
+from benchmarks.bars import GAINS, NOBODY
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
@@ -32,6 +34,16 @@ TABLES = (
     ("start", "rss_mb", "stdio server: resident MB, idle"),
     ("client", "cpu_us", "client: CPU us a call (in memory: client and server together)"),
     ("client", "wall_us", "client: wall us a call"),
+    ("http", "rate", "HTTP server: calls a second"),
+    ("http", "cpu_us", "HTTP server: CPU us a call"),
+    ("http client", "cpu_us", "HTTP client: CPU us a call"),
+    ("http client", "wall_us", "HTTP client: wall us a call"),
+    ("http streams", "kb_stream", "HTTP server: resident kB an idle stream"),
+    ("http streams", "heard_ms", "HTTP server: ms until every stream has heard of a change"),
+    ("http streams", "opened_ms", "HTTP server: ms until every stream is open"),
+    ("http events", "cpu_us", "HTTP server: CPU us a notification"),
+    ("http events", "late", "HTTP server: first notification leaves after the 100th was made (1: yes)"),
+    ("http events", "grown_mb", "HTTP server: MB grown while a reader stalls"),
     ("packages", "packages", "packages brought by a plain install"),
 )
 
@@ -41,8 +53,8 @@ def as_text(
 ) -> str:
     """Give the whole report as plain text."""
     lines = [*_head(installed), ""]
-    names = [one.subject.name for one in installed]
     for section, figure, title in TABLES:
+        names = [one.subject.name for one in installed if section in one.subject.sections]
         rows = sorted({row for row, _ in samples if row.section == section})
         if rows:
             lines += [f"{title} (median)", *_grid(_table(rows, names, samples, figure=figure)), ""]
@@ -84,7 +96,7 @@ def _head(installed: Sequence[Installed]) -> Iterator[str]:
     machine = _machine()
     yield f"Python {machine['python']}, {machine['system']}, {machine['cores']} cores, load {machine['load']:.1f}"
     for one in installed:
-        yield f"  {one.subject.name:9} {one.problem or one.version}"
+        yield f"  {one.subject.name:12} {one.problem or one.version}"
 
 
 def _table(rows: Sequence[Row], names: Sequence[str], samples: Samples, *, figure: str) -> Iterator[list[str]]:
@@ -111,24 +123,32 @@ def _bar_rows(verdicts: Sequence[Verdict]) -> Iterator[list[str]]:
         lines.setdefault(verdict.bar, {})[verdict.ours] = verdict
     for bar, by_name in lines.items():
         against = bar.rival if bar.rival_row is None else f"{bar.rival}, {bar.rival_row.work}"
-        what = (f"{bar.row.section}: {bar.row.work}", bar.row.revision, str(bar.row.in_flight), bar.figure, against)
+        in_flight = str(bar.row.in_flight or "all")
+        what = (f"{bar.row.section}: {bar.row.work}", bar.row.revision, in_flight, bar.figure, against)
         yield [*what, _limit(bar), *(_outcome(by_name[name]) if name in by_name else "-" for name in ours)]
 
 
 def _outcome(verdict: Verdict) -> str:
     if verdict.ratio is None:
         return verdict.mark
-    return f"{_times(verdict.ratio)} ({_times(min(verdict.ratios))} to {_times(max(verdict.ratios))}) {verdict.mark:5}"
+    shown = _plain if verdict.bar.rival == NOBODY else _times
+    return f"{shown(verdict.ratio)} ({shown(min(verdict.ratios))} to {shown(max(verdict.ratios))}) {verdict.mark:5}"
 
 
 def _limit(bar: Bar) -> str:
+    if bar.rival == NOBODY:
+        return "none" if bar.at_most is None else f"at most {bar.at_most:g}"
     if bar.at_least is not None:
-        return f"{bar.at_least:g}x less"
+        return f"at least {bar.at_least:g}x" if bar.figure in GAINS else f"{bar.at_least:g}x less"
     return "none" if bar.at_most is None else f"at most {bar.at_most:.3g}x"
 
 
 def _times(ratio: float) -> str:
     return f"{ratio:.0f}x" if ratio >= 100 else f"{ratio:.3g}x"
+
+
+def _plain(figure: float) -> str:
+    return f"{figure:.3g}"
 
 
 def _tally(verdicts: Sequence[Verdict]) -> str:

@@ -17,8 +17,10 @@ from pathlib import Path
 
 from benchmarks.driver import complaint
 
-__all__ = ["HERE", "ROOT", "SUBJECTS", "Installed", "Subject", "install"]
+__all__ = ["HERE", "HTTP", "ROOT", "STDIO", "SUBJECTS", "Installed", "Subject", "install"]
 
+STDIO = ("stdio", "large", "start", "client", "packages")
+HTTP = ("http", "http client", "http streams", "http events")
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
 INSTALL_SECONDS = 900
@@ -33,7 +35,7 @@ INVENTORY = (
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """One measured implementation: its name in the tables, its programs and where its packages live."""
+    """One measured implementation: its name in the tables, its programs, where its packages live, what it takes."""
 
     name: str
     server: str
@@ -45,6 +47,7 @@ class Subject:
     revisions: tuple[str, ...] = ("2025-11-25", "2026-07-28")
     sync_tool: bool = True
     plain_install: bool = True
+    sections: tuple[str, ...] = STDIO
 
     @property
     def ours(self) -> bool:
@@ -84,6 +87,42 @@ SUBJECTS = (
     Subject("fastmcp", "peers/fastmcp_server.py", "fastmcp", "fastmcp", client="peers/fastmcp_client.py"),
     Subject("ts 1", "peers/ts1_server.mjs", "@modelcontextprotocol/sdk", "node", revisions=("2025-11-25",)),
     Subject("ts 2", "peers/ts2_server.mjs", "@modelcontextprotocol/server", "node", revisions=("2026-07-28",)),
+    Subject(
+        "asgi",
+        "servers/asgi_floor.py",
+        "uvicorn",
+        "floor-http",
+        sync_tool=False,
+        plain_install=False,
+        sections=("http", "http client", "http streams"),
+    ),
+    Subject(
+        "ours http",
+        "servers/trunkline_http.py",
+        "trunkline",
+        "trunkline-http",
+        client="clients/trunkline_client.py",
+        plain_install=False,
+        sections=HTTP,
+    ),
+    Subject(
+        "mcp http",
+        "peers/mcp_http.py",
+        "mcp",
+        "mcp-http",
+        client="peers/mcp_client.py",
+        plain_install=False,
+        sections=("http", "http client", "http events"),
+    ),
+    Subject(
+        "fastmcp http",
+        "peers/fastmcp_http.py",
+        "fastmcp",
+        "fastmcp-http",
+        client="peers/fastmcp_client.py",
+        plain_install=False,
+        sections=("http", "http client", "http events"),
+    ),
 )
 
 
@@ -145,8 +184,11 @@ def _install_python(subject: Subject) -> Installed:
 
 
 def _python_version(subject: Subject, found: dict[str, str]) -> str:
-    loop = f" + uvloop {found['uvloop']}" if "uv" in subject.name.split() else ""
-    return f"{subject.package} {found.get(subject.package, '?')}{loop}"
+    beside = ["uvicorn", "httptools", "uvloop"] if "http" in subject.sections else []
+    if "uv" in subject.name.split():
+        beside = ["uvloop"]
+    names = dict.fromkeys((subject.package, *beside))
+    return " + ".join(f"{name} {found.get(name, '?')}" for name in names)
 
 
 def _our_dependencies(subject: Subject) -> str:

@@ -1,16 +1,16 @@
 """Our client under measure; on uvloop when the environment has it."""
 
-import asyncio
+from importlib.util import find_spec
 from typing import Any
 
-from benchmarks.clients.workload import arguments, measure
+from benchmarks.clients.workload import arguments, measure, run
 from trunkline import Client
 
 
 async def main() -> None:
     """Connect as the arguments say and measure."""
     revision, command = arguments()
-    target: Any = command
+    target: Any = command[0] if command and command[0].startswith("http:") else command
     if not command:
         from benchmarks.servers.trunkline_server import server
 
@@ -24,9 +24,4 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
-    try:
-        import uvloop
-    except ImportError:
-        asyncio.run(main())
-    else:
-        uvloop.run(main())
+    run(main(), loop="uvloop" if find_spec("uvloop") else "asyncio")

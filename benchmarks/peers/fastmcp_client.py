@@ -1,16 +1,16 @@
 """FastMCP's client under measure."""
 
-import asyncio
-
 from fastmcp import Client
 from fastmcp.client.transports import StdioTransport
-from benchmarks.clients.workload import arguments, measure
+from benchmarks.clients.workload import arguments, measure, run
 
 
 async def main() -> None:
     """Connect as the arguments say and measure."""
     revision, command = arguments()
-    if command:
+    if command and command[0].startswith("http:"):
+        target = command[0]
+    elif command:
         target = StdioTransport(command[0], command[1:])
     else:
         from benchmarks.peers.fastmcp_server import server as target
@@ -22,4 +22,4 @@ async def main() -> None:
         await measure(call)
 
 
-asyncio.run(main())
+run(main(), loop="asyncio")

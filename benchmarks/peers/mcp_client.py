@@ -1,15 +1,15 @@
 """The official Python SDK's client under measure."""
 
-import asyncio
-
 from mcp import Client, StdioServerParameters
-from benchmarks.clients.workload import arguments, measure
+from benchmarks.clients.workload import arguments, measure, run
 
 
 async def main() -> None:
     """Connect as the arguments say and measure."""
     revision, command = arguments()
-    if command:
+    if command and command[0].startswith("http:"):
+        target = command[0]
+    elif command:
         target = StdioServerParameters(command=command[0], args=command[1:])
     else:
         from benchmarks.peers.mcp_server import server as target
@@ -21,4 +21,4 @@ async def main() -> None:
         await measure(call)
 
 
-asyncio.run(main())
+run(main(), loop="asyncio")

@@ -70,6 +70,18 @@ class Screen:
             mark = ("→" if ours else "←") if index == 0 else " "
             print(f"  {self._paint(mark, _BOLD)} {self._paint(line, _OUT if ours else _IN)}")
 
+    def exchange(self, speaker: str, text: str) -> None:
+        """Show a line of HTTP, or a message that came by it."""
+        ours = speaker == "client"
+        start, brace, rest = text.partition("{")
+        try:
+            message = msgspec.json.encode(self._abridger.shorten(msgspec.json.decode(brace + rest))).decode()
+        except msgspec.DecodeError:
+            start, message = text, ""
+        for index, line in enumerate(_fold(start + message, self._width - 4)):
+            mark = ("→" if ours else "←") if index == 0 else " "
+            print(f"  {self._paint(mark, _BOLD)} {self._paint(line, _OUT if ours else _IN)}")
+
     def pause(self) -> None:
         """Wait for Enter, on a terminal."""
         if self.interactive:
@@ -127,9 +139,9 @@ class Abridger:
 
 
 def _fold(text: str, width: int) -> list[str]:
-    """Break JSON into lines after its commas, or anywhere if a part is too long."""
+    """Break JSON into lines after its commas and heads after their gaps, or anywhere if a part is too long."""
     lines = [""]
-    for part in text.replace(',"', ',\0"').split("\0"):
+    for part in text.replace(',"', ',\0"').replace("   ", "   \0").split("\0"):
         if len(lines[-1]) + len(part) > width and lines[-1]:
             lines.append("")
         while len(part) > width:

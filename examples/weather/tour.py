@@ -1,4 +1,4 @@
-"""A walk through MCP: starts the weather server as a process and shows every message that crosses the pipe.
+"""A walk through MCP: starts the weather server as a process and shows every message that crosses the wire.
 
 Run it with ``make run`` or ``python -m examples.weather.tour``. Without a terminal it answers the questions itself and
 waits for nobody.
@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from examples.weather.screen import Screen
+from examples.weather.tour_http import walk_http
 from trunkline import Client
 from trunkline.testing import Recorder
 from trunkline.transports.process import ProcessLink
@@ -230,8 +231,8 @@ async def walk(screen: Screen) -> None:
     screen.say(
         """MCP, the Model Context Protocol, lets an AI application (the client) use tools, data and prompts of other
         programs (the servers). Trunkline is a Python package to write such servers, call them and test them. This
-        tour starts a small weather server as a process of its own, talks to it over its pipes, and shows every
-        message of the conversation under the line of Python that caused it."""
+        tour starts a small weather server as a process of its own, talks to it over its pipes and then over HTTP, and
+        shows every message of the conversation under the line of Python that caused it."""
     )
     screen.lines(
         "the server     examples/weather/server.py",
@@ -242,6 +243,8 @@ async def walk(screen: Screen) -> None:
     screen.pause()
     await walk_handshake(screen)
     await walk_stateless(screen)
+    screen.pause()
+    await walk_http(screen, first=13, handshake=HANDSHAKE, stateless=STATELESS)
     farewell(screen)
 
 
@@ -309,7 +312,7 @@ async def walk_stateless(screen: Screen) -> None:
 def farewell(screen: Screen) -> None:
     """Say what to do next."""
     screen.heading("What next")
-    screen.say("Both servers were told to end by closing their input, and have ended. Try it yourself:")
+    screen.say("All servers were told to end, and have ended. Try it yourself:")
     program = Path(sys.executable).with_name("trunkline")
     trunkline = os.path.relpath(program) if program.exists() and Path.cwd() in program.parents else "trunkline"
     screen.code(
@@ -317,6 +320,7 @@ def farewell(screen: Screen) -> None:
         {trunkline} list tools examples/weather/server.py
         {trunkline} call examples/weather/server.py forecast location=Oslo days=5
         {trunkline} call examples/weather/server.py plan_trip
+        {trunkline} run examples/weather/server.py --http
         """
     )
     screen.say(

@@ -1,10 +1,12 @@
-"""What the tests of the command line need: the command as a process, and a person at a terminal."""
+"""What the tests of the command line need: the command as a process, a server over HTTP, and a person at a terminal."""
 
 from __future__ import annotations
 
 import os
 import pty
+import re
 import select
+import signal
 import subprocess
 import sys
 import threading
@@ -19,7 +21,7 @@ import pytest
 import trunkline
 from trunkline.cli.main import main
 
-__all__ = ["DEMO", "Outcome", "Person", "at_a_terminal", "command", "run"]
+__all__ = ["DEMO", "Outcome", "Person", "Served", "at_a_terminal", "command", "run", "serving"]
 
 DEMO = str(Path(__file__).with_name("demo.py"))
 SECONDS = 20.0
@@ -53,6 +55,47 @@ def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> Outcome:
     code = main(arguments)
     out, err = capsys.readouterr()
     return Outcome(code, out, err)
+
+
+class Served:
+    """A server over HTTP in a process of its own."""
+
+    def __init__(self, process: subprocess.Popen[str], line: str) -> None:
+        """Take the process and the line it wrote once it listened."""
+        self._process = process
+        self.line = line
+        found = re.search(r"is served at (\S+?)(?:;| )", line)
+        assert found is not None, line
+        self.url = found.group(1)
+
+    def stop(self, number: signal.Signals = signal.SIGTERM) -> Outcome:
+        """Send a signal and wait for the end; give its code and what else was written."""
+        if self._process.poll() is None:
+            self._process.send_signal(number)
+        out, err = self._process.communicate(timeout=SECONDS)
+        return Outcome(self._process.returncode, out, err)
+
+
+@contextmanager
+def serving(*arguments: str, cwd: Path | None = None) -> Iterator[Served]:
+    """Run ``trunkline run`` with these arguments and a port that is free."""
+    with subprocess.Popen(
+        [sys.executable, "-m", "trunkline", "run", *arguments],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(Path(trunkline.__file__).parents[1])},
+        cwd=cwd,
+    ) as process:
+        assert process.stderr is not None
+        watch = threading.Timer(SECONDS, process.kill)
+        watch.start()
+        try:
+            yield Served(process, process.stderr.readline())
+        finally:
+            watch.cancel()
+            process.kill()
 
 
 class Person(threading.Thread):

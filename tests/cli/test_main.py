@@ -20,8 +20,10 @@ from trunkline.cli import main as main_module
 from trunkline.cli.exits import Exit, Failure, exit_for
 from trunkline.errors import (
     AuthError,
+    AuthRequired,
     ConfigError,
     ConnectionLost,
+    HttpError,
     InvalidParams,
     LinkError,
     LocalProtocolError,
@@ -124,6 +126,10 @@ def test_wrong_usage_is_one_sentence_and_code_1(arguments: tuple[str, ...], caps
     [
         pytest.param(ConfigError("x"), 2, id="config"),
         pytest.param(AuthError("x"), 3, id="auth"),
+        pytest.param(AuthRequired("x", status=401), 3, id="unauthorized"),
+        pytest.param(HttpError("x", status=403), 3, id="forbidden"),
+        pytest.param(HttpError("x", status=407), 3, id="proxy"),
+        pytest.param(HttpError("x", status=502), 4, id="http"),
         pytest.param(LinkError("x"), 4, id="link"),
         pytest.param(ConnectionLost("x"), 4, id="lost"),
         pytest.param(ServerExited("x", status=1, stderr=""), 4, id="exited"),

@@ -128,9 +128,3 @@ def test_a_syntax_error_shows_its_line(tmp_path: Path, capsys: pytest.CaptureFix
     assert f'File "{file}", line 1' in err
     assert "SyntaxError" in err
     assert "trunkline/cli" not in err
-
-
-@pytest.mark.parametrize("arguments", [("--http", "8000", "app.py"), ("app.py", "--http")], ids=["address", "bare"])
-def test_http_is_not_there_yet(arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
-    sentence = "trunkline: URLs (and --http) come with the HTTP transport; this version speaks stdio.\n"
-    assert run(capsys, "run", *arguments) == (1, "", sentence)

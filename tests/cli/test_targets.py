@@ -9,48 +9,58 @@ from pathlib import Path
 import pytest
 
 from tests.cli.support import DEMO, run
-from trunkline.cli.targets import read_target
+from trunkline.cli.targets import Launch, Site, read_target
 
-NAMES = "trunkline: names from a configuration come with the host; give a file, FILE:object or a quoted command\n"
-HTTP = "trunkline: URLs (and --http) come with the HTTP transport; this version speaks stdio.\n"
+NAMES = (
+    "trunkline: names from a configuration come with the host; give a file, FILE:object, a quoted command or a URL\n"
+)
+
+
+def launch(text: str) -> Launch:
+    """Read a TARGET that is started."""
+    target = read_target(text)
+    assert isinstance(target, Launch)
+    return target
+
+
+@pytest.mark.parametrize("url", ["http://example.com/mcp", "https://example.com/mcp?a=b.py", "HTTPS://example.com"])
+def test_a_url_is_called_as_it_is(url: str) -> None:
+    assert read_target(url) == Site(url)
 
 
 @pytest.mark.parametrize("name", ["", ":server"], ids=["file", "object"])
 def test_a_file_is_run_by_this_interpreter(name: str) -> None:
-    assert read_target(DEMO + name).command == [sys.executable, "-P", "-m", "trunkline", "run", "--", DEMO + name]
+    assert launch(DEMO + name).command == [sys.executable, "-P", "-m", "trunkline", "run", "--", DEMO + name]
 
 
 def test_a_file_is_named_by_its_whole_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "my app.py").write_text("")
     monkeypatch.chdir(tmp_path)
-    assert read_target("my app.py").command[-1] == str(tmp_path / "my app.py")
+    assert launch("my app.py").command[-1] == str(tmp_path / "my app.py")
 
 
 def test_a_file_finds_modules_where_this_program_does(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", "/somewhere")
-    assert read_target(DEMO).env == {"PYTHONPATH": "/somewhere"}
+    assert launch(DEMO).env == {"PYTHONPATH": "/somewhere"}
 
 
 def test_a_quoted_command_is_split_as_a_shell_would() -> None:
-    assert read_target("npx -y 'a b' c.py").command == ["npx", "-y", "a b", "c.py"]
+    assert launch("npx -y 'a b' c.py").command == ["npx", "-y", "a b", "c.py"]
 
 
 def test_a_command_on_the_path_may_stand_alone() -> None:
-    assert read_target("sh").command == ["sh"]
+    assert launch("sh").command == ["sh"]
 
 
 def test_a_program_given_by_its_path_is_a_command(tmp_path: Path) -> None:
     program = tmp_path / "server"
     program.write_text("#!/bin/sh\n")
-    assert read_target(str(program)).command == [str(program)]
+    assert launch(str(program)).command == [str(program)]
 
 
 @pytest.mark.parametrize(
     ("arguments", "code", "sentence"),
     [
-        pytest.param(("list", "tools", "http://example.com/mcp"), 1, HTTP, id="http"),
-        pytest.param(("list", "tools", "https://example.com/mcp"), 1, HTTP, id="https"),
-        pytest.param(("list", "tools", "x", "--http"), 1, HTTP, id="--http"),
         pytest.param(("list", "tools", "weather"), 1, NAMES, id="bare name"),
         pytest.param(("list", "tools", ""), 1, NAMES, id="empty"),
         pytest.param(("list", "tools", "weather", "-c", "mcp.json"), 1, NAMES, id="config"),

@@ -1,4 +1,8 @@
-"""The Markdown pages of the project and the code blocks in them."""
+"""The Markdown pages of the project and the code blocks in them.
+
+Three comments say more: ``file`` before a block names the file it is, ``needs`` before a block a package that it needs
+and that may not be here, and ``served`` anywhere on a page a file whose server its blocks find at 127.0.0.1:8000.
+"""
 
 from __future__ import annotations
 
@@ -7,21 +11,27 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-__all__ = ["ROOT", "Block", "blocks", "pages"]
+__all__ = ["ROOT", "Block", "blocks", "pages", "served"]
 
 ROOT = Path(__file__).parents[2]
 
-_FENCE = re.compile(r"^(?:<!-- file: (?P<file>\S+) -->\n)?```(?P<language>\w*)\n(?P<text>.*?)^```$", re.M | re.S)
+_FENCE = re.compile(
+    r"^(?:<!-- file: (?P<file>\S+) -->\n)?(?:<!-- needs: (?P<needs>\w+) -->\n)?"
+    r"```(?P<language>\w*)\n(?P<text>.*?)^```$",
+    re.M | re.S,
+)
+_SERVED = re.compile(r"^<!-- served: (\S+) -->$", re.M)
 
 
 class Block(NamedTuple):
-    """A fenced block: its language, its text, its line, and the file it says it is."""
+    """A fenced block: its language, its text, its line, the file it says it is, and the package it needs."""
 
     page: Path
     line: int
     language: str
     text: str
     file: str | None
+    needs: str | None
 
     @property
     def name(self) -> str:
@@ -39,4 +49,10 @@ def blocks(page: Path) -> Iterator[Block]:
     text = page.read_text(encoding="utf-8")
     for found in _FENCE.finditer(text):
         line = text.count("\n", 0, found.start("text"))
-        yield Block(page, line, found["language"], found["text"], found["file"])
+        yield Block(page, line, found["language"], found["text"], found["file"], found["needs"])
+
+
+def served(page: Path) -> str | None:
+    """Name the file whose server the blocks of a page call, if they call one."""
+    found = _SERVED.search(page.read_text(encoding="utf-8"))
+    return None if found is None else found.group(1)

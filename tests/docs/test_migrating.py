@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
 
 from tests.support import run_async
-from trunkline import Client, ConfigError, Context, Server
+from trunkline import Client, Context, Server
 
 
 def _rows(**given: Any) -> list[Any]:
@@ -56,10 +57,49 @@ def test_a_constructor_argument_that_cannot_be_honoured_is_refused_by_name(optio
         Server("moved", **{option: [object()]})  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("option", ["host", "port", "stateless_http", "json_response"])
-def test_an_argument_of_http_says_what_it_waits_for(option: str) -> None:
-    with pytest.raises(ConfigError, match="HTTP"):
-        Server("moved", **{option: 1})  # type: ignore[arg-type]
+@pytest.mark.parametrize(
+    ("option", "value"),
+    _rows(
+        host="127.0.0.1",
+        port=9000,
+        streamable_http_path="/here",
+        sse_path="/events",
+        message_path="/post",
+        json_response=True,
+        stateless_http=True,
+    ),
+)
+def test_an_argument_of_http_is_kept_until_the_server_is_run(option: str, value: Any) -> None:
+    assert Server("moved", **{option: value}).http_options == {option: value}
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        pytest.param("http_app", {"path": "/here"}, id="http_app"),
+        pytest.param("http_app", {"transport": "sse"}, id="http_app, sse"),
+        pytest.param("http_app", {"stateless_http": True, "json_response": True}, id="http_app, options"),
+        pytest.param("streamable_http_app", {}, id="streamable_http_app"),
+        pytest.param("streamable_http_app", {"streamable_http_path": "/here"}, id="streamable_http_app, path"),
+        pytest.param("sse_app", {}, id="sse_app"),
+    ],
+)
+def test_an_application_is_made_by_the_names_of_the_others(name: str, arguments: dict[str, Any]) -> None:
+    assert callable(getattr(Server("moved"), name)(**arguments).lifespan)
+
+
+@pytest.mark.parametrize("transport", ["http", "streamable-http", "sse"])
+def test_a_server_runs_by_the_names_of_the_others(transport: str) -> None:
+    async def main() -> str:
+        listening: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        running = asyncio.create_task(Server("moved").run_async(transport, port=0, started=listening.set_result))
+        async with Client(f"{await listening}/mcp") as client:
+            info = client.server_info
+        running.cancel()
+        await asyncio.wait([running])
+        return "" if info is None else info.name
+
+    assert run_async(main()) == "moved"
 
 
 @pytest.mark.parametrize(

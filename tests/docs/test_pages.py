@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import asyncio
+import importlib.util
 import inspect
 import json
 import re
@@ -12,14 +13,21 @@ import subprocess
 import sys
 import types
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
-from tests.docs.pages import ROOT, Block, blocks, pages
+from tests.cli.support import serving
+from tests.docs.pages import ROOT, Block, blocks, pages, served
+from trunkline.server.http import AsgiOptions, HttpOptions
 
 PAGES = [pytest.param(page, id=str(page.relative_to(ROOT))) for page in pages()]
 BLOCKS = [block for page in pages() for block in blocks(page)]
+
+#: Where the pages say that a server is.
+ADDRESS = "127.0.0.1:8000"
 
 #: The languages a block may have: `text` is what is neither code nor data.
 LANGUAGES = {"console", "json", "python", "sh", "text"}
@@ -38,15 +46,30 @@ def module() -> Iterator[types.ModuleType]:
     del sys.modules["docs_page"]
 
 
+@contextmanager
+def _address(page: Path) -> Iterator[str]:
+    """Give the address that a page's own stands for: that of a server of its own, if the page wants one."""
+    file = served(page)
+    if file is None:
+        yield ADDRESS
+        return
+    with serving(file, "--http", "0", cwd=ROOT) as server:
+        yield urlsplit(server.url).netloc
+
+
 @pytest.mark.parametrize("page", PAGES)
 def test_the_python_of_a_page_runs_from_top_to_bottom(
     page: Path, module: types.ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(ROOT)
-    with asyncio.Runner() as runner:
+    with _address(page) as address, asyncio.Runner() as runner:
         for block in blocks(page):
-            if block.language == "python":
-                _run(block, module, runner)
+            if block.language == "python" and _is_here(block.needs):
+                _run(block._replace(text=block.text.replace(ADDRESS, address)), module, runner)
+
+
+def _is_here(package: str | None) -> bool:
+    return package is None or importlib.util.find_spec(package) is not None
 
 
 def _run(block: Block, module: types.ModuleType, runner: asyncio.Runner) -> None:
@@ -57,6 +80,23 @@ def _run(block: Block, module: types.ModuleType, runner: asyncio.Runner) -> None
         runner.run(eval(code, module.__dict__))
     else:
         exec(code, module.__dict__)
+
+
+@pytest.mark.parametrize("block", _of("python"))
+def test_python_that_cannot_run_here_can_be_read(block: Block) -> None:
+    assert compile(block.text, block.name, "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
+
+
+@pytest.mark.parametrize("block", _of("python"))
+def test_an_option_of_http_that_a_page_uses_exists(block: Block) -> None:
+    given = [
+        keyword.arg
+        for call in ast.walk(ast.parse(block.text))
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute)
+        for keyword in call.keywords
+        if (call.func.attr == "run" and call.args) or call.func.attr == "asgi"
+    ]
+    assert set(given) <= {*AsgiOptions.__annotations__, *HttpOptions.__annotations__}
 
 
 @pytest.mark.parametrize("block", [pytest.param(each, id=each.name) for each in BLOCKS if each.file])
@@ -72,19 +112,24 @@ def test_json_is_json(block: Block) -> None:
 
 @pytest.mark.parametrize("block", _of("console"))
 def test_a_command_prints_what_the_page_shows(block: Block) -> None:
-    for command, shown in re.findall(r"^\$ (.+)\n((?:(?!\$ ).*\n?)*)", block.text, re.M):
-        program, *arguments = shlex.split(command)
-        assert program == "trunkline"
-        ended = subprocess.run(
-            [sys.executable, "-m", "trunkline", *arguments],
-            cwd=ROOT,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            timeout=50,
-            check=False,
-        )
-        assert ended.stdout.decode().strip() == shown.strip()
+    with _address(block.page) as address:
+        for command, shown in re.findall(r"^\$ (.+)\n((?:(?!\$ ).*\n?)*)", block.text, re.M):
+            assert _printed(command.replace(ADDRESS, address)).replace(address, ADDRESS) == shown.strip()
+
+
+def _printed(command: str) -> str:
+    program, *arguments = shlex.split(command)
+    assert program == "trunkline"
+    ended = subprocess.run(
+        [sys.executable, "-m", "trunkline", *arguments],
+        cwd=ROOT,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        timeout=50,
+        check=False,
+    )
+    return ended.stdout.decode().strip()
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -17,6 +17,7 @@ import trunkline.testing
 from tests.docs.pages import ROOT
 from trunkline import Client, Context, Server
 from trunkline.client.options import Options
+from trunkline.server.http import AsgiOptions, HttpOptions
 from trunkline.server.prompts import PromptOptions
 from trunkline.server.resources import ResourceOptions
 from trunkline.server.server import ServerOptions
@@ -25,8 +26,8 @@ from trunkline.server.tools import ToolOptions
 REFERENCE = ROOT / "docs" / "reference"
 #: What a server or a client has for the machinery around it.
 INNER = {
-    *("around", "asking", "capabilities", "discovered", "initialized", "lifespan_value"),
-    *("notification_received", "pool", "read", "resume", "seal", "through"),
+    *("around", "asking", "capabilities", "discovered", "hold", "initialized", "lifespan_value"),
+    *("notification_received", "pool", "read", "release", "resume", "seal", "through", "timekeeper"),
 }
 
 
@@ -60,6 +61,8 @@ def _public(kind: type) -> list[str]:
     [
         pytest.param("server", _public(Server), id="methods-of-a-server"),
         pytest.param("server", sorted(ServerOptions.__annotations__), id="options-of-a-server"),
+        pytest.param("server", sorted(AsgiOptions.__annotations__), id="options-of-an-application"),
+        pytest.param("server", sorted(HttpOptions.__annotations__), id="options-of-http"),
         pytest.param("server", [each.name for each in fields(ToolOptions)], id="options-of-a-tool"),
         pytest.param("server", [each.name for each in fields(ResourceOptions)], id="options-of-a-resource"),
         pytest.param("server", [each.name for each in fields(PromptOptions)], id="options-of-a-prompt"),

@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 
 from examples.hello.test_hello import test_the_client_prints_the_greeting, test_the_server_greets
+from examples.mounted.test_mounted import address, test_the_tools_and_the_routes_share_what_they_work_on
+from examples.over_http.test_kitchen import test_one_address_serves_both_eras, url
 from examples.testing.test_calculator import (
     test_a_call_without_an_answer_times_out_and_no_test_waits_for_it,
     test_a_quotient_comes_back_as_a_number,
@@ -29,6 +31,7 @@ from examples.weather.test_weather import (
 )
 
 __all__ = [
+    "address",
     "test_a_call_without_an_answer_times_out_and_no_test_waits_for_it",
     "test_a_city_is_completed_and_its_resource_read",
     "test_a_forecast_reports_each_day",
@@ -36,12 +39,15 @@ __all__ = [
     "test_a_tool_comes_and_goes",
     "test_a_trip_is_planned_from_the_users_answers",
     "test_division_by_zero_is_explained_to_the_model",
+    "test_one_address_serves_both_eras",
     "test_the_client_prints_the_greeting",
     "test_the_client_prints_the_weather",
     "test_the_model_of_the_client_describes_the_weather",
     "test_the_server_greets",
+    "test_the_tools_and_the_routes_share_what_they_work_on",
     "test_the_user_is_asked_in_every_revision_that_has_the_question",
     "test_the_weather_is_told_in_the_units_asked_for",
+    "url",
 ]
 
 ROOT = Path(__file__).parents[2]
@@ -70,6 +76,10 @@ def told() -> str:
         pytest.param('"method":"server/discover"', id="connects-without-handshake"),
         pytest.param('"resultType":"input_required"', id="is-asked-in-the-answer"),
         pytest.param('"method":"subscriptions/listen"', id="listens"),
+        pytest.param("MCP-Protocol-Version: 2026-07-28", id="names-the-revision-in-a-header"),
+        pytest.param("Mcp-Name: com.example.weather/current", id="names-the-tool-in-a-header"),
+        pytest.param("← 200 OK   content-type: text/event-stream", id="is-answered-with-a-stream"),
+        pytest.param("→ DELETE /mcp   Mcp-Session-Id: ", id="closes-a-session"),
     ],
 )
 def test_the_tour_shows_the_messages_of_each_step(told: str, message: str) -> None:

@@ -147,12 +147,15 @@ class Script:
         if callable(answer):
             answer = answer(request.get("params", {}))
         if isinstance(answer, Failure):
-            error = {"code": answer.code, "message": answer.message}
-            if answer.data is not None:
-                error["data"] = answer.data
-            self.say({"jsonrpc": "2.0", "id": request["id"], "error": error})
+            self._fail(request, answer)
         elif answer is not SILENCE:
             self.answer(request, answer)
+
+    def _fail(self, request: Mapping[str, Any], failure: Failure) -> None:
+        error = {"code": failure.code, "message": failure.message}
+        if failure.data is not None:
+            error["data"] = failure.data
+        self.say({"jsonrpc": "2.0", "id": request["id"], "error": error})
 
     def _stamped(self, result: Any) -> Any:
         if self.revision in STATELESS and isinstance(result, dict) and "resultType" not in result:

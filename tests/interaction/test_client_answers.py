@@ -412,7 +412,11 @@ async def test_a_callback_that_fails_does_no_harm(wire: Wire) -> None:
 
 @behaviour("client.changes")
 async def test_a_client_hears_of_changes_and_reads_the_list_anew(wire: Wire) -> None:
-    async with Client(wire.target("changing"), revision=wire.revision) as client, client.listen(tools=True) as changes:
+    async with (
+        wire.serve("changing") as server,
+        Client(server, revision=wire.revision) as client,
+        client.listen(tools=True) as changes,
+    ):
         await client.list_tools()
         await client.call_tool("add_tools", {"names": ["fresh"]})
         assert (await anext(aiter(changes))).kind == "tools"
@@ -422,8 +426,10 @@ async def test_a_client_hears_of_changes_and_reads_the_list_anew(wire: Wire) -> 
 @behaviour("client.changes-callback")
 async def test_a_callback_hears_of_changes(wire: Wire) -> None:
     heard: asyncio.Queue[Any] = asyncio.Queue()
-    server = wire.target("changing")
-    async with Client(server, revision=wire.revision, on_change=heard.put_nowait) as client:
+    async with (
+        wire.serve("changing") as server,
+        Client(server, revision=wire.revision, on_change=heard.put_nowait) as client,
+    ):
         await client.ping()
         await client.ping()
         await client.call_tool("add_prompt", {"name": "fresh"})
@@ -433,7 +439,8 @@ async def test_a_callback_hears_of_changes(wire: Wire) -> None:
 @behaviour("client.changes-resource")
 async def test_a_client_hears_of_a_changed_resource(wire: Wire) -> None:
     async with (
-        Client(wire.target("changing"), revision=wire.revision) as client,
+        wire.serve("changing") as server,
+        Client(server, revision=wire.revision) as client,
         client.listen(uris=["note://one"]) as changes,
     ):
         await client.call_tool("touch", {"uri": "note://two"})

@@ -344,7 +344,7 @@ async def test_a_call_without_an_answer_in_time_is_cancelled_and_fails(wire: Wir
         with pytest.raises(RequestTimeout) as caught:
             await call
         assert (caught.value.clock, caught.value.seconds) == ("idle", 5)
-        assert script.all("notifications/cancelled")[0]["params"]["requestId"] == request["id"]
+        assert (await script.heard("notifications/cancelled"))["params"]["requestId"] == request["id"]
 
 
 @behaviour("client.timeout-default")
@@ -369,11 +369,12 @@ async def test_a_call_may_have_a_time_of_its_own(wire: Wire) -> None:
 
 @behaviour("client.timeout-progress")
 async def test_progress_keeps_a_call_alive(wire: Wire) -> None:
-    script, clock = wire.script(), ManualClock()
+    script, clock, moved = wire.script(), ManualClock(), asyncio.Event()
     async with script.client(clock=clock, timeout=5) as client:
-        call, request = await calling(script, client, on_progress=lambda *report: None)
+        call, request = await calling(script, client, on_progress=lambda *report: moved.set())
         await clock.advance(4)
         script.tell(PROGRESS, {"progressToken": request["params"]["_meta"]["progressToken"], "progress": 1})
+        await moved.wait()
         await clock.advance(4)
         script.answer(request, DONE)
         assert (await call).text == "done"
@@ -381,11 +382,12 @@ async def test_progress_keeps_a_call_alive(wire: Wire) -> None:
 
 @behaviour("client.timeout-total")
 async def test_progress_does_not_keep_a_call_alive_for_ever(wire: Wire) -> None:
-    script, clock = wire.script(), ManualClock()
+    script, clock, moved = wire.script(), ManualClock(), asyncio.Event()
     async with script.client(clock=clock, timeout=5) as client:
-        call, request = await calling(script, client, on_progress=lambda *report: None, total_timeout=6)
+        call, request = await calling(script, client, on_progress=lambda *report: moved.set(), total_timeout=6)
         await clock.advance(4)
         script.tell(PROGRESS, {"progressToken": request["params"]["_meta"]["progressToken"], "progress": 1})
+        await moved.wait()
         await clock.advance(4)
         with pytest.raises(RequestTimeout) as caught:
             await call
@@ -504,6 +506,7 @@ async def test_a_notice_makes_what_was_kept_stale(wire: Wire) -> None:
         )
         listener = await opening
         script.tell("notifications/tools/list_changed", {"_meta": stamp})
+        await anext(aiter(listener))
         await client.list_tools()
         await listener.aclose()
         assert len(script.all("tools/list")) == 2

@@ -83,7 +83,8 @@ async def test_a_client_leaves_when_it_cannot_speak_the_answer_and_names_both_si
     with pytest.raises(RevisionMismatch) as caught:
         await script.client(revision="auto").__aenter__()
     assert (caught.value.theirs, HANDSHAKE[-1] in str(caught.value)) == ((answered,), True)
-    assert ("notifications/initialized" in script.methods, script.closed.is_set()) == (False, True)
+    await script.closed.wait()
+    assert "notifications/initialized" not in script.methods
 
 
 @behaviour("client.version-pinned")
@@ -98,7 +99,7 @@ async def test_a_client_does_not_wait_for_ever_for_a_silent_server(wire: Wire) -
     script = wire.script({"initialize": SILENCE, "server/discover": SILENCE})
     with pytest.raises(TrunklineError, match="not connected"):
         await script.client(limits=Limits(connect_seconds=0.1)).__aenter__()
-    assert script.closed.is_set()
+    await script.closed.wait()
 
 
 # --- the probe -------------------------------------------------------------------------------------------------------
@@ -267,7 +268,8 @@ async def test_a_closed_client_refuses_calls_and_has_closed_its_link(wire: Wire)
         pass
     with pytest.raises(TrunklineError):
         await client.list_tools()
-    assert (script.closed.is_set(), client.state) == (True, "terminated")
+    await script.closed.wait()
+    assert client.state == "terminated"
 
 
 @behaviour("client.unopened")

@@ -50,6 +50,8 @@ STRAY = {
     "a request's method without id": '{"jsonrpc":"2.0","method":"tools/call","params":{"name":"crash"}}',
     "progress of nothing": '{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":1}}',
     "being ready once more": '{"jsonrpc":"2.0","method":"notifications/initialized"}',
+}
+STRAY_ANSWERS = {
     "an answer to nothing": '{"jsonrpc":"2.0","id":77,"result":{}}',
     "an error to nothing": '{"jsonrpc":"2.0","id":77,"error":{"code":-32603,"message":"no"}}',
     "an error without id": '{"jsonrpc":"2.0","error":{"code":-32700,"message":"no"}}',
@@ -96,7 +98,23 @@ async def test_odd_values_are_answered_and_the_connection_lives(wire: Wire, argu
 
 @behaviour("jsonrpc.stray")
 @pytest.mark.parametrize("line", STRAY.values(), ids=STRAY)
-async def test_notifications_and_stray_answers_are_never_answered(wire: Wire, line: str) -> None:
+async def test_notifications_are_never_answered(wire: Wire, line: str) -> None:
+    async with wire.open("catalog") as peer:
+        await peer.say(line)
+        assert await peer.settle() == []
+
+
+@behaviour("jsonrpc.stray-answers")
+@pytest.mark.parametrize("line", STRAY_ANSWERS.values(), ids=STRAY_ANSWERS)
+async def test_stray_answers_are_never_answered(wire: Wire, line: str) -> None:
+    async with wire.open("catalog") as peer:
+        await peer.say(line)
+        assert await peer.settle() == []
+
+
+@behaviour("jsonrpc.stray-answers-stateless")
+@pytest.mark.parametrize("line", STRAY_ANSWERS.values(), ids=STRAY_ANSWERS)
+async def test_answers_where_nothing_is_ever_asked_are_never_answered(wire: Wire, line: str) -> None:
     async with wire.open("catalog") as peer:
         await peer.say(line)
         assert await peer.settle() == []
@@ -215,6 +233,13 @@ async def test_many_requests_at_once_are_all_answered(wire: Wire) -> None:
 @behaviour("jsonrpc.large")
 async def test_a_message_of_some_megabytes_arrives_whole(wire: Wire) -> None:
     text = "ř" * 3_000_000
+    async with wire.open("catalog") as peer:
+        assert (await peer.call("echo", {"text": text}))["content"][0]["text"] == text
+
+
+@behaviour("jsonrpc.large-body")
+async def test_a_message_of_a_megabyte_arrives_whole_over_http(wire: Wire) -> None:
+    text = "x" * 1_000_000
     async with wire.open("catalog") as peer:
         assert (await peer.call("echo", {"text": text}))["content"][0]["text"] == text
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.interaction.rows import ALL, BOTH, Row
+from tests.interaction.rows import ALL, TRANSPORTS, Row
 from tests.interaction.tables import AREAS
 
 HERE = Path(__file__)
@@ -48,4 +48,9 @@ def test_the_rows_of_an_area_are_sorted(area: str) -> None:
 @pytest.mark.parametrize("row", EVERY_ROW, ids=lambda row: row.id)
 def test_a_row_says_where_it_comes_from(row: Row) -> None:
     revision, _, page = row.spec.partition(" ")
-    assert (revision in ALL, bool(page), row.sentence[-1], set(row.transports) <= set(BOTH)) == (True, True, ".", True)
+    assert (revision in ALL, bool(page), row.sentence[-1], set(row.transports) <= set(TRANSPORTS)) == (
+        True,
+        True,
+        ".",
+        True,
+    )

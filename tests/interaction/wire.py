@@ -22,6 +22,8 @@ from msgspec import Struct
 from tests.interaction.rows import STATELESS
 from tests.interaction.schemas import misfits
 from tests.interaction.script import Script
+from tests.interaction.web import OldPair, Streamable, served
+from tests.interaction.web_script import PairScript, WebScript
 from trunkline import Server
 from trunkline.protocol.caller import MEMORY
 from trunkline.protocol.jsonrpc import Outbound, decode, encode
@@ -52,15 +54,10 @@ class Wire(Struct, frozen=True):
 
     @asynccontextmanager
     async def open(
-        self, server: str | Server, *, capabilities: Mapping[str, Any] | None = None, greet: bool = True
+        self, server: str | Server, *, capabilities: Mapping[str, Any] | None = None, greet: bool = True, **options: Any
     ) -> AsyncIterator[Peer]:
-        """Reach a server (the name of a program, or in memory a server object) and open a conversation."""
-        carrier: _Carrier
-        if self.transport == "stdio":
-            assert isinstance(server, str)
-            carrier = await _Pipes.spawn(program(server))
-        else:
-            carrier = _Inside(make(server) if isinstance(server, str) else server)
+        """Reach a server (the name of a program, or but for pipes a server object) and open a conversation."""
+        carrier = await self._carrier(server, options)
         peer = Peer(carrier, revision=self.revision, capabilities=dict(capabilities or {}))
         carrier.start(peer)
         try:
@@ -71,13 +68,32 @@ class Wire(Struct, frozen=True):
         finally:
             await carrier.close()
 
+    async def _carrier(self, server: str | Server, options: Mapping[str, Any]) -> _Carrier:
+        if self.transport == "stdio":
+            assert isinstance(server, str)
+            return await _Pipes.spawn(program(server))
+        made = make(server) if isinstance(server, str) else server
+        if self.transport == "memory":
+            return _Inside(made)
+        carrier = (Streamable if self.transport == "http" else OldPair)(made, self.revision, **options)
+        await carrier.open()
+        return carrier
+
+    @asynccontextmanager
+    async def serve(self, server: str) -> AsyncIterator[Any]:
+        """Have a server there and give what a client of ours reaches it by."""
+        if self.transport == "stdio":
+            yield program(server)
+        elif self.transport == "memory":
+            yield make(server)
+        else:
+            async with served(make(server)) as (url, _):
+                yield url if self.transport == "http" else {"type": "sse", "url": f"{url}/sse"}
+
     def script(self, table: Mapping[str, Any] | None = None, **setting: Any) -> Script:
         """Make a server that is played by a table, for a client of ours."""
-        return Script(self.revision, table or {}, **setting)
-
-    def target(self, server: str) -> Any:
-        """Give what a client of ours reaches a server by."""
-        return program(server) if self.transport == "stdio" else make(server)
+        kinds = {"http": WebScript, "sse": PairScript}
+        return kinds.get(self.transport, Script)(self.revision, table or {}, **setting)
 
 
 def make(name: str) -> Server:
@@ -191,9 +207,13 @@ class Peer:
 
     async def answer(self, id: Any) -> Any:
         """Wait for the answer to a request; what else comes is put aside."""
+        for message in self.aside:
+            if isinstance(message, dict) and _answers(message, id):
+                self.aside.remove(message)
+                return message
         while True:
             message = await self.hear()
-            if isinstance(message, dict) and message.get("id") == id and "method" not in message:
+            if isinstance(message, dict) and _answers(message, id):
                 return message
             self.aside.append(message)
 
@@ -210,6 +230,10 @@ class Peer:
 
     async def notice(self, method: str) -> Any:
         """Wait for a notification and give its params; what else comes is put aside."""
+        for message in self.aside:
+            if isinstance(message, dict) and message.get("method") == method:
+                self.aside.remove(message)
+                return message.get("params")
         while True:
             message = await self.hear()
             if message.get("method") == method:
@@ -295,6 +319,10 @@ class Peer:
                 questions.append({"method": question["method"], "params": question.get("params", {})})
                 responses[key] = _reply(answers, questions)
             again = {"inputResponses": responses, "requestState": result["requestState"]}
+
+
+def _answers(message: Mapping[str, Any], id: Any) -> bool:
+    return "method" not in message and type(message.get("id")) is type(id) and message.get("id") == id
 
 
 def _reply(answers: Mapping[str, Any], questions: Sequence[dict[str, Any]]) -> Any:

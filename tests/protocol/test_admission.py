@@ -306,3 +306,70 @@ def test_an_own_method_is_admitted_in_a_stateless_request() -> None:
 
 def test_an_own_method_is_unknown_elsewhere() -> None:
     assert rejected("x/own", {"_meta": META}).code == -32601
+
+
+# --- headers ---------------------------------------------------------------------------------------------------------
+
+SAID, METHOD, NAME = "mcp-protocol-version", "mcp-method", "mcp-name"
+UNKNOWN = "1999-01-01"
+HANDSHAKE = HANDSHAKE_NAMES[-1]
+RIGHT = {SAID: STATELESS_NAME, METHOD: "tools/call", NAME: "add"}
+MISMATCH = -32020
+
+
+@pytest.mark.parametrize(
+    ("method", "params", "headers", "code"),
+    [
+        pytest.param("tools/call", {**CALL, "_meta": META}, RIGHT, NONE, id="all agree"),
+        pytest.param("tools/call", {**CALL, "_meta": META}, {}, MISMATCH, id="none at all"),
+        pytest.param("tools/call", {**CALL, "_meta": META}, {**RIGHT, SAID: UNKNOWN}, MISMATCH, id="another revision"),
+        pytest.param("tools/call", {**CALL, "_meta": META}, {**RIGHT, SAID: HANDSHAKE}, MISMATCH, id="handshake"),
+        pytest.param("tools/call", {**CALL, "_meta": META}, {**RIGHT, METHOD: "tools/list"}, MISMATCH, id="method"),
+        pytest.param("tools/call", {**CALL, "_meta": META}, {**RIGHT, NAME: "sub"}, MISMATCH, id="name"),
+        pytest.param("tools/call", {**CALL, "_meta": META}, {**RIGHT, METHOD: ""}, MISMATCH, id="empty method"),
+        pytest.param("tools/call", {**CALL, "_meta": META}, {SAID: STATELESS_NAME, METHOD: "tools/call"}, MISMATCH,
+                     id="name missing"),
+        pytest.param("tools/call", {**CALL, "_meta": META}, {**RIGHT, NAME: " add "}, NONE, id="padded name"),
+        pytest.param("tools/call", {**CALL, "_meta": META}, {**RIGHT, NAME: "=?base64?YWRk?="}, NONE, id="encoded"),
+        pytest.param("tools/call", {**CALL, "_meta": META}, {**RIGHT, NAME: "=?base64?!?="}, MISMATCH, id="no Base64"),
+        pytest.param("tools/list", {"_meta": META}, {SAID: STATELESS_NAME, METHOD: "tools/list"}, NONE, id="no name"),
+        # What is wrong with the revision comes before what is wrong with the rest.
+        pytest.param("tools/list", {"_meta": {**META, VERSION: UNKNOWN}}, {SAID: UNKNOWN}, -32022, id="unknown"),
+        pytest.param("tools/list", {"_meta": {**META, VERSION: HANDSHAKE}}, {SAID: HANDSHAKE}, -32022, id="old"),
+        pytest.param("tools/list", {"_meta": {VERSION: STATELESS_NAME}}, {SAID: STATELESS_NAME, METHOD: "tools/list"},
+                     -32602, id="no capabilities"),
+        pytest.param("ping", {"_meta": META}, {SAID: STATELESS_NAME, METHOD: "ping"}, -32601, id="method of sessions"),
+        # The header names a revision, the body none.
+        pytest.param("tools/list", NONE, {SAID: STATELESS_NAME}, -32602, id="header alone"),
+        pytest.param("tools/list", NONE, {SAID: UNKNOWN}, -32022, id="unknown header alone"),
+        pytest.param("initialize", PARAMS["initialize"], {SAID: UNKNOWN}, -32022, id="initialize, unknown header"),
+        pytest.param("initialize", PARAMS["initialize"], {SAID: STATELESS_NAME}, -32602, id="stateless initialize"),
+        pytest.param("initialize", PARAMS["initialize"], {SAID: HANDSHAKE}, NONE, id="initialize, handshake header"),
+        pytest.param("initialize", PARAMS["initialize"], {}, NONE, id="initialize, no header"),
+        # Methods nobody knows.
+        pytest.param("nope", {"_meta": META}, {SAID: STATELESS_NAME, METHOD: "nope"}, -32601, id="unknown method"),
+        pytest.param("nope", {"_meta": META}, {}, MISMATCH, id="unknown method, no header"),
+        pytest.param("nope", NONE, {SAID: UNKNOWN}, -32022, id="unknown method and header"),
+        pytest.param("nope", NONE, {SAID: STATELESS_NAME}, -32602, id="unknown method, header alone"),
+        pytest.param("nope", NONE, {}, -32601, id="unknown method, nothing said"),
+        # Params that cannot be read.
+        pytest.param("tools/call", {"name": 5, "_meta": META}, {SAID: HANDSHAKE}, MISMATCH, id="unreadable, other"),
+        pytest.param("tools/call", {"name": 5, "_meta": META}, RIGHT, -32602, id="unreadable"),
+    ],
+)  # fmt: skip
+def test_headers_are_judged_with_the_body(method: str, params: Any, headers: dict[str, str], code: int | None) -> None:
+    outcome = admit(asked(method, params), None, Origin("http", None, headers), OFFER)
+    assert getattr(outcome, "code", None) == code
+
+
+def test_a_header_that_differs_is_named_with_both_values() -> None:
+    origin = Origin("http", None, {**RIGHT, NAME: "sub"})
+    outcome = admit(asked("tools/call", {**CALL, "_meta": META}), None, origin, OFFER)
+    assert isinstance(outcome, Rejected)
+    assert outcome.message == 'Header mismatch: Mcp-Name header says "sub" but the body calls "add".'
+
+
+def test_a_session_is_judged_without_headers_of_the_message() -> None:
+    session = session_of(HANDSHAKE)
+    outcome = admit(asked("tools/call", CALL), session, Origin("http", None, {METHOD: "nonsense"}), OFFER)
+    assert isinstance(outcome, Admitted)

@@ -149,10 +149,16 @@ def test_none_is_the_usual_transport(pipes: Pipes) -> None:
     os.close(pipes.out_read)
 
 
-@pytest.mark.parametrize("transport", ["http", "sse", "carrier pigeon"])
-def test_a_transport_that_is_not_there_is_refused(transport: str) -> None:
-    with pytest.raises(ConfigError, match=f"transport '{transport}' is not there yet"):
-        making().run(transport)
+def test_a_transport_that_is_not_there_is_refused() -> None:
+    with pytest.raises(ConfigError, match="There is no transport 'carrier-pigeon': it is one of stdio, http"):
+        run_async(making().run_async("carrier-pigeon"))
+
+
+def test_a_wrong_way_to_run_is_one_sentence_and_exit_code_2(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as exit:
+        making().run("carrier-pigeon")
+    said = capsys.readouterr().err
+    assert (exit.value.code, said.startswith("error: There is no transport"), said.count("\n")) == (2, True, 1)
 
 
 def test_stdio_takes_no_options() -> None:

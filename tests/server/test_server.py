@@ -42,17 +42,15 @@ def test_an_unknown_option_that_is_switched_off_is_accepted(value: Any) -> None:
     assert Server("s", providers=value).name == "s"  # type: ignore[call-arg]
 
 
-@pytest.mark.parametrize("option", ["host", "port", "stateless_http", "json_response", "sse_path"])
-def test_options_of_the_http_transport_are_refused_with_a_reason(option: str) -> None:
-    given: dict[str, Any] = {option: "x"}
-    with pytest.raises(ConfigError, match=f"{option}.* comes with the HTTP transport"):
-        Server("s", **given)
+def test_options_of_the_http_transport_are_kept_for_it() -> None:
+    given: dict[str, Any] = {"host": "h", "port": 1, "stateless_http": True, "json_response": True, "sse_path": "/s"}
+    assert Server("s", **given).http_options == given
 
 
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        pytest.param({"auth": object()}, "auth= needs the HTTP transport", id="auth"),
+        pytest.param({"auth": object()}, "auth= is a function", id="auth"),
         pytest.param({"revisions": ["1999-01-01"]}, "1999-01-01.*unknown", id="revisions"),
         pytest.param({"on_duplicate": "explode"}, "on_duplicate='explode'", id="on_duplicate"),
         pytest.param({"list_page_size": 0}, "at least one item, not 0", id="list_page_size"),

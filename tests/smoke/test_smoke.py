@@ -1,9 +1,11 @@
-"""The least that must work: needs the installed package and pytest, nothing else."""
+"""The least that must work: needs the installed package and pytest; what needs an extra is left out without it."""
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -92,6 +94,33 @@ def test_a_tool_is_called_over_stdio(program: Path, revision: str) -> None:
             assert (await client.call_tool("add", {"a": 19, "b": 23})).text == "42"
 
     run_async(main(), seconds=30)
+
+
+@pytest.mark.skipif(not (find_spec("uvicorn") and find_spec("aiohttp")), reason="needs trunkline[http]")
+@pytest.mark.parametrize("revision", ["auto", *ALL_NAMES])
+def test_a_tool_is_called_over_http(revision: str) -> None:
+    server = Server("smoke")
+
+    @server.tool
+    async def add(a: int, b: int) -> int:
+        return a + b
+
+    async def main() -> None:
+        listening: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        running = asyncio.create_task(server.run_async("http", port=0, started=listening.set_result))
+        async with Client(f"{await listening}/mcp", revision=revision) as client:
+            assert (await client.call_tool("add", {"a": 19, "b": 23})).text == "42"
+        running.cancel()
+        await asyncio.wait([running])
+
+    run_async(main(), seconds=30)
+
+
+@pytest.mark.skipif(find_spec("uvicorn") is not None, reason="trunkline[http] is installed")
+def test_without_the_extra_http_says_what_to_install(program: Path) -> None:
+    ended = _trunkline("run", str(program), "--http", "0")
+    assert (ended.returncode, ended.stderr.count("\n")) == (2, 1)
+    assert "pip install 'trunkline[http]'" in ended.stderr
 
 
 def test_the_command_line_tells_its_version() -> None:

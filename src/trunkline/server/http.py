@@ -103,10 +103,14 @@ class ServerAcceptor:
         if not self._held:
             self._hold()
         server = self._server
-        served = _ServedOnce(server, session)
-        assert self._timekeeper is not None
-        connection = Connection(link, served, limits=server.limits, timekeeper=self._timekeeper, prefix=prefix)
-        served.connection = connection
+        connection = Connection(
+            link,
+            _ServedOnce(server, session),
+            limits=server.limits,
+            timekeeper=self._timekeeper,  # type: ignore[arg-type]
+            prefix=prefix,
+            create_task=create_task or self._create_task,
+        )
         connection.owner = server
         connection.holder = self
         link.attach(connection)

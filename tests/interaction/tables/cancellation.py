@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.interaction.rows import BOTH, ELICITING, HANDSHAKE, Row
+from tests.interaction.rows import ELICITING, EVERYWHERE, HANDSHAKE, Row
 
 __all__ = ["ROWS"]
 
@@ -11,7 +11,7 @@ ROWS: tuple[Row, ...] = (
         id="cancellation.at-once",
         spec="2025-11-25 basic/utilities/cancellation#timing-considerations",
         sentence="A cancellation right behind its request leaves at most one answer.",
-        transports=BOTH,
+        transports=EVERYWHERE,
     ),
     Row(
         id="cancellation.id-free",
@@ -28,7 +28,7 @@ ROWS: tuple[Row, ...] = (
         spec="2025-11-25 basic/utilities/cancellation#behavior-requirements",
         sentence="Initialize cannot be cancelled.",
         revisions=HANDSHAKE,
-        transports=BOTH,
+        transports=EVERYWHERE,
     ),
     Row(
         id="cancellation.invalid",
@@ -50,13 +50,13 @@ ROWS: tuple[Row, ...] = (
         spec="2025-11-25 basic/utilities/cancellation#cancellation-flow",
         sentence="A question of a cancelled call is withdrawn.",
         revisions=ELICITING,
-        transports=BOTH,
+        transports=EVERYWHERE,
     ),
     Row(
         id="cancellation.stops",
         spec="2025-11-25 basic/utilities/cancellation#behavior-requirements",
         sentence="A cancelled call is stopped and never answered.",
-        transports=BOTH,
+        transports=EVERYWHERE,
     ),
     Row(
         id="cancellation.swallowed",
@@ -67,7 +67,7 @@ ROWS: tuple[Row, ...] = (
         id="cancellation.thread",
         spec="2025-11-25 basic/utilities/cancellation#behavior-requirements",
         sentence="A cancelled call in a thread is never answered.",
-        transports=BOTH,
+        transports=EVERYWHERE,
     ),
     Row(
         id="cancellation.twice",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.interaction.rows import (
-    BOTH,
+    EVERYWHERE,
     HANDSHAKE,
     SINCE_2025_06,
     SINCE_2025_11,
@@ -73,7 +73,7 @@ ROWS: tuple[Row, ...] = (
         id="client.changes",
         spec="2025-11-25 server/tools#list-changed-notification",
         sentence="A client hears of changes and reads the list anew.",
-        transports=BOTH,
+        transports=EVERYWHERE,
     ),
     Row(
         id="client.changes-callback",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.interaction.rows import BATCHING, HANDSHAKE, SINCE_2025_06, STATELESS, Row
+from tests.interaction.rows import BATCHING, HANDSHAKE, ONE_LINK, SINCE_2025_06, STATELESS, Row
 
 __all__ = ["ROWS"]
 
@@ -11,6 +11,7 @@ ROWS: tuple[Row, ...] = (
         id="client.answer-id-type",
         spec="2025-11-25 basic/index#result-responses",
         sentence="An answer whose id only looks alike is not taken.",
+        transports=ONE_LINK,
     ),
     Row(
         id="client.answer-order",
@@ -21,11 +22,13 @@ ROWS: tuple[Row, ...] = (
         id="client.answer-twice",
         spec="2025-11-25 basic/index#result-responses",
         sentence="A second answer is dropped.",
+        transports=ONE_LINK,
     ),
     Row(
         id="client.answer-unknown",
         spec="2025-11-25 basic/index#result-responses",
         sentence="An answer to nothing is dropped and counted.",
+        transports=ONE_LINK,
     ),
     Row(
         id="client.answer-unreadable",
@@ -52,6 +55,7 @@ ROWS: tuple[Row, ...] = (
         id="client.cancel-late",
         spec="2025-11-25 basic/utilities/cancellation#behavior-requirements",
         sentence="An answer to a cancelled call is dropped.",
+        transports=ONE_LINK,
     ),
     Row(
         id="client.closed-elsewhere",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.interaction.rows import ALL, HANDSHAKE, STATELESS, Row
+from tests.interaction.rows import ALL, HANDSHAKE, IN_MEMORY, STATELESS, Row
 
 __all__ = ["ROWS"]
 
@@ -102,12 +102,14 @@ ROWS: tuple[Row, ...] = (
         spec="2026-07-28 basic/transports/stdio#backward-compatibility",
         sentence="A client falls back to the handshake whatever the error.",
         revisions=HANDSHAKE,
+        transports=("memory", "http"),
     ),
     Row(
         id="client.probe-silent",
         spec="2026-07-28 basic/transports/stdio#backward-compatibility",
         sentence="A client falls back to the handshake when its probe is not answered.",
         revisions=HANDSHAKE,
+        transports=IN_MEMORY,
     ),
     Row(
         id="client.probe-unsupported",

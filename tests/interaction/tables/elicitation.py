@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-from tests.interaction.rows import ALL, BOTH, ELICITING, SINCE_2025_06, SINCE_2025_11, STATELESS, URL_COMPLETING, Row
+from tests.interaction.rows import (
+    ALL,
+    ELICITING,
+    EVERYWHERE,
+    SINCE_2025_06,
+    SINCE_2025_11,
+    STATELESS,
+    URL_COMPLETING,
+    Row,
+)
 
 __all__ = ["ROWS"]
 
@@ -47,7 +56,7 @@ ROWS: tuple[Row, ...] = (
         spec="2025-06-18 client/elicitation#protocol-messages",
         sentence="A form has a message and a flat schema and its answer is typed.",
         revisions=SINCE_2025_06,
-        transports=BOTH,
+        transports=EVERYWHERE,
     ),
     Row(
         id="elicitation.form-flat",
@@ -108,7 +117,7 @@ ROWS: tuple[Row, ...] = (
         spec="2025-11-25 client/elicitation#message-flow",
         sentence="A function in a thread asks like any other.",
         revisions=SINCE_2025_06,
-        transports=BOTH,
+        transports=EVERYWHERE,
     ),
     Row(
         id="elicitation.two-calls",
@@ -127,7 +136,7 @@ ROWS: tuple[Row, ...] = (
         spec="2026-07-28 basic/index#meta",
         sentence="A request that needs a capability says which it lacks.",
         revisions=STATELESS,
-        transports=BOTH,
+        transports=EVERYWHERE,
     ),
     Row(
         id="elicitation.unknown",
@@ -140,14 +149,14 @@ ROWS: tuple[Row, ...] = (
         spec="2025-11-25 client/elicitation#url-mode-elicitation-requests",
         sentence="A page to open has its mode message and url.",
         revisions=SINCE_2025_11,
-        transports=BOTH,
+        transports=EVERYWHERE,
     ),
     Row(
         id="elicitation.url-id",
         spec="2025-11-25 client/elicitation#completion-notifications-for-url-mode-elicitation",
         sentence="A page has an id and its end is told under it.",
         revisions=URL_COMPLETING,
-        transports=BOTH,
+        transports=EVERYWHERE,
     ),
     Row(
         id="elicitation.url-scheme",

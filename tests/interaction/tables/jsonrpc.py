@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-from tests.interaction.rows import ALL, BATCHING, BOTH, WITHOUT_BATCHES, Row
+from tests.interaction.rows import (
+    ALL,
+    BATCHING,
+    EVERYWHERE,
+    HANDSHAKE,
+    IN_MEMORY,
+    ONE_LINK,
+    STATELESS,
+    WITHOUT_BATCHES,
+    Row,
+)
 
 __all__ = ["ROWS"]
 
@@ -12,7 +22,7 @@ ROWS: tuple[Row, ...] = (
         spec="2025-03-26 basic/index#batching",
         sentence="A batch is answered by one array.",
         revisions=BATCHING,
-        transports=BOTH,
+        transports=EVERYWHERE,
     ),
     Row(
         id="jsonrpc.batch-bad-item",
@@ -60,7 +70,7 @@ ROWS: tuple[Row, ...] = (
         id="jsonrpc.concurrent",
         spec="2025-11-25 basic/index#messages",
         sentence="Requests run at once and are answered in any order.",
-        transports=BOTH,
+        transports=EVERYWHERE,
     ),
     Row(
         id="jsonrpc.error-id",
@@ -72,7 +82,7 @@ ROWS: tuple[Row, ...] = (
         spec="2025-11-25 basic/index#messages",
         sentence="Many requests at once are all answered.",
         revisions=ALL[-2:],
-        transports=BOTH,
+        transports=EVERYWHERE,
     ),
     Row(
         id="jsonrpc.id-again",
@@ -88,19 +98,19 @@ ROWS: tuple[Row, ...] = (
         id="jsonrpc.id-in-flight",
         spec="2026-07-28 basic/index#requests",
         sentence="An id in flight is refused and the first request is still answered.",
-        transports=BOTH,
+        transports=ONE_LINK,
     ),
     Row(
         id="jsonrpc.id-types",
         spec="2025-11-25 basic/index#requests",
         sentence="A number and a text that look alike are different ids.",
-        transports=BOTH,
+        transports=EVERYWHERE,
     ),
     Row(
         id="jsonrpc.in-flight-limit",
         spec="2025-11-25 server/tools#security-considerations",
         sentence="Too many requests at once are refused and the connection lives.",
-        transports=BOTH,
+        transports=ONE_LINK,
     ),
     Row(
         id="jsonrpc.invalid-request",
@@ -112,7 +122,13 @@ ROWS: tuple[Row, ...] = (
         spec="2025-11-25 basic/transports#stdio",
         sentence="A message of some megabytes arrives whole.",
         revisions=ALL[-2:],
-        transports=BOTH,
+        transports=("memory", "stdio"),
+    ),
+    Row(
+        id="jsonrpc.large-body",
+        spec="2025-11-25 basic/transports#sending-messages-to-the-server",
+        sentence="A message of a megabyte arrives whole over HTTP.",
+        transports=("http", "sse"),
     ),
     Row(
         id="jsonrpc.method-not-found",
@@ -142,7 +158,20 @@ ROWS: tuple[Row, ...] = (
     Row(
         id="jsonrpc.stray",
         spec="2025-11-25 basic/index#notifications",
-        sentence="Notifications and stray answers are never answered.",
+        sentence="Notifications are never answered.",
+    ),
+    Row(
+        id="jsonrpc.stray-answers",
+        spec="2025-11-25 basic/index#responses",
+        sentence="Stray answers are never answered.",
+        revisions=HANDSHAKE,
+    ),
+    Row(
+        id="jsonrpc.stray-answers-stateless",
+        spec="2026-07-28 basic/index#responses",
+        sentence="Answers where nothing is ever asked are never answered.",
+        revisions=STATELESS,
+        transports=IN_MEMORY,
     ),
     Row(
         id="jsonrpc.too-deep",
@@ -153,7 +182,7 @@ ROWS: tuple[Row, ...] = (
         id="jsonrpc.unicode",
         spec="2025-11-25 basic/transports#transports",
         sentence="Every character arrives as it was sent.",
-        transports=BOTH,
+        transports=EVERYWHERE,
     ),
     Row(
         id="jsonrpc.unknown-members",

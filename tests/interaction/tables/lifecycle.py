@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.interaction.rows import ALL, BOTH, ELICITING, HANDSHAKE, SINCE_2025_03, Row
+from tests.interaction.rows import ALL, ELICITING, EVERYWHERE, HANDSHAKE, SINCE_2025_03, Row
 
 __all__ = ["ROWS"]
 
@@ -12,7 +12,7 @@ ROWS: tuple[Row, ...] = (
         spec="2026-07-28 basic/versioning#compatibility-matrix",
         sentence="A request with an envelope is served on the same connection as a session.",
         revisions=HANDSHAKE,
-        transports=BOTH,
+        transports=EVERYWHERE,
     ),
     Row(
         id="lifecycle.capabilities-declared",
@@ -23,7 +23,7 @@ ROWS: tuple[Row, ...] = (
         id="lifecycle.capabilities-honest",
         spec="2025-11-25 basic/lifecycle#capability-negotiation",
         sentence="What is not offered is not declared.",
-        transports=BOTH,
+        transports=EVERYWHERE,
     ),
     Row(
         id="lifecycle.completions-declared",
@@ -92,7 +92,7 @@ ROWS: tuple[Row, ...] = (
         spec="2025-11-25 basic/lifecycle#initialization",
         sentence="A request right behind initialize is served.",
         revisions=HANDSHAKE,
-        transports=BOTH,
+        transports=EVERYWHERE,
     ),
     Row(
         id="lifecycle.questions-before-initialized",
@@ -105,21 +105,21 @@ ROWS: tuple[Row, ...] = (
         spec="2025-11-25 basic/lifecycle#initialization",
         sentence="No notice is sent before the client is ready.",
         revisions=HANDSHAKE,
-        transports=BOTH,
+        transports=EVERYWHERE,
     ),
     Row(
         id="lifecycle.request-before-initialize",
         spec="2025-11-25 basic/lifecycle#initialization",
         sentence="Other requests are refused before the handshake.",
         revisions=HANDSHAKE,
-        transports=BOTH,
+        transports=EVERYWHERE,
     ),
     Row(
         id="lifecycle.second-initialize",
         spec="2025-11-25 basic/lifecycle#initialization",
         sentence="A second initialize is refused.",
         revisions=HANDSHAKE,
-        transports=BOTH,
+        transports=EVERYWHERE,
     ),
     Row(
         id="lifecycle.server-info",
@@ -148,7 +148,7 @@ ROWS: tuple[Row, ...] = (
         spec="2025-11-25 basic/lifecycle#version-negotiation",
         sentence="The asked version is answered.",
         revisions=HANDSHAKE,
-        transports=BOTH,
+        transports=EVERYWHERE,
     ),
     Row(
         id="lifecycle.version-served",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.interaction.rows import BOTH, HANDSHAKE, STATELESS, Row
+from tests.interaction.rows import EVERYWHERE, HANDSHAKE, STATELESS, Row
 
 __all__ = ["ROWS"]
 
@@ -16,7 +16,7 @@ ROWS: tuple[Row, ...] = (
         id="logging.before-result",
         spec="2026-07-28 server/utilities/logging#per-request-log-level",
         sentence="Messages come before the result they belong to.",
-        transports=BOTH,
+        transports=EVERYWHERE,
     ),
     Row(
         id="logging.everywhere",
@@ -28,7 +28,7 @@ ROWS: tuple[Row, ...] = (
         spec="2025-11-25 server/utilities/logging#setting-log-level",
         sentence="Only messages of the wanted severity are sent.",
         revisions=HANDSHAKE,
-        transports=BOTH,
+        transports=EVERYWHERE,
     ),
     Row(
         id="logging.level-changes",
@@ -58,7 +58,7 @@ ROWS: tuple[Row, ...] = (
         spec="2026-07-28 server/utilities/logging#per-request-log-level",
         sentence="A request says which messages it wants.",
         revisions=STATELESS,
-        transports=BOTH,
+        transports=EVERYWHERE,
     ),
     Row(
         id="logging.request-level-absent",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.interaction.rows import ALL, BOTH, SINCE_2025_03, Row
+from tests.interaction.rows import ALL, EVERYWHERE, SINCE_2025_03, Row
 
 __all__ = ["ROWS"]
 
@@ -11,7 +11,7 @@ ROWS: tuple[Row, ...] = (
         id="progress.after-result",
         spec="2025-11-25 basic/utilities/progress#implementation-notes",
         sentence="No progress follows the result.",
-        transports=BOTH,
+        transports=EVERYWHERE,
     ),
     Row(
         id="progress.apart",
@@ -22,7 +22,7 @@ ROWS: tuple[Row, ...] = (
         id="progress.before-result",
         spec="2025-11-25 basic/utilities/progress#implementation-notes",
         sentence="All progress comes before the result.",
-        transports=BOTH,
+        transports=EVERYWHERE,
     ),
     Row(
         id="progress.increases",

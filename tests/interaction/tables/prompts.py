@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.interaction.rows import BOTH, Row
+from tests.interaction.rows import EVERYWHERE, Row
 
 __all__ = ["ROWS"]
 
@@ -26,7 +26,7 @@ ROWS: tuple[Row, ...] = (
         id="prompts.get",
         spec="2025-11-25 server/prompts#getting-a-prompt",
         sentence="A prompt is filled in.",
-        transports=BOTH,
+        transports=EVERYWHERE,
     ),
     Row(
         id="prompts.list",

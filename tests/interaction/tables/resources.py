@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.interaction.rows import ALL, BOTH, HANDSHAKE, SINCE_2025_06, STATELESS, Row
+from tests.interaction.rows import ALL, EVERYWHERE, HANDSHAKE, SINCE_2025_06, STATELESS, Row
 
 __all__ = ["ROWS"]
 
@@ -23,7 +23,7 @@ ROWS: tuple[Row, ...] = (
         id="resources.failure-unexpected",
         spec="2025-11-25 server/resources#error-handling",
         sentence="An unexpected failure is internal and says nothing of the inside.",
-        transports=BOTH,
+        transports=EVERYWHERE,
     ),
     Row(
         id="resources.failure-wanted",
@@ -66,14 +66,14 @@ ROWS: tuple[Row, ...] = (
         id="resources.read-text",
         spec="2025-11-25 server/resources#reading-resources",
         sentence="A text is read with its uri and type.",
-        transports=BOTH,
+        transports=EVERYWHERE,
     ),
     Row(
         id="resources.subscribe",
         spec="2025-11-25 server/resources#subscriptions",
         sentence="A subscriber hears of a change by uri.",
         revisions=HANDSHAKE,
-        transports=BOTH,
+        transports=EVERYWHERE,
     ),
     Row(
         id="resources.subscribe-others",

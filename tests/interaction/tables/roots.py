@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.interaction.rows import BOTH, HANDSHAKE, Row
+from tests.interaction.rows import EVERYWHERE, HANDSHAKE, Row
 
 __all__ = ["ROWS"]
 
@@ -17,7 +17,7 @@ ROWS: tuple[Row, ...] = (
         id="roots.listed",
         spec="2025-11-25 client/roots#listing-roots",
         sentence="A client is asked for its folders.",
-        transports=BOTH,
+        transports=EVERYWHERE,
     ),
     Row(
         id="roots.scheme",

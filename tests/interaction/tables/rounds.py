@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.interaction.rows import BOTH, STATELESS, Row
+from tests.interaction.rows import EVERYWHERE, STATELESS, Row
 
 __all__ = ["ROWS"]
 
@@ -24,7 +24,7 @@ ROWS: tuple[Row, ...] = (
         spec="2026-07-28 basic/patterns/mrtr#inputrequiredresult",
         sentence="A question travels inside a result with a key and a state.",
         revisions=STATELESS,
-        transports=BOTH,
+        transports=EVERYWHERE,
     ),
     Row(
         id="rounds.capability-again",
@@ -61,7 +61,7 @@ ROWS: tuple[Row, ...] = (
         spec="2026-07-28 basic/patterns/index",
         sentence="A server sends no requests of its own.",
         revisions=STATELESS,
-        transports=BOTH,
+        transports=EVERYWHERE,
     ),
     Row(
         id="rounds.other-question",

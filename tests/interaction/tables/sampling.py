@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.interaction.rows import BOTH, SINCE_2025_11, UNTIL_2025_06, Row
+from tests.interaction.rows import EVERYWHERE, SINCE_2025_11, UNTIL_2025_06, Row
 
 __all__ = ["ROWS"]
 
@@ -11,7 +11,7 @@ ROWS: tuple[Row, ...] = (
         id="sampling.asked",
         spec="2025-11-25 client/sampling#creating-messages",
         sentence="A model is asked with everything the handler said.",
-        transports=BOTH,
+        transports=EVERYWHERE,
     ),
     Row(
         id="sampling.tool-results-alone",

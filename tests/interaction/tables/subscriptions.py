@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.interaction.rows import BOTH, STATELESS, Row
+from tests.interaction.rows import EVERYWHERE, STATELESS, Row
 
 __all__ = ["ROWS"]
 
@@ -12,7 +12,7 @@ ROWS: tuple[Row, ...] = (
         spec="2026-07-28 basic/patterns/subscriptions#acknowledgment",
         sentence="The acknowledgement comes first and names the subscription.",
         revisions=STATELESS,
-        transports=BOTH,
+        transports=EVERYWHERE,
     ),
     Row(
         id="subscriptions.acknowledged-offered",
@@ -25,14 +25,14 @@ ROWS: tuple[Row, ...] = (
         spec="2026-07-28 basic/patterns/subscriptions#cancellation",
         sentence="A listener that cancels hears no more and is not answered.",
         revisions=STATELESS,
-        transports=BOTH,
+        transports=EVERYWHERE,
     ),
     Row(
         id="subscriptions.ended",
         spec="2026-07-28 basic/patterns/subscriptions#graceful-closure",
         sentence="A server that ends a subscription says so and answers it.",
         revisions=STATELESS,
-        transports=BOTH,
+        transports=EVERYWHERE,
     ),
     Row(
         id="subscriptions.notified",
@@ -69,7 +69,7 @@ ROWS: tuple[Row, ...] = (
         spec="2026-07-28 basic/patterns/subscriptions#multiple-concurrent-subscriptions",
         sentence="Each subscription hears for itself.",
         revisions=STATELESS,
-        transports=BOTH,
+        transports=EVERYWHERE,
     ),
     Row(
         id="subscriptions.unasked",

@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-from tests.interaction.rows import ALL, BOTH, ELICITING, SINCE_2025_03, SINCE_2025_06, SINCE_2025_11, STATELESS, Row
+from tests.interaction.rows import (
+    ALL,
+    ELICITING,
+    EVERYWHERE,
+    SINCE_2025_03,
+    SINCE_2025_06,
+    SINCE_2025_11,
+    STATELESS,
+    Row,
+)
 
 __all__ = ["ROWS"]
 
@@ -42,7 +51,7 @@ ROWS: tuple[Row, ...] = (
         id="tools.call",
         spec="2025-11-25 server/tools#calling-tools",
         sentence="A call is answered with content.",
-        transports=BOTH,
+        transports=EVERYWHERE,
     ),
     Row(
         id="tools.call-without-arguments",
@@ -87,7 +96,7 @@ ROWS: tuple[Row, ...] = (
         id="tools.error-unexpected",
         spec="2025-11-25 server/tools#security-considerations",
         sentence="An unexpected failure is a result that says nothing of the inside.",
-        transports=BOTH,
+        transports=EVERYWHERE,
     ),
     Row(
         id="tools.error-wanted",
@@ -168,7 +177,7 @@ ROWS: tuple[Row, ...] = (
         spec="2025-06-18 server/tools#structured-content",
         sentence="A typed result is structured content and text.",
         revisions=SINCE_2025_06,
-        transports=BOTH,
+        transports=EVERYWHERE,
     ),
     Row(
         id="tools.structured-absent",
@@ -204,6 +213,6 @@ ROWS: tuple[Row, ...] = (
         id="tools.sync",
         spec="2025-11-25 server/tools#calling-tools",
         sentence="A tool that blocks its thread blocks nobody else.",
-        transports=BOTH,
+        transports=EVERYWHERE,
     ),
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.interaction.rows import BOTH, HANDSHAKE, STATELESS, Row
+from tests.interaction.rows import EVERYWHERE, HANDSHAKE, STATELESS, Row
 
 __all__ = ["ROWS"]
 
@@ -18,7 +18,7 @@ ROWS: tuple[Row, ...] = (
         spec="2026-07-28 server/discover#response",
         sentence="Discover says what the server speaks and can do.",
         revisions=STATELESS,
-        transports=BOTH,
+        transports=EVERYWHERE,
     ),
     Row(
         id="versioning.envelope-required",
@@ -67,7 +67,7 @@ ROWS: tuple[Row, ...] = (
         spec="2026-07-28 basic/index#statelessness",
         sentence="What one request declared does not count for the next.",
         revisions=STATELESS,
-        transports=BOTH,
+        transports=EVERYWHERE,
     ),
     Row(
         id="versioning.result-type",

@@ -13,7 +13,7 @@ from mcp.server.stdio import stdio_server
 from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler
 from mcp.shared.subscriptions import ResourceUpdated, ToolsListChanged
 
-__all__ = ["serve"]
+__all__ = ["build", "serve"]
 
 Context = ServerRequestContext[Any, Any]
 CHANGES = InMemorySubscriptionBus()
@@ -100,9 +100,9 @@ async def set_level(ctx: Context, params: theirs.SetLevelRequestParams) -> their
     return theirs.EmptyResult()
 
 
-async def serve() -> None:
-    """Serve over stdio until the other side goes away."""
-    server: Server[Any] = Server(
+def build() -> Server[Any]:
+    """Make the server."""
+    return Server(
         "low",
         version="1",
         on_list_tools=list_tools,
@@ -113,6 +113,11 @@ async def serve() -> None:
         on_subscriptions_listen=LISTENERS,
         on_set_logging_level=set_level,
     )
+
+
+async def serve() -> None:
+    """Serve over stdio until the other side goes away."""
+    server = build()
     changes = NotificationOptions(tools_changed=True, resources_changed=True)
     async with stdio_server() as (received, sent):
         await server.run(received, sent, server.create_initialization_options(changes))

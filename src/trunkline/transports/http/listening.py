@@ -82,7 +82,7 @@ def _bind_all(addresses: Sequence[_Address], port: int, *, host: str) -> list[so
 
 
 def _bind_one(family: int, address: tuple[str | int, ...], *, dual: bool) -> socket.socket:
-    sock = socket.socket(family, socket.SOCK_STREAM)
+    sock = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         if sys.platform != "win32":
             # There it would let another program take the port over.

@@ -113,9 +113,12 @@ class SessionLink:
                 self.opening[1].send([outbound])
             elif type(outbound.message) is Request:
                 standing.push(encoded(outbound))
-            elif type(outbound.message) is Notification and not standing.crowded(self._limit):
-                if data := encoded(outbound):
-                    standing.push(data, droppable=True, merge=True)
+            elif (
+                type(outbound.message) is Notification
+                and not standing.crowded(self._limit)
+                and (data := encoded(outbound))
+            ):
+                standing.push(data, droppable=True, merge=True)
 
     async def drain(self) -> None:
         """Wait until the client has read enough."""

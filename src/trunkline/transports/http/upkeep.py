@@ -164,7 +164,8 @@ class Upkeep:
         try:
             async with asyncio.timeout(seconds):
                 await self._idle.wait()
-                while busy():
+                # Only at the end of a server: an event would have to be kept for every request of its whole life.
+                while busy():  # noqa: ASYNC110
                     await asyncio.sleep(_WATCH_AFTER)
         except TimeoutError:
             return False

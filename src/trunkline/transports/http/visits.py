@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Mapping, MutableMapping
+from types import MappingProxyType
 from typing import Any
 
 from trunkline.protocol.caller import Origin, Principal
@@ -16,6 +17,10 @@ __all__ = ["McpHeaders", "Scope", "Visit"]
 
 Scope = MutableMapping[str, Any]
 _WHITE = b" \t"
+# The headers that each request is asked for.
+_NAMES: Mapping[str, bytes] = MappingProxyType(
+    {name: name.encode() for name in ("mcp-protocol-version", "mcp-method", "mcp-name")}
+)
 
 
 class McpHeaders(Mapping[str, str]):
@@ -29,8 +34,10 @@ class McpHeaders(Mapping[str, str]):
 
     def get(self, name: str, default: Any = None) -> Any:
         """Give a header's value without the white space that HTTP allows around it."""
-        value = self._given.get(name.encode("latin-1"))
-        return default if value is None else value.decode("latin-1").strip(" \t")
+        value = self._given.get(_NAMES.get(name) or name.encode("latin-1"))
+        if value is None:
+            return default
+        return (value if value[-1:] not in _WHITE else value.strip(_WHITE)).decode("latin-1")
 
     def __getitem__(self, name: str) -> str:
         value: str | None = self.get(name)

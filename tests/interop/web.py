@@ -1,0 +1,85 @@
+"""How the tests reach their peers over HTTP: programs that say where they listen, and foreign clients of our server."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Any
+
+import mcp
+import pytest
+from mcp.client.sse import sse_client
+
+from tests.interop.peers import PROGRAMS, is_handshake, program
+
+__all__ = ["INSPECTOR", "INTEROP", "listening", "node", "node_json", "official_web_client", "our_url"]
+
+INTEROP = Path(__file__).parents[2] / ".interop"
+INSPECTOR = INTEROP / "inspector" / "node_modules" / ".bin" / "mcp-inspector"
+
+
+@contextmanager
+def listening(command: Sequence[str]) -> Iterator[str]:
+    """Run a program that writes a line to stdout once it listens, which says where, and give the line."""
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    assert process.stdout is not None
+    try:
+        line = process.stdout.readline().strip()
+        assert "http://" in line, f"{command[1]} did not start"
+        yield line
+    finally:
+        process.terminate()
+        try:
+            process.wait(5)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        process.stdout.close()
+
+
+def our_url(*revisions: str) -> Any:
+    """Run our server over HTTP; it serves these revisions, or all."""
+    return listening(program("ours_http.py", *revisions))
+
+
+@asynccontextmanager
+async def official_web_client(url: str, revision: str, **options: Any) -> AsyncIterator[mcp.Client]:
+    """Connect the official client to a URL, over the old transport if the URL is of that."""
+    target: Any = sse_client(url) if url.endswith("/sse") else url
+    mode = "legacy" if is_handshake(revision) else "auto"
+    async with mcp.Client(target, mode=mode, read_timeout_seconds=10, **options) as client:
+        yield client
+
+
+# --- Node ------------------------------------------------------------------------------------------------------------
+
+
+def node(name: str, *arguments: str) -> list[str]:
+    """Give the command of one of our programs for Node; skip the test where its packages are not installed."""
+    runtime = shutil.which("node")
+    if runtime is None:
+        pytest.skip("node is not here: programs of the TypeScript SDK cannot run")
+    packages = INTEROP / "node_modules" / "@modelcontextprotocol"
+    needed = ("client", "server", "node", "sdk")
+    if not all((packages / package).is_dir() for package in needed):
+        pytest.skip("the TypeScript SDK is not installed: `make interop` does that")
+    # Packages are found from where a program lies, not from where it is run.
+    here = INTEROP / "programs"
+    here.mkdir(exist_ok=True)
+    source, copy = PROGRAMS / name, here / name
+    for file in (source, *PROGRAMS.glob("*.mjs")):
+        shutil.copyfile(file, here / f"{file.name}.{os.getpid()}")
+        os.replace(here / f"{file.name}.{os.getpid()}", here / file.name)
+    return [runtime, str(copy), *arguments]
+
+
+def node_json(command: Sequence[str], *, seconds: float = 30.0) -> Any:
+    """Run a program to its end and read the JSON that it writes."""
+    done = subprocess.run(command, capture_output=True, text=True, timeout=seconds, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    return json.loads(done.stdout)
