@@ -17,9 +17,12 @@ VERSIONS := 3.11 3.12 3.13 3.14
 COVERED := types protocol connection server client
 COVERAGE := 98
 
-# The official TypeScript reference servers of the interop tests.
+# The official TypeScript programs of the interop tests: the reference servers, both versions of the SDK, the Inspector.
 INTEROP := .interop
 NPM_SERVERS := $(foreach name,everything filesystem memory,@modelcontextprotocol/server-$(name)@2026.8.31)
+NPM_SDKS := $(addprefix @modelcontextprotocol/,sdk@1.32.2 client@2.4.0 server@2.4.0 node@2.1.2) zod@4.6.7
+NPM_INSPECTOR := @modelcontextprotocol/inspector@2.12.0
+NPM_FLAGS := --no-save --no-audit --no-fund --loglevel=error
 
 .DEFAULT_GOAL := help
 .PHONY: help run test check format test-all fresh bench interop conformance clean
@@ -114,17 +117,23 @@ fresh: $(VENV)/.installed-dev ## build wheel and sdist, install the wheel into a
 	echo "== the smoke tests"; \
 	venv/bin/python -m pip install $(PIP_FLAGS) pytest pytest-timeout; \
 	venv/bin/python -m pytest -q -p no:cacheprovider tests/smoke; \
-	echo "OK: the built wheel runs the tour and passes the smoke tests."
+	echo "== the same with HTTP"; \
+	venv/bin/python -m pip install $(PIP_FLAGS) "$$(echo dist/*.whl)[http]"; \
+	venv/bin/python -m examples.weather.tour </dev/null; \
+	venv/bin/python -m pytest -q -p no:cacheprovider tests/smoke; \
+	echo "OK: the built wheel runs the tour and passes the smoke tests, without HTTP and with it."
 
 bench: $(VENV)/.installed-dev ## measure ours, the peers and the bare floor in one run
 	@$(BIN)/python -m benchmarks
 
-interop: $(VENV)/.installed-dev ## the official Python SDK and, where npm is, the TypeScript reference servers
+interop: $(VENV)/.installed-dev ## the official Python SDK and, where npm is, the TypeScript SDKs, servers and Inspector
 	@if command -v npm >/dev/null 2>&1; then \
-		echo "== npm install $(NPM_SERVERS)"; mkdir -p $(INTEROP); \
-		npm install --prefix $(INTEROP) --no-save --no-audit --no-fund --loglevel=error $(NPM_SERVERS) \
-		|| echo "The TypeScript servers could not be installed: their tests are skipped."; \
-	else echo "npm is not here: the tests against the TypeScript servers are skipped."; fi
+		echo "== npm install $(NPM_SERVERS) $(NPM_SDKS) $(NPM_INSPECTOR)"; mkdir -p $(INTEROP)/inspector; \
+		npm install --prefix $(INTEROP) $(NPM_FLAGS) $(NPM_SERVERS) $(NPM_SDKS) \
+		|| echo "The TypeScript servers and SDKs could not be installed: their tests are skipped."; \
+		npm install --prefix $(INTEROP)/inspector $(NPM_FLAGS) $(NPM_INSPECTOR) \
+		|| echo "The Inspector could not be installed: its tests are skipped."; \
+	else echo "npm is not here: the tests against TypeScript programs are skipped."; fi
 	@$(BIN)/python -m pytest -q tests/interop
 
 conformance: $(VENV)/.installed-dev ## the official conformance suite, where node and npm are

@@ -122,7 +122,7 @@ def _http_bars() -> Iterator[Bar]:
             yield Bar(row, "cpu_us", "mcp http")
         row = Row("http", ADD.name, revision, CONNECTIONS)
         yield Bar(row, "rate", "asgi", at_least=of_floor)
-        yield Bar(row, "cpu_us", "asgi", at_most=1 / of_floor)
+        yield Bar(row, "cpu_us", "asgi")
     for revision in REVISIONS:
         for name in CLIENT_ROWS.values():
             for in_flight in (1, CONNECTIONS):

@@ -309,11 +309,17 @@ def test_what_arrives_while_it_closes_is_not_served() -> None:
 
 def test_whoever_waits_for_the_end_waits_for_the_owner_too() -> None:
     async def main() -> None:
-        scene = Scene()
+        scene, done = Scene(), []
+
+        async def clean_up() -> None:
+            await scene.turn()
+            done.append("cleaned up")
+
         await scene.connection.ended()
-        scene.connection.ending = asyncio.create_task(scene.turn())
+        scene.connection.cleanup = clean_up
+        await scene.connection.aclose()
         await scene.connection.ended()
-        assert scene.connection.ending.done()
+        assert done == ["cleaned up"]
 
     run_async(main())
 

@@ -127,6 +127,7 @@ class Connection:
         "__weakref__",
         "_closed",
         "_create_task",
+        "_ending",
         "_error",
         "_flush_scheduled",
         "_hung_up",
@@ -137,7 +138,7 @@ class Connection:
         "_service",
         "_timekeeper",
         "_waiters",
-        "ending",
+        "cleanup",
         "exchanges",
         "holder",
         "owner",
@@ -177,8 +178,9 @@ class Connection:
         self.owner: Any = None
         #: On whose behalf what outlives a request is held; whoever started it writes another if it lasts one request.
         self.holder: object = self
-        #: What its owner still does after the end; whoever started it writes it.
-        self.ending: asyncio.Task[None] | None = None
+        #: What its owner does after the end, in a task of its own; whoever started it writes it.
+        self.cleanup: Callable[[], Coroutine[Any, Any, None]] | None = None
+        self._ending: asyncio.Task[None] | None = None
 
     def start(self) -> None:
         """Let messages flow."""
@@ -282,9 +284,13 @@ class Connection:
         if self._waiters is not None:
             self._waiters.close()
         self.flush()
+        if self._hung_up:
+            return
         self._hung_up = True
-        if self._closed is not None and not self._closed.done():
+        if self._closed is not None:
             self._closed.set_result(None)
+        if self.cleanup is not None:
+            self._ending = self._loop.create_task(self.cleanup())
 
     # --- serving -----------------------------------------------------------------------------------------------------
 
@@ -459,6 +465,11 @@ class Connection:
             self._flush_scheduled = True
             self._loop.call_soon(self.flush)
 
+    @property
+    def streams(self) -> bool:
+        """Whether something may be sent before the answer; a client over HTTP may take the answer alone."""
+        return not getattr(self._link, "json_only", False)
+
     def let_go(self) -> bool:
         """End the response that is open, if the other side can ask for the rest later; tell whether it can."""
         self.flush()
@@ -538,8 +549,8 @@ class Connection:
 
     async def ended(self) -> None:
         """Wait until its owner has cleaned up too."""
-        if self.ending is not None:
-            await asyncio.wait([self.ending])
+        if self._ending is not None:
+            await asyncio.wait([self._ending])
 
     async def aclose(self, error: Exception | None = None) -> None:
         """End the conversation: cancel what is served, fail what waits, close the link."""

@@ -24,6 +24,7 @@
     │   │   └── SessionExpired  the server forgot the HTTP session; the request was not executed
     │   ├── HttpError           the server answered with an HTTP status instead of a message
     │   │   └── AuthRequired    401, or 403 with a challenge; also an AuthError
+    │   ├── FetchError          a URL given by others was refused or could not be fetched
     │   └── RequestTimeout      says which clock fired
     ├── HandlerError            raised by a handler on purpose: its text is meant for the caller
     │   ├── ToolError           becomes a result with ``isError``; on the client, such a result
@@ -47,6 +48,7 @@ __all__ = [
     "AuthRequired",
     "ConfigError",
     "ConnectionLost",
+    "FetchError",
     "HandlerError",
     "HeaderMismatch",
     "HttpError",
@@ -231,6 +233,10 @@ class HttpError(LinkError):
         self.challenge = challenge
         #: The ``Retry-After`` header.
         self.retry_after = retry_after
+
+
+class FetchError(LinkError):
+    """A URL that others gave us was refused or could not be fetched; the message names the host and the reason."""
 
 
 class RequestTimeout(LinkError):

@@ -266,6 +266,22 @@ async def test_a_call_whose_stream_cannot_be_taken_up_fails(wire: Wire) -> None:
     assert [asked for asked in script.asked if "last-event-id" in asked.headers] == []
 
 
+@behaviour("http.client-listens-on")
+async def test_a_client_takes_the_stream_of_its_session_up_again(wire: Wire) -> None:
+    script = script_of(wire)
+    heard: asyncio.Queue[Any] = asyncio.Queue()
+    async with script.client(on_notification=lambda *news: heard.put_nowait(news)):
+        assert script.standing is not None
+        log = {"jsonrpc": "2.0", "method": "acme/news", "params": {"n": 1}}
+        script.standing.event(json.dumps(log).encode(), id="one", retry=1)
+        assert (await heard.get()) == ("acme/news", {"n": 1})
+        script.standing.end()
+        script.standing = None
+        script.tell("acme/news", {"n": 2})
+        assert (await heard.get()) == ("acme/news", {"n": 2})
+        assert [asked.headers.get("last-event-id") for asked in script.asked if asked.verb == "GET"] == [None, "one"]
+
+
 # --- where there are no sessions -------------------------------------------------------------------------------------
 
 

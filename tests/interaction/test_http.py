@@ -3,43 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 import json
 from typing import Any
 
 import pytest
 
+from tests.interaction.posting import code_of, post, request, until, web
 from tests.interaction.rows import ALL, behaviour
-from tests.interaction.web import Reply, Streamable
+from tests.interaction.web import Reply
 from tests.interaction.wire import META, Peer, Wire
 
 CALL = {"name": "add", "arguments": {"a": 1, "b": 2}}
 PROGRESS = "notifications/progress"
 LISTS = "notifications/tools/list_changed"
-
-
-def web(peer: Peer) -> Streamable:
-    """Give the HTTP that a peer speaks over."""
-    assert isinstance(peer.carrier, Streamable)
-    return peer.carrier
-
-
-def request(peer: Peer, method: str = "tools/list", params: Any = None, **setting: Any) -> dict[str, Any]:
-    """Make a request as the revision has it."""
-    return peer.request_of(method, params, id=setting.pop("id", "r"), **setting)
-
-
-async def post(peer: Peer, message: Any, *, without: str = "", **headers: str) -> Reply:
-    """Post a message, with some headers changed or left out, and give the whole response."""
-    sent = web(peer).headers(message) | {name.replace("_", "-"): value for name, value in headers.items()}
-    body = message if isinstance(message, bytes) else json.dumps(message).encode()
-    kept = {name: value for name, value in sent.items() if name.lower() != without.lower()}
-    return await web(peer).exchange("POST", kept, data=body)
-
-
-def code_of(reply: Reply) -> Any:
-    """Give status and JSON-RPC code of a response."""
-    return reply.status, json.loads(reply.body)["error"]["code"]
 
 
 # --- sending ---------------------------------------------------------------------------------------------------------
@@ -244,6 +220,15 @@ async def test_a_request_without_a_version_is_served_in_that_of_its_session(wire
         assert json.loads(reply.messages[0]["result"]["content"][0]["text"])["revision"] == wire.revision
 
 
+@behaviour("http.version-assumed")
+async def test_a_request_that_says_no_version_where_there_are_no_sessions_is_of_the_first_that_had_none(
+    wire: Wire,
+) -> None:
+    async with wire.open("catalog", greet=False, stateless_http=True) as peer:
+        reply = await post(peer, request(peer, "tools/call", {"name": "who"}))
+        assert json.loads(reply.messages[0]["result"]["content"][0]["text"])["revision"] == wire.revision
+
+
 @behaviour("http.version-wrong")
 @pytest.mark.parametrize("version", ["1999-01-01", "nonsense", "2024-11-05"])
 async def test_a_version_that_is_not_the_sessions_is_a_bad_request(wire: Wire, version: str) -> None:
@@ -321,8 +306,7 @@ async def cut(peer: Peer, *, before: int, after: int) -> Reply:
     message = request(peer, "tools/call", steps, meta={"progressToken": "p"})
     data = json.dumps(message).encode()
     reply, task = web(peer).begin("POST", web(peer).url, web(peer).headers(message), peer, data=data)
-    while len(reply.messages) < before:
-        await peer.hear()
+    await until(peer, reply, before)
     task.cancel()
     await asyncio.wait([task])
     await peer.call("go", {"name": "steps"})
@@ -349,6 +333,25 @@ async def test_what_is_taken_up_holds_nothing_of_other_streams(wire: Wire) -> No
         second = await web(peer).listen(last=str([event.id for event in first.events][-1]))
         await peer.answer("r")
         assert LISTS not in [message.get("method") for message in second.messages]
+
+
+@behaviour("http.cut-listening")
+async def test_the_stream_of_a_session_is_taken_up_where_it_was_cut(wire: Wire) -> None:
+    async with wire.open("streaming", listening=False) as peer:
+        first, task = web(peer).begin("GET", web(peer).url, {**web(peer).headers(), "Accept": "text/event-stream"})
+        await web(peer).head(first, task)
+        await peer.call("grow", {"name": "one"})
+        await first.spoken.wait()
+        task.cancel()
+        await asyncio.wait([task])
+        await peer.call("grow", {"name": "two"})
+        second = await web(peer).listen(last=str(first.events[-1].id))
+        await peer.notice(LISTS)
+        await peer.settle()
+        assert ([each["method"] for each in first.messages], [each["method"] for each in second.messages]) == (
+            [LISTS],
+            [LISTS],
+        )
 
 
 @behaviour("http.event-ids")
@@ -456,8 +459,7 @@ async def test_a_listener_hears_nothing_of_other_requests(wire: Wire) -> None:
         await peer.call("go", {"name": "steps"})
         await peer.call("steps", {"before": 1, "after": 1}, meta={"progressToken": 1})
         await peer.call("grow", {"name": "fresh"})
-        while len(reply.messages) < 2:
-            await peer.hear()
+        await until(peer, reply, 2)
         assert [each["method"] for each in reply.messages] == ["notifications/subscriptions/acknowledged", LISTS]
 
 
@@ -482,117 +484,3 @@ async def test_a_version_that_is_not_served_is_a_bad_request_with_those_that_are
 async def test_a_capability_that_is_missing_is_a_bad_request(wire: Wire) -> None:
     async with wire.open("asking") as peer:
         assert code_of(await post(peer, request(peer, "tools/call", {"name": "order"}))) == (400, -32021)
-
-
-# --- headers that mirror the body ------------------------------------------------------------------------------------
-
-NAMED = {
-    "tools/call": {"name": "who"},
-    "prompts/get": {"name": "greet", "arguments": {"name": "Ada"}},
-    "resources/read": {"uri": "note://one"},
-}
-
-
-@behaviour("http.header-missing")
-@pytest.mark.parametrize("header", ["MCP-Protocol-Version", "Mcp-Method", "Mcp-Name"])
-async def test_a_request_without_a_header_that_it_needs_is_a_bad_request(wire: Wire, header: str) -> None:
-    async with wire.open("catalog") as peer:
-        reply = await post(peer, request(peer, "tools/call", CALL), without=header)
-        assert (code_of(reply), json.loads(reply.body)["id"]) == ((400, -32020), "r")
-
-
-@behaviour("http.header-name-missing")
-@pytest.mark.parametrize("method", NAMED)
-async def test_every_method_with_a_name_needs_it_in_a_header(wire: Wire, method: str) -> None:
-    async with wire.open("catalog") as peer:
-        assert code_of(await post(peer, request(peer, method, NAMED[method]), without="Mcp-Name")) == (400, -32020)
-
-
-@behaviour("http.header-other")
-@pytest.mark.parametrize(
-    "headers",
-    [
-        {"Mcp_Method": "tools/list"},
-        {"Mcp_Method": "Tools/Call"},
-        {"Mcp_Name": "echo"},
-        {"Mcp_Name": "ADD"},
-        {"Mcp_Name": "=?base64?ZWNobw==?="},
-        {"Mcp_Name": "=?base64?!!!?="},
-        {"Mcp_Name": "=?BASE64?YWRk?="},
-    ],
-    ids=str,
-)
-async def test_a_header_that_says_something_else_than_the_body_is_a_bad_request(wire: Wire, headers: Any) -> None:
-    async with wire.open("catalog") as peer:
-        assert code_of(await post(peer, request(peer, "tools/call", CALL), **headers)) == (400, -32020)
-
-
-@behaviour("http.header-version-other")
-async def test_a_version_in_the_header_that_is_not_the_bodys_is_a_bad_request(wire: Wire) -> None:
-    async with wire.open("catalog") as peer:
-        reply = await post(peer, request(peer), MCP_Protocol_Version="2099-01-01")
-        assert code_of(reply) == (400, -32020)
-
-
-@behaviour("http.header-encoded")
-async def test_a_name_may_be_encoded(wire: Wire) -> None:
-    encoded = f"=?base64?{base64.b64encode(b'add').decode()}?="
-    async with wire.open("catalog") as peer:
-        assert (await post(peer, request(peer, "tools/call", CALL), Mcp_Name=encoded)).status == 200
-
-
-@behaviour("http.header-case")
-async def test_the_case_of_a_headers_name_does_not_matter(wire: Wire) -> None:
-    async with wire.open("catalog") as peer:
-        message = request(peer, "tools/call", CALL)
-        shouted = {name.upper(): value for name, value in web(peer).headers(message).items()}
-        assert (await web(peer).exchange("POST", shouted, data=json.dumps(message).encode())).status == 200
-
-
-def query(peer: Peer, **arguments: Any) -> dict[str, Any]:
-    """Call the tool with arguments that are mirrored."""
-    return request(peer, "tools/call", {"name": "query", "arguments": arguments})
-
-
-@behaviour("http.param")
-@pytest.mark.parametrize(
-    ("arguments", "headers", "text"),
-    [
-        ({"region": "us-west1"}, {"Mcp_Param_Region": "us-west1"}, "us-west1 None None"),
-        ({"region": "žluť"}, {"Mcp_Param_Region": "=?base64?xb5sdcWl?="}, "žluť None None"),
-        ({"region": " padded "}, {"Mcp_Param_Region": "=?base64?IHBhZGRlZCA=?="}, " padded  None None"),
-        ({"limit": 42}, {"Mcp_Param_Limit": "42"}, "None 42 None"),
-        ({"limit": 42}, {"Mcp_Param_Limit": "42.0"}, "None 42 None"),
-        ({"exact": True}, {"Mcp_Param_Exact": "true"}, "None None True"),
-        ({"region": None}, {}, "None None None"),
-        ({}, {}, "None None None"),
-        ({}, {"Mcp_Param_Unheard": "of"}, "None None None"),
-    ],
-    ids=str,
-)
-async def test_an_argument_that_is_mirrored_as_it_should_be_is_taken(
-    wire: Wire, arguments: Any, headers: Any, text: str
-) -> None:
-    async with wire.open("streaming") as peer:
-        reply = await post(peer, query(peer, **arguments), **headers)
-        assert reply.messages[0]["result"]["content"][0]["text"] == text
-
-
-@behaviour("http.param-wrong")
-@pytest.mark.parametrize(
-    ("arguments", "headers"),
-    [
-        ({"region": "us-west1"}, {}),
-        ({"region": "us-west1"}, {"Mcp_Param_Region": "us-east1"}),
-        ({"region": "us-west1"}, {"Mcp_Param_Region": "US-WEST1"}),
-        ({"region": "us-west1"}, {"Mcp_Param_Region": "=?base64?%%%?="}),
-        ({"limit": 42}, {"Mcp_Param_Limit": "43"}),
-        ({"exact": True}, {"Mcp_Param_Exact": "false"}),
-    ],
-    ids=str,
-)
-async def test_an_argument_that_is_not_mirrored_as_it_should_be_is_a_bad_request(
-    wire: Wire, arguments: Any, headers: Any
-) -> None:
-    async with wire.open("streaming") as peer:
-        assert code_of(await post(peer, query(peer, **arguments), **headers)) == (400, -32020)

@@ -53,9 +53,10 @@ class Reply(Struct):
     """One HTTP response, as far as it came."""
 
     verb: str
-    #: Set when its head came, and when its first event did.
+    #: Set when its head came, when its first event did, and when its first message did.
     begun: asyncio.Event
     told: asyncio.Event
+    spoken: asyncio.Event
     status: int = 0
     headers: Mapping[str, str] = {}
     body: bytes = b""
@@ -184,7 +185,7 @@ class _Web:
         self, verb: str, url: str, headers: Mapping[str, str], peer: Inbox | None = None, *, data: bytes | None = None
     ) -> tuple[Reply, asyncio.Task[Any]]:
         """Start an HTTP request; the reply grows as it comes, and the task ends with it."""
-        reply = Reply(verb, asyncio.Event(), asyncio.Event())
+        reply = Reply(verb, asyncio.Event(), asyncio.Event(), asyncio.Event())
         self.replies.append(reply)
         # In one piece a large body would be written without a turn for anybody else, of which the library warns.
         body = io.BytesIO(data) if data is not None else None
@@ -205,6 +206,8 @@ class _Web:
                 async for event in read_events(response.content):
                     reply.events.append(event)
                     reply.told.set()
+                    if event.data:
+                        reply.spoken.set()
                     self.came(event, peer)
             else:
                 reply.body = await response.read()

@@ -71,11 +71,12 @@ def node(name: str, *arguments: str) -> list[str]:
     # Packages are found from where a program lies, not from where it is run.
     here = INTEROP / "programs"
     here.mkdir(exist_ok=True)
-    source, copy = PROGRAMS / name, here / name
-    for file in (source, *PROGRAMS.glob("*.mjs")):
-        shutil.copyfile(file, here / f"{file.name}.{os.getpid()}")
-        os.replace(here / f"{file.name}.{os.getpid()}", here / file.name)
-    return [runtime, str(copy), *arguments]
+    for file in PROGRAMS.glob("*.mjs"):
+        # Several workers may do this at once.
+        part = here / f"{file.name}.{os.getpid()}"
+        shutil.copyfile(file, part)
+        part.replace(here / file.name)
+    return [runtime, str(here / name), *arguments]
 
 
 def node_json(command: Sequence[str], *, seconds: float = 30.0) -> Any:

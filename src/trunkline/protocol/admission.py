@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 import msgspec
 from msgspec import UNSET, Raw, Struct
+from msgspec.structs import replace
 
 import trunkline.types as t
 from trunkline.protocol.caller import Caller, Origin, Session
@@ -95,6 +96,8 @@ def admit(request: Asked, session: Session | None, origin: Origin, offer: Offer)
         return _initialize(row, params, session, origin, offer)
     if session is not None:
         caller = session.caller
+        if origin.principal is not caller.origin.principal:
+            caller = replace(caller, origin=origin)
         if method not in offer.methods[caller.revision]:
             return _not_found(method, caller.revision)
         return Admitted(caller, row, params)

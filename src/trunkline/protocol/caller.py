@@ -35,6 +35,8 @@ class Origin(Struct, frozen=True):
     headers: Mapping[str, str] | None = None
 
 
+_NONE: frozenset[str] = frozenset()
+
 #: Messages that came over the process's own pipes, inside the process, or over a stream somebody gave.
 STDIO = Origin("stdio")
 MEMORY = Origin("memory")
@@ -85,7 +87,8 @@ class Session:
         self.initialized = False
         self._waiting: list[Callable[[], None]] = []
         self.log_level: LoggingLevel | None = "info"
-        self.subscriptions: set[str] = set()
+        #: The resources whose changes the client wants to hear of; most clients want none.
+        self.subscriptions: set[str] | frozenset[str] = _NONE
         self.caller = Caller(revision, client_info, capabilities, origin, self)
 
     def ready(self) -> None:
@@ -94,6 +97,14 @@ class Session:
         waiting, self._waiting = self._waiting, []
         for callback in waiting:
             callback()
+
+    def subscribe(self, uri: str) -> None:
+        """Want to hear of a resource's changes."""
+        self.subscriptions = {*self.subscriptions, uri}
+
+    def unsubscribe(self, uri: str) -> None:
+        """Want to hear of them no more."""
+        self.subscriptions = self.subscriptions - {uri}
 
     def when_ready(self, callback: Callable[[], None]) -> None:
         """Have something called once the client is ready."""

@@ -66,7 +66,7 @@ class Limits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     body_seconds: float = 30.0
     #: Longest rest of an HTTP connection between two requests.
     keep_alive_seconds: float = 75.0
-    #: Most HTTP connections open at once; those beyond wait to be accepted.
+    #: Most HTTP connections open at once; those beyond are answered 503 and closed.
     connections: int = 10_000
     #: Most handshake sessions over HTTP at once.
     sessions: int = 10_000

@@ -184,7 +184,7 @@ async def run_http(server: Server, transport: str, options: Mapping[str, Any]) -
     if not (given.pop("allow_unauthenticated", False) or given.get("auth") or server.auth or _is_loopback(host)):
         raise ConfigError(
             f"host={host!r} can be reached by others, and nobody is asked who they are: give auth=, bind 127.0.0.1, "
-            "or say allow_unauthenticated=True"
+            "or say allow_unauthenticated=True (--allow-unauthenticated)"
         )
     if transport == "sse":
         given = {"sse_path": "/sse", "message_path": "/messages", **given}

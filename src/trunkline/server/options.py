@@ -43,7 +43,7 @@ _WITHOUT_EFFECT: Mapping[str, str] = MappingProxyType(
 _COMING: Mapping[str, str] = MappingProxyType(
     {
         "task": "tasks are not there yet",
-        "auth": "authorization comes with the HTTP transport",
+        "auth": "authorization of single tools is not there yet",
         "app": "apps are not there yet",
     }
 )

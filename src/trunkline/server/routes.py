@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 import trunkline.types as t
 from trunkline.connection import Exchange
-from trunkline.errors import InvalidParams, ResourceNotFound
+from trunkline.errors import InvalidParams, InvalidRequest, ResourceNotFound
 from trunkline.protocol.revisions import Feature
 from trunkline.server.subscriptions import accepted, listen
 from trunkline.server.tools import tool_route
@@ -70,14 +70,16 @@ def _more_routes(server: Server) -> dict[str, Route]:
 
     async def subscribes(exchange: Exchange, params: t.SubscribeRequestParams) -> Any:
         _find(server, exchange, params.uri)
-        exchange.admitted.caller.session.subscriptions.add(params.uri)
+        exchange.admitted.caller.session.subscribe(params.uri)
         return t.EmptyResult()
 
     async def unsubscribes(exchange: Exchange, params: t.UnsubscribeRequestParams) -> Any:
-        exchange.admitted.caller.session.subscriptions.discard(params.uri)
+        exchange.admitted.caller.session.unsubscribe(params.uri)
         return t.EmptyResult()
 
     async def listens(exchange: Exchange, params: t.SubscriptionsListenRequestParams) -> Any:
+        if not exchange.connection.streams:
+            raise InvalidRequest("Invalid request: subscriptions/listen answers with a stream; accept text/event-stream")
         wanted = accepted(params.notifications, server.capabilities(exchange.admitted.caller.revision))
         if server.hides and wanted.resource_subscriptions:
             seen = [uri for uri in wanted.resource_subscriptions if _sees(server, exchange, uri)]

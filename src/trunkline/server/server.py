@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, Unpack, get_args
 
 import msgspec
@@ -116,11 +117,7 @@ class Server(Catalog):
         if (seconds := options.get("cache_ttl")) is not None:
             options = {"cache_ttl_ms": int(seconds * 1000), **options}
         super().__init__(on_duplicate=options.get("on_duplicate", "error"))
-        page_size = options.get("list_page_size")
-        given = limits or Limits()
-        self.limits = given if page_size is None else msgspec.structs.replace(given, page_size=page_size)
-        if self.limits.page_size < 1:
-            raise ConfigError(f"a page of a list holds at least one item, not {self.limits.page_size}")
+        self.limits = _limits(limits or Limits(), options.get("list_page_size"))
         self.info = t.Implementation(
             name=name,
             version=version,
@@ -184,7 +181,7 @@ class Server(Catalog):
         connection.owner = self
         self._held[connection] = []
         self._hold(connection)
-        connection.ending = asyncio.get_running_loop().create_task(self._end(connection, served))
+        connection.cleanup = partial(self._end, connection, served)
         connection.start()
         return connection
 
@@ -227,7 +224,7 @@ class Server(Catalog):
         return held
 
     async def _end(self, connection: Connection, served: ServedConnection) -> None:
-        await asyncio.shield(connection.closed)
+        """Clean up behind a connection that has ended."""
         self.hub.detach(served)
         await connection.aclose()
         await self.release(connection)
@@ -248,11 +245,11 @@ class Server(Catalog):
         """Serve over stdio inside a running event loop; the same as ``run_async()``."""
         await self.run_async()
 
-    def asgi(self, path: str = "/mcp", **options: Unpack[AsgiOptions]) -> Endpoint:
-        """Give an ASGI application that serves every era at a path, to run or to mount in another."""
+    def asgi(self, path: str | None = None, **options: Unpack[AsgiOptions]) -> Endpoint:
+        """Give an ASGI application that serves every era at a path (``/mcp``), to run or to mount in another."""
         from trunkline.server.http import make_endpoint
 
-        return make_endpoint(self, path, options)
+        return make_endpoint(self, path or self.http_options.get("streamable_http_path") or "/mcp", options)
 
     # --- names that users know from elsewhere ------------------------------------------------------------------------
 
@@ -261,7 +258,7 @@ class Server(Catalog):
         if transport == "sse":
             return self.sse_app(path, **options)
         options.pop("middleware", None)
-        return self.asgi(path or self.http_options.get("streamable_http_path") or "/mcp", **options)
+        return self.asgi(path, **options)
 
     def streamable_http_app(self, **options: Any) -> Endpoint:
         """Give an ASGI application; the same as ``asgi``."""
@@ -441,6 +438,13 @@ def _made(enter: Callable[[], AbstractAsyncContextManager[Any]]) -> Lifespan:
     from trunkline.server.lifespan import Lifespan
 
     return Lifespan(enter)
+
+
+def _limits(given: Limits, page_size: int | None) -> Limits:
+    limits = given if page_size is None else msgspec.structs.replace(given, page_size=page_size)
+    if limits.page_size < 1:
+        raise ConfigError(f"a page of a list holds at least one item, not {limits.page_size}")
+    return limits
 
 
 def _http_options(options: Mapping[str, Any]) -> dict[str, Any]:

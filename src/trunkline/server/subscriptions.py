@@ -31,6 +31,9 @@ _METHODS: Mapping[str, str] = MappingProxyType(
 )
 
 
+_NOTHING: frozenset[str] = frozenset()
+
+
 class Sink(Protocol):
     """Somebody who may want notices."""
 
@@ -97,7 +100,7 @@ class Hub:
 class Listener:
     """One ``subscriptions/listen`` exchange: its filter and the notices that wait."""
 
-    __slots__ = ("_kinds", "_most", "_pending", "_uris", "_wake", "ended")
+    __slots__ = ("_kinds", "_most", "_pending", "_uris", "_waiting", "ended")
 
     def __init__(self, wanted: t.SubscriptionFilter, most: int) -> None:
         """Keep what is wanted; at most so many notices may wait."""
@@ -106,11 +109,11 @@ class Listener:
             "prompts": wanted.prompts_list_changed,
             "resources": wanted.resources_list_changed,
         }
-        self._kinds = frozenset(kind for kind, wants in kinds.items() if wants)
-        self._uris = frozenset(wanted.resource_subscriptions or ())
+        self._kinds = tuple(kind for kind, wants in kinds.items() if wants)
+        self._uris = frozenset(wanted.resource_subscriptions) if wanted.resource_subscriptions else _NOTHING
         self._most = most
         self._pending: dict[Notice, None] = {}
-        self._wake = asyncio.Event()
+        self._waiting: asyncio.Future[None] | None = None
         #: Why the stream ends, once it does.
         self.ended: str | None = None
 
@@ -123,17 +126,25 @@ class Listener:
             self.end("too many notices are waiting to be read")
             return
         self._pending[notice] = None
-        self._wake.set()
+        self._wake()
 
     def end(self, reason: str) -> None:
         """End the stream after what is queued."""
         self.ended = self.ended or reason
-        self._wake.set()
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._waiting is not None and not self._waiting.done():
+            self._waiting.set_result(None)
 
     async def take(self) -> list[Notice]:
         """Wait for notices, or for the end."""
-        await self._wake.wait()
-        self._wake.clear()
+        if not self._pending and self.ended is None:
+            self._waiting = asyncio.get_running_loop().create_future()
+            try:
+                await self._waiting
+            finally:
+                self._waiting = None
         pending, self._pending = list(self._pending), {}
         return pending
 

@@ -78,6 +78,13 @@ ROWS: tuple[Row, ...] = (
         transports=ON_HTTP,
     ),
     Row(
+        id="http.client-listens-on",
+        spec="2025-11-25 basic/transports#resumability-and-redelivery",
+        sentence="A client takes the stream of its session up again.",
+        revisions=SESSIONS,
+        transports=ON_HTTP,
+    ),
+    Row(
         id="http.client-mirrors",
         spec="2026-07-28 basic/transports/streamable-http#standard-request-headers",
         sentence="A client mirrors method name and version in headers.",

@@ -20,8 +20,8 @@ const Transport = url.endsWith("/sse") ? SSEClientTransport : StreamableHTTPClie
 await client.connect(new Transport(new URL(url)));
 const call = (name, given, options) => client.callTool({ name, arguments: given }, options);
 const seen = await look(client, { call, asked: asked === "asked" });
-seen.version = client.getNegotiatedProtocolVersion?.() ?? null;
-if (mode === "legacy") await client.subscribeResource({ uri: "note://fixed" });
+seen.version = client.getNegotiatedProtocolVersion();
+if (seen.version < "2026") await client.subscribeResource({ uri: "note://fixed" });
 else await client.listen({ resourceSubscriptions: ["note://fixed"] });
 await call("touch", { uri: "note://fixed" });
 seen.told = await told;

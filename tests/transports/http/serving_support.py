@@ -177,7 +177,8 @@ class Call:
         self.complete = False
         #: What the application sent after the client had hung up.
         self.late: list[Message] = []
-        self.stalled = False
+        #: Sending to a client that is gone raises, as newer ASGI servers have it, or does nothing.
+        self.raises = False
         self._pieces = list(body)
         self._gone = asyncio.Event()
         self._flowing = asyncio.Event()
@@ -207,6 +208,8 @@ class Call:
         await self._flowing.wait()
         if self._gone.is_set():
             self.late.append(message)
+            if self.raises:
+                raise OSError("the client is gone")
             return
         if message["type"] == "http.response.start":
             assert self.status is None, "a response begins once"
@@ -233,7 +236,6 @@ class Call:
 
     def stall(self) -> None:
         """Stop reading: whoever writes waits."""
-        self.stalled = True
         self._flowing.clear()
 
     def flow(self) -> None:

@@ -194,6 +194,23 @@ def test_finished_streams_give_way_before_those_that_go_on() -> None:
     assert (list(log.streams), data(first), first.rewind(0)) == ([first.name], [b"yy"], True)
 
 
+def test_answers_nobody_fetches_give_way_to_newer_ones() -> None:
+    log = EventLog(Limits(log_bytes=10))
+    streams = [log.open() for _ in range(5)]
+    for stream in streams:
+        stream.push(b"answer", last=True)
+    assert (list(log.streams), data(streams[-1])) == ([streams[-1].name], [b"answer"])
+
+
+def test_the_answer_of_a_stream_that_is_being_read_does_not_give_way() -> None:
+    log = EventLog(Limits(log_bytes=10))
+    first, second = log.open(), log.open()
+    first.attach(Reader())
+    first.push(b"answer", last=True)
+    second.push(b"answer", last=True)
+    assert (data(first), data(second)) == ([b"answer"], [b"answer"])
+
+
 def test_a_finished_stream_is_forgotten_after_a_while() -> None:
     log = EventLog(Limits(log_seconds=10))
     stream, other = log.open(), log.open()

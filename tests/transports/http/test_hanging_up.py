@@ -77,6 +77,36 @@ async def test_nothing_is_sent_for_a_stateless_request_after_its_client_hung_up(
 
 
 @in_loop
+async def test_a_server_that_says_so_when_its_client_is_gone_is_understood() -> None:
+    workshop = Workshop(Limits(write_bytes=10_000))
+    app = workshop.asgi()
+    listening = await (await SessionClient.open(app)).listening()
+    call = modern(app, tool("flood", n=500), meta=LOUD)
+    call.stall()
+    await workshop.started.wait()
+    for each in (call, listening):
+        each.raises = True
+        each.hang_up()
+        await each.ended()
+    await workshop.cancelled.wait()
+    assert (len(app.upkeep.streams), len(app.upkeep.in_flight)) == (0, 0)
+
+
+@pytest.mark.parametrize("say", ["", "hello"], ids=["before the first byte", "in the middle"])
+@in_loop
+async def test_a_task_that_its_server_cancels_takes_the_request_with_it(say: str) -> None:
+    workshop = Workshop()
+    app = workshop.asgi()
+    call = modern(app, tool("wait", say=say), meta=LOUD)
+    await workshop.started.wait()
+    call.task.cancel()
+    await asyncio.wait([call.task])
+    await workshop.cancelled.wait()
+    await asyncio.sleep(0.01)
+    assert (call.task.cancelled(), len(app.upkeep.in_flight), len(app.upkeep.streams)) == (True, 0, 0)
+
+
+@in_loop
 async def test_a_listener_that_hangs_up_is_forgotten() -> None:
     workshop = Workshop()
     call = modern(workshop.asgi(), request("subscriptions/listen", {"notifications": {"toolsListChanged": True}}))

@@ -172,6 +172,16 @@ async def test_a_client_that_hangs_up_on_its_initialize_leaves_no_session() -> N
     assert (len(app.sessions.by_id), call.late) == (0, [])
 
 
+@in_loop
+async def test_an_initialize_that_takes_longer_than_a_session_may_wait_is_told_so() -> None:
+    async def hold(request: Any, call_next: Any) -> Any:
+        await asyncio.Event().wait()
+
+    app = Workshop(Limits(unready_seconds=0.1), middleware=[hold]).asgi()
+    call = await post(app, initialize()).whole()
+    assert (call.error, len(app.sessions.by_id)) == ((404, -32600), 0)
+
+
 # --- caps and expiry -------------------------------------------------------------------------------------------------
 
 

@@ -72,11 +72,18 @@ async def test_the_first_event_names_the_address_to_post_to(path: str) -> None:
 
 
 @in_loop
-async def test_a_get_without_any_header_opens_the_stream() -> None:
-    call = ask(Workshop().asgi(), "GET", headers={"accept": None, "content-type": None})
+async def test_a_get_that_wants_events_and_says_nothing_else_opens_the_stream() -> None:
+    call = ask(Workshop().asgi(), "GET", headers={"accept": "text/event-stream", "content-type": None})
     assert (await call.opening()).event == "endpoint"
     call.hang_up()
     await call.ended()
+
+
+@pytest.mark.parametrize("accept", [None, "*/*", "text/html,application/xhtml+xml,*/*;q=0.8"])
+@in_loop
+async def test_whoever_does_not_ask_for_events_is_told_what_this_is(accept: str | None) -> None:
+    call = await ask(Workshop().asgi(), "GET", headers={"accept": accept}).whole()
+    assert (call.status, "This is an MCP endpoint" in call.json["error"]["message"]) == (406, True)
 
 
 @in_loop
@@ -194,7 +201,7 @@ async def test_only_who_opened_the_stream_may_post_to_it(token: str | None) -> N
 @in_loop
 async def test_a_stream_is_opened_for_nobody_who_may_not() -> None:
     app = Workshop().asgi(auth=authenticate)
-    calls = [await ask(app, "GET", path, headers={"accept": None}).whole() for path in ("/mcp", "/mcp/sse")]
+    calls = [await ask(app, "GET", path).whole() for path in ("/mcp", "/mcp/sse")]
     assert [call.status for call in calls] == [401, 401]
 
 

@@ -6,6 +6,7 @@ the query of a URL may hold a secret.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from types import MappingProxyType
 
@@ -25,7 +26,7 @@ _SHOWN = 200
 _FIXES: Mapping[int, str] = MappingProxyType(
     {
         400: "it did not accept the request",
-        401: "it needs authorization: give auth= with a token, or headers= with what it wants",
+        401: "it needs authorization: give auth= (--token) with a token, or headers= (--header) with what it wants",
         403: "it refuses access: to these credentials, or because of the Host or Origin it was called with",
         404: "is the path of the URL right (often /mcp)?",
         405: "there is something else at this URL; is its path right (often /mcp)?",
@@ -77,12 +78,12 @@ def network_failure(error: BaseException, url: URL, *, proxy: URL | None = None)
         why = getattr(error.certificate_error, "verify_message", None) or str(error.certificate_error)
         return ConnectionLost(
             f"The certificate of {where} is not trusted: {why}. If it comes from an authority of your own, give "
-            "ca_file= with that authority's certificate."
+            "ca_file= (--ca-file) with that authority's certificate."
         )
     if isinstance(error, aiohttp.ClientConnectorSSLError):
         return ConnectionLost(
             f"TLS with {where} failed: {error.os_error}. Does the server speak https there? If it has a certificate "
-            "of your own authority, give ca_file=."
+            "of your own authority, give ca_file= (--ca-file)."
         )
     if isinstance(error, aiohttp.ClientHttpProxyError):
         return ConnectionLost(f"The proxy {_proxy(proxy)} did not connect to {where}: {error.status} {error.message}")
@@ -100,7 +101,9 @@ def network_failure(error: BaseException, url: URL, *, proxy: URL | None = None)
 
 
 def _reason(error: OSError) -> str:
-    return error.strerror or str(error) or type(error).__name__
+    # An event loop puts its own words in the place of the system's; the number says the same and says it plainly.
+    known = error.errno is not None and error.errno > 0 and os.strerror(error.errno)
+    return known or error.strerror or str(error) or type(error).__name__
 
 
 def _proxy(proxy: URL | None) -> str:

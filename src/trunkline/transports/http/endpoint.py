@@ -18,7 +18,7 @@ from typing import Any
 from msgspec import Struct
 
 from trunkline.protocol.caller import Principal
-from trunkline.protocol.jsonrpc import Incoming, Notification, Request, decode
+from trunkline.protocol.jsonrpc import Notification, Request, decode
 from trunkline.protocol.limits import Limits
 from trunkline.protocol.revisions import HANDSHAKE_NAMES, STATELESS_NAMES
 from trunkline.transports.http.guard import Guard, accepts
@@ -26,7 +26,7 @@ from trunkline.transports.http.handshake import Handshake
 from trunkline.transports.http.once import OnceLink
 from trunkline.transports.http.refusals import Refused, no_request, not_used, stopping
 from trunkline.transports.http.replies import JSON, Headers, Receive, Send, send_plain
-from trunkline.transports.http.sessions import Acceptor
+from trunkline.transports.http.sessions import Acceptor, requests_of
 from trunkline.transports.http.visits import Scope, Visit
 
 __all__ = ["Authenticate", "Endpoint", "EndpointOptions"]
@@ -42,6 +42,7 @@ _STATELESS = frozenset(name.encode() for name in STATELESS_NAMES)
 _SINGLE = frozenset(
     {b"host", b"origin", b"content-type", b"content-length", b"authorization", b"last-event-id", b"accept"}
 )
+_REMEMBERED = 256
 _BOTH = frozenset({b"application/json, text/event-stream", b"text/event-stream, application/json"})
 
 
@@ -80,6 +81,8 @@ class Endpoint:
         self._limits = limits
         self._authenticate = authenticate
         self.path = options.path.rstrip("/")
+        #: Heads that the guard has let in before.
+        self._welcome: set[tuple[bytes | None, bytes | None, str | None]] = set()
         self._paths = frozenset({self.path, f"{self.path}/"})
         self._handshake = Handshake(acceptor, limits=limits, retry_ms=options.retry_ms)
         self.sessions = self._handshake.sessions
@@ -101,14 +104,12 @@ class Endpoint:
         if scope["type"] != "http":
             await self._other(scope, receive, send)
             return
-        headers: dict[bytes, bytes] = dict(scope["headers"])
-        visit = Visit(scope, headers, receive, send, self._limits)
+        visit = Visit(scope, receive, send, self._limits)
         cors: Headers = []
         try:
-            self._check_head(scope, headers)
-            if b"origin" in headers and scope["method"] != "OPTIONS":
+            if self._check_head(visit) and scope["method"] != "OPTIONS":
                 # A preflight is answered with headers of its own.
-                cors = self._guard.cors_headers(headers[b"origin"])
+                cors = self._guard.cors_headers(visit.headers[b"origin"])
                 visit.send = _with(send, cors) if cors else send
             path: str = scope["path"]
             if root := scope.get("root_path"):
@@ -153,7 +154,13 @@ class Endpoint:
 
     # --- the head ----------------------------------------------------------------------------------------------------
 
-    def _check_head(self, scope: Scope, headers: Mapping[bytes, bytes]) -> None:
+    def _check_head(self, visit: Visit) -> bool:
+        """See that a request may be looked at; tell whether a web page sends it.
+
+        Raises:
+            Refused: it may not.
+        """
+        scope, headers = visit.scope, visit.headers
         given = scope["headers"]
         if len(headers) != len(given):
             names = [name for name, _ in given if name in _SINGLE or name.startswith(b"mcp-")]
@@ -161,11 +168,17 @@ class Endpoint:
             if twice:
                 raise Refused(400, f"Header given more than once: {', '.join(sorted(twice))}")
         host, origin = headers.get(b"host"), headers.get(b"origin")
-        refusal = self._guard.check(
-            () if host is None else (host,), () if origin is None else (origin,), server=scope.get("server")
-        )
+        server = scope.get("server")
+        head = (host, origin, server and server[0])
+        if head in self._welcome:
+            return origin is not None
+        refusal = self._guard.check(() if host is None else (host,), () if origin is None else (origin,), server=server)
         if refusal is not None:
             raise Refused(refusal.status, refusal.message)
+        if len(self._welcome) >= _REMEMBERED:
+            self._welcome.clear()
+        self._welcome.add(head)
+        return origin is not None
 
     async def answer_options(self, visit: Visit) -> None:
         """Answer a browser that asks whether a page may call.
@@ -207,8 +220,6 @@ class Endpoint:
     # --- POST --------------------------------------------------------------------------------------------------------
 
     async def _post(self, visit: Visit) -> None:
-        if self.draining:
-            raise stopping()
         headers = visit.headers
         if self._authenticate is not None:
             visit.principal = await self.principal(headers)
@@ -220,27 +231,25 @@ class Endpoint:
                 raise Refused(406, "Accept must name application/json and text/event-stream")
             visit.json_only = visit.json_only or not stream
         incoming = decode(await visit.body(), self._limits)
+        if self.draining and requests_of(incoming):
+            # What is in flight may still wait for an answer that its client posts.
+            raise stopping()
         version, id = visit.field(b"mcp-protocol-version"), visit.field(b"mcp-session-id")
-        if version is not None and version not in _HANDSHAKE:
-            await self._once(visit, incoming, version)
-        elif not self._options.sessions:
+        alone = version is not None and version not in _HANDSHAKE
+        if not alone and not self._options.sessions:
             await self._handshake.serve_alone(visit, incoming, version=version)
-        elif id is not None:
+        elif not alone and id is not None:
             await self._handshake.use(visit, incoming, id=id, version=version)
-        elif type(incoming) is Request and incoming.method == "initialize":
+        elif not alone and type(incoming) is Request and incoming.method == "initialize":
             await self._handshake.open(visit, incoming)
         elif type(incoming) is Request:
-            await self._once(visit, incoming, version)
-        else:
-            raise no_request(incoming, "Mcp-Session-Id header is missing: send initialize first")
-
-    async def _once(self, visit: Visit, incoming: Incoming, version: bytes | None) -> None:
-        """Serve a request that stands alone, in this very task: its client's hang-up is the end of both."""
-        if type(incoming) is Request:
+            # It stands alone and is served in this very task: its client's hang-up is the end of both.
             link = OnceLink(self._limits.write_bytes, json_only=visit.json_only)
             receiver = self._acceptor.accept_one(link, None, "", link.run_here)
             receiver.message_received(incoming, visit.origin)
-            await self.upkeep.reply(link, visit, [])
+            await self.upkeep.reply(link, visit)
+        elif not alone:
+            raise no_request(incoming, "Mcp-Session-Id header is missing: send initialize first")
         elif type(incoming) is not Notification:
             raise no_request(incoming, "Invalid request: a body holds one request or one notification")
         elif version not in _STATELESS:
@@ -263,6 +272,9 @@ class Endpoint:
             visit.principal = await self.principal(visit.headers)
             await self._handshake.listen(visit, id=id, version=version)
         elif version is None and id is None and self._pair is not None:
+            if b"text/event-stream" not in visit.headers.get(b"accept", b"").lower():
+                # A browser or a person takes anything; a stream that says nothing would only puzzle them.
+                raise Refused(406, "This is an MCP endpoint: POST to it, or GET with Accept: text/event-stream")
             await self._pair.open(visit)
         elif (version is None and id is None) or not self._options.sessions:
             raise not_used("GET")

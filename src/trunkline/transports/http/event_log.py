@@ -3,7 +3,8 @@
 A stream is written to by a link and read by at most one HTTP response at a time. A stream that is kept numbers its
 events (``<stream>-<n>``) and remembers those already written, so that a client can name the last one it has and go on
 behind it, on another response: nothing comes twice and nothing is left out. What is kept is bounded for the session as
-a whole; answers and questions are never dropped to make room, notifications that nobody reads may be.
+a whole: notifications that nobody reads give way first, then finished streams that nobody came back for. Answers and
+questions of a stream that goes on, or is being read, are never dropped.
 """
 
 from __future__ import annotations
@@ -257,16 +258,26 @@ class EventLog:
                 if gone is None:
                     break
                 self._bytes -= gone
-            if stream.ended and stream.reader is None and not stream.kept:
+            if _is_over(stream) and not stream.kept:
                 self._forget(stream.name)
+        # Answers that nobody came back for: the oldest go first.
+        for stream in [stream for stream in self.streams.values() if _is_over(stream)]:
+            if self._bytes <= self._limits.log_bytes:
+                break
+            self._forget(stream.name)
 
     def _by_worth(self) -> Iterator[EventStream]:
         """Give finished streams first: their readers have most likely got all they wanted."""
         streams = list(self.streams.values())
-        yield from (stream for stream in streams if stream.ended and stream.reader is None)
-        yield from (stream for stream in streams if not (stream.ended and stream.reader is None))
+        yield from (stream for stream in streams if _is_over(stream))
+        yield from (stream for stream in streams if not _is_over(stream))
 
     def _forget(self, name: str) -> None:
         stream = self.streams.pop(name)
         self._ended.pop(name, None)
         self._bytes -= stream.sizes()
+
+
+def _is_over(stream: EventStream) -> bool:
+    """Tell whether a stream has ended and nobody reads it, or is about to."""
+    return stream.ended and stream.reader is None and not stream.awaited

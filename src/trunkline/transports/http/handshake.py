@@ -9,7 +9,7 @@ import secrets
 import time
 
 from trunkline.protocol.batches import fault
-from trunkline.protocol.caller import Session
+from trunkline.protocol.caller import Origin, Session
 from trunkline.protocol.jsonrpc import Batch, Incoming, Malformed, Message, Request
 from trunkline.protocol.limits import Limits
 from trunkline.protocol.revisions import UNNAMED, Feature, find
@@ -74,7 +74,9 @@ class Handshake:
             raise too_many("requests in flight")
         link = ExchangeLink(session, requests_of(incoming), json_only=visit.json_only, retry_ms=self._retry_ms)
         receiver = self._acceptor.accept_one(link, session.session, f"{link.name}.", None)
-        receiver.message_received(incoming, session.origin)
+        # The same principal may come with another token: what it allows counts for this request.
+        origin = session.origin if visit.principal is None else Origin("http", visit.principal)
+        receiver.message_received(incoming, origin)
         await self.upkeep.reply(link, visit, [])
 
     def _sort(self, session: HttpSession, incoming: Incoming) -> tuple[Batch | None, list[Message | Malformed]]:

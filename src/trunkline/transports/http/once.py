@@ -63,7 +63,9 @@ class OnceLink:
         "rounds",
         "status",
         "stream",
+        "streaming",
         "streams",
+        "visit",
         "watch",
         "work",
     )
@@ -95,9 +97,11 @@ class OnceLink:
         #: The work of serving the request, if whoever brought it is to do it; and what to call when a stream begins.
         self.work: Coroutine[Any, Any, None] | None = None
         self.streams: Callable[[OnceLink], None] | None = None
+        self.streaming: asyncio.Task[None] | None = None
+        self.visit: Any = None
         #: Waits for the client's hang-up; and how long the request has been looked at. Upkeep writes both.
         self.watch: asyncio.Task[None] | None = None
-        self.rounds = 0
+        self.rounds = -1
 
     # --- the link ----------------------------------------------------------------------------------------------------
 
@@ -112,7 +116,14 @@ class OnceLink:
                 return
             message = outbound.message
             kind = type(message)
-            if kind is Response or kind is ErrorResponse or kind is tuple:
+            if kind is Response and self.stream is None:
+                # What nearly every request comes to.
+                self.answer = encoded(outbound)
+                self.closed = True
+                if self._waiter is not None:
+                    self._wake()
+                self._answered()
+            elif kind is Response or kind is ErrorResponse or kind is tuple:
                 self._answer(outbound, message)
             else:
                 self._tell(outbound)
@@ -190,6 +201,9 @@ class OnceLink:
         stream = self.stream or self._open_stream()
         stream.push(data, droppable=type(outbound.message) is Notification)
         self._wake()
+
+    def _answered(self) -> None:
+        """Let those go who know the request as one being served."""
 
     def _status(self, error: ErrorResponse) -> int:
         return STATUSES.get(error.error.code, 200)

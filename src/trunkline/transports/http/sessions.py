@@ -190,6 +190,9 @@ class ExchangeLink(OnceLink):
 
     def _close(self) -> None:
         super()._close()
+        self._answered()
+
+    def _answered(self) -> None:
         self._session.forget(self)
 
 

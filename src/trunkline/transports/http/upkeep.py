@@ -8,7 +8,8 @@ timer runs only while something is open.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
+from types import MappingProxyType
 from typing import Any
 
 from trunkline.protocol.limits import Limits
@@ -24,6 +25,7 @@ __all__ = ["Upkeep"]
 _WATCH_AFTER = 0.02
 # How often all that is open is looked at.
 _ROUND = 1.0
+_NO_HEADERS: Mapping[bytes, bytes] = MappingProxyType({})
 
 
 class Upkeep:
@@ -35,10 +37,11 @@ class Upkeep:
         self._sessions = sessions
         self._timer: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
-        self._young: list[tuple[OnceLink, Receive]] = []
+        self._looking = False
         self._idle: asyncio.Event | None = None
         self.streams: set[StreamReply] = set()
-        self.in_flight: set[OnceLink] = set()
+        #: Requests without their response, and how to hear of their clients' hang-up.
+        self.in_flight: dict[OnceLink, Receive] = {}
 
     # --- streams -----------------------------------------------------------------------------------------------------
 
@@ -64,18 +67,18 @@ class Upkeep:
 
     def _watch(self, link: OnceLink, receive: Receive) -> None:
         """Take a request in that was not answered at once."""
-        self.in_flight.add(link)
-        self._young.append((link, receive))
-        if len(self._young) == 1:
-            asyncio.get_running_loop().call_later(_WATCH_AFTER, self._watch_young)
+        self.in_flight[link] = receive
+        if not self._looking:
+            self._look_again()
 
-    async def reply(self, link: OnceLink, visit: Visit, headers: Headers, *, unless_error: bool = False) -> None:
+    async def reply(
+        self, link: OnceLink, visit: Visit, headers: Headers | None = None, *, unless_error: bool = False
+    ) -> None:
         """Send what a link brings: JSON, or a stream; without the extra headers if it is an error."""
-        streaming: list[asyncio.Task[None]] = []
         try:
             if link.work is not None:
                 self._watch(link, visit.receive)
-                link.streams = lambda link: streaming.append(self.spawn(self._stream(link, visit, headers)))
+                link.visit, link.streams = visit, self._stream_beside
                 await link.work
                 if not link.closed or link.left or link.refusal is not None:
                     _stopped(link)
@@ -83,49 +86,65 @@ class Upkeep:
                 self._watch(link, visit.receive)
                 await link.decision()
             if link.answer is not None:
-                extra = [] if unless_error and link.failed else headers
-                await send_plain(visit.send, link.status, [JSON, *extra], link.answer)
-            elif streaming:
-                await asyncio.wait(streaming)
+                head = [JSON] if headers is None or (unless_error and link.failed) else [JSON, *headers]
+                await send_plain(visit.send, link.status, head, link.answer)
+            elif link.streaming is not None:
+                await asyncio.wait([link.streaming])
             elif link.stream is not None:
                 await self._stream(link, visit, headers)
             if link.answer is None and link.reply is None:
                 await _no_answer(link, visit)
         except BaseException:
             link.gone()
+            if link.streaming is not None:
+                link.streaming.cancel()
             raise
         finally:
             self._done(link)
 
-    async def _stream(self, link: OnceLink, visit: Visit, headers: Headers) -> None:
+    def _stream_beside(self, link: OnceLink) -> None:
+        """Begin to write a stream while the work that fills it goes on."""
+        link.streaming = self.spawn(self._stream(link, link.visit, None))
+
+    async def _stream(self, link: OnceLink, visit: Visit, headers: Headers | None) -> None:
         assert link.stream is not None
+        # A stream may be open for long; what it was asked with is not looked at again.
+        visit.headers = _NO_HEADERS
         try:
             self.check_streams()
         except Refused as refusal:
             link.lost(refusal)
             return
         link.reply = StreamReply(link.stream, visit.send, leaving=link.leaving)
-        if not await link.reply.run(visit.receive, headers, owner=self, watched=link.watch is not None):
+        if not await link.reply.run(visit.receive, headers or [], owner=self, watched=link.watch is not None):
             link.gone()
 
     def _done(self, link: OnceLink) -> None:
         """Let a request go that has its response."""
-        self.in_flight.discard(link)
-        link.streams = None
+        self.in_flight.pop(link, None)
         if link.closed:
             # Nothing refers in a circle, so that all of it is freed here and now.
-            link.receiver = None
+            link.receiver = link.streams = None
         if link.watch is not None:
             link.watch.cancel()
         if self._idle is not None:
             self._settle(self._idle)
 
-    def _watch_young(self) -> None:
-        young, self._young = self._young, []
-        for link, receive in young:
-            if not link.decided:
+    def _look(self) -> None:
+        """Watch what was not answered since the last look; look again as long as something is in flight."""
+        self._looking = False
+        for link, receive in self.in_flight.items():
+            if link.rounds < 0:
+                link.rounds = 0
+                self._look_again()
+            elif link.watch is None and not link.decided:
                 link.watch = self.spawn(_hung_up(link, receive))
                 self.begin()
+
+    def _look_again(self) -> None:
+        if not self._looking:
+            self._looking = True
+            asyncio.get_running_loop().call_later(_WATCH_AFTER, self._look)
 
     # --- the clock ---------------------------------------------------------------------------------------------------
 

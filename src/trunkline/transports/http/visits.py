@@ -57,10 +57,10 @@ class Visit:
 
     __slots__ = ("headers", "json_only", "limits", "principal", "receive", "scope", "send")
 
-    def __init__(self, scope: Scope, headers: Mapping[bytes, bytes], receive: Receive, send: Send, limits: Limits):
-        """Take what the ASGI server brought."""
+    def __init__(self, scope: Scope, receive: Receive, send: Send, limits: Limits) -> None:
+        """Take what the ASGI server brought; of a header given twice the last counts, if that is allowed at all."""
         self.scope = scope
-        self.headers = headers
+        self.headers: Mapping[bytes, bytes] = dict(scope["headers"])
         self.receive = receive
         self.send = send
         self.limits = limits
@@ -90,7 +90,8 @@ class Visit:
             Refused: it is no JSON by its type, too long, or too slow.
         """
         headers, limit = self.headers, self.limits.body_bytes
-        if not is_json(headers.get(b"content-type")):
+        kind = headers.get(b"content-type")
+        if kind != b"application/json" and not is_json(kind):
             raise Refused(415, "The body must be application/json")
         length = headers.get(b"content-length")
         if length is not None and len(length) > 6 and length.isdigit() and int(length[:20]) > limit:

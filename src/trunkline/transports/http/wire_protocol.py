@@ -113,6 +113,21 @@ class _ConnectionLog(logging.LoggerAdapter[logging.Logger]):
 class WireProtocol(HttpToolsProtocol):
     """One HTTP connection, kept within the limits of its watch."""
 
+    # uvicorn's own attributes fill a dictionary that all connections share the keys of; more would end the sharing.
+    __slots__ = (
+        "_earlier",
+        "_refusal",
+        "_unsent",
+        "_unsent_since",
+        "deaf",
+        "ending",
+        "framing",
+        "header_bytes",
+        "phase",
+        "since",
+        "watch",
+    )
+
     def __init__(self, *args: Any, watch: Watch, access_log: bool = False, **kwargs: Any) -> None:
         """Take uvicorn's arguments and the watch; the access log is off unless asked for."""
         super().__init__(*args, **kwargs)

@@ -1,0 +1,54 @@
+"""Authorization: who may call a server, and how a client comes by what it needs to call one.
+
+The names below are the public face of the package; each is loaded when first used, since what stands behind some of
+them (signatures, key stores) takes longer to load than a small server takes to start. Nothing here knows transports.
+"""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from trunkline.auth.introspection import IntrospectionVerifier
+    from trunkline.auth.jwt_verifier import JWTVerifier
+    from trunkline.auth.static_tokens import ApiKeys, StaticTokens
+    from trunkline.auth.verifiers import InvalidToken, Verifier
+    from trunkline.protocol.caller import Principal
+
+__all__ = [
+    "ApiKeys",
+    "IntrospectionVerifier",
+    "InvalidToken",
+    "JWTVerifier",
+    "Principal",
+    "StaticTokens",
+    "Verifier",
+]
+
+_HOMES = MappingProxyType(
+    {
+        "trunkline.auth.introspection": ("IntrospectionVerifier",),
+        "trunkline.auth.jwt_verifier": ("JWTVerifier",),
+        "trunkline.auth.static_tokens": ("ApiKeys", "StaticTokens"),
+        "trunkline.auth.verifiers": ("InvalidToken", "Verifier"),
+        "trunkline.protocol.caller": ("Principal",),
+    }
+)
+
+
+def __getattr__(name: str) -> Any:
+    """Load a public name when it is first asked for (PEP 562)."""
+    for home, names in _HOMES.items():
+        if name in names:
+            from importlib import import_module
+
+            value = getattr(import_module(home), name)
+            globals()[name] = value
+            return value
+    raise AttributeError(f"module 'trunkline.auth' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """List the public names."""
+    return list(__all__)

@@ -1,0 +1,93 @@
+"""Reads what a server demands when it refuses: the ``WWW-Authenticate`` headers of a 401 or 403.
+
+The header is a stranger's word: it is read in one pass, to a limit, and what makes no sense is skipped. A header may
+hold several challenges and a response several headers; the one to follow is the first of a scheme we speak.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+
+from msgspec import Struct
+
+__all__ = ["Challenge", "Demand", "read_challenges", "read_demand"]
+
+_LONGEST = 8 * 1024
+_MOST_SCOPES = 100
+_SKIP = re.compile(r"[\s,]*")
+_TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
+_PARAM = re.compile(r"[ \t]*=[ \t]*(?:\"((?:[^\"\\]|\\.)*)\"|([!#$%&'*+\-.^_`|~0-9A-Za-z:/]+))")
+# What some schemes have in the place of parameters.
+_TOKEN68 = re.compile(r"[ \t]+[A-Za-z0-9\-._~+/]+=*(?=[ \t]*(?:,|$))")
+_REST = re.compile(r"[^,]*")
+_ESCAPED = re.compile(r"\\(.)")
+_SCOPE = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]+")
+
+
+class Challenge(Struct, frozen=True):
+    """One challenge: its scheme and its parameters, names in lower case."""
+
+    scheme: str
+    params: Mapping[str, str]
+
+
+class Demand(Struct, frozen=True):
+    """What a refusal asks for."""
+
+    #: ``bearer`` or ``dpop``.
+    scheme: str = "bearer"
+    error: str | None = None
+    #: The scopes that the refused request needs.
+    scopes: tuple[str, ...] = ()
+    #: Where the server's own metadata is.
+    resource_metadata: str | None = None
+
+
+def read_challenges(header: str) -> list[Challenge]:
+    """Read one header; what cannot be read is left out."""
+    text, at = header[:_LONGEST], 0
+    found: list[tuple[str, dict[str, str]]] = []
+    while True:
+        at = _end(_SKIP, text, at)
+        word = _TOKEN.match(text, at)
+        if word is None:
+            if at >= len(text):
+                return [Challenge(scheme, params) for scheme, params in found]
+            at = max(_end(_REST, text, at), at + 1)
+            continue
+        at = word.end()
+        param = _PARAM.match(text, at)
+        if param is not None and found:
+            value = param[2] if param[1] is None else _ESCAPED.sub(r"\1", param[1])
+            # A parameter given twice is none: nobody could say which counts.
+            known = found[-1][1]
+            known[word[0].lower()] = "" if word[0].lower() in known else value
+            at = param.end()
+        elif param is not None:
+            at = param.end()
+        else:
+            found.append((word[0].lower(), {}))
+            at = _end(_TOKEN68, text, at)
+
+
+def _end(pattern: re.Pattern[str], text: str, at: int) -> int:
+    match = pattern.match(text, at)
+    return at if match is None else match.end()
+
+
+def read_demand(headers: Iterable[str]) -> Demand:
+    """Say what the headers of a refusal ask for; nothing in particular if they say nothing we know."""
+    challenges = [challenge for header in headers for challenge in read_challenges(header)]
+    ours = [challenge for challenge in challenges if challenge.scheme in ("bearer", "dpop")]
+    if not ours:
+        return Demand()
+    chosen = ours[0]
+    params = chosen.params
+    scopes = params.get("scope", "").split()
+    return Demand(
+        scheme=chosen.scheme,
+        error=params.get("error") or None,
+        scopes=tuple(dict.fromkeys(scope for scope in scopes if _SCOPE.fullmatch(scope)))[:_MOST_SCOPES],
+        resource_metadata=params.get("resource_metadata") or None,
+    )

@@ -1,0 +1,130 @@
+"""The embedded store: one SQLite file with one table of records that expire.
+
+It knows neither OAuth nor what the records mean: a record has a kind, a name, an end, and a mark that says it was used.
+Writes do not wait for the disk to be sure (WAL, ``synchronous=NORMAL``), so they are short enough for the event loop;
+after a loss of power the last moment may be missing, never more. Several processes may share the file.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from typing import TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from trunkline.errors import ConfigError
+
+__all__ = ["Store"]
+
+T = TypeVar("T", bound=Struct)
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS records (
+    kind TEXT NOT NULL, name TEXT NOT NULL, data BLOB NOT NULL, until REAL NOT NULL, used INTEGER NOT NULL DEFAULT 0,
+    PRIMARY KEY (kind, name)
+) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS records_until ON records (until);
+"""
+_SWEEP_SECONDS = 60.0
+_BUSY_SECONDS = 5.0
+
+
+class Store:
+    """Keeps records until they expire, in a file that only its owner can read."""
+
+    def __init__(self, path: str) -> None:
+        """Open a file, or make it; ``:memory:`` keeps everything in this process.
+
+        Raises:
+            ConfigError: the file cannot be used.
+        """
+        self._path = path
+        self._swept = 0.0
+        try:
+            _make_private(path)
+            self._db = sqlite3.connect(path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False)
+            self._db.execute("PRAGMA journal_mode=WAL")
+            self._db.execute("PRAGMA synchronous=NORMAL")
+            self._db.execute("PRAGMA secure_delete=ON")
+            self._db.executescript(_SCHEMA)
+        except (OSError, sqlite3.Error) as problem:
+            raise ConfigError(
+                f"store={path!r} cannot be used ({problem}): name a file in a folder that can be written, or ':memory:'"
+            ) from problem
+
+    def close(self) -> None:
+        """Close the file."""
+        self._db.close()
+
+    # --- records -----------------------------------------------------------------------------------------------------
+
+    def put(self, kind: str, name: str, record: Struct, *, until: float) -> None:
+        """Keep a record, in place of one of the same name."""
+        data = msgspec.json.encode(record)
+        self._db.execute("REPLACE INTO records (kind, name, data, until) VALUES (?, ?, ?, ?)", (kind, name, data, until))
+
+    def add(self, kind: str, name: str, record: Struct, *, until: float, now: float) -> bool:
+        """Keep a record unless there is one of the same name; tell whether there was none."""
+        self.sweep(now)
+        data = msgspec.json.encode(record)
+        added = self._db.execute(
+            "INSERT OR IGNORE INTO records (kind, name, data, until) VALUES (?, ?, ?, ?)", (kind, name, data, until)
+        )
+        return added.rowcount == 1
+
+    def get(self, kind: str, name: str, of: type[T], *, now: float) -> T | None:
+        """Give a record that has not expired, whether it was used or not."""
+        found = self._db.execute(
+            "SELECT data FROM records WHERE kind = ? AND name = ? AND until > ?", (kind, name, now)
+        ).fetchone()
+        return None if found is None else msgspec.json.decode(found[0], type=of)
+
+    def has(self, kind: str, name: str, *, now: float) -> bool:
+        """Tell whether there is such a record."""
+        row = self._db.execute("SELECT 1 FROM records WHERE kind = ? AND name = ? AND until > ?", (kind, name, now))
+        return row.fetchone() is not None
+
+    def use(self, kind: str, name: str) -> bool:
+        """Mark a record as used; tell whether it is for the first time. Of two who try at once, one is the first."""
+        marked = self._db.execute("UPDATE records SET used = 1 WHERE kind = ? AND name = ? AND used = 0", (kind, name))
+        return marked.rowcount == 1
+
+    def extend(self, kind: str, name: str, until: float) -> None:
+        """Keep a record longer."""
+        self._db.execute("UPDATE records SET until = max(until, ?) WHERE kind = ? AND name = ?", (until, kind, name))
+
+    def drop(self, kind: str, name: str) -> bool:
+        """Forget a record; tell whether there was one. Of two who try at once, one is told so."""
+        return self._db.execute("DELETE FROM records WHERE kind = ? AND name = ?", (kind, name)).rowcount == 1
+
+    def all(self, kind: str, of: type[T], *, now: float) -> list[tuple[str, T, float]]:
+        """Give all records of a kind with their names and ends, the last to end first."""
+        rows = self._db.execute(
+            "SELECT name, data, until FROM records WHERE kind = ? AND until > ? ORDER BY until DESC", (kind, now)
+        )
+        return [(name, msgspec.json.decode(data, type=of), until) for name, data, until in rows]
+
+    def count(self, kind: str, *, now: float) -> int:
+        """Count the records of a kind."""
+        row = self._db.execute("SELECT count(*) FROM records WHERE kind = ? AND until > ?", (kind, now)).fetchone()
+        return int(row[0])
+
+    def sweep(self, now: float) -> None:
+        """Remove what has expired, once in a while."""
+        if now - self._swept >= _SWEEP_SECONDS:
+            self._swept = now
+            self._db.execute("DELETE FROM records WHERE until <= ?", (now,))
+
+
+def _make_private(path: str) -> None:
+    """Make the file before SQLite does, for its owner alone; the files SQLite puts beside it follow its mode."""
+    if path == ":memory:" or os.name != "posix":
+        return
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        if os.fstat(descriptor).st_mode & 0o077:
+            os.fchmod(descriptor, 0o600)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,71 @@
+"""Which addresses are not simply on the public Internet: a table, and the function that reads it.
+
+It is a list of what to refuse rather than the standard library's ``is_global``, whose answer differs from one version
+of Python to the next and which takes some forms of IPv4 inside IPv6 for public. For IPv6 only the one block that is
+given out at all is public to begin with.
+"""
+
+from __future__ import annotations
+
+from ipaddress import IPv6Address, ip_address, ip_network
+
+__all__ = ["special_range"]
+
+# IANA's special-purpose registries and what clouds put beside them. The first row that fits gives the name.
+_RANGES = tuple(
+    (ip_network(network), name)
+    for network, name in (
+        ("0.0.0.0/8", "an unspecified address"),
+        ("10.0.0.0/8", "a private address"),
+        ("100.64.0.0/10", "a shared address of carriers"),
+        ("127.0.0.0/8", "a loopback address"),
+        ("168.63.129.16/32", "an address of a cloud's own services"),
+        ("169.254.0.0/16", "a link-local address"),
+        ("172.16.0.0/12", "a private address"),
+        ("192.0.0.0/24", "a reserved address"),
+        ("192.0.2.0/24", "an address for documentation"),
+        ("192.31.196.0/24", "a reserved address"),
+        ("192.52.193.0/24", "a reserved address"),
+        ("192.88.99.0/24", "an address of 6to4 relays"),
+        ("192.168.0.0/16", "a private address"),
+        ("192.175.48.0/24", "a reserved address"),
+        ("198.18.0.0/15", "an address for benchmarks"),
+        ("198.51.100.0/24", "an address for documentation"),
+        ("203.0.113.0/24", "an address for documentation"),
+        ("224.0.0.0/4", "a multicast address"),
+        ("255.255.255.255/32", "the broadcast address"),
+        ("240.0.0.0/4", "a reserved address"),
+        ("::/128", "an unspecified address"),
+        ("::1/128", "a loopback address"),
+        ("::ffff:0:0/96", "an IPv4 address in an IPv6 one"),
+        ("::ffff:0:0:0/96", "an IPv4 address in an IPv6 one"),
+        ("::/96", "an IPv4 address in an IPv6 one"),
+        ("64:ff9b::/96", "an IPv4 address behind NAT64"),
+        ("64:ff9b:1::/48", "an IPv4 address behind NAT64"),
+        ("2001::/32", "a Teredo address"),
+        ("2001:2::/48", "an address for benchmarks"),
+        ("2001::/23", "a reserved address"),
+        ("2001:db8::/32", "an address for documentation"),
+        ("2002::/16", "a 6to4 address"),
+        ("3fff::/20", "an address for documentation"),
+        ("fc00::/7", "a unique local address"),
+        ("fe80::/10", "a link-local address"),
+        ("fec0::/10", "a site-local address"),
+        ("ff00::/8", "a multicast address"),
+    )
+)
+_GLOBAL_IPV6 = ip_network("2000::/3")
+
+
+def special_range(address: str) -> str | None:
+    """Say what an address is if it is not simply one of the public Internet; None if it is."""
+    try:
+        parsed = ip_address(address)
+    except ValueError:
+        return "no address"
+    if isinstance(parsed, IPv6Address) and parsed.scope_id is not None:
+        return "an address with a zone"
+    for network, name in _RANGES:
+        if parsed in network:
+            return name
+    return "a reserved address" if parsed.version == 6 and parsed not in _GLOBAL_IPV6 else None

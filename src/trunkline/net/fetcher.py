@@ -1,0 +1,361 @@
+"""The one HTTP client for everything that is fetched on somebody else's word: metadata, keys, client documents.
+
+Whoever names a URL to us may want us to call something that only we can reach. So a URL is taken apart once and made
+anew from checked parts; its name is resolved once for each hop, every address it has must be one of the public
+Internet, and the connection goes to those addresses and no others, while TLS still checks the name. There is no cookie,
+no stored password, no setting of the environment, no compression, and nothing without a bound. It knows nothing of what
+is fetched. With a proxy it is the proxy that resolves names, and so the proxy that must refuse private addresses.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urljoin, urlsplit
+
+from msgspec import Struct
+
+from trunkline.errors import ConfigError, FetchError
+from trunkline.net.addresses import special_range
+from trunkline.net.urls import Target, parse_target, shown
+
+if TYPE_CHECKING:
+    import aiohttp
+
+__all__ = ["Fetched", "Fetcher", "Resolve"]
+
+#: Finds the addresses of a host name for a port.
+Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
+
+_HERE = ("127.0.0.1", "::1")
+_REDIRECTS = frozenset({301, 302, 303, 307, 308})
+
+
+class Fetched(Struct, frozen=True):
+    """An answer, whatever its status; names of headers are in lower case, repeated ones are joined by a comma."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+    #: Where it came from, after redirects.
+    url: str
+
+
+class _Ask(Struct, frozen=True):
+    """What is asked for, and within which bounds."""
+
+    method: str
+    headers: Mapping[str, str]
+    body: bytes | None
+    max_bytes: int
+    redirects: int
+    cross_origin: bool
+
+
+class Fetcher:
+    """Fetches URLs that strangers may have chosen; as many at a time as its callers ask for.
+
+    ``allow_loopback`` admits this machine under its own names (``localhost``, ``127.0.0.1``, ``[::1]``), also over
+    plain http, for development; ``allow_private`` admits every address besides. Each hop has a connection of its own:
+    what is fetched here is kept by whoever asks, and a connection that rests would outlive the check of its address.
+    """
+
+    def __init__(
+        self,
+        *,
+        allow_private: bool = False,
+        allow_loopback: bool = False,
+        ca_file: str | None = None,
+        proxy: str | None = None,
+        user_agent: str = "trunkline",
+        resolve: Resolve | None = None,
+    ) -> None:
+        """Open nothing; ``ca_file`` has the certificates to trust instead of the system's.
+
+        Raises:
+            ConfigError: a certificate file or a proxy that makes no sense.
+        """
+        self._allow_private = allow_private
+        self._allow_loopback = allow_loopback or allow_private
+        self._trust = _trust(ca_file)
+        self._proxy = _checked_proxy(proxy)
+        self._user_agent = user_agent
+        self._resolve = resolve or _resolve
+        self._closed = False
+
+    async def __aenter__(self) -> Fetcher:
+        """Give itself."""
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close."""
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Refuse to fetch from now on; what is under way ends by its own clock."""
+        self._closed = True
+
+    async def fetch(
+        self,
+        method: str,
+        url: str,
+        *,
+        headers: Mapping[str, str] | None = None,
+        body: bytes | None = None,
+        max_bytes: int = 1024 * 1024,
+        seconds: float = 10.0,
+        redirects: int = 3,
+        cross_origin: bool = False,
+    ) -> Fetched:
+        """Fetch a URL whole; an answer of any status is an answer.
+
+        GET and HEAD follow redirects on the same origin. ``cross_origin`` lets them lead elsewhere, where none of the
+        given headers are sent. With ``redirects=0`` a redirect is given as it is, whatever the method.
+
+        Raises:
+            FetchError: the URL, an address, or a redirect is refused, or there was no answer within the bounds.
+        """
+        ask = _Ask(method.upper(), headers or {}, body, max_bytes, redirects, cross_origin)
+        if self._closed:
+            raise FetchError(f"Cannot fetch {shown(url)}: the fetcher is closed")
+        target = self._checked(url)
+        try:
+            async with asyncio.timeout(seconds):
+                return await self._follow(ask, target)
+        except TimeoutError as error:
+            raise FetchError(f"{target.where} took too long: the limit is {seconds:g} seconds") from error
+
+    # --- the way -----------------------------------------------------------------------------------------------------
+
+    async def _follow(self, ask: _Ask, target: Target) -> Fetched:
+        """Go from hop to hop until something is not a redirect."""
+        first = target
+        for _ in range(ask.redirects + 1):
+            answer = await self._hop(ask, target)
+            if not _leads_on(ask, answer.status, answer.headers):
+                return answer
+            there = self._redirected(ask, target, answer.headers["location"])
+            if there.origin != target.origin:
+                # Never again, even if a later hop leads back: by then a stranger has had a say in the URL.
+                ask = _Ask(ask.method, {}, None, ask.max_bytes, ask.redirects, ask.cross_origin)
+            target = there
+        raise FetchError(f"{first.where} redirects more than {ask.redirects} times")
+
+    def _redirected(self, ask: _Ask, target: Target, location: str) -> Target:
+        """Say where a redirect leads, if it may be followed."""
+        if ask.method not in ("GET", "HEAD") or ask.body is not None:
+            raise FetchError(f"{target.where} answered {ask.method} with a redirect, which is never followed")
+        try:
+            there = self._checked(urljoin(target.url, location))
+        except (FetchError, ValueError) as error:
+            raise FetchError(f"{target.where} redirects to where we will not go. {error}") from error
+        if there.scheme != target.scheme and there.scheme != "https":
+            raise FetchError(f"{target.where} redirects from https to http at {there.where}, which is not followed")
+        if there.origin != target.origin and not ask.cross_origin:
+            raise FetchError(
+                f"{target.where} redirects to {there.scheme}://{there.where}, which is another origin and not followed"
+            )
+        return there
+
+    async def _hop(self, ask: _Ask, target: Target) -> Fetched:
+        """Ask once, at an address that was just checked."""
+        import aiohttp
+        from yarl import URL
+
+        proxy = None if target.is_here else self._proxy
+        addresses = () if proxy else await self._addresses(target)
+        # Compressed answers are not asked for and not taken: a small one may become a large one.
+        given = {name.lower(): value for name, value in ask.headers.items()}
+        head = {"user-agent": self._user_agent, **given, "accept-encoding": "identity"}
+        try:
+            async with (
+                self._session(addresses) as session,
+                session.request(
+                    ask.method,
+                    URL(target.url, encoded=True),
+                    headers=head,
+                    data=ask.body,
+                    allow_redirects=False,
+                    proxy=proxy,
+                ) as response,
+            ):
+                return await _read(response, ask, target)
+        except (aiohttp.ClientError, OSError, ValueError) as error:
+            raise FetchError(_failure(error, target, proxied=proxy is not None)) from error
+
+    def _session(self, addresses: Sequence[str]) -> aiohttp.ClientSession:
+        """Make a session whose connections go to these addresses only; to a proxy, if there are none."""
+        import aiohttp
+
+        resolver: Any = _Pinned(addresses) if addresses else None
+        return aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(ssl=self._trust, resolver=resolver, use_dns_cache=False, force_close=True),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            # The one clock is that of the whole fetch.
+            timeout=aiohttp.ClientTimeout(total=None),
+            auto_decompress=False,
+        )
+
+    # --- the checks --------------------------------------------------------------------------------------------------
+
+    def _checked(self, url: str) -> Target:
+        """Take a URL apart, and make it anew from parts that are sound."""
+        target = parse_target(url)
+        if target.scheme == "http" and not (self._allow_loopback and target.is_here):
+            raise FetchError(f"Will not fetch from {target.where} over plain http: https is needed")
+        if target.is_address:
+            self._admit(target, target.host)
+        return target
+
+    async def _addresses(self, target: Target) -> Sequence[str]:
+        """Find the addresses of a target; all of them must be admitted, since any of them may be the one called."""
+        if target.is_address:
+            return (target.host,)
+        # A name of this machine is not left to a resolver (RFC 6761, 6.3).
+        if target.is_here:
+            found: Sequence[str] = _HERE
+        else:
+            try:
+                found = await self._resolve(target.host.removesuffix("."), target.port)
+            except OSError as error:
+                raise FetchError(f"The name {target.host} cannot be resolved: {_reason(error)}") from error
+        if not found:
+            raise FetchError(f"The name {target.host} has no address")
+        for address in found:
+            self._admit(target, address)
+        return found
+
+    def _admit(self, target: Target, address: str) -> None:
+        """Refuse an address that is not on the public Internet, unless such are allowed."""
+        if self._allow_private or (self._allow_loopback and target.is_here):
+            return
+        special = special_range(address)
+        if special is not None:
+            raise FetchError(f"Will not fetch from {target.where}: {address} is {special}, not on the public Internet")
+
+
+class _Pinned:
+    """Answers aiohttp's question for addresses with those that were checked."""
+
+    def __init__(self, addresses: Sequence[str]) -> None:
+        self._addresses = addresses
+
+    async def resolve(self, host: str, port: int = 0, family: int = 0) -> list[dict[str, Any]]:
+        """Give the addresses, whatever the name."""
+        return [
+            {
+                "hostname": host,
+                "host": address,
+                "port": port,
+                "family": socket.AF_INET6 if ":" in address else socket.AF_INET,
+                "proto": 0,
+                "flags": socket.AI_NUMERICHOST | socket.AI_NUMERICSERV,
+            }
+            for address in self._addresses
+        ]
+
+    async def close(self) -> None:
+        """Hold nothing."""
+
+
+async def _resolve(host: str, port: int) -> list[str]:
+    loop = asyncio.get_running_loop()
+    found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP)
+    return list(dict.fromkeys(str(address[0]) for *_, address in found))
+
+
+async def _read(response: aiohttp.ClientResponse, ask: _Ask, target: Target) -> Fetched:
+    """Read an answer up to its bound."""
+    headers: dict[str, str] = {}
+    for name, value in response.headers.items():
+        key = name.lower()
+        headers[key] = f"{headers[key]}, {value}" if key in headers else value
+    no_body = ask.method == "HEAD" or _leads_on(ask, response.status, headers)
+    body = b"" if no_body else await _read_body(response, headers, ask, target)
+    return Fetched(response.status, headers, body, target.url)
+
+
+def _leads_on(ask: _Ask, status: int, headers: Mapping[str, str]) -> bool:
+    """Say whether an answer is a redirect that must be followed or refused."""
+    return ask.redirects > 0 and status in _REDIRECTS and bool(headers.get("location"))
+
+
+async def _read_body(response: aiohttp.ClientResponse, headers: Mapping[str, str], ask: _Ask, target: Target) -> bytes:
+    if headers.get("content-encoding", "identity").strip().lower() not in ("identity", ""):
+        raise FetchError(f"{target.where} answered compressed, which was not asked for")
+    too_large = f"The answer of {target.where} is too large: the limit is {ask.max_bytes} bytes"
+    if (response.content_length or 0) > ask.max_bytes:
+        raise FetchError(too_large)
+    pieces: list[bytes] = []
+    size = 0
+    while piece := await response.content.readany():
+        size += len(piece)
+        if size > ask.max_bytes:
+            raise FetchError(too_large)
+        pieces.append(piece)
+    return b"".join(pieces)
+
+
+# --- settings and failures -------------------------------------------------------------------------------------------
+
+
+def _trust(ca_file: str | None) -> Any:
+    if ca_file is None:
+        return True
+    import ssl
+
+    try:
+        return ssl.create_default_context(cafile=ca_file)
+    except OSError as error:
+        raise ConfigError(f"ca_file={ca_file!r} cannot be used: {error}") from error
+
+
+def _checked_proxy(proxy: str | None) -> str | None:
+    if not proxy:
+        return None
+    try:
+        parts = urlsplit(proxy)
+        sound = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        sound = False
+    if not sound:
+        raise ConfigError("proxy= must be a URL such as http://proxy.example:3128")
+    return proxy
+
+
+def _failure(error: Exception, target: Target, *, proxied: bool) -> str:
+    """Say what the network raised, in a sentence that names who is to blame."""
+    import aiohttp
+
+    where = target.where
+    match error:
+        case aiohttp.ClientConnectorCertificateError():
+            why = getattr(error.certificate_error, "verify_message", None) or str(error.certificate_error)
+            return f"The certificate of {where} is not trusted: {why}"
+        case aiohttp.ClientConnectorSSLError():
+            return f"TLS with {where} failed: {error.os_error}"
+        case aiohttp.ClientHttpProxyError():
+            return f"The proxy did not connect to {where}: {error.status} {error.message}"
+        case aiohttp.ClientConnectorError():
+            return f"Cannot connect to {'the proxy for ' * proxied}{where}: {_reason(error.os_error)}"
+        case aiohttp.ClientResponseError():
+            return f"{where} does not speak HTTP as it should: {' '.join(error.message.split())[:200]}"
+        case aiohttp.ServerDisconnectedError():
+            return f"{where} closed the connection before it answered"
+        case aiohttp.ClientPayloadError():
+            return f"{where} broke off in the middle of its answer"
+        case ValueError():
+            return f"Cannot ask {where}: {error}"
+    return f"The connection to {where} broke: {error or type(error).__name__}"
+
+
+def _reason(error: OSError) -> str:
+    # An event loop puts its own words in the place of the system's; the number says the same and says it plainly.
+    known = error.errno is not None and error.errno > 0 and os.strerror(error.errno)
+    return known or error.strerror or str(error) or type(error).__name__

@@ -1,0 +1,121 @@
+"""URLs that may come from anybody, taken apart once and made anew from checked parts.
+
+What was checked is then what is called: no second parser reads the text and sees another host in it. It resolves
+nothing and has no opinion on addresses.
+"""
+
+from __future__ import annotations
+
+import re
+from ipaddress import IPv4Address, IPv6Address
+from types import MappingProxyType
+from urllib.parse import SplitResult, quote, urlsplit
+
+from msgspec import Struct
+
+from trunkline.errors import FetchError
+
+__all__ = ["Target", "parse_target", "shown"]
+
+_PORTS = MappingProxyType({"https": 443, "http": 80})
+_NAME = re.compile(r"(?=.{1,253}\.?$)(?!-)[a-z0-9_-]{1,63}(?<!-)(?:\.(?!-)[a-z0-9_-]{1,63}(?<!-))*\.?", re.ASCII)
+# The last part of a name decides whether resolvers read it as a number: 127.1, 0x7f.1 and 2130706433 are addresses.
+_NUMBER = re.compile(r"(?:\d+|0x[0-9a-f]*)", re.ASCII)
+_BRACKETED = re.compile(r"\[[^\[\]]*\](?::\d*)?")
+_UNCLEAN = re.compile(r"[\x00-\x1f\x7f\\]")
+# What RFC 3986 lets stand in a path and a query, and the sign of what is encoded already.
+_PATH = "/:@!$&'()*+,;=-._~%"
+_QUERY = _PATH + "?"
+
+
+class Target(Struct, frozen=True):
+    """A URL made of checked parts."""
+
+    scheme: str
+    #: A name in ASCII, or an address as the system writes it.
+    host: str
+    port: int
+    #: The path, and the query if there is one.
+    rest: str
+    is_address: bool
+
+    @property
+    def where(self) -> str:
+        """Host and port, as messages show them: a path or query may hold a secret."""
+        return f"{self.shown_host}:{self.port}"
+
+    @property
+    def shown_host(self) -> str:
+        """The host as a URL has it."""
+        return f"[{self.host}]" if ":" in self.host else self.host
+
+    @property
+    def origin(self) -> tuple[str, str, int]:
+        """What two URLs have in common that lead to the same server."""
+        return self.scheme, self.host, self.port
+
+    @property
+    def url(self) -> str:
+        """The whole URL."""
+        port = "" if self.port == _PORTS[self.scheme] else f":{self.port}"
+        return f"{self.scheme}://{self.shown_host}{port}{self.rest}"
+
+    @property
+    def is_here(self) -> bool:
+        """Whether it is this machine by its very name, and not by what a resolver says."""
+        if self.is_address:
+            return self.host == "::1" or self.host.startswith("127.")
+        name = self.host.removesuffix(".")
+        return name == "localhost" or name.endswith(".localhost")
+
+
+def parse_target(url: str) -> Target:
+    """Check a URL of any origin and give its parts; a fragment is dropped.
+
+    Raises:
+        FetchError: it is not http or https, has a user in it, or a host or port that cannot be.
+    """
+    if _UNCLEAN.search(url):
+        raise FetchError(f"Will not fetch {shown(url)}: a URL has no control characters and no backslashes")
+    try:
+        parts = urlsplit(url)
+        default = _PORTS.get(parts.scheme)
+        port = default if parts.port is None else parts.port
+        if default is None:
+            raise FetchError(f"Will not fetch {shown(url)}: https is needed")
+        if "@" in parts.netloc:
+            raise FetchError(f"Will not fetch from {(parts.hostname or '')!r}: its URL has a user or password in it")
+        if not port:
+            raise ValueError("no server has the port 0")
+        host, is_address = _host(parts)
+        rest = quote(parts.path or "/", safe=_PATH)
+        if parts.query:
+            rest += "?" + quote(parts.query, safe=_QUERY)
+    except ValueError as error:
+        raise FetchError(f"Will not fetch {shown(url)}: {error}") from error
+    return Target(parts.scheme, host, port, rest, is_address)
+
+
+def _host(parts: SplitResult) -> tuple[str, bool]:
+    """Give the host in its one true form, and whether it is an address."""
+    host = parts.hostname or ""
+    if "[" in parts.netloc:
+        if "%" in host or not _BRACKETED.fullmatch(parts.netloc):
+            raise ValueError("what is in brackets must be an IPv6 address without a zone")
+        return str(IPv6Address(host)), True
+    if not host.isascii():
+        import idna
+
+        host = idna.encode(host, uts46=True).decode().lower()
+    if not _NAME.fullmatch(host):
+        raise ValueError(f"{host[:100]!r} is no host name")
+    if _NUMBER.fullmatch(host.removesuffix(".").rpartition(".")[2]):
+        # The strict reader takes four decimal numbers and nothing else.
+        return str(IPv4Address(host)), True
+    return host, False
+
+
+def shown(url: str) -> str:
+    """Show a URL that may be anything: no user, no path, no query, since each may hold a secret."""
+    found = re.match(r"[^/?#]*(?://[^/?#]*)?", url)
+    return repr(re.sub(r"//.*@", "//…@", found.group() if found else "")[:100])
