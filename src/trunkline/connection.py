@@ -316,7 +316,7 @@ class Connection:
             result = await work
         except RequestFailed as error:
             data = msgspec.UNSET if error.data is None else error.data
-            self._answer_error(exchange, error.code, message=error.message, data=data)
+            self._answer_error(exchange, error.code, message=error.message, data=data, hint=error.hint)
         except MissingCapability as error:
             self._answer_error(exchange, -32021, message=str(error), data=_required(error.capability))
         except asyncio.CancelledError:
@@ -338,11 +338,13 @@ class Connection:
             self._collect(id, exchange._batch)
         self._answered_one()
 
-    def _answer_error(self, exchange: Exchange, code: int, *, message: str, data: Any = msgspec.UNSET) -> None:
+    def _answer_error(
+        self, exchange: Exchange, code: int, *, message: str, data: Any = msgspec.UNSET, hint: Any = None
+    ) -> None:
         if not exchange.open:
             return
         del self.exchanges[exchange.id]
-        self.peer.send_error(exchange.id, code, message=message, data=data)
+        self.peer.send_error(exchange.id, code, message=message, data=data, hint=hint)
         if exchange._batch is not None:
             self._collect(exchange.id, exchange._batch)
         self._answered_one()

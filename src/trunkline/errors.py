@@ -16,7 +16,8 @@
     │   ├── UrlElicitationRequired        -32042  (2025-11 only)
     │   ├── HeaderMismatch                -32020
     │   ├── MissingClientCapability       -32021
-    │   └── UnsupportedProtocolVersion    -32022
+    │   ├── UnsupportedProtocolVersion    -32022
+    │   └── InsufficientScope             403     (with a challenge, over HTTP)
     ├── MissingCapability       the other side did not declare what this call needs; nothing was sent
     ├── LinkError               nothing can be carried any more, or not in time
     │   ├── ConnectionLost
@@ -39,7 +40,7 @@ Only ``RequestFailed`` has a JSON-RPC code: it crossed the wire, or is raised by
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, ClassVar
 
@@ -52,6 +53,7 @@ __all__ = [
     "HandlerError",
     "HeaderMismatch",
     "HttpError",
+    "InsufficientScope",
     "InternalError",
     "InvalidParams",
     "InvalidRequest",
@@ -114,6 +116,11 @@ class RequestFailed(TrunklineError):
         self.message = message
         self.code = self.default_code if code is None else code
         self.data = data
+
+    @property
+    def hint(self) -> object | None:
+        """What links that need more than a message are told beside it."""
+        return None
 
     def __str__(self) -> str:
         """Show the sentence and the code."""
@@ -178,6 +185,28 @@ class UnsupportedProtocolVersion(RequestFailed):
     """The server does not speak the revision of the request; ``data`` lists what it speaks."""
 
     default_code = -32022
+
+
+class InsufficientScope(RequestFailed):
+    """The token does not allow what was asked for; ``scopes`` are those that it needs."""
+
+    default_code = 403
+
+    def __init__(self, message: str, *, scopes: Iterable[str] = (), code: int | None = None, data: Any = None) -> None:
+        """Name the scopes, which travel in ``data``."""
+        needed = list(scopes)
+        super().__init__(message, code=code, data={"scopes": needed} if needed else data)
+
+    @property
+    def scopes(self) -> tuple[str, ...]:
+        """The scopes that are needed, as far as the other side said."""
+        said = self.data.get("scopes") if isinstance(self.data, Mapping) else None
+        return tuple(each for each in said if isinstance(each, str)) if isinstance(said, list) else ()
+
+    @property
+    def hint(self) -> object | None:
+        """Over HTTP it is a status and a challenge too."""
+        return self
 
 
 class MissingCapability(TrunklineError):
@@ -297,6 +326,7 @@ _WITH_CODES = (
     HeaderMismatch,
     MissingClientCapability,
     UnsupportedProtocolVersion,
+    InsufficientScope,
 )
 _BY_CODE: Mapping[int, type[RequestFailed]] = MappingProxyType({kind.default_code: kind for kind in _WITH_CODES})
 

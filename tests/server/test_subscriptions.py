@@ -328,4 +328,4 @@ async def test_equal_notices_that_wait_fall_together() -> None:
     listener.tell(("resource", "x://y"))
     listener.tell(("resource", "x://y"))
     listener.tell(("tools", None))
-    assert (await listener.take(), listener.ended) == ([("resource", "x://y")], None)
+    assert (listener.take(), listener.ended) == ([("resource", "x://y")], None)

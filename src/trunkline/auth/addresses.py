@@ -21,7 +21,9 @@ def split(url: str) -> SplitResult | None:
     """Take a URL of the web apart; None if it is none, or names a user."""
     try:
         parts = urlsplit(url)
-        good = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0 and "@" not in parts.netloc
+        good = (
+            parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0 and "@" not in parts.netloc
+        )
     except ValueError:
         return None
     return parts if good and url.isascii() and url.isprintable() and " " not in url else None

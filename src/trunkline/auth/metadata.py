@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import msgspec
 from msgspec import Struct
 
-from trunkline.auth.addresses import canonical, covers, may_carry_secrets, openable, origin, split
+from trunkline.auth.addresses import canonical, covers, is_loopback, may_carry_secrets, openable, origin, split
 from trunkline.errors import AuthError
 from trunkline.net import Fetched
 
@@ -120,8 +120,10 @@ def read_server(answer: Fetched, *, url: str, issuer: str) -> ServerMetadata:
         endpoint = getattr(said, name)
         if endpoint is None:
             continue
-        if not may_carry_secrets(endpoint) or urlsplit(endpoint).fragment:
-            raise AuthError(f"{who} has the {name} {endpoint[:200]!r}, which is no https URL: it is not used.")
+        # Nobody but this machine itself may send us to this machine.
+        here = not is_loopback(urlsplit(issuer).hostname) and is_loopback(urlsplit(endpoint).hostname)
+        if not may_carry_secrets(endpoint) or urlsplit(endpoint).fragment or here:
+            raise AuthError(f"{who} has the {name} {endpoint[:200]!r}, which is no https URL of the web: it is not used.")
     if said.authorization_endpoint is not None and not openable(said.authorization_endpoint):
         raise AuthError(
             f"{who} has the authorization_endpoint {said.authorization_endpoint[:200]!r}, to which no browser is sent."

@@ -6,7 +6,9 @@ test feeds it by hand, and ``drive`` is the only file that does what is asked fo
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
+import secrets
+import time
+from collections.abc import Callable, Generator, Mapping
 from types import MappingProxyType
 from typing import TypeAlias, TypeVar
 from urllib.parse import urlencode
@@ -16,7 +18,7 @@ from msgspec import Struct
 from trunkline.errors import FetchError
 from trunkline.net import Fetched
 
-__all__ = ["Answer", "Fetch", "Flow", "Receive", "Step", "Visit", "get", "post_form", "post_json"]
+__all__ = ["Answer", "Fetch", "Flow", "Receive", "Sources", "Step", "Visit", "get", "post_form", "post_json"]
 
 T = TypeVar("T")
 
@@ -45,6 +47,21 @@ class Visit(Struct, frozen=True):
     """Send the user to a page of the authorization server; give the query of the redirect that comes back."""
 
     url: str
+    #: What the redirect has to carry; another one is not the answer to this visit.
+    state: str = ""
+
+
+def _token() -> str:
+    return secrets.token_urlsafe(32)
+
+
+class Sources(Struct, frozen=True):
+    """Where a flow's time and chance come from; tests bring their own."""
+
+    #: Gives the seconds since 1970.
+    now: Callable[[], float] = time.time
+    #: Gives a text that nobody can guess: 256 bits, safe in URLs.
+    token: Callable[[], str] = _token
 
 
 Step: TypeAlias = Fetch | Receive | Visit

@@ -345,7 +345,7 @@ def _failure(error: Exception, target: Target, *, proxied: bool) -> str:
         case aiohttp.ClientConnectorError():
             return f"Cannot connect to {'the proxy for ' * proxied}{where}: {_reason(error.os_error)}"
         case aiohttp.ClientResponseError():
-            return f"{where} does not speak HTTP as it should: {' '.join(error.message.split())[:200]}"
+            return f"{where} does not speak HTTP as it should: {_first_line(error.message)}"
         case aiohttp.ServerDisconnectedError():
             return f"{where} closed the connection before it answered"
         case aiohttp.ClientPayloadError():
@@ -353,6 +353,11 @@ def _failure(error: Exception, target: Target, *, proxied: bool) -> str:
         case ValueError():
             return f"Cannot ask {where}: {error}"
     return f"The connection to {where} broke: {error or type(error).__name__}"
+
+
+def _first_line(message: str) -> str:
+    # What follows is a piece of what the server sent.
+    return message.partition("\n")[0].rstrip(": ")
 
 
 def _reason(error: OSError) -> str:

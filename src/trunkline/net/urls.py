@@ -21,6 +21,7 @@ _PORTS = MappingProxyType({"https": 443, "http": 80})
 _NAME = re.compile(r"(?=.{1,253}\.?$)(?!-)[a-z0-9_-]{1,63}(?<!-)(?:\.(?!-)[a-z0-9_-]{1,63}(?<!-))*\.?", re.ASCII)
 # The last part of a name decides whether resolvers read it as a number: 127.1, 0x7f.1 and 2130706433 are addresses.
 _NUMBER = re.compile(r"(?:\d+|0x[0-9a-f]*)", re.ASCII)
+_FOUR = re.compile(r"(?:(?:25[0-5]|2[0-4]\d|1\d\d|[1-9]?\d)(?:\.(?!$)|$)){4}", re.ASCII)
 _BRACKETED = re.compile(r"\[[^\[\]]*\](?::\d*)?")
 _UNCLEAN = re.compile(r"[\x00-\x1f\x7f\\]")
 # What RFC 3986 lets stand in a path and a query, and the sign of what is encoded already.
@@ -110,7 +111,8 @@ def _host(parts: SplitResult) -> tuple[str, bool]:
     if not _NAME.fullmatch(host):
         raise ValueError(f"{host[:100]!r} is no host name")
     if _NUMBER.fullmatch(host.removesuffix(".").rpartition(".")[2]):
-        # The strict reader takes four decimal numbers and nothing else.
+        if not _FOUR.fullmatch(host):
+            raise ValueError("an IPv4 address is written as four decimal numbers")
         return str(IPv4Address(host)), True
     return host, False
 

@@ -9,6 +9,7 @@ from trunkline.protocol.revisions import EVER, HANDSHAKE, ONLY_2025_11, STATELES
 __all__ = [
     "CODES",
     "HEADER_MISMATCH",
+    "INSUFFICIENT_SCOPE",
     "INTERNAL_ERROR",
     "INVALID_PARAMS",
     "INVALID_REQUEST",
@@ -30,6 +31,8 @@ RESOURCE_NOT_FOUND = -32002
 HEADER_MISMATCH = -32020
 MISSING_CLIENT_CAPABILITY = -32021
 UNSUPPORTED_PROTOCOL_VERSION = -32022
+# 2026-07-28, basic: codes of one's own stand outside the range that JSON-RPC reserves.
+INSUFFICIENT_SCOPE = 403
 URL_ELICITATION_REQUIRED = -32042
 
 
@@ -100,5 +103,11 @@ CODES: tuple[ErrorCode, ...] = (
         name="URL elicitation required",
         when="the user must first finish the pages that data.elicitations lists",
         span=ONLY_2025_11,
+    ),
+    ErrorCode(
+        code=INSUFFICIENT_SCOPE,
+        name="Insufficient scope",
+        when="the caller's token does not allow what was asked for; data.scopes has all that is needed; over HTTP the "
+        "status is 403, with a challenge",
     ),
 )

@@ -233,15 +233,17 @@ class Peer:
             raise _not_served(id)
         self.unsent.append(Outbound(Response(id, result), id))
 
-    def send_error(self, id: RequestId, code: int, *, message: str, data: Any = msgspec.UNSET) -> None:
-        """Queue an error as the answer to a request being served.
+    def send_error(
+        self, id: RequestId, code: int, *, message: str, data: Any = msgspec.UNSET, hint: Any = None
+    ) -> None:
+        """Queue an error as the answer to a request being served; ``hint`` is for links that need one.
 
         Raises:
             LocalProtocolError: it is not being served: unknown, answered or cancelled.
         """
         if self._serving.pop(id, None) is None:
             raise _not_served(id)
-        self._queue_error(id, code, message, data)
+        self._queue_error(id, code, message, data, hint)
 
     def send_cancel(self, id: RequestId, *, reason: str | None = None, tell: bool = True) -> None:
         """Withdraw a request of ours; its answer, should one come, will be dropped.
@@ -269,9 +271,11 @@ class Peer:
         """Tell whether a request of ours still waits for their answer."""
         return id in self._waiting
 
-    def _queue_error(self, id: RequestId | None, code: int, message: str, data: Any = msgspec.UNSET) -> None:
+    def _queue_error(
+        self, id: RequestId | None, code: int, message: str, data: Any = msgspec.UNSET, hint: Any = None
+    ) -> None:
         error = ErrorObject(code=code, message=message, data=data)
-        self.unsent.append(Outbound(ErrorResponse(id, error), id))
+        self.unsent.append(Outbound(ErrorResponse(id, error), id, hint))
 
 
 def _not_served(id: RequestId) -> LocalProtocolError:

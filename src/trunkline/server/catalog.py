@@ -260,7 +260,9 @@ class Catalog:
             for parent in self._parents:
                 parent._child_changed()
             raise
-        if any(bool(getattr(before, shelf)) != bool(getattr(registry, shelf)) for shelf in _SHELVES):
+        if before.guarded != registry.guarded or any(
+            bool(getattr(before, shelf)) != bool(getattr(registry, shelf)) for shelf in _SHELVES
+        ):
             self._settle()
         for kind in dict.fromkeys(
             listed for shelf, listed in _LISTED_AS if _differ(getattr(before, shelf), getattr(registry, shelf))

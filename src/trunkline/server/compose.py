@@ -41,7 +41,8 @@ def flatten(own: Registry, mounts: tuple[Mount, ...], counter: int) -> Registry:
     }
     for mount in mounts:
         _add(shelves, mount)
-    return Registry(counter, **shelves)
+    guarded = own.guarded or any(mount.server.registry.guarded for mount in mounts)
+    return Registry(counter, **shelves, guarded=guarded)
 
 
 def _add(shelves: dict[str, dict[Any, Any]], mount: Mount) -> None:

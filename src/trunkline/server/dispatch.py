@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine
+from collections.abc import Container, Coroutine
 from typing import TYPE_CHECKING, Any
 
 from trunkline.connection import Connection, Exchange, Refusal
@@ -38,7 +38,7 @@ class ServedConnection:
         """Serve whatever the connection brings, within a session that another one opened, if given."""
         self._server = server
         self._offer = server.offer
-        self._declared: frozenset[str] = frozenset()
+        self._declared: Container[str] = ()
         self.session = session
         self.connection: Connection | None = None
 
@@ -99,7 +99,7 @@ class ServedConnection:
 
     def _open(self, admitted: Admitted) -> None:
         self.session = admitted.caller.session
-        self._declared = frozenset(self._server.capabilities(admitted.caller.revision))
+        self._declared = tuple(self._server.capabilities(admitted.caller.revision))
         self._server.hub.attach(self)
 
 

@@ -18,11 +18,12 @@ from trunkline.protocol.admission import Admitted
 from trunkline.protocol.caller import Session
 from trunkline.server.dispatch import ServedConnection
 from trunkline.timekeeper import Timekeeper
-from trunkline.transports.http.endpoint import Authenticate, Endpoint, EndpointOptions
+from trunkline.transports.http.endpoint import Endpoint, EndpointOptions
 from trunkline.transports.http.guard import Guard
 from trunkline.transports.link import Link
 
 if TYPE_CHECKING:
+    from trunkline.auth.verifiers import Auth
     from trunkline.server.server import Server
 
 __all__ = ["AsgiOptions", "HttpOptions", "ServerAcceptor", "make_endpoint", "run_http"]
@@ -49,7 +50,10 @@ class AsgiOptions(TypedDict, total=False):
     json_response: bool
     #: After how many milliseconds a client that lost a stream is asked to come back.
     retry_ms: int
-    auth: Authenticate | None
+    #: Who may call: a verifier such as ``JWTVerifier(...)``, or a function from headers to a ``Principal``.
+    auth: Auth | None
+    #: The URL of the endpoint as clients know it, if a proxy stands before it; tokens are asked for under it.
+    resource: str | None
 
 
 class HttpOptions(AsgiOptions, total=False):
@@ -159,13 +163,21 @@ def make_endpoint(server: Server, path: str, options: Mapping[str, Any]) -> Endp
         origins=given.get("allowed_origins", ()),
         cors=given.get("cors_origins", ()),
     )
-    return Endpoint(
-        ServerAcceptor(server),
-        endpoint,
-        guard=guard,
-        limits=server.limits,
-        authenticate=given.get("auth") or server.auth,
-    )
+    auth, gate = given.get("auth") or server.auth, None
+    if auth is not None:
+        from trunkline.auth.resource_server import ResourceServer
+
+        gate = ResourceServer(
+            auth,
+            path=path,
+            name=server.info.title or server.name,
+            resource=given.get("resource"),
+            hierarchy=server.hierarchy,
+            scopes=server.scopes_in_use,
+        )
+    elif server.registry.guarded:
+        log.warning("some of what server %r offers needs scopes, but nobody has any without auth=", server.name)
+    return Endpoint(ServerAcceptor(server), endpoint, guard=guard, limits=server.limits, gate=gate)
 
 
 async def run_http(server: Server, transport: str, options: Mapping[str, Any]) -> None:

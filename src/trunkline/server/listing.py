@@ -17,6 +17,7 @@ from msgspec import Raw
 
 import trunkline.types as t
 from trunkline.errors import InvalidParams
+from trunkline.protocol.access import Hierarchy, may
 from trunkline.protocol.caller import Caller
 from trunkline.protocol.revisions import Revision
 from trunkline.protocol.shaping import shape
@@ -26,6 +27,8 @@ __all__ = ["Listing", "Visible"]
 
 Visible = Callable[[Caller, Any], bool]
 View = frozenset[str] | None
+#: What a kept page is of: the method, the registry's counter, the revision, the view, the cursor, whether it is public.
+Key = tuple[str, int, Revision, View, str | None, bool]
 
 #: The list methods: which shelf they show, the result type, and the member that holds the items.
 _LISTS: Mapping[str, tuple[str, Any, str]] = MappingProxyType(
@@ -43,17 +46,20 @@ _MOST_PAGES = 256
 class Listing:
     """The pages of one server."""
 
-    __slots__ = ("_kept", "_page_size", "_public", "_ttl_ms", "_visible", "hides")
+    __slots__ = ("_hierarchy", "_kept", "_page_size", "_public", "_ttl_ms", "_visible", "hides")
 
-    def __init__(self, *, page_size: int, ttl_ms: int, public: bool, visible: Visible | None) -> None:
+    def __init__(
+        self, *, page_size: int, ttl_ms: int, public: bool, visible: Visible | None, hierarchy: Hierarchy
+    ) -> None:
         """Say how long a page is, how long it may be kept by others, and who sees what."""
         self._page_size = page_size
         self._ttl_ms = ttl_ms
         self._visible = visible
+        self._hierarchy = hierarchy
         self._public = public
         #: Whether somebody may not see something; the server knows, since what is mounted may filter too.
         self.hides = visible is not None
-        self._kept: dict[tuple[str, int, Revision, View, str | None], Raw] = {}
+        self._kept: dict[Key, Raw] = {}
 
     @property
     def filters(self) -> bool:
@@ -69,7 +75,9 @@ class Listing:
         kind, result, member = _LISTS[method]
         shelf: Mapping[str, Any] = getattr(registry, kind)
         view = self._view(shelf, caller)
-        key = (method, registry.counter, caller.revision, view, cursor)
+        # What was asked for by name is not for those who did not say theirs, whatever they would be shown.
+        public = self._public and view is None and caller.origin.principal is None
+        key = (method, registry.counter, caller.revision, view, cursor, public)
         kept = self._kept.get(key)
         if kept is None:
             names = [name for name in shelf if view is None or name in view]
@@ -80,7 +88,7 @@ class Listing:
                 **{member: [shelf[name].listed() for name in shown]},
                 next_cursor=_cursor(kind, shown[-1]) if more else None,
                 ttl_ms=self._ttl_ms,
-                cache_scope="public" if self._public and view is None else "private",
+                cache_scope="public" if public else "private",
             )
             kept = Raw(msgspec.json.encode(shape(page, caller.revision, server_info=stamp)))
             self._keep(key, kept)
@@ -101,9 +109,13 @@ class Listing:
     def _view(self, shelf: Mapping[str, Any], caller: Caller) -> View:
         if not self.hides:
             return None
-        return frozenset(name for name, each in shelf.items() if self.sees(caller, each))
+        return frozenset(
+            name
+            for name, each in shelf.items()
+            if self.sees(caller, each) and (not each.scopes or may(caller, each.scopes, self._hierarchy))
+        )
 
-    def _keep(self, key: tuple[str, int, Revision, View, str | None], page: Raw) -> None:
+    def _keep(self, key: Key, page: Raw) -> None:
         stale = [each for each in self._kept if each[0] == key[0] and each[1] != key[1]]
         for each in stale:
             del self._kept[each]

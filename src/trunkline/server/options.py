@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from msgspec import Struct
 from msgspec.structs import fields
 
+from trunkline.protocol.access import read_scopes
 from trunkline.server.tools import ToolOptions
 
 if TYPE_CHECKING:
@@ -43,7 +44,6 @@ _WITHOUT_EFFECT: Mapping[str, str] = MappingProxyType(
 _COMING: Mapping[str, str] = MappingProxyType(
     {
         "task": "tasks are not there yet",
-        "auth": "authorization of single tools is not there yet",
         "app": "apps are not there yet",
     }
 )
@@ -81,12 +81,16 @@ def _read(kind: type[T], given: Mapping[str, Any], what: str) -> T:
             raise TypeError("option 'enabled': what is registered is offered; leave it out, or hide it with visible=")
         if own in known:
             options[own] = value
+        elif name == "auth" and value:
+            raise TypeError("option 'auth': say which scopes are needed, scopes=[...], or hide it with visible=")
         elif name in _COMING and value:
             raise TypeError(f"option {name!r}: {_COMING[name]}")
-        elif name not in _WITHOUT_EFFECT and name not in _COMING:
+        elif name not in _WITHOUT_EFFECT and name not in _COMING and name != "auth":
             raise TypeError(_unknown(name, known, what))
     if options.get("tags") is not None:
         options["tags"] = frozenset(options["tags"])
+    if options.get("scopes") is not None:
+        options["scopes"] = read_scopes(options["scopes"], "scopes")
     return kind(**{name: value for name, value in options.items() if value is not None or name == "output_schema"})
 
 

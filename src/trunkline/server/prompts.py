@@ -31,12 +31,14 @@ class PromptOptions(Struct, frozen=True, kw_only=True):
     tags: frozenset[str] = frozenset()
     meta: Mapping[str, Any] | None = None
     thread: bool = True
+    #: What a caller's token must allow; over HTTP who lacks it neither sees nor gets the prompt.
+    scopes: tuple[str, ...] = ()
 
 
 class PromptDefinition:
     """A prompt of a server: how it is listed and how it is made."""
 
-    __slots__ = ("_listed", "function", "name", "options", "owners", "source")
+    __slots__ = ("_listed", "function", "name", "options", "owners", "scopes", "source")
 
     def __init__(self, function: Callable[..., Any], options: PromptOptions, *, owner: Server) -> None:
         """Make a prompt of a function."""
@@ -45,6 +47,7 @@ class PromptDefinition:
             raise TypeError("a prompt needs a name: give name= for a lambda or a callable object")
         self.name = name
         self.options = options
+        self.scopes = options.scopes
         self.function = UserFunction(function, owner=owner, what=f"prompt {name!r}", thread=options.thread)
         self.owners: tuple[Server, ...] = ()
         #: What this is a copy of, if it is mounted from another server.

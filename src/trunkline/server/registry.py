@@ -34,6 +34,8 @@ class Registry(Struct, frozen=True):
     resources: Mapping[str, ResourceDefinition] = _NOTHING
     templates: Mapping[str, TemplateDefinition] = _NOTHING
     completions: Mapping[tuple[str, str], CompletionDefinition] = _NOTHING
+    #: Whether something may need scopes; once so, it stays so.
+    guarded: bool = False
 
     def adding(self, kind: Kind, key: Any, definition: Any) -> Registry:
         """Give a registry with one more entry.
@@ -44,7 +46,8 @@ class Registry(Struct, frozen=True):
         shelf: Mapping[Any, Any] = getattr(self, kind)
         if key in shelf:
             raise ValueError(f"{kind[:-1]} {key!r} exists already; remove it first or choose another name")
-        return self._with(kind, {**shelf, key: definition})
+        added = self._with(kind, {**shelf, key: definition})
+        return replace(added, guarded=True) if getattr(definition, "scopes", ()) and not self.guarded else added
 
     def removing(self, kind: Kind, key: Any) -> Registry:
         """Give a registry without one entry.

@@ -38,16 +38,19 @@ class ResourceOptions(Struct, frozen=True, kw_only=True):
     ttl_ms: int | None = None
     cache_scope: Literal["public", "private"] | None = None
     thread: bool = True
+    #: What a caller's token must allow; over HTTP who lacks it neither sees nor reads the resource.
+    scopes: tuple[str, ...] = ()
 
 
 class _Readable:
     """What fixed resources and templates share: options, a function, and making contents of what it returns."""
 
-    __slots__ = ("function", "name", "options", "owners", "source", "uri")
+    __slots__ = ("function", "name", "options", "owners", "scopes", "source", "uri")
 
     def __init__(self, uri: str, function: Callable[..., Any], options: ResourceOptions, *, owner: Server) -> None:
         self.uri = uri
         self.options = replace(options, annotations=_annotations(options.annotations))
+        self.scopes = options.scopes
         name = options.name or getattr(function, "__name__", uri)
         self.name = uri if name == "<lambda>" else name
         self.function = UserFunction(function, owner=owner, what=f"resource {uri!r}", thread=options.thread)

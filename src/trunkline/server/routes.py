@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 import trunkline.types as t
 from trunkline.connection import Exchange
-from trunkline.errors import InvalidParams, InvalidRequest, ResourceNotFound
+from trunkline.errors import InsufficientScope, InvalidParams, InvalidRequest, ResourceNotFound
 from trunkline.protocol.revisions import Feature
 from trunkline.server.subscriptions import accepted, listen
 from trunkline.server.tools import tool_route
@@ -34,6 +34,8 @@ def make_routes(server: Server) -> dict[str, Route]:
         prompt = server.registry.prompts.get(params.name)
         if prompt is None or not server.listing.sees(exchange.admitted.caller, prompt):
             raise InvalidParams(f"Unknown prompt: {params.name}", data={"name": params.name})
+        if prompt.scopes:
+            server.demand(exchange, prompt)
         if prompt.owners:
             return await server.through(prompt, exchange, params, lambda p: prompt.get(exchange, p.arguments))
         return await prompt.get(exchange, params.arguments)
@@ -77,14 +79,18 @@ def _more_routes(server: Server) -> dict[str, Route]:
         exchange.admitted.caller.session.unsubscribe(params.uri)
         return t.EmptyResult()
 
-    async def listens(exchange: Exchange, params: t.SubscriptionsListenRequestParams) -> Any:
+    def listens(exchange: Exchange, params: t.SubscriptionsListenRequestParams) -> Awaitable[Any]:
         if not exchange.connection.streams:
-            raise InvalidRequest("Invalid request: subscriptions/listen answers with a stream; accept text/event-stream")
+            raise InvalidRequest(
+                "Invalid request: subscriptions/listen answers with a stream; accept text/event-stream"
+            )
         wanted = accepted(params.notifications, server.capabilities(exchange.admitted.caller.revision))
         if server.hides and wanted.resource_subscriptions:
             seen = [uri for uri in wanted.resource_subscriptions if _sees(server, exchange, uri)]
             wanted = replace(wanted, resource_subscriptions=seen)
-        return await listen(exchange, server.hub, wanted=wanted, most=server.limits.notices)
+        # It may last for long; the bytes it was asked with are not looked at again.
+        exchange.params = None
+        return listen(exchange, server.hub, wanted=wanted, most=server.limits.notices)
 
     async def initializes(exchange: Exchange, params: t.InitializeRequestParams) -> Any:
         return server.initialized(exchange.admitted.caller)
@@ -135,10 +141,14 @@ def _find(
     caller = exchange.admitted.caller
     fixed = server.registry.resources.get(uri)
     if fixed is not None and server.listing.sees(caller, fixed):
+        if fixed.scopes:
+            server.demand(exchange, fixed)
         return fixed, None
     for template in server.registry.templates.values():
         values = template.matches(uri)
         if values is not None and server.listing.sees(caller, template):
+            if template.scopes:
+                server.demand(exchange, template)
             return template, values
     message, data = f"Resource not found: {uri}", {"uri": uri}
     if Feature.NOT_FOUND_IS_INVALID_PARAMS in caller.revision.features:
@@ -149,7 +159,7 @@ def _find(
 def _sees(server: Server, exchange: Exchange, uri: str) -> bool:
     try:
         _find(server, exchange, uri)
-    except (InvalidParams, ResourceNotFound):
+    except (InsufficientScope, InvalidParams, ResourceNotFound):
         return False
     return True
 
@@ -163,11 +173,15 @@ async def _complete(server: Server, exchange: Exchange, params: t.CompleteReques
         prompt = registry.prompts.get(ref)
         if prompt is None or not server.listing.sees(caller, prompt):
             raise InvalidParams(f"Unknown prompt: {ref}", data={"name": ref})
+        if prompt.scopes:
+            server.demand(exchange, prompt)
         check_argument([each.name for each in prompt.function.signature.parameters], argument.name, ref)
     else:
         ref = params.ref.uri
         template = registry.templates.get(ref)
         if template is not None and server.listing.sees(caller, template):
+            if template.scopes:
+                server.demand(exchange, template)
             check_argument(template.template.names, argument.name, ref)
         elif not _sees(server, exchange, ref):
             raise InvalidParams(f"Unknown resource template: {ref}", data={"uri": ref})

@@ -44,6 +44,11 @@ async def run_async(server: Server, transport: str | None, **options: Any) -> No
         raise ConfigError(f"There is no transport {transport!r}: it is one of stdio, {', '.join(_HTTP)}")
     if options:
         raise TypeError(f"the stdio transport takes no {', '.join(sorted(options))}")
+    if server.auth is not None:
+        raise ConfigError(
+            "auth= is for HTTP: over stdio whoever starts the server passes credentials in its environment. Leave "
+            'auth= out, or serve with run("http")'
+        )
     if sys.platform == "win32":
         raise ConfigError(
             "stdio servers need pipes that an event loop can wait for, which Windows lacks; use Linux or macOS"

@@ -18,7 +18,8 @@ from msgspec import Raw
 
 import trunkline.types as t
 from trunkline.connection import Connection, Exchange
-from trunkline.errors import ConfigError
+from trunkline.errors import ConfigError, InsufficientScope
+from trunkline.protocol.access import Hierarchy, may
 from trunkline.protocol.admission import make_offer
 from trunkline.protocol.caller import Caller, Origin, Session, supports
 from trunkline.protocol.events import NotificationReceived
@@ -34,13 +35,14 @@ from trunkline.timekeeper import Clock, Timekeeper
 from trunkline.transports.link import Link
 
 if TYPE_CHECKING:
+    from trunkline.auth.verifiers import Auth
     from trunkline.server.http import AsgiOptions
     from trunkline.server.lifespan import Lifespan
     from trunkline.server.middleware import Middleware
     from trunkline.server.questions import Asking
     from trunkline.server.request_state import StateSeal
     from trunkline.server.threads import WorkerPool
-    from trunkline.transports.http.endpoint import Authenticate, Endpoint
+    from trunkline.transports.http.endpoint import Endpoint
 
 __all__ = ["Server", "ServerOptions"]
 
@@ -56,6 +58,7 @@ _HTTP_OPTIONS = (
     "message_path",
     "json_response",
     "stateless_http",
+    "resource",
 )
 
 
@@ -77,7 +80,9 @@ class ServerOptions(TypedDict, total=False):
     list_page_size: int | None
     cache_ttl_ms: int
     clock: Clock | None
-    auth: Any
+    auth: Auth
+    implied_scopes: Mapping[str, Sequence[str]]
+    resource: str
     host: str
     port: int
     streamable_http_path: str
@@ -133,7 +138,9 @@ class Server(Catalog):
         self.masks_errors = options.get("mask_error_details", True)
         self.cache_ttl_ms = options.get("cache_ttl_ms", 0)
         #: Who sends a request over HTTP, by its headers; None: nobody is asked.
-        self.auth: Authenticate | None = options.get("auth")
+        self.auth: Auth | None = options.get("auth")
+        #: Which scopes include others.
+        self.hierarchy = Hierarchy(options.get("implied_scopes") or {})
         self.http_options = _http_options(options)
         self._state_keys = options.get("state_keys")
         self._clock = options.get("clock")
@@ -154,6 +161,7 @@ class Server(Catalog):
             ttl_ms=self.cache_ttl_ms,
             public=options.get("auth") is None,
             visible=options.get("visible"),
+            hierarchy=self.hierarchy,
         )
         self._settle()
         self.routes: dict[str, Route] = make_routes(self)
@@ -384,6 +392,24 @@ class Server(Catalog):
         """What the lifespan gave."""
         return None if self._lifespan is None else self._lifespan.value
 
+    def demand(self, exchange: Exchange, definition: Any) -> None:
+        """See that a caller may use what needs scopes.
+
+        Raises:
+            InsufficientScope: a scope is missing; all that are needed are named at once.
+        """
+        if not may(exchange.admitted.caller, definition.scopes, self.hierarchy):
+            raise InsufficientScope(
+                f"Insufficient scope: this needs {' '.join(definition.scopes)}",
+                scopes=definition.scopes,
+            )
+
+    def scopes_in_use(self) -> list[str]:
+        """List the scopes that something here needs."""
+        registry = self.registry
+        shelves = (registry.tools, registry.prompts, registry.resources, registry.templates)
+        return list(dict.fromkeys(scope for shelf in shelves for each in shelf.values() for scope in each.scopes))
+
     def capabilities(self, revision: Revision) -> dict[str, Any]:
         """Say what the server can do now, as a revision has it."""
         return lifecycle.capabilities(self, revision)
@@ -413,7 +439,8 @@ class Server(Catalog):
             if row.to_server is not None and row.capability is not None and not supports(declared, row.capability)
         )
         #: Whether somebody may not see something: this server's filter, or that of a server mounted in it.
-        self.hides = self.listing.hides = any(server.listing.filters for server in self._all())
+        filters = any(server.listing.filters for server in self._all())
+        self.hides = self.listing.hides = filters or self.registry.guarded
         #: Whether a handler is called as it is: nothing stands around it, and nothing must be entered first.
         self.plain = not self.middleware and self._lifespan is None and not self._mounts
 
@@ -464,8 +491,11 @@ def _check(options: ServerOptions) -> None:
             near = difflib.get_close_matches(name, known, n=1)
             hint = f"; did you mean {near[0]!r}?" if near else ""
             raise TypeError(f"Server has no option {name!r}{hint}")
-    if not callable(options.get("auth", callable)):
-        raise ConfigError("auth= is a function from a request's headers to a Principal, or to None for nobody")
+    if "auth" in options and not (callable(options["auth"]) or hasattr(options["auth"], "verify")):
+        raise ConfigError(
+            "auth= is a function from a request's headers to a Principal, or to None for nobody; or a verifier such "
+            "as JWTVerifier(issuer=..., audience=...)"
+        )
     if options.get("on_duplicate", "error") not in get_args(OnDuplicate):
         raise ConfigError(f"on_duplicate={options['on_duplicate']!r}: it is one of {', '.join(get_args(OnDuplicate))}")
     unknown = [name for name in options.get("revisions") or () if name not in ALL_NAMES]

@@ -137,14 +137,15 @@ class Listener:
         if self._waiting is not None and not self._waiting.done():
             self._waiting.set_result(None)
 
-    async def take(self) -> list[Notice]:
-        """Wait for notices, or for the end."""
-        if not self._pending and self.ended is None:
-            self._waiting = asyncio.get_running_loop().create_future()
-            try:
-                await self._waiting
-            finally:
-                self._waiting = None
+    def news(self) -> asyncio.Future[None] | None:
+        """Give what to wait for until there is a notice, or the end; None if there is one already."""
+        if self._pending or self.ended is not None:
+            return None
+        self._waiting = asyncio.get_running_loop().create_future()
+        return self._waiting
+
+    def take(self) -> list[Notice]:
+        """Give the notices that wait."""
         pending, self._pending = list(self._pending), {}
         return pending
 
@@ -169,24 +170,30 @@ async def listen(
     exchange: Exchange, hub: Hub, *, wanted: t.SubscriptionFilter, most: int
 ) -> t.SubscriptionsListenResult:
     """Serve one subscription: acknowledge, then tell, until the client cancels or we end it."""
-    stamp = {t.META_SUBSCRIPTION_ID: exchange.id}
     listener = Listener(wanted, most)
     hub.attach(listener)
     try:
         exchange.notify(
             "notifications/subscriptions/acknowledged",
-            t.SubscriptionsAcknowledgedNotificationParams(meta=stamp, notifications=wanted),
+            t.SubscriptionsAcknowledgedNotificationParams(meta=_stamp(exchange), notifications=wanted),
         )
         while listener.ended is None:
-            for notice in await listener.take():
-                exchange.notify(*message(notice, stamp))
+            if (news := listener.news()) is not None:
+                await news
+            for notice in listener.take():
+                exchange.notify(*message(notice, _stamp(exchange)))
             await exchange.connection.drain()
         # One page of 2026-07-28 wants this notification, another the result: both are satisfied, in this order.
         params = t.CancelledNotificationParams(request_id=exchange.id, reason=listener.ended)
         exchange.notify("notifications/cancelled", params)
-        return t.SubscriptionsListenResult(meta=stamp)
+        return t.SubscriptionsListenResult(meta=_stamp(exchange))
     finally:
         hub.detach(listener)
+
+
+def _stamp(exchange: Exchange) -> dict[str, Any]:
+    """Say which subscription a message belongs to; made anew each time, since thousands may wait for one."""
+    return {t.META_SUBSCRIPTION_ID: exchange.id}
 
 
 def message(notice: Notice, meta: dict[str, Any] | None) -> tuple[str, t.NotificationParams | None]:

@@ -51,6 +51,8 @@ class ToolOptions(Struct, frozen=True, kw_only=True):
     exclude_args: Sequence[str] = ()
     timeout: float | None = None
     single_use: bool = False
+    #: What a caller's token must allow; over HTTP who lacks it neither sees nor calls the tool.
+    scopes: tuple[str, ...] = ()
 
 
 class ToolDefinition:
@@ -69,6 +71,7 @@ class ToolDefinition:
         "name",
         "options",
         "owners",
+        "scopes",
         "source",
     )
 
@@ -79,6 +82,7 @@ class ToolDefinition:
             raise TypeError("a tool needs a name: give name= for a lambda or a callable object")
         self.name = name
         self.options = options = replace(options, annotations=_annotations(options.annotations))
+        self.scopes = options.scopes
         self.function = UserFunction(
             function,
             owner=owner,
@@ -257,6 +261,8 @@ def tool_route(server: Server) -> Callable[[Exchange, t.CallToolRequestParams], 
         tool = server.registry.tools.get(params.name)
         if tool is None or (server.hides and not server.listing.sees(exchange.admitted.caller, tool)):
             raise InvalidParams(f"Unknown tool: {params.name}", data={"name": params.name})
+        if tool.scopes:
+            server.demand(exchange, tool)
         if tool.headers:
             _check_headers(tool, exchange, params.arguments)
         if tool.owners:

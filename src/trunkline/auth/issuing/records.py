@@ -82,6 +82,7 @@ class Code(Struct, frozen=True, kw_only=True):
     challenge: str
     resource: str
     scopes: tuple[str, ...]
+    until: float
 
 
 class Grant(Struct, frozen=True, kw_only=True):

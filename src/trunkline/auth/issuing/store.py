@@ -63,7 +63,9 @@ class Store:
     def put(self, kind: str, name: str, record: Struct, *, until: float) -> None:
         """Keep a record, in place of one of the same name."""
         data = msgspec.json.encode(record)
-        self._db.execute("REPLACE INTO records (kind, name, data, until) VALUES (?, ?, ?, ?)", (kind, name, data, until))
+        self._db.execute(
+            "REPLACE INTO records (kind, name, data, until) VALUES (?, ?, ?, ?)", (kind, name, data, until)
+        )
 
     def add(self, kind: str, name: str, record: Struct, *, until: float, now: float) -> bool:
         """Keep a record unless there is one of the same name; tell whether there was none."""

@@ -17,24 +17,24 @@ from typing import Any
 
 from msgspec import Struct
 
+from trunkline.errors import InsufficientScope
+from trunkline.protocol.access import Denied
 from trunkline.protocol.caller import Principal
 from trunkline.protocol.jsonrpc import Notification, Request, decode
 from trunkline.protocol.limits import Limits
 from trunkline.protocol.revisions import HANDSHAKE_NAMES, STATELESS_NAMES
+from trunkline.transports.http.gate import Gate
 from trunkline.transports.http.guard import Guard, accepts
 from trunkline.transports.http.handshake import Handshake
 from trunkline.transports.http.once import OnceLink
 from trunkline.transports.http.refusals import Refused, no_request, not_used, stopping
 from trunkline.transports.http.replies import JSON, Headers, Receive, Send, send_plain
 from trunkline.transports.http.sessions import Acceptor, requests_of
-from trunkline.transports.http.visits import Scope, Visit
+from trunkline.transports.http.visits import RequestHeaders, Scope, Visit
 
-__all__ = ["Authenticate", "Endpoint", "EndpointOptions"]
+__all__ = ["Endpoint", "EndpointOptions"]
 
 log = logging.getLogger("trunkline.http")
-
-#: Says who sends a request with these headers (names in lower case), or None if nobody who may.
-Authenticate = Callable[[Mapping[str, str]], Awaitable[Principal | None] | Principal | None]
 
 _HANDSHAKE = frozenset(name.encode() for name in HANDSHAKE_NAMES)
 _STATELESS = frozenset(name.encode() for name in STATELESS_NAMES)
@@ -43,6 +43,7 @@ _SINGLE = frozenset(
     {b"host", b"origin", b"content-type", b"content-length", b"authorization", b"last-event-id", b"accept"}
 )
 _REMEMBERED = 256
+_WELL_KNOWN = "/.well-known/"
 _BOTH = frozenset({b"application/json, text/event-stream", b"text/event-stream, application/json"})
 
 
@@ -72,14 +73,15 @@ class Endpoint:
         *,
         guard: Guard,
         limits: Limits,
-        authenticate: Authenticate | None = None,
+        gate: Gate | None = None,
     ) -> None:
         """Serve an acceptor at a path; nothing runs before the first request."""
         self._acceptor = acceptor
         self._options = options
         self._guard = guard
         self._limits = limits
-        self._authenticate = authenticate
+        self._gate = gate
+        self._single = _SINGLE if gate is None else _SINGLE | {gate.header}
         self.path = options.path.rstrip("/")
         #: Heads that the guard has let in before.
         self._welcome: set[tuple[bytes | None, bytes | None, str | None]] = set()
@@ -87,6 +89,7 @@ class Endpoint:
         self._handshake = Handshake(acceptor, limits=limits, retry_ms=options.retry_ms)
         self.sessions = self._handshake.sessions
         self.upkeep = self._handshake.upkeep
+        self.upkeep.challenge = self._lacking
         self.draining = False
         self._verbs: Mapping[str, Callable[[Visit], Awaitable[None]]] = MappingProxyType(
             {"POST": self._post, "GET": self._get, "DELETE": self._delete}
@@ -116,13 +119,31 @@ class Endpoint:
                 path = _below(root, path)
             if path in self._paths:
                 verb = self._verbs.get(scope["method"])
+                if self._gate is not None and verb is not None:
+                    visit.principal = await self._enter(self._gate, visit)
                 await (self.answer_options(visit) if verb is None else verb(visit))
             elif self._pair is not None and self._pair.serves(path):
+                if self._gate is not None and scope["method"] != "OPTIONS":
+                    visit.principal = await self._enter(self._gate, visit)
                 await self._pair.respond(path, visit)
+            elif self._gate is not None and (beside := self._gate.route(path)) is not None:
+                if scope["method"] == "OPTIONS":
+                    await self.answer_options(visit)
+                else:
+                    await beside(scope, receive, visit.send)
             else:
                 raise Refused(404, f"Nothing is at {path[:80]!r}; the endpoint is {self.path or '/'}")
         except Refused as refusal:
             await send_plain(send, refusal.status, [JSON, *refusal.headers, *cors], refusal.body)
+
+    async def well_known(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve what belongs at the root of an origin, for an endpoint that is mounted below it.
+
+        It is an application of its own, to be mounted at ``/.well-known``.
+        """
+        path: str = scope["path"]
+        whole = path if path.startswith(_WELL_KNOWN) else f"{scope.get('root_path', '')}{path}"
+        await self({**scope, "path": whole, "root_path": ""}, receive, send)
 
     async def _other(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "websocket":
@@ -163,7 +184,7 @@ class Endpoint:
         scope, headers = visit.scope, visit.headers
         given = scope["headers"]
         if len(headers) != len(given):
-            names = [name for name, _ in given if name in _SINGLE or name.startswith(b"mcp-")]
+            names = [name for name, _ in given if name in self._single or name.startswith(b"mcp-")]
             twice = {name.decode("latin-1") for name in names if names.count(name) > 1}
             if twice:
                 raise Refused(400, f"Header given more than once: {', '.join(sorted(twice))}")
@@ -198,31 +219,24 @@ class Endpoint:
                 return
         raise Refused(405, f"{method[:20]} is not used here", headers=((b"allow", b"POST, GET, DELETE"),))
 
-    async def principal(self, headers: Mapping[bytes, bytes]) -> Principal | None:
+    async def _enter(self, gate: Gate, visit: Visit) -> Principal:
         """Find out who sends a request; whoever cannot be found out is refused, never taken for nobody."""
-        if self._authenticate is None:
-            return None
-        readable = {name.decode("latin-1"): value.decode("latin-1") for name, value in headers.items()}
-        try:
-            found = self._authenticate(readable)
-            principal = await found if isinstance(found, Awaitable) else found
-        except Exception:
-            log.exception("authentication failed")
-            principal = None
-        if not isinstance(principal, Principal):
-            if principal is not None:
-                log.error("auth= gave %s, not a Principal: nobody is let in by it", type(principal).__name__)
-            raise Refused(
-                401, "Authorization is needed: send a valid token", headers=((b"www-authenticate", b"Bearer"),)
-            )
-        return principal
+        found = await gate.admit(RequestHeaders(visit.headers))
+        if not isinstance(found, Principal):
+            raise Refused(found.status, found.message, headers=(_challenge(gate, found, visit),))
+        return found
+
+    def _lacking(self, needed: InsufficientScope, visit: Visit) -> Headers:
+        """Say what a token must allow that was good, but not for this."""
+        if self._gate is None:
+            return []
+        denied = Denied(status=403, message=needed.message, error="insufficient_scope", scopes=needed.scopes)
+        return [_challenge(self._gate, denied, visit)]
 
     # --- POST --------------------------------------------------------------------------------------------------------
 
     async def _post(self, visit: Visit) -> None:
         headers = visit.headers
-        if self._authenticate is not None:
-            visit.principal = await self.principal(headers)
         visit.json_only = self._options.json_only
         accept = headers.get(b"accept")
         if accept not in _BOTH and accept is not None:
@@ -269,7 +283,6 @@ class Endpoint:
         if not accepts(visit.headers.get(b"accept"))[1]:
             raise Refused(406, "This is an MCP endpoint: a GET must accept text/event-stream")
         if id is not None and self._options.sessions:
-            visit.principal = await self.principal(visit.headers)
             await self._handshake.listen(visit, id=id, version=version)
         elif version is None and id is None and self._pair is not None:
             if b"text/event-stream" not in visit.headers.get(b"accept", b"").lower():
@@ -289,7 +302,6 @@ class Endpoint:
             raise not_used("DELETE")
         if id is None:
             raise Refused(400, "Mcp-Session-Id header is missing")
-        visit.principal = await self.principal(visit.headers)
         await self._handshake.end(visit, id=id, version=version)
 
     # --- the end -----------------------------------------------------------------------------------------------------
@@ -323,6 +335,11 @@ class Endpoint:
             await self.drain(0)
         self.upkeep.stop()
         await self._acceptor.release()
+
+
+def _challenge(gate: Gate, denied: Denied, visit: Visit) -> tuple[bytes, bytes]:
+    challenge = gate.challenge(denied, origin=visit.address, root=visit.scope.get("root_path", ""))
+    return b"www-authenticate", challenge.encode("latin-1", "replace")
 
 
 def _below(root: str, path: str) -> str:

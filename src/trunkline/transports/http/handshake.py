@@ -75,7 +75,9 @@ class Handshake:
         link = ExchangeLink(session, requests_of(incoming), json_only=visit.json_only, retry_ms=self._retry_ms)
         receiver = self._acceptor.accept_one(link, session.session, f"{link.name}.", None)
         # The same principal may come with another token: what it allows counts for this request.
-        origin = session.origin if visit.principal is None else Origin("http", visit.principal)
+        origin = session.origin
+        if visit.principal is not None:
+            origin = Origin("http", visit.principal, origin.headers)
         receiver.message_received(incoming, origin)
         await self.upkeep.reply(link, visit, [])
 
@@ -144,6 +146,7 @@ class Handshake:
             if Feature.STREAM_POLLING in session.features and session.standing.reader is None:
                 session.standing.push(b"", retry=self._retry_ms, merge=True)
             session.join(reply)
+        visit.forget()
         try:
             await reply.run(visit.receive, [], owner=self.upkeep)
         finally:

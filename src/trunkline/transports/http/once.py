@@ -12,7 +12,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-from trunkline.errors import ConnectionLost
+from trunkline.errors import ConnectionLost, InsufficientScope
 from trunkline.protocol.codes import (
     HEADER_MISMATCH,
     INVALID_PARAMS,
@@ -55,6 +55,7 @@ class OnceLink:
         "closed",
         "failed",
         "json_only",
+        "lacks",
         "leaving",
         "left",
         "receiver",
@@ -92,12 +93,14 @@ class OnceLink:
         self.refusal: Refused | None = None
         #: The answer is an error.
         self.failed = False
+        #: What the client's token lacks, if that is the error.
+        self.lacks: InsufficientScope | None = None
         #: The response is to end as soon as it has begun; what is sent later waits to be asked for.
         self.leaving = False
         #: The work of serving the request, if whoever brought it is to do it; and what to call when a stream begins.
         self.work: Coroutine[Any, Any, None] | None = None
         self.streams: Callable[[OnceLink], None] | None = None
-        self.streaming: asyncio.Task[None] | None = None
+        self.streaming: asyncio.Task[bool] | None = None
         self.visit: Any = None
         #: Waits for the client's hang-up; and how long the request has been looked at. Upkeep writes both.
         self.watch: asyncio.Task[None] | None = None
@@ -188,6 +191,9 @@ class OnceLink:
         if type(message) is ErrorResponse:
             self.failed = True
             self.status = self._status(message)
+            if type(outbound.hint) is InsufficientScope:
+                # RFC 6750, 3.1, in every revision: clients look at the status to get a token that allows more.
+                self.status, self.lacks = 403, outbound.hint
         if self.stream is None:
             self.answer = data
         else:

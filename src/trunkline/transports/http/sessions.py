@@ -9,10 +9,14 @@ standing one. A client that hangs up has cancelled nothing: its stream is kept, 
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from functools import cache
+from types import MappingProxyType
 from typing import Any, Protocol
 
 import msgspec
+from msgspec.structs import replace
 
 from trunkline.protocol.caller import Origin, Principal, Session
 from trunkline.protocol.jsonrpc import (
@@ -27,7 +31,7 @@ from trunkline.protocol.jsonrpc import (
     Response,
 )
 from trunkline.protocol.limits import Limits
-from trunkline.protocol.revisions import Feature
+from trunkline.protocol.revisions import Feature, Revision
 from trunkline.transports.http.event_log import EventLog, EventStream
 from trunkline.transports.http.once import OnceLink, encoded
 from trunkline.transports.http.refusals import ended
@@ -239,6 +243,9 @@ class HttpSession:
     def opened(self, session: Session) -> None:
         """Learn what ``initialize`` made."""
         session.id = self.id
+        # Of the headers only the revision is kept: it holds for all requests, and a stateless one is known by it.
+        self.origin = Origin("http", self.principal, _spoken(session.revision))
+        session.caller = replace(session.caller, origin=self.origin)
         self.session = session
         self.features = session.revision.features
 
@@ -316,9 +323,17 @@ class HttpSession:
         wanted = params.request_id
         found = [each for each in self._exchanges.values() if any(_same(wanted, id) for id in each.ids)]
         # A client that gives two requests one id cannot say which of them it means; to go on with both loses nothing.
-        if len(found) == 1 and found[0].receiver is not None:
-            found[0].receiver.message_received(message, self.origin)
-            found[0].withdraw(wanted)
+        if len(found) != 1 or found[0].receiver is None:
+            return
+        exchange, receiver = found[0], found[0].receiver
+        served = getattr(receiver, "exchanges", {}).get(wanted)
+        receiver.message_received(message, self.origin)
+        task: asyncio.Task[None] | None = getattr(served, "task", None)
+        if task is None or task.done():
+            exchange.withdraw(wanted)
+        else:
+            # What the handler still says when it is stopped (that it needs no answer to a question) goes out first.
+            task.add_done_callback(lambda _: exchange.withdraw(wanted))
 
     def _progressing(self, message: Message) -> Receiver | None:
         params = _read(message, ProgressNotificationParams)
@@ -382,6 +397,11 @@ class Sessions:
             ready = session.session is not None and session.session.initialized
             if now - session.seen > (limits.session_seconds if ready else limits.unready_seconds):
                 yield session
+
+
+@cache
+def _spoken(revision: Revision) -> Mapping[str, str]:
+    return MappingProxyType({"mcp-protocol-version": revision.name})
 
 
 def _read(message: Any, kind: Any) -> Any:

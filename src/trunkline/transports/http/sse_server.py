@@ -103,11 +103,10 @@ class SsePair:
             raise stopping()
         if not accepts(visit.headers.get(b"accept"))[1]:
             raise Refused(406, "This is an MCP endpoint: a GET must accept text/event-stream")
-        principal = await endpoint.principal(visit.headers)
         endpoint.upkeep.check_streams()
         if len(self._links) >= self._limits.sessions:
             raise too_many("sessions")
-        link = PairLink(Origin("sse", principal), self._limits.write_bytes)
+        link = PairLink(Origin("sse", visit.principal), self._limits.write_bytes)
         name = secrets.token_urlsafe(32)
         self._links[name] = link
         root = visit.scope.get("root_path", "")
@@ -123,7 +122,7 @@ class SsePair:
                 link.receiver.eof_received(ConnectionLost("the client closed its stream"))
 
     async def _take(self, visit: Visit) -> None:
-        principal = await self._endpoint.principal(visit.headers)
+        principal = visit.principal
         query = parse_qs(visit.scope.get("query_string", b"")[:_QUERY_BYTES].decode("latin-1"))
         names = query.get("session_id", []) + query.get("sessionId", [])
         link = self._links.get(names[0]) if len(names) == 1 else None
@@ -133,7 +132,8 @@ class SsePair:
         if type(incoming) is Malformed and not incoming.response:
             raise no_request(incoming, incoming.message)
         await visit.answer(202)
-        link.receiver.message_received(incoming, link.origin)
+        # The same principal may come with another token: what it allows counts for this request.
+        link.receiver.message_received(incoming, Origin("sse", principal))
 
     @property
     def busy(self) -> bool:

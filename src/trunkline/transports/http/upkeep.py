@@ -8,10 +8,11 @@ timer runs only while something is open.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping
-from types import MappingProxyType
-from typing import Any
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import Any, TypeVar
 
+from trunkline.errors import InsufficientScope
 from trunkline.protocol.limits import Limits
 from trunkline.transports.http.once import OnceLink
 from trunkline.transports.http.refusals import Refused, too_many
@@ -21,11 +22,12 @@ from trunkline.transports.http.visits import Visit
 
 __all__ = ["Upkeep"]
 
+T = TypeVar("T")
+
 # A request still unanswered after so long is watched for the client's hang-up; most never are.
 _WATCH_AFTER = 0.02
 # How often all that is open is looked at.
 _ROUND = 1.0
-_NO_HEADERS: Mapping[bytes, bytes] = MappingProxyType({})
 
 
 class Upkeep:
@@ -40,6 +42,8 @@ class Upkeep:
         self._looking = False
         self._idle: asyncio.Event | None = None
         self.streams: set[StreamReply] = set()
+        #: Writes what a client is told whose token lacks something; whoever lets clients in gives it.
+        self.challenge: Callable[[InsufficientScope, Visit], Headers] | None = None
         #: Requests without their response, and how to hear of their clients' hang-up.
         self.in_flight: dict[OnceLink, Receive] = {}
 
@@ -87,6 +91,8 @@ class Upkeep:
                 await link.decision()
             if link.answer is not None:
                 head = [JSON] if headers is None or (unless_error and link.failed) else [JSON, *headers]
+                if link.lacks is not None and self.challenge is not None:
+                    head += self.challenge(link.lacks, visit)
                 await send_plain(visit.send, link.status, head, link.answer)
             elif link.streaming is not None:
                 await asyncio.wait([link.streaming])
@@ -104,20 +110,27 @@ class Upkeep:
 
     def _stream_beside(self, link: OnceLink) -> None:
         """Begin to write a stream while the work that fills it goes on."""
-        link.streaming = self.spawn(self._stream(link, link.visit, None))
+        writing = self._begin(link, link.visit, None)
+        if writing is not None:
+            link.streaming = self.spawn(writing)
+            link.streaming.add_done_callback(partial(_written, link))
 
     async def _stream(self, link: OnceLink, visit: Visit, headers: Headers | None) -> None:
+        writing = self._begin(link, visit, headers)
+        if writing is not None and not await writing:
+            link.gone()
+
+    def _begin(self, link: OnceLink, visit: Visit, headers: Headers | None) -> Coroutine[Any, Any, bool] | None:
+        """Give what writes a link's stream and tells whether its client stayed; None if there are too many."""
         assert link.stream is not None
-        # A stream may be open for long; what it was asked with is not looked at again.
-        visit.headers = _NO_HEADERS
+        visit.forget()
         try:
             self.check_streams()
         except Refused as refusal:
             link.lost(refusal)
-            return
+            return None
         link.reply = StreamReply(link.stream, visit.send, leaving=link.leaving)
-        if not await link.reply.run(visit.receive, headers or [], owner=self, watched=link.watch is not None):
-            link.gone()
+        return link.reply.run(visit.receive, headers or [], owner=self, watched=link.watch is not None)
 
     def _done(self, link: OnceLink) -> None:
         """Let a request go that has its response."""
@@ -167,9 +180,9 @@ class Upkeep:
         if self.streams or self.in_flight or self._sessions.by_id:
             self.begin()
 
-    def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    def spawn(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         """Run something beside the requests; a task that nobody holds may vanish."""
-        task = asyncio.get_running_loop().create_task(work)
+        task = asyncio.get_running_loop().create_task(work, name="trunkline")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
@@ -199,6 +212,12 @@ class Upkeep:
     def _settle(self, idle: asyncio.Event) -> None:
         if not self.in_flight:
             idle.set()
+
+
+def _written(link: OnceLink, task: asyncio.Task[bool]) -> None:
+    """Learn how the writing of a stream ended that was done beside the work."""
+    if task.cancelled() or task.exception() is not None or not task.result():
+        link.gone()
 
 
 def _stopped(link: OnceLink) -> None:

@@ -13,10 +13,11 @@ from trunkline.transports.http.guard import is_json
 from trunkline.transports.http.refusals import Refused
 from trunkline.transports.http.replies import Headers, Receive, Send, send_plain
 
-__all__ = ["McpHeaders", "Scope", "Visit"]
+__all__ = ["McpHeaders", "RequestHeaders", "Scope", "Visit"]
 
 Scope = MutableMapping[str, Any]
 _WHITE = b" \t"
+_NO_HEADERS: Mapping[bytes, bytes] = MappingProxyType({})
 # The headers that each request is asked for.
 _NAMES: Mapping[str, bytes] = MappingProxyType(
     {name: name.encode() for name in ("mcp-protocol-version", "mcp-method", "mcp-name")}
@@ -26,15 +27,17 @@ _NAMES: Mapping[str, bytes] = MappingProxyType(
 class McpHeaders(Mapping[str, str]):
     """The headers of a request that mirror its message, read when asked for: most are never looked at."""
 
-    __slots__ = ("_given",)
+    __slots__ = ("given",)
 
     def __init__(self, given: Mapping[bytes, bytes]) -> None:
         """Take all headers of a request, names in lower case."""
-        self._given = given
+        self.given = given
 
     def get(self, name: str, default: Any = None) -> Any:
         """Give a header's value without the white space that HTTP allows around it."""
-        value = self._given.get(_NAMES.get(name) or name.encode("latin-1"))
+        # Nothing but what mirrors the message can be had here: a token goes no further than to whoever checks it.
+        wanted = _NAMES.get(name) or (name.encode("latin-1") if name.startswith("mcp-") else b"")
+        value = self.given.get(wanted)
         if value is None:
             return default
         return (value if value[-1:] not in _WHITE else value.strip(_WHITE)).decode("latin-1")
@@ -46,16 +49,35 @@ class McpHeaders(Mapping[str, str]):
         return value
 
     def __iter__(self) -> Iterator[str]:
-        return (name.decode("latin-1") for name in self._given if name.startswith(b"mcp-"))
+        return (name.decode("latin-1") for name in self.given if name.startswith(b"mcp-"))
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
 
 
+class RequestHeaders(Mapping[str, str]):
+    """All headers of a request as text, names in lower case; read when asked for."""
+
+    __slots__ = ("_given",)
+
+    def __init__(self, given: Mapping[bytes, bytes]) -> None:
+        """Look at what a request came with."""
+        self._given = given
+
+    def __getitem__(self, name: str) -> str:
+        return self._given[name.encode("latin-1", "replace")].decode("latin-1")
+
+    def __iter__(self) -> Iterator[str]:
+        return (name.decode("latin-1") for name in self._given)
+
+    def __len__(self) -> int:
+        return len(self._given)
+
+
 class Visit:
     """A request and the way to answer it."""
 
-    __slots__ = ("headers", "json_only", "limits", "principal", "receive", "scope", "send")
+    __slots__ = ("_mirrored", "headers", "json_only", "limits", "principal", "receive", "scope", "send")
 
     def __init__(self, scope: Scope, receive: Receive, send: Send, limits: Limits) -> None:
         """Take what the ASGI server brought; of a header given twice the last counts, if that is allowed at all."""
@@ -66,6 +88,7 @@ class Visit:
         self.limits = limits
         #: Who sent it; whoever found that out writes it.
         self.principal: Principal | None = None
+        self._mirrored: McpHeaders | None = None
         #: The client takes no stream.
         self.json_only = False
 
@@ -75,9 +98,21 @@ class Visit:
         return value if value is None or value[-1:] not in _WHITE else value.strip(_WHITE)
 
     @property
+    def address(self) -> str:
+        """Scheme and host, as the client wrote them."""
+        return f"{self.scope.get('scheme', 'http')}://{self.headers.get(b'host', b'').decode('latin-1')}"
+
+    @property
     def origin(self) -> Origin:
         """How the message came: by whom, and with which headers beside it."""
-        return Origin("http", self.principal, McpHeaders(self.headers))
+        self._mirrored = McpHeaders(self.headers)
+        return Origin("http", self.principal, self._mirrored)
+
+    def forget(self) -> None:
+        """Let the headers go: a stream may be open for long, and what it was asked with is not looked at again."""
+        self.headers = _NO_HEADERS
+        if self._mirrored is not None:
+            self._mirrored.given = _NO_HEADERS
 
     async def answer(self, status: int, headers: Headers | None = None, body: bytes = b"") -> None:
         """Send a whole response."""

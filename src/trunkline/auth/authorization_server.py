@@ -1,0 +1,259 @@
+"""A small authorization server, for development and for one organisation: it stands beside the MCP endpoint it serves.
+
+``Server(auth=AuthorizationServer(issuer="https://mcp.example.com", users=...))`` is all there is to write. It issues
+JWTs for the resources it is told and nobody else's, to clients that are configured, register themselves or are named
+by a document, after a person allowed it on a page. What it keeps is in one SQLite file.
+
+The class puts the parts of ``auth.issuing`` together and is their table of addresses. It is plain ASGI: by ``routes``
+beside an endpoint, or as an application of its own.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Any, Unpack
+from urllib.parse import urlsplit
+
+from trunkline.auth.issuing.authorize import Authorization
+from trunkline.auth.issuing.client_auth import ASSERTION_ALGORITHMS
+from trunkline.auth.issuing.client_book import ClientBook
+from trunkline.auth.issuing.faults import OAuthFault, PageFault
+from trunkline.auth.issuing.grants import Grants
+from trunkline.auth.issuing.pages import message_page, policy_of
+from trunkline.auth.issuing.records import OAuthClient
+from trunkline.auth.issuing.registration import AUTH_METHODS
+from trunkline.auth.issuing.settings import IssuerOptions, Settings, make_settings
+from trunkline.auth.issuing.store import Store
+from trunkline.auth.issuing.tokens import AccessTokens
+from trunkline.auth.issuing.users import SlowedSignIn, Users, make_users
+from trunkline.auth.issuing.web import App, Exchange, Receive, Scope, Send
+from trunkline.auth.verifiers import InvalidToken, bearer_token
+from trunkline.protocol.caller import Principal
+
+__all__ = ["AuthorizationServer"]
+
+Answer = Callable[[Exchange], Awaitable[None]]
+
+_METADATA = "/.well-known/oauth-authorization-server"
+_OPENID = "/.well-known/openid-configuration"
+_LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
+
+
+class AuthorizationServer:
+    """Issues the tokens that its own MCP server takes."""
+
+    def __init__(
+        self,
+        *,
+        issuer: str,
+        store: str = "authorization.db",
+        scopes: Mapping[str, str] | Sequence[str] = (),
+        users: Users | None = None,
+        resource: str | Sequence[str] | None = None,
+        clients: Iterable[OAuthClient] = (),
+        **options: Unpack[IssuerOptions],
+    ) -> None:
+        """Set it up; the store is opened, nothing else runs.
+
+        ``issuer`` is published exactly as it is written. ``resource`` is what tokens are for, ``<origin>/mcp`` unless
+        said. ``users`` says who may sign in; without it there is one development user, on loopback alone.
+
+        Raises:
+            ConfigError: it cannot be so; one sentence says what to change.
+        """
+        self._set_up(issuer, store, scopes, resource, clients, options)
+        self._users: SlowedSignIn | None = make_users(users, self._settings)
+        self._authorization = Authorization(self._settings, self._store, self._book, sign_in=self._users)
+
+    def _set_up(
+        self,
+        issuer: str,
+        store: str,
+        scopes: Mapping[str, str] | Sequence[str],
+        resource: str | Sequence[str] | None,
+        clients: Iterable[OAuthClient],
+        options: Mapping[str, Any],
+    ) -> None:
+        given = {"clock": time.time, **options}
+        fetcher = given.pop("fetcher", None)
+        self._settings = make_settings(issuer=issuer, resource=resource, scopes=scopes, options=given)
+        self._store = Store(store)
+        self._book = ClientBook(self._settings, self._store, clients=clients, fetcher=fetcher)
+        self._tokens = AccessTokens(self._settings, self._store)
+        self._grants = Grants(self._settings, self._store, self._book, tokens=self._tokens)
+
+    # --- as a verifier -----------------------------------------------------------------------------------------------
+
+    @property
+    def issuer(self) -> str:
+        """Who issues the tokens."""
+        return self._settings.issuer
+
+    @property
+    def resource(self) -> str:
+        """What tokens are for."""
+        return self._settings.resources[0]
+
+    @property
+    def authorization_servers(self) -> Sequence[str]:
+        """The issuers of the tokens it takes: itself."""
+        return (self._settings.issuer,)
+
+    @property
+    def scopes_supported(self) -> Sequence[str]:
+        """The scopes there are."""
+        return tuple(self._settings.scopes)
+
+    @property
+    def required_scopes(self) -> Sequence[str]:
+        """The scopes that everybody needs."""
+        return tuple(sorted(self._settings.required_scopes))
+
+    async def verify(self, headers: Mapping[str, str]) -> Principal | None:
+        """Say whose token a request has; None if it has none.
+
+        Raises:
+            InvalidToken: the token is not ours, not for this resource, has expired or was taken back.
+        """
+        token = bearer_token(headers)
+        if token is None:
+            return None
+        principal = self._tokens.check(token)
+        if principal is None:
+            raise InvalidToken("The token was not issued here, has expired or was taken back")
+        return principal
+
+    # --- as an application -------------------------------------------------------------------------------------------
+
+    def routes(self) -> Mapping[str, App]:
+        """Give the applications by the paths at which they are served."""
+        if self._users is not None:
+            self._users.announce()
+        return {path: _App(self._settings, verbs) for path, verbs in self._table().items()}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve alone, as an ASGI application of its own."""
+        if scope["type"] == "lifespan":
+            await self._live(receive, send)
+        elif scope["type"] == "http":
+            await self._serve(Exchange(scope, receive, send), scope, receive, send)
+        else:
+            raise NotImplementedError(f"an authorization server serves HTTP, not {scope['type']}")
+
+    async def aclose(self) -> None:
+        """Close the store and what fetches documents."""
+        await self._book.aclose()
+        self._store.close()
+
+    def _table(self) -> dict[str, dict[str, Answer]]:
+        """Say what is where."""
+        base = self._settings.path
+        table: dict[str, dict[str, Answer]] = {
+            f"{_METADATA}{base}": {"GET": self._metadata},
+            f"{_OPENID}{base}": {"GET": self._openid},
+            f"{base}{_OPENID}": {"GET": self._openid},
+            f"{base}/authorize": {"GET": self._authorization.ask, "POST": self._authorization.decide},
+            f"{base}/token": {"POST": self._grants.token},
+            f"{base}/revoke": {"POST": self._grants.revoke},
+            f"{base}/jwks": {"GET": self._jwks},
+        }
+        if self._settings.registration:
+            table[f"{base}/register"] = {"POST": self._register}
+        return table
+
+    async def _serve(self, exchange: Exchange, scope: Scope, receive: Receive, send: Send) -> None:
+        if not self._is_called_by_name(exchange):
+            await exchange.answer_json(403, {"error": "invalid_request", "error_description": "Not its Host"})
+            return
+        app = self.routes().get(exchange.path)
+        if app is None:
+            await exchange.answer_json(404, {"error": "invalid_request", "error_description": "Nothing is here"})
+            return
+        await app(scope, receive, send)
+
+    def _is_called_by_name(self, exchange: Exchange) -> bool:
+        """Tell whether a request calls the server by its name, so that no page can reach it by another."""
+        ours, host = urlsplit(self._settings.origin), exchange.header(b"host") or ""
+        if self._settings.is_loopback:
+            return urlsplit(f"//{host}").hostname in _LOOPBACK
+        return host.lower() in (ours.netloc.lower(), f"{(ours.hostname or '').lower()}:443")
+
+    async def _live(self, receive: Receive, send: Send) -> None:
+        while (await receive())["type"] == "lifespan.startup":
+            self.routes()
+            await send({"type": "lifespan.startup.complete"})
+        await self.aclose()
+        await send({"type": "lifespan.shutdown.complete"})
+
+    # --- what is published -------------------------------------------------------------------------------------------
+
+    def metadata(self) -> dict[str, Any]:
+        """Give what is published about this server (RFC 8414)."""
+        settings, base = self._settings, self._settings.base
+        published: dict[str, Any] = {
+            "issuer": settings.issuer,
+            "authorization_endpoint": f"{base}/authorize",
+            "token_endpoint": f"{base}/token",
+            "revocation_endpoint": f"{base}/revoke",
+            "jwks_uri": f"{base}/jwks",
+            "response_types_supported": ["code"],
+            "response_modes_supported": ["query"],
+            "grant_types_supported": self._book.grant_types,
+            "code_challenge_methods_supported": ["S256"],
+            "token_endpoint_auth_methods_supported": AUTH_METHODS,
+            "token_endpoint_auth_signing_alg_values_supported": ASSERTION_ALGORITHMS,
+            "revocation_endpoint_auth_methods_supported": AUTH_METHODS,
+            "revocation_endpoint_auth_signing_alg_values_supported": ASSERTION_ALGORITHMS,
+            "client_id_metadata_document_supported": settings.documents,
+            "authorization_response_iss_parameter_supported": True,
+            "protected_resources": settings.resources,
+        }
+        if settings.registration:
+            published["registration_endpoint"] = f"{base}/register"
+        if settings.scopes:
+            published["scopes_supported"] = list(settings.scopes)
+        return published
+
+    async def _metadata(self, exchange: Exchange) -> None:
+        await exchange.answer_json(200, self.metadata(), headers=_BRIEFLY)
+
+    async def _openid(self, exchange: Exchange) -> None:
+        """Publish the same where OpenID Connect has it, with what its readers insist on."""
+        more = {"subject_types_supported": ["public"], "id_token_signing_alg_values_supported": ["ES256"]}
+        await exchange.answer_json(200, {**self.metadata(), **more}, headers=_BRIEFLY)
+
+    async def _jwks(self, exchange: Exchange) -> None:
+        await exchange.answer_json(200, self._tokens.published(), headers=_BRIEFLY)
+
+    async def _register(self, exchange: Exchange) -> None:
+        answer = self._book.register(await exchange.json(), address=exchange.address)
+        await exchange.answer_json(201, answer)
+
+
+_BRIEFLY = (("cache-control", "max-age=60"),)
+
+
+class _App:
+    """One path: its verbs, and how what is refused is answered."""
+
+    __slots__ = ("_settings", "_verbs")
+
+    def __init__(self, settings: Settings, verbs: Mapping[str, Answer]) -> None:
+        self._settings = settings
+        self._verbs = verbs
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        exchange = Exchange(scope, receive, send)
+        try:
+            answer = self._verbs.get("GET" if exchange.method == "HEAD" else exchange.method)
+            if answer is None:
+                allow = (("allow", ", ".join(self._verbs)),)
+                raise OAuthFault("invalid_request", "Another method is used here", status=405, headers=allow)
+            await answer(exchange)
+        except PageFault as fault:
+            page = message_page(self._settings.name, fault.title, fault.sentence)
+            await exchange.answer_html(fault.status, page, policy=policy_of(), headers=fault.headers)
+        except OAuthFault as fault:
+            answered = {"error": fault.error, "error_description": fault.description}
+            await exchange.answer_json(fault.status, answered, headers=fault.headers)

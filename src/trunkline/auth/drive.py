@@ -1,0 +1,94 @@
+"""Drives the flows: fetches, listens for the redirect, sends the user to pages. The only file of a login with I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TypeAlias, TypeVar
+from urllib.parse import urlsplit
+
+from trunkline.auth.addresses import is_loopback
+from trunkline.auth.loopback import Receiver
+from trunkline.auth.oauth import OAuth
+from trunkline.auth.steps import Answer, Fetch, Flow, Receive, Visit
+from trunkline.auth.visiting import visit
+from trunkline.errors import AuthError, FetchError
+from trunkline.net import Fetched
+
+__all__ = ["Fetching", "drive"]
+
+T = TypeVar("T")
+#: Sends a request and gives the answer, or raises FetchError.
+Fetching: TypeAlias = Callable[[Fetch], Awaitable[Fetched]]
+
+
+async def drive(flow: Flow[T], *, fetch: Fetching, options: OAuth) -> T:
+    """Do what a flow asks for until it ends, and give its result.
+
+    Raises:
+        AuthError: what the flow raises, or nobody could log in.
+    """
+    driver = _Driver(fetch, options)
+    worked = False
+    try:
+        step = next(flow)
+        while True:
+            step = flow.send(await driver.perform(step))
+    except StopIteration as end:
+        worked = True
+        result: T = end.value
+        return result
+    finally:
+        flow.close()
+        await driver.aclose(worked=worked)
+
+
+class _Driver:
+    def __init__(self, fetch: Fetching, options: OAuth) -> None:
+        self._fetch = fetch
+        self._options = options
+        self._receiver: Receiver | None = None
+
+    async def perform(self, step: Fetch | Receive | Visit) -> Answer:
+        if isinstance(step, Fetch):
+            try:
+                return await self._fetch(step)
+            except FetchError as error:
+                return error
+        if isinstance(step, Receive):
+            return await self._receive(step.preferred)
+        return await visit(step, self._options, self._receiver)
+
+    async def aclose(self, *, worked: bool) -> None:
+        if self._receiver is not None:
+            await self._receiver.aclose(worked=worked)
+
+    async def _receive(self, preferred: str | None) -> str:
+        """Listen for the redirect where it is wanted; give the URI that it has to come to."""
+        options = self._options
+        if options.open_browser is False:
+            raise AuthError("A login is needed, and there is nobody to ask: log in first with `trunkline auth login`.")
+        own = options.redirect_uri
+        if own is not None and not (is_loopback(urlsplit(own).hostname) and urlsplit(own).port):
+            # It comes to somebody else, who has to tell us.
+            return own
+        try:
+            self._receiver = await self._listen(own, preferred)
+        except OSError as error:
+            where = own or f"port {options.redirect_port}"
+            raise AuthError(
+                f"The redirect cannot be received at {where}: {error.strerror or error}. Give another redirect_port=."
+            ) from error
+        return self._receiver.redirect_uri
+
+    async def _listen(self, own: str | None, preferred: str | None) -> Receiver:
+        options, name = self._options, self._options.client_name
+        if own is not None:
+            return await Receiver.open(uri=own, name=name)
+        if options.redirect_port:
+            return await Receiver.open(port=options.redirect_port, name=name)
+        if preferred is not None:
+            try:
+                return await Receiver.open(uri=preferred, name=name)
+            except OSError:
+                pass
+        return await Receiver.open(name=name)

@@ -1,0 +1,95 @@
+"""Where users may be sent back to: which addresses are acceptable, which one is meant, and what is added to it.
+
+Addresses are compared as they are written. Only the port of a loopback address is free, since a program takes whatever
+port the system gives it (RFC 8252, 7.3).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from urllib.parse import SplitResult, urlencode, urlsplit
+
+__all__ = ["host_of", "is_loopback", "origin_of", "redirect_fault", "registered", "with_parameters"]
+
+_LONGEST = 2000
+# What RFC 3986 has in addresses; neither white space nor a backslash, which browsers read as a slash.
+_WRITTEN = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:[A-Za-z0-9\-._~:/?#\[\]@!$&'()*+,;=%]+")
+_HOST = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?|\[[0-9A-Fa-f:.]+\]")
+_LOOPBACK = frozenset({"localhost", "127.0.0.1", "[::1]"})
+#: Schemes that mean something to a browser, and so are no application's own.
+_TAKEN = frozenset(
+    ("about", "blob", "data", "file", "filesystem", "ftp", "http", "https", "javascript", "mailto", "vbscript")
+    + ("view-source", "ws", "wss")
+)
+
+
+def redirect_fault(uri: object, *, schemes: Iterable[str] = ()) -> str | None:
+    """Say what is wrong with an address to be sent back to; None: nothing.
+
+    ``schemes`` are private ones of applications that are let in beside https and loopback.
+    """
+    if not isinstance(uri, str) or len(uri) > _LONGEST or not _WRITTEN.fullmatch(uri):
+        return "is no address"
+    parts = _split(uri)
+    if parts is None:
+        return "is no address"
+    if parts.scheme in schemes and parts.scheme not in _TAKEN:
+        return None
+    if "#" in uri:
+        return "has a fragment"
+    if "@" in parts.netloc or not _HOST.fullmatch(_name(parts)):
+        return "has no plain host"
+    if parts.scheme == "https" or (parts.scheme == "http" and is_loopback(uri)):
+        return None
+    return "is neither https nor http at a loopback address"
+
+
+def registered(uri: str, known: Iterable[str]) -> bool:
+    """Tell whether an address is one of those a client made known."""
+    return any(uri == one or _same_but_port(uri, one) for one in known)
+
+
+def is_loopback(uri: str) -> bool:
+    """Tell whether an address is on the user's own machine."""
+    parts = _split(uri)
+    return parts is not None and parts.scheme == "http" and _name(parts) in _LOOPBACK
+
+
+def host_of(uri: str) -> str:
+    """Give what a person should look at: the host, or the scheme of an application."""
+    parts = urlsplit(uri)
+    return parts.netloc if parts.scheme in ("http", "https") else f"{parts.scheme}:"
+
+
+def origin_of(uri: str) -> str:
+    """Give the origin of an address, as a policy for pages names it."""
+    parts = urlsplit(uri)
+    return f"{parts.scheme}://{parts.netloc}" if parts.scheme in ("http", "https") else f"{parts.scheme}:"
+
+
+def with_parameters(uri: str, parameters: Mapping[str, str | None]) -> str:
+    """Add parameters to an address that may have some; those that are None are left out."""
+    added = urlencode({name: value for name, value in parameters.items() if value is not None})
+    return f"{uri}{'&' if '?' in uri else '?'}{added}"
+
+
+def _same_but_port(uri: str, known: str) -> bool:
+    if not (is_loopback(uri) and is_loopback(known)):
+        return False
+    one, other = urlsplit(uri), urlsplit(known)
+    return (_name(one), one.path, one.query) == (_name(other), other.path, other.query)
+
+
+def _split(uri: str) -> SplitResult | None:
+    try:
+        parts = urlsplit(uri)
+        _ = parts.port
+    except ValueError:
+        return None
+    return parts
+
+
+def _name(parts: SplitResult) -> str:
+    """Give the host as it is written, without the port."""
+    return re.sub(r":\d*$", "", parts.netloc)

@@ -1,0 +1,217 @@
+"""The provider behind a proxy: sending a person there, what comes back, and what it says about them.
+
+Its tokens are the server's and nobody else's: they are kept sealed, under a key that the store alone does not have,
+and no client ever sees one.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import secrets
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+from urllib.parse import quote_plus, urlencode
+
+import msgspec
+from msgspec import Struct
+
+from trunkline.auth.issuing.redirects import with_parameters
+from trunkline.errors import AuthError, LinkError
+
+__all__ = ["Identify", "Sealed", "Upstream", "UpstreamSettings", "UpstreamTokens"]
+
+#: Says who a person is, by what the provider answered: the subject of our tokens.
+Identify = Callable[[Mapping[str, Any]], Awaitable[str] | str]
+
+_ANSWER_BYTES = 256 * 1024
+_EARLY = 30.0
+
+
+class UpstreamSettings(Struct, frozen=True, kw_only=True):
+    """Where the provider is, and who we are to it."""
+
+    authorize: str
+    token: str
+    client_id: str
+    client_secret: str | None
+    callback: str
+    scopes: tuple[str, ...] = ()
+    parameters: Mapping[str, str] = {}
+    userinfo: str | None = None
+    issuer: str | None = None
+    basic: bool = False
+
+
+class UpstreamTokens(Struct, frozen=True, omit_defaults=True):
+    """What the provider gave, and until when it is good."""
+
+    access_token: str
+    until: float
+    refresh_token: str | None = None
+
+
+class Sealed(Struct, frozen=True):
+    """Something the store keeps and cannot read."""
+
+    data: bytes
+
+
+class Upstream:
+    """Speaks to the provider."""
+
+    def __init__(
+        self,
+        settings: UpstreamSettings,
+        *,
+        identify: Identify | None,
+        fetcher: Any,
+        clock: Callable[[], float],
+        salt: str,
+    ) -> None:
+        """Take what is known of it; the key for its tokens comes of its secret and of our salt."""
+        self.settings = settings
+        self._identify = identify
+        self._fetcher = fetcher
+        self._clock = clock
+        self._key = hashlib.scrypt(
+            (settings.client_secret or "").encode(), salt=salt.encode(), n=2**10, r=8, p=1, dklen=32
+        )
+
+    # --- the way there and back --------------------------------------------------------------------------------------
+
+    def login_url(self, *, state: str, verifier: str) -> str:
+        """Write where a person is sent to sign in."""
+        hashed = hashlib.sha256(verifier.encode()).digest()
+        parameters = {
+            **self.settings.parameters,
+            "response_type": "code",
+            "client_id": self.settings.client_id,
+            "redirect_uri": self.settings.callback,
+            "scope": " ".join(self.settings.scopes) or None,
+            "state": state,
+            "code_challenge": base64.urlsafe_b64encode(hashed).rstrip(b"=").decode(),
+            "code_challenge_method": "S256",
+        }
+        return with_parameters(self.settings.authorize, parameters)
+
+    async def exchange(self, code: str, verifier: str) -> tuple[str, UpstreamTokens]:
+        """Change a code into who the person is and what may be done for them.
+
+        Raises:
+            AuthError: the provider did not answer so.
+        """
+        form = {"grant_type": "authorization_code", "code": code, "code_verifier": verifier}
+        answer = await self._ask({**form, "redirect_uri": self.settings.callback})
+        subject = await self._subject(answer)
+        if not isinstance(subject, str) or not subject or subject.startswith("client:"):
+            raise AuthError("the provider did not say who the person is: give upstream_userinfo= or identify=")
+        return subject, self._tokens(answer)
+
+    async def refreshed(self, tokens: UpstreamTokens) -> UpstreamTokens:
+        """Give tokens that are good for a while: these, or new ones.
+
+        Raises:
+            AuthError: there are none to be had; the person must sign in again.
+        """
+        if tokens.until > self._clock() + _EARLY:
+            return tokens
+        if tokens.refresh_token is None:
+            raise AuthError("the provider's token has expired, and it gave none to refresh it with")
+        answer = await self._ask({"grant_type": "refresh_token", "refresh_token": tokens.refresh_token})
+        # A provider that gives no new one means the old one to be kept.
+        return self._tokens({"refresh_token": tokens.refresh_token, **answer})
+
+    async def _ask(self, form: dict[str, str]) -> dict[str, Any]:
+        settings = self.settings
+        headers = {"content-type": "application/x-www-form-urlencoded", "accept": "application/json"}
+        if settings.basic and settings.client_secret is not None:
+            pair = f"{quote_plus(settings.client_id)}:{quote_plus(settings.client_secret)}"
+            headers["authorization"] = f"Basic {base64.b64encode(pair.encode()).decode()}"
+        else:
+            form = {**form, "client_id": settings.client_id}
+            if settings.client_secret is not None:
+                form["client_secret"] = settings.client_secret
+        answer = await self._fetch("POST", settings.token, headers, urlencode(form).encode())
+        if not isinstance(answer.get("access_token"), str):
+            raise AuthError("the provider's answer has no access token")
+        return answer
+
+    async def _subject(self, answer: Mapping[str, Any]) -> object:
+        if self._identify is not None:
+            found = self._identify(answer)
+            return await found if isinstance(found, Awaitable) else found
+        if self.settings.userinfo is not None:
+            headers = {"authorization": f"Bearer {answer['access_token']}", "accept": "application/json"}
+            info = await self._fetch("GET", self.settings.userinfo, headers)
+            subject = info.get("sub", info.get("id"))
+            return str(subject) if isinstance(subject, int) and not isinstance(subject, bool) else subject
+        return self._from_id_token(answer.get("id_token"))
+
+    def _from_id_token(self, token: object) -> object:
+        """Read an ID token that came straight from the provider, over TLS (OpenID Connect Core, 3.1.3.7, 6)."""
+        if not isinstance(token, str) or token.count(".") != 2:
+            return None
+        payload = token.split(".")[1]
+        try:
+            claims = msgspec.json.decode(
+                base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)), type=dict[str, Any]
+            )
+        except ValueError:
+            return None
+        audience = claims.get("aud")
+        meant = audience if isinstance(audience, list) else [audience]
+        expires = claims.get("exp")
+        good = self.settings.client_id in meant and isinstance(expires, int | float) and expires > self._clock()
+        ours = self.settings.issuer is None or claims.get("iss") == self.settings.issuer
+        return claims.get("sub") if good and ours else None
+
+    def _tokens(self, answer: Mapping[str, Any]) -> UpstreamTokens:
+        life, refresh = answer.get("expires_in"), answer.get("refresh_token")
+        until = self._clock() + life if isinstance(life, int | float) else float(2**53)
+        return UpstreamTokens(answer["access_token"], until, refresh if isinstance(refresh, str) else None)
+
+    async def _fetch(
+        self, method: str, url: str, headers: Mapping[str, str], body: bytes | None = None
+    ) -> dict[str, Any]:
+        if self._fetcher is None:
+            from trunkline.net import Fetcher
+
+            # The operator names the provider, which may well be inside.
+            self._fetcher = Fetcher(allow_private=True)
+        try:
+            answer = await self._fetcher.fetch(
+                method, url, headers=headers, body=body, max_bytes=_ANSWER_BYTES, redirects=0
+            )
+            if answer.status != 200:
+                raise AuthError(f"the provider answered with HTTP status {answer.status}")
+            return msgspec.json.decode(answer.body, type=dict[str, Any])
+        except LinkError as problem:
+            raise AuthError(f"the provider could not be asked: {problem}") from problem
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            raise AuthError("the provider's answer is not an object of JSON") from None
+
+    async def aclose(self) -> None:
+        """Close what fetches."""
+        if self._fetcher is not None:
+            await self._fetcher.aclose()
+
+    # --- keeping -----------------------------------------------------------------------------------------------------
+
+    def seal(self, grant_id: str, tokens: UpstreamTokens) -> Sealed:
+        """Write tokens so that only we can read them, and only as those of this grant."""
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+        nonce = secrets.token_bytes(12)
+        return Sealed(nonce + AESGCM(self._key).encrypt(nonce, msgspec.json.encode(tokens), grant_id.encode()))
+
+    def unseal(self, grant_id: str, sealed: Sealed) -> UpstreamTokens | None:
+        """Read them back; None if another secret or another grant sealed them."""
+        from cryptography.exceptions import InvalidTag
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+        try:
+            data = AESGCM(self._key).decrypt(sealed.data[:12], sealed.data[12:], grant_id.encode())
+        except InvalidTag:
+            return None
+        return msgspec.json.decode(data, type=UpstreamTokens)

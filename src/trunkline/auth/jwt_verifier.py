@@ -1,0 +1,195 @@
+"""Verifying tokens that are signed JWTs, as most authorization servers issue them: RFC 9068 and what came before it.
+
+The signature must be of a pinned algorithm, by a key of the issuer; the issuer, the audience and the times must fit.
+Whatever a token says about its own key is ignored, but for the key's name. A token that was good is remembered for a
+minute, so that a signature is not checked for every request. No transport is known here.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+import msgspec
+from msgspec import Struct
+
+from trunkline.auth.addresses import is_loopback
+from trunkline.auth.claims import check_audience, check_times, first_url, make_principal, read_audience
+from trunkline.auth.jwks import ALGORITHMS, GivenKeys, IssuerKeys, Keys, fetch_with
+from trunkline.auth.verifiers import InvalidToken, Remembered, bearer_token
+from trunkline.errors import ConfigError
+from trunkline.protocol.access import read_scopes
+from trunkline.protocol.caller import Principal
+
+if TYPE_CHECKING:
+    from trunkline.net import Fetcher
+
+__all__ = ["JWTVerifier"]
+
+#: What a token may call itself: RFC 9068's name, and what there was before it. An ID token, a logout token or a proof
+#: of possession that says what it is, is none.
+_TYPES = frozenset({"at+jwt", "jwt"})
+_MOST_LEEWAY = 60.0
+#: A good token is looked at again after so long, so that a key that was withdrawn is of no use for longer.
+_REMEMBERED_SECONDS = 60.0
+
+
+class _Header(Struct):
+    alg: str
+    kid: str | None = None
+    typ: str | None = None
+    crit: Any = None
+
+
+class JWTVerifier:
+    """Takes tokens that an issuer has signed for this server.
+
+    ``issuer`` is compared letter for letter, and so is ``audience``: the URI of this server, as its clients ask for
+    tokens with it, or whatever else the issuer puts there. The keys are those at ``jwks_uri``, or where the issuer's
+    metadata says, or those given.
+    """
+
+    def __init__(
+        self,
+        *,
+        issuer: str,
+        audience: str | Sequence[str],
+        jwks_uri: str | None = None,
+        keys: Any = None,
+        algorithms: Sequence[str] = ("RS256", "PS256", "ES256", "ES384", "EdDSA", "Ed25519"),
+        required_scopes: str | Sequence[str] = (),
+        scopes_supported: str | Sequence[str] = (),
+        resource: str | None = None,
+        leeway: float = 30.0,
+        fetcher: Fetcher | None = None,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        """Fetch nothing yet.
+
+        Raises:
+            ConfigError: something would not be safe, or makes no sense.
+        """
+        self.issuer = _issuer(issuer)
+        self.required_scopes = read_scopes(required_scopes, "required_scopes")
+        self.scopes_supported: Sequence[str] = read_scopes(scopes_supported, "scopes_supported")
+        self.authorization_servers: Sequence[str] = (issuer,)
+        self._audience = read_audience(audience)
+        #: The URI under which clients ask for tokens, if it is known.
+        self.resource = resource or first_url(self._audience)
+        self._algorithms = _pinned(algorithms)
+        self._leeway = _bounded(leeway)
+        self._now = now
+        self._remembered = Remembered()
+        self._keys: Keys = (
+            IssuerKeys(issuer, jwks_uri, fetch=fetch_with(fetcher or _fetcher(issuer, jwks_uri)), now=time.monotonic)
+            if keys is None
+            else GivenKeys(keys)
+        )
+
+    async def verify(self, headers: Mapping[str, str]) -> Principal | None:
+        """Say who sends a request, by the token in its ``Authorization`` header.
+
+        Raises:
+            InvalidToken: the token is not good here; the message says why.
+        """
+        token = bearer_token(headers)
+        if token is None:
+            return None
+        now = self._now()
+        known = self._remembered.find(token, now)
+        if known is not None:
+            return known
+        claims = await self._signed(token)
+        if claims.get("iss") != self.issuer:
+            raise InvalidToken("The token is from another issuer")
+        check_audience(claims, self._audience)
+        until = check_times(claims, now, leeway=self._leeway, expires=True)
+        principal = make_principal(claims, issuer=self.issuer)
+        self._remembered.keep(token, principal, until=min(until or now, now + _REMEMBERED_SECONDS))
+        return principal
+
+    async def _signed(self, token: str) -> Mapping[str, Any]:
+        """Check the signature, before anything else in a token is believed; give its claims."""
+        header = _read_header(token)
+        if header.alg not in self._algorithms:
+            raise InvalidToken("The token is signed in a way that is not taken here")
+        if header.crit is not None:
+            raise InvalidToken("The token demands what is not known here")
+        if header.typ is not None and header.typ.lower().removeprefix("application/") not in _TYPES:
+            raise InvalidToken("The token is not an access token")
+        for key in await self._keys.find(header.kid, header.alg):
+            payload = _payload(token, header.alg, key)
+            if payload is not None:
+                return _read_claims(payload)
+        raise InvalidToken("The signature of the token does not hold")
+
+
+def _payload(token: str, algorithm: str, key: Any) -> bytes | None:
+    from joserfc.errors import JoseError
+    from joserfc.jws import JWSRegistry, deserialize_compact
+
+    # Providers put headers of their own into tokens; what is not known is not looked at.
+    registry = JWSRegistry(algorithms=[algorithm], strict_check_header=False)
+    try:
+        return deserialize_compact(token, key, registry=registry).payload
+    except (JoseError, ValueError, TypeError):
+        return None
+
+
+def _read_header(token: str) -> _Header:
+    import binascii
+    from base64 import urlsafe_b64decode
+
+    first, *rest = token.split(".")
+    try:
+        if len(rest) != 2:
+            raise ValueError("not three parts")
+        return msgspec.json.decode(urlsafe_b64decode(first + "=" * (-len(first) % 4)), type=_Header)
+    except (ValueError, binascii.Error, RecursionError) as error:
+        # msgspec's own error and that of text that is not UTF-8 are kinds of ValueError.
+        raise InvalidToken("The token is not a JWT") from error
+
+
+def _read_claims(payload: bytes) -> Mapping[str, Any]:
+    try:
+        claims = msgspec.json.decode(payload)
+    except (ValueError, RecursionError) as error:
+        raise InvalidToken("The claims of the token cannot be read") from error
+    if not isinstance(claims, dict):
+        raise InvalidToken("The claims of the token cannot be read")
+    return claims
+
+
+# --- settings --------------------------------------------------------------------------------------------------------
+
+
+def _issuer(issuer: str) -> str:
+    if not isinstance(issuer, str) or not issuer.startswith(("https://", "http://")):
+        raise ConfigError(f"issuer={issuer!r}: it is the URL of the authorization server, as its tokens name it")
+    return issuer
+
+
+def _pinned(algorithms: Sequence[str]) -> frozenset[str]:
+    names = (algorithms,) if isinstance(algorithms, str) else tuple(algorithms)
+    unknown = [name for name in names if name not in ALGORITHMS]
+    if unknown or not names:
+        raise ConfigError(
+            f"algorithms={list(names)!r}: each is one of {', '.join(ALGORITHMS)}; no signature at all, or one that "
+            "whoever checks it could make, is not taken"
+        )
+    return frozenset(names)
+
+
+def _bounded(leeway: float) -> float:
+    if not 0 <= leeway <= _MOST_LEEWAY:
+        raise ConfigError(f"leeway={leeway!r}: clocks may differ by 0 to {_MOST_LEEWAY:g} seconds")
+    return leeway
+
+
+def _fetcher(issuer: str, jwks_uri: str | None) -> Fetcher:
+    from trunkline.net import Fetcher
+
+    # Whoever names an issuer on this machine is developing.
+    return Fetcher(allow_loopback=is_loopback(urlsplit(jwks_uri or issuer).hostname))

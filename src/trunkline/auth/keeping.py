@@ -1,0 +1,126 @@
+"""Keeps logins in a store: under the issuer, the resource and the client they belong to, and never under less.
+
+A second record says which login a server's URL last led to, so that the next program need not ask anybody. What cannot
+be read is as good as not there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from contextlib import AbstractAsyncContextManager
+from typing import TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from trunkline.auth.addresses import canonical, covers
+from trunkline.auth.oauth import OAuth
+from trunkline.auth.store import Store
+from trunkline.auth.tokens import Login
+
+__all__ = ["Kept", "Keeper", "forget", "kept_logins"]
+
+T = TypeVar("T", bound=Struct)
+_SERVER = "server"
+_LOGIN = "login"
+
+
+class _Pointer(Struct, frozen=True):
+    url: str
+    key: str
+
+
+class Kept(Struct, frozen=True):
+    """What may be shown of a login that is kept."""
+
+    url: str
+    issuer: str
+    resource: str
+    client_id: str
+    scope: str | None
+    expires_at: float | None
+    renewable: bool
+
+
+class Keeper:
+    """One server's login in a store."""
+
+    def __init__(self, store: Store, url: str, options: OAuth) -> None:
+        """Say which server, and as whom: two clients of one user have two logins."""
+        self._store = store
+        self._url = canonical(url)
+        who = msgspec.json.encode([options.grant, options.client_id, options.client_metadata_url, options.idp_client_id])
+        self._pointer = f"{_SERVER}|{self._url}|{hashlib.sha256(who).hexdigest()[:16]}"
+
+    def lock(self) -> AbstractAsyncContextManager[object]:
+        """Keep others from renewing the same login at the same time."""
+        return self._store.lock(self._pointer)
+
+    async def load(self) -> Login | None:
+        """Give the login for this server, if there is one that is for it."""
+        pointer = _read(await self._store.get(self._pointer), _Pointer)
+        login = None if pointer is None else _read(await self._store.get(pointer.key), Login)
+        if login is None or pointer is None or _key(login) != pointer.key:
+            return None
+        return login if covers(login.tokens.resource, self._url) else None
+
+    async def save(self, login: Login) -> None:
+        """Keep a login."""
+        key = _key(login)
+        await self._store.put(key, msgspec.json.encode(login).decode())
+        pointer = _Pointer(self._url, key)
+        await self._store.put(self._pointer, msgspec.json.encode(pointer).decode())
+
+    async def forget(self) -> None:
+        """Forget the login."""
+        pointer = _read(await self._store.get(self._pointer), _Pointer)
+        if pointer is not None:
+            await self._store.delete(pointer.key)
+        await self._store.delete(self._pointer)
+
+
+def _key(login: Login) -> str:
+    tokens = login.tokens
+    return f"{_LOGIN}|{tokens.issuer}|{tokens.resource}|{tokens.client_id}"
+
+
+def _read(text: str | None, kind: type[T]) -> T | None:
+    try:
+        return None if text is None else msgspec.json.decode(text, type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+
+
+async def kept_logins(store: Store) -> list[Kept]:
+    """List the logins of a store, without anything secret."""
+    found = []
+    for name in await store.keys():
+        pointer = _read(await store.get(name), _Pointer) if name.startswith(f"{_SERVER}|") else None
+        login = None if pointer is None else _read(await store.get(pointer.key), Login)
+        if login is not None and pointer is not None:
+            tokens = login.tokens
+            found.append(
+                Kept(
+                    url=pointer.url,
+                    issuer=tokens.issuer,
+                    resource=tokens.resource,
+                    client_id=tokens.client_id,
+                    scope=tokens.scope or " ".join(tokens.requested) or None,
+                    expires_at=tokens.expires_at,
+                    renewable=tokens.refresh_token is not None,
+                )
+            )
+    return found
+
+
+async def forget(store: Store, url: str) -> int:
+    """Forget every login for a server; say how many there were."""
+    count = 0
+    for name in await store.keys():
+        if name.startswith(f"{_SERVER}|{canonical(url)}|"):
+            pointer = _read(await store.get(name), _Pointer)
+            if pointer is not None:
+                await store.delete(pointer.key)
+            await store.delete(name)
+            count += 1
+    return count

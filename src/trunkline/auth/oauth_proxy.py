@@ -1,0 +1,217 @@
+"""An authorization server in front of a provider that knows one client: us.
+
+MCP clients register here, are allowed here, one by one, and get tokens from here; people sign in at the provider, to
+which we are a client of the ordinary kind. So a client that nobody allowed never rides on the consent that the provider
+remembers for us (the confused deputy), and the provider's tokens stay on the server.
+
+A person is asked before they are sent on. The state that goes with them is random, good once and for ten minutes, made
+only after they allowed it, and bound to their browser: another browser cannot finish what this one began.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Unpack
+from urllib.parse import urlsplit
+
+from msgspec import Struct
+
+from trunkline.auth.authorization_server import Answer, AuthorizationServer
+from trunkline.auth.issuing.authorize import Authorization
+from trunkline.auth.issuing.client_book import ClientBook
+from trunkline.auth.issuing.faults import OAuthFault, PageFault
+from trunkline.auth.issuing.pages import onward_page, policy_of
+from trunkline.auth.issuing.records import AuthorizationRequest, OAuthClient, digest, new_secret
+from trunkline.auth.issuing.redirects import is_loopback
+from trunkline.auth.issuing.sealing import kept_secret
+from trunkline.auth.issuing.settings import IssuerOptions, Settings
+from trunkline.auth.issuing.store import Store
+from trunkline.auth.issuing.tokens import GRANT_CLAIM
+from trunkline.auth.issuing.upstream import Identify, Sealed, Upstream, UpstreamSettings
+from trunkline.auth.issuing.web import Exchange
+from trunkline.errors import AuthError, ConfigError
+from trunkline.protocol.caller import Principal
+
+__all__ = ["OAuthProxy", "ProxyOptions"]
+
+log = logging.getLogger("trunkline.auth")
+
+_STATE_SECONDS = 600.0
+_STATES = 10_000
+_REMEMBER_SECONDS = 30 * 24 * 3600.0
+
+
+class ProxyOptions(IssuerOptions, total=False):
+    """Further options of a proxy."""
+
+    resource: str | Sequence[str] | None
+    clients: Iterable[OAuthClient]
+    #: What is asked of the provider: its scopes, and parameters of its own.
+    upstream_scopes: Sequence[str]
+    upstream_parameters: Mapping[str, str]
+    #: Who the person is: its user information endpoint, or a function of what it answered; else its ID token says.
+    upstream_userinfo: str | None
+    identify: Identify | None
+    #: The provider's issuer, to be compared with what it says.
+    upstream_issuer: str | None
+    #: Prove ourselves to it in the header and not in the body.
+    upstream_basic: bool
+    upstream_fetcher: Any
+
+
+class OAuthProxy(AuthorizationServer):
+    """Issues the tokens its own MCP server takes, to people who sign in at a provider."""
+
+    def __init__(
+        self,
+        *,
+        issuer: str,
+        upstream_authorize: str,
+        upstream_token: str,
+        client_id: str,
+        client_secret: str | None,
+        store: str = "authorization.db",
+        scopes: Mapping[str, str] | Sequence[str] = (),
+        **options: Unpack[ProxyOptions],
+    ) -> None:
+        """Set it up; register ``<issuer>/callback`` as the redirect URI at the provider.
+
+        Raises:
+            ConfigError: it cannot be so; one sentence says what to change.
+        """
+        own = {name: options[name] for name in options if name in IssuerOptions.__annotations__}  # type: ignore[literal-required]
+        own.setdefault("remember_seconds", _REMEMBER_SECONDS)
+        if unknown := set(options) - set(ProxyOptions.__annotations__):
+            raise TypeError(f"a proxy has no option {min(unknown)!r}")
+        self._users = None
+        self._set_up(issuer, store, scopes, options.get("resource"), options.get("clients", ()), own)
+        for name, url in (("upstream_authorize", upstream_authorize), ("upstream_token", upstream_token)):
+            if urlsplit(url).scheme != "https" and not is_loopback(url):
+                raise ConfigError(f"{name}={url!r} must be an https address; http is for loopback alone")
+        self._upstream = Upstream(
+            UpstreamSettings(
+                authorize=upstream_authorize,
+                token=upstream_token,
+                client_id=client_id,
+                client_secret=client_secret,
+                callback=f"{self._settings.base}/callback",
+                scopes=tuple(options.get("upstream_scopes", ())),
+                parameters=dict(options.get("upstream_parameters", {})),
+                userinfo=options.get("upstream_userinfo"),
+                issuer=options.get("upstream_issuer"),
+                basic=options.get("upstream_basic", False),
+            ),
+            identify=options.get("identify"),
+            fetcher=options.get("upstream_fetcher"),
+            clock=self._settings.clock,
+            salt=kept_secret(self._store, "upstream", self._settings.clock()),
+        )
+        self._authorization = self._proxied = _Proxied(self._settings, self._store, self._book, self._upstream)
+
+    async def upstream_token(self, principal: Principal) -> str | None:
+        """Give the provider's own token of who calls a tool, to ask the provider for them; None if it gives none.
+
+        It is for the provider alone: never put it into a result.
+        """
+        grant_id = str((principal.claims or {}).get(GRANT_CLAIM, ""))
+        now = self._settings.clock()
+        sealed = self._store.get("upstream", grant_id, Sealed, now=now)
+        tokens = None if sealed is None else self._upstream.unseal(grant_id, sealed)
+        if tokens is None:
+            return None
+        try:
+            fresh = await self._upstream.refreshed(tokens)
+        except AuthError as problem:
+            log.warning("a person must sign in again: %s", problem)
+            self._grants.end(grant_id)
+            return None
+        if fresh is not tokens:
+            until = now + self._settings.lives.refresh
+            self._store.put("upstream", grant_id, self._upstream.seal(grant_id, fresh), until=until)
+        return fresh.access_token
+
+    async def aclose(self) -> None:
+        """Close the store and what fetches."""
+        await self._upstream.aclose()
+        await super().aclose()
+
+    def _table(self) -> dict[str, dict[str, Answer]]:
+        return {**super()._table(), f"{self._settings.path}/callback": {"GET": self._proxied.come_back}}
+
+
+class _Login(Struct, frozen=True):
+    """A person who was sent to the provider, and what they allowed here before."""
+
+    request: AuthorizationRequest
+    verifier: str
+
+
+class _Proxied(Authorization):
+    """Sends a person to the provider once they have allowed, and takes them back."""
+
+    def __init__(self, settings: Settings, store: Store, book: ClientBook, upstream: Upstream) -> None:
+        super().__init__(settings, store, book, sign_in=None)
+        self._upstream = upstream
+        self.follows = upstream.settings.authorize
+
+    async def finish(
+        self, exchange: Exchange, client: OAuthClient, request: AuthorizationRequest, subject: str | None
+    ) -> None:
+        now = self.settings.clock()
+        self.store.sweep(now)
+        if self.store.count("login", now=now) >= _STATES:
+            raise PageFault(
+                503, "Too many people sign in", "Try again in ten minutes.", headers=(("retry-after", "600"),)
+            )
+        state, verifier = new_secret(), new_secret()
+        self.store.put("login", digest(state), _Login(request, verifier), until=now + _STATE_SECONDS)
+        url = self._upstream.login_url(state=state, verifier=verifier)
+        if exchange.method == "POST":
+            await exchange.answer_html(200, onward_page(self.settings.name, url), policy=policy_of())
+        else:
+            await exchange.redirect(url)
+
+    async def come_back(self, exchange: Exchange) -> None:
+        """Take back a person whom the provider sent, and send them on to the client.
+
+        Raises:
+            PageFault: they did not start here, or took too long.
+        """
+        try:
+            given = exchange.query()
+        except OAuthFault as fault:
+            raise PageFault(fault.status, "This link cannot be read", f"{fault.description}.") from None
+        request, verifier = self._started(exchange, given.get("state", ""))
+        if "error" in given or "code" not in given:
+            denied = given.get("error") == "access_denied"
+            error = ("access_denied", "The user refused") if denied else ("server_error", "The provider sent an error")
+            await self.refuse(exchange, request, OAuthFault(*error))
+            return
+        issuer = self._upstream.settings.issuer
+        if issuer is not None and given.get("iss", issuer) != issuer:
+            raise PageFault(400, "The wrong provider", "The answer came from another provider than the one asked.")
+        try:
+            subject, tokens = await self._upstream.exchange(given["code"], verifier)
+        except AuthError as problem:
+            log.warning("nobody could sign in by the provider: %s", problem)
+            await self.refuse(exchange, request, OAuthFault("server_error", "The provider did not confirm the sign-in"))
+            return
+        grant_id, now = new_secret(), self.settings.clock()
+        self.store.put(
+            "upstream", grant_id, self._upstream.seal(grant_id, tokens), until=now + self.settings.lives.refresh
+        )
+        await exchange.redirect(
+            self.back(request, {"code": self.make_code(request, subject=subject, grant_id=grant_id)})
+        )
+
+    def _started(self, exchange: Exchange, state: str) -> tuple[AuthorizationRequest, str]:
+        login = self.store.get("login", digest(state), _Login, now=self.settings.clock())
+        if login is None:
+            raise PageFault(400, "This page has expired", "Go back to the application and start again.")
+        if digest(exchange.cookie(self.settings.cookie) or "") != login.request.browser:
+            log.warning("a sign-in was finished in another browser than it was begun in; it does not count")
+            raise PageFault(403, "Not from this browser", "The sign-in was begun in another browser. Start again here.")
+        if not self.store.drop("login", digest(state)):
+            raise PageFault(400, "Already used", "Go back to the application and start again.")
+        return login.request, login.verifier

@@ -1,0 +1,203 @@
+"""The resource server: what stands between an HTTP endpoint and a verifier.
+
+It lets in whom the verifier knows, tells everybody else what to bring (RFC 6750) and where to get it (RFC 9728), and
+serves the metadata that says so. It is the one place where a failed check becomes a refusal; there is no way past it
+that ends in anything but a principal or a refusal.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+from urllib.parse import urlsplit
+
+import msgspec
+
+from trunkline.auth.challenges import write_challenge
+from trunkline.auth.verifiers import Auth, Authenticate, InvalidToken, Verifier
+from trunkline.errors import ConfigError
+from trunkline.protocol.access import Denied, Hierarchy, read_scopes
+from trunkline.protocol.caller import Principal
+
+__all__ = ["METADATA_PATH", "App", "FunctionVerifier", "ResourceServer", "is_auth"]
+
+log = logging.getLogger("trunkline.auth")
+
+#: Where metadata is served; behind it the path of the resource.
+METADATA_PATH = "/.well-known/oauth-protected-resource"
+
+#: An ASGI application.
+App = Callable[[Any, Any, Any], Awaitable[None]]
+
+_NEEDED = "Authorization is needed: send a valid token"
+# 2026-07-28, basic/authorization, Refresh Tokens: no resource needs it, so a server does not ask for it.
+_NOT_OURS = frozenset({"offline_access"})
+
+
+class FunctionVerifier:
+    """A function from headers to a principal as a verifier; it may be async."""
+
+    authorization_servers: Sequence[str] = ()
+    scopes_supported: Sequence[str] = ()
+
+    def __init__(self, function: Authenticate) -> None:
+        """Ask this function."""
+        self._function = function
+
+    async def verify(self, headers: Mapping[str, str]) -> Principal | None:
+        """Give what the function gives."""
+        found = self._function(headers)
+        principal: Principal | None = await found if isinstance(found, Awaitable) else found
+        return principal
+
+
+class ResourceServer:
+    """Lets requests in to one endpoint, or says what they lack."""
+
+    def __init__(
+        self,
+        auth: Auth,
+        *,
+        path: str,
+        name: str,
+        resource: str | None = None,
+        hierarchy: Hierarchy | None = None,
+        scopes: Callable[[], Iterable[str]] = tuple,
+    ) -> None:
+        """Stand before the endpoint at a path; ``scopes`` gives those that are needed for something behind it.
+
+        Raises:
+            ConfigError: the resource is not a URL.
+        """
+        verifier: Any = auth if isinstance(auth, Verifier) else FunctionVerifier(auth)
+        self._verify = verifier.verify
+        self._path = path.rstrip("/")
+        self._name = name
+        self._resource = _url(resource or getattr(verifier, "resource", None))
+        self._hierarchy = hierarchy or Hierarchy()
+        self._verifier = verifier
+        self._scopes = scopes
+        self._required = read_scopes(getattr(verifier, "required_scopes", ()), "required_scopes")
+        self._scheme: str = getattr(verifier, "scheme", "Bearer")
+        name_of_header: str = getattr(verifier, "header", "authorization")
+        #: The header that credentials come in.
+        self.header = name_of_header.lower().encode()
+        routes: Callable[[], Mapping[str, App]] | None = getattr(verifier, "routes", None)
+        self._routes: Mapping[str, App] = MappingProxyType({} if routes is None else dict(routes()))
+
+    # --- who comes in ------------------------------------------------------------------------------------------------
+
+    async def admit(self, headers: Mapping[str, str]) -> Principal | Denied:
+        """Find out who sends a request; what goes wrong meanwhile lets nobody in."""
+        try:
+            principal = await self._verify(headers)
+        except InvalidToken as error:
+            return Denied(status=401, message=f"{error}", error="invalid_token", scopes=self._offered())
+        except Exception:
+            log.exception("authentication failed")
+            principal = None
+        if not isinstance(principal, Principal):
+            if principal is not None:
+                log.error("auth= gave %s, not a Principal: nobody is let in by it", type(principal).__name__)
+            return Denied(status=401, message=_NEEDED, scopes=self._offered())
+        if self._required and not self._hierarchy.covers(principal.scopes, self._required):
+            message = f"Insufficient scope: this server needs {' '.join(self._required)}"
+            return Denied(status=403, message=message, error="insufficient_scope", scopes=self._required)
+        return principal
+
+    def challenge(self, denied: Denied, *, origin: str, root: str) -> str:
+        """Write the ``WWW-Authenticate`` header of a refusal; all scopes that are needed stand in it at once."""
+        scopes = denied.scopes
+        if denied.status == 403:
+            scopes = tuple(dict.fromkeys((*self._required, *scopes)))
+        elif not self._issuers():
+            scopes = ()
+        own = () if self.header == b"authorization" else (("header", self.header.decode()),)
+        return write_challenge(
+            self._scheme,
+            metadata=self._metadata_url(origin, root) if self._issuers() else None,
+            scopes=scopes,
+            error=denied.error,
+            description=denied.message,
+            more=own,
+        )
+
+    # --- metadata ----------------------------------------------------------------------------------------------------
+
+    def route(self, path: str) -> App | None:
+        """Give what is served at a path beside the endpoint: metadata, and what the verifier serves itself."""
+        return self._routes.get(path) or (self._serve_metadata if self._is_metadata(path) else None)
+
+    def metadata(self, *, origin: str, path: str) -> dict[str, Any]:
+        """Describe the resource, as it is known or else as it was called; there is none without an issuer of tokens."""
+        offered = self._offered()
+        return {
+            "resource": self._resource or f"{origin}{path}",
+            "authorization_servers": list(self._issuers()),
+            # RFC 9728, 3.2: a list without elements is left out.
+            **({"scopes_supported": list(offered)} if offered else {}),
+            "bearer_methods_supported": ["header"],
+            "resource_name": self._name,
+        }
+
+    def _metadata_url(self, origin: str, root: str) -> str:
+        if self._resource is None:
+            return f"{origin}{METADATA_PATH}{root}{self._path}"
+        parts = urlsplit(self._resource)
+        return f"{parts.scheme}://{parts.netloc}{METADATA_PATH}{parts.path.rstrip('/')}"
+
+    def _is_metadata(self, path: str) -> bool:
+        if not path.startswith(METADATA_PATH) or not self._issuers():
+            return False
+        below = path[len(METADATA_PATH) :].rstrip("/")
+        if below in ("", self._path):
+            return True
+        if self._resource is not None:
+            return below == urlsplit(self._resource).path.rstrip("/")
+        # Mounted in another application: what stands before the endpoint's own path is where.
+        return below.startswith("/") and below.endswith(self._path)
+
+    async def _serve_metadata(self, scope: Mapping[str, Any], receive: Any, send: Any) -> None:
+        if scope["method"] not in ("GET", "HEAD"):
+            await _respond(send, 405, b"", (b"allow", b"GET, HEAD"))
+            return
+        path: str = scope["path"]
+        root = scope.get("root_path", "")
+        root = "" if path.startswith(METADATA_PATH) else root
+        below = path[len(root) + len(METADATA_PATH) :].rstrip("/")
+        host = dict(scope["headers"]).get(b"host", b"").decode("latin-1")
+        document = self.metadata(origin=f"{scope['scheme']}://{host}", path=below or f"{root}{self._path}")
+        body = msgspec.json.encode(document)
+        await _respond(send, 200, body if scope["method"] == "GET" else b"", (b"cache-control", b"max-age=300"))
+
+    def _issuers(self) -> Sequence[str]:
+        issuers: Sequence[str] = self._verifier.authorization_servers
+        return issuers
+
+    def _offered(self) -> tuple[str, ...]:
+        """Give the scopes that a client is to ask for: those it is told to, else all that are of use here."""
+        given = self._verifier.scopes_supported or (*self._required, *self._scopes())
+        return tuple(dict.fromkeys(scope for scope in given if scope not in _NOT_OURS))
+
+
+def is_auth(value: object) -> bool:
+    """Tell whether something can be given as ``auth=``: a verifier, or a function."""
+    return isinstance(value, Verifier) or callable(value)
+
+
+def _url(resource: str | None) -> str | None:
+    if resource is None:
+        return None
+    parts = urlsplit(resource)
+    # RFC 9728, 1.2: a resource is an https URL without a fragment; http is for development.
+    if parts.scheme not in ("https", "http") or not parts.netloc or parts.fragment or "@" in parts.netloc:
+        raise ConfigError(f"resource={resource!r}: it is the URL of the endpoint as clients know it")
+    return resource
+
+
+async def _respond(send: Any, status: int, body: bytes, *headers: tuple[bytes, bytes]) -> None:
+    own = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body)), *headers]
+    await send({"type": "http.response.start", "status": status, "headers": own})
+    await send({"type": "http.response.body", "body": body})

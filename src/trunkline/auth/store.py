@@ -1,0 +1,302 @@
+"""Where logins are kept: texts by key, in memory, in the system's keyring, or in an encrypted file.
+
+A store knows keys and texts and not what they mean. Whoever reads, changes and writes back holds ``lock``, which holds
+across processes too, wherever the store itself does. Nothing here blocks the event loop for longer than a small file
+takes; the keyring, which may ask the user, is asked in a thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from typing import Any, Protocol
+
+import msgspec
+
+from trunkline.auth.locks import FileLock, LoopLock
+from trunkline.errors import AuthError, ConfigError
+
+__all__ = ["FileStore", "KeyringStore", "MemoryStore", "Store", "default_folder", "find_store"]
+
+_CONTEXT = b"trunkline credentials 1"
+_NONCE = 12
+_SERVICE = "trunkline"
+_INDEX = "index"
+
+
+class Store(Protocol):
+    """Keeps texts by key."""
+
+    async def get(self, key: str) -> str | None:
+        """Give what is kept under a key."""
+
+    async def put(self, key: str, value: str) -> None:
+        """Keep something under a key."""
+
+    async def delete(self, key: str) -> None:
+        """Forget a key, whether it is there or not."""
+
+    async def keys(self) -> list[str]:
+        """List what is kept."""
+
+    def lock(self, name: str) -> AbstractAsyncContextManager[object]:
+        """Hold a lock that everybody who shares this store respects."""
+
+
+class MemoryStore:
+    """Keeps logins as long as this object lives."""
+
+    def __init__(self) -> None:
+        """Begin empty."""
+        self._kept: dict[str, str] = {}
+        self._locks: dict[str, LoopLock] = {}
+
+    def __repr__(self) -> str:
+        """Show no secret."""
+        return f"MemoryStore({len(self._kept)} kept)"
+
+    async def get(self, key: str) -> str | None:
+        """Give what is kept under a key."""
+        return self._kept.get(key)
+
+    async def put(self, key: str, value: str) -> None:
+        """Keep something under a key."""
+        self._kept[key] = value
+
+    async def delete(self, key: str) -> None:
+        """Forget a key, whether it is there or not."""
+        self._kept.pop(key, None)
+
+    async def keys(self) -> list[str]:
+        """List what is kept."""
+        return sorted(self._kept)
+
+    def lock(self, name: str) -> AbstractAsyncContextManager[object]:
+        """Hold a lock of this object."""
+        return self._locks.setdefault(name, LoopLock())
+
+
+class FileStore:
+    """Keeps logins in one file, encrypted with AES-256-GCM; the key lies beside it, readable by its owner alone."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        """Take the file's path; it and its folder are made when something is first kept."""
+        self._path = os.path.abspath(os.fspath(path))
+        self._folder = os.path.dirname(self._path)
+
+    def __repr__(self) -> str:
+        """Show where it is."""
+        return f"FileStore({self._path!r})"
+
+    async def get(self, key: str) -> str | None:
+        """Give what is kept under a key.
+
+        Raises:
+            AuthError: the file cannot be read.
+        """
+        return self._read().get(key)
+
+    async def put(self, key: str, value: str) -> None:
+        """Keep something under a key.
+
+        Raises:
+            AuthError: the file cannot be read or written.
+        """
+        async with self.lock(":file"):
+            self._write({**self._read(), key: value})
+
+    async def delete(self, key: str) -> None:
+        """Forget a key, whether it is there or not."""
+        async with self.lock(":file"):
+            kept = self._read()
+            if kept.pop(key, None) is not None:
+                self._write(kept)
+
+    async def keys(self) -> list[str]:
+        """List what is kept."""
+        return sorted(self._read())
+
+    def lock(self, name: str) -> AbstractAsyncContextManager[object]:
+        """Hold a lock that other processes respect too."""
+        return FileLock(self._folder, name)
+
+    def _read(self) -> dict[str, str]:
+        from cryptography.exceptions import InvalidTag
+
+        try:
+            with open(self._path, "rb") as file:
+                sealed = file.read()
+        except FileNotFoundError:
+            return {}
+        except OSError as error:
+            raise AuthError(f"The logins in {self._path} cannot be read: {error.strerror}.") from error
+        try:
+            plain = self._cipher().decrypt(sealed[:_NONCE], sealed[_NONCE:], _CONTEXT)
+            return msgspec.json.decode(plain, type=dict[str, str])
+        except (InvalidTag, ValueError, msgspec.DecodeError):
+            raise AuthError(
+                f"The logins in {self._path} cannot be decrypted: the file or its key was changed. Delete {self._path} "
+                "and log in again."
+            ) from None
+
+    def _write(self, kept: dict[str, str]) -> None:
+        nonce = os.urandom(_NONCE)
+        sealed = nonce + self._cipher().encrypt(nonce, msgspec.json.encode(kept), _CONTEXT)
+        try:
+            _replace(self._path, sealed)
+        except OSError as error:
+            raise AuthError(f"The login cannot be kept in {self._path}: {error.strerror}.") from error
+
+    def _cipher(self) -> Any:
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+        return AESGCM(self._key())
+
+    def _key(self) -> bytes:
+        path = f"{self._path}.key"
+        try:
+            _private_folder(self._folder)
+            try:
+                _replace(path, os.urandom(32), new=True)
+            except FileExistsError:
+                pass
+            with open(path, "rb") as file:
+                if os.name == "posix" and os.fstat(file.fileno()).st_mode & 0o077:
+                    raise AuthError(f"The key {path} can be read by others: run chmod 600 on it, or delete it.")
+                return file.read()
+        except OSError as error:
+            raise AuthError(f"The key {path} cannot be read or made: {error.strerror}.") from error
+
+
+def _private_folder(path: str) -> None:
+    os.makedirs(path, mode=0o700, exist_ok=True)
+
+
+def _replace(path: str, content: bytes, *, new: bool = False) -> None:
+    """Write a file whole or not at all, readable by its owner alone; with ``new``, only if there is none yet."""
+    folder, name = os.path.split(path)
+    _private_folder(folder)
+    other = os.path.join(folder, f".{name}.{os.getpid()}.{os.urandom(8).hex()}")
+    descriptor = os.open(other, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        with open(descriptor, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        if new:
+            # Linking, unlike renaming, does not replace the file of another process that was quicker.
+            os.link(other, path)
+        else:
+            os.replace(other, path)
+    finally:
+        if new or os.path.exists(other):
+            os.unlink(other)
+
+
+class KeyringStore:
+    """Keeps each login in the system's keyring; which there are is kept there too, since a keyring cannot be listed."""
+
+    def __init__(self, keyring: Any = None, *, folder: str | os.PathLike[str] | None = None) -> None:
+        """Take a backend of the keyring package, or its own choice; the folder is for locks alone."""
+        self._keyring = keyring
+        self._folder = os.fspath(folder or default_folder())
+
+    def __repr__(self) -> str:
+        """Say what it is."""
+        return "KeyringStore()"
+
+    async def get(self, key: str) -> str | None:
+        """Give what is kept under a key."""
+        return await self._ask(lambda ring: ring.get_password(_SERVICE, key))  # type: ignore[no-any-return]
+
+    async def put(self, key: str, value: str) -> None:
+        """Keep something under a key.
+
+        Raises:
+            AuthError: the keyring does not take it.
+        """
+        await self._ask(lambda ring: ring.set_password(_SERVICE, key, value))
+        await self._change_index(lambda kept: kept | {key})
+
+    async def delete(self, key: str) -> None:
+        """Forget a key, whether it is there or not."""
+        if await self.get(key) is not None:
+            await self._ask(lambda ring: ring.delete_password(_SERVICE, key))
+        await self._change_index(lambda kept: kept - {key})
+
+    async def keys(self) -> list[str]:
+        """List what is kept."""
+        text = await self._ask(lambda ring: ring.get_password(_SERVICE, _INDEX))
+        return [] if text is None else msgspec.json.decode(text, type=list[str])
+
+    def lock(self, name: str) -> AbstractAsyncContextManager[object]:
+        """Hold a lock that other processes respect too."""
+        return FileLock(self._folder, name)
+
+    async def _change_index(self, change: Callable[[set[str]], set[str]]) -> None:
+        async with self.lock(":index"):
+            kept = set(await self.keys())
+            changed = change(kept)
+            if changed != kept:
+                text = msgspec.json.encode(sorted(changed)).decode()
+                await self._ask(lambda ring: ring.set_password(_SERVICE, _INDEX, text))
+
+    async def _ask(self, work: Callable[[Any], Any]) -> Any:
+        """Ask the keyring in a thread: it may have to ask the user first."""
+        import keyring
+        from keyring.errors import KeyringError
+
+        try:
+            return await asyncio.to_thread(work, self._keyring or keyring.get_keyring())
+        except KeyringError as error:
+            raise AuthError(
+                f"The keyring does not give or take the login ({type(error).__name__}): unlock it, or give "
+                "OAuth(store=PATH) to keep logins in an encrypted file."
+            ) from error
+
+
+def default_folder() -> str:
+    """Say where this user's logins are kept if nobody says otherwise."""
+    given = os.environ.get("TRUNKLINE_HOME")
+    if given:
+        return given
+    home = os.path.expanduser("~")
+    if sys.platform == "darwin":
+        return os.path.join(home, "Library", "Application Support", "trunkline")
+    if sys.platform == "win32":
+        return os.path.join(os.environ.get("LOCALAPPDATA") or home, "trunkline")
+    return os.path.join(os.environ.get("XDG_DATA_HOME") or os.path.join(home, ".local", "share"), "trunkline")
+
+
+def find_store(given: Store | str | os.PathLike[str] | None) -> Store:
+    """Give the store that was named: an object, a file, "memory", or by default the keyring or a file.
+
+    Raises:
+        ConfigError: it is none of these.
+    """
+    if given is None:
+        ring = _usable_keyring()
+        return FileStore(os.path.join(default_folder(), "logins")) if ring is None else KeyringStore(ring)
+    if given == "memory":
+        return MemoryStore()
+    if isinstance(given, str | os.PathLike):
+        return FileStore(given)
+    if not all(hasattr(given, name) for name in ("get", "put", "delete", "keys", "lock")):
+        raise ConfigError(f'store= is a store, the path of a file, or "memory"; not a {type(given).__name__}.')
+    return given
+
+
+def _usable_keyring() -> Any:
+    """Find the system's keyring; None where there is none that keeps secrets."""
+    if os.environ.get("TRUNKLINE_HOME"):
+        # Whoever names a folder wants the logins there.
+        return None
+    try:
+        import keyring
+    except ImportError:
+        return None
+    ring = keyring.get_keyring()
+    return ring if type(ring).__module__.partition(".fail")[1] == "" and ring.priority >= 1 else None
