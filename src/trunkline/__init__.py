@@ -10,6 +10,12 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from trunkline.auth.authorization_server import AuthorizationServer
+    from trunkline.auth.introspection import IntrospectionVerifier
+    from trunkline.auth.jwt_verifier import JWTVerifier
+    from trunkline.auth.oauth import ApiKey, BearerToken, OAuth
+    from trunkline.auth.oauth_proxy import OAuthProxy
+    from trunkline.auth.static_tokens import ApiKeys, StaticTokens
     from trunkline.client.client import Client
     from trunkline.errors import (
         ConfigError,
@@ -32,8 +38,12 @@ if TYPE_CHECKING:
     from trunkline.transports.stream import StreamLink
 
 __all__ = [
+    "ApiKey",
+    "ApiKeys",
     "AssistantMessage",
     "Audio",
+    "AuthorizationServer",
+    "BearerToken",
     "BlockingContext",
     "Client",
     "ConfigError",
@@ -41,9 +51,13 @@ __all__ = [
     "Depends",
     "File",
     "Image",
+    "IntrospectionVerifier",
+    "JWTVerifier",
     "Limits",
     "Message",
     "MissingCapability",
+    "OAuth",
+    "OAuthProxy",
     "Principal",
     "PromptError",
     "RequestFailed",
@@ -51,6 +65,7 @@ __all__ = [
     "ResourceError",
     "Server",
     "ServerExited",
+    "StaticTokens",
     "StreamLink",
     "ToolError",
     "ToolResult",
@@ -63,6 +78,12 @@ __version__ = "0.1.0"
 
 _HOMES = MappingProxyType(
     {
+        "trunkline.auth.authorization_server": ("AuthorizationServer",),
+        "trunkline.auth.introspection": ("IntrospectionVerifier",),
+        "trunkline.auth.jwt_verifier": ("JWTVerifier",),
+        "trunkline.auth.oauth": ("ApiKey", "BearerToken", "OAuth"),
+        "trunkline.auth.oauth_proxy": ("OAuthProxy",),
+        "trunkline.auth.static_tokens": ("ApiKeys", "StaticTokens"),
         "trunkline.client.client": ("Client",),
         "trunkline.errors": (
             "ConfigError",

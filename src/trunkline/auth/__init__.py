@@ -10,17 +10,25 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from trunkline.auth.authorization_server import AuthorizationServer
     from trunkline.auth.introspection import IntrospectionVerifier
     from trunkline.auth.jwt_verifier import JWTVerifier
+    from trunkline.auth.oauth import ApiKey, BearerToken, OAuth
+    from trunkline.auth.oauth_proxy import OAuthProxy
     from trunkline.auth.static_tokens import ApiKeys, StaticTokens
     from trunkline.auth.verifiers import InvalidToken, Verifier
     from trunkline.protocol.caller import Principal
 
 __all__ = [
+    "ApiKey",
     "ApiKeys",
+    "AuthorizationServer",
+    "BearerToken",
     "IntrospectionVerifier",
     "InvalidToken",
     "JWTVerifier",
+    "OAuth",
+    "OAuthProxy",
     "Principal",
     "StaticTokens",
     "Verifier",
@@ -28,8 +36,11 @@ __all__ = [
 
 _HOMES = MappingProxyType(
     {
+        "trunkline.auth.authorization_server": ("AuthorizationServer",),
         "trunkline.auth.introspection": ("IntrospectionVerifier",),
         "trunkline.auth.jwt_verifier": ("JWTVerifier",),
+        "trunkline.auth.oauth": ("ApiKey", "BearerToken", "OAuth"),
+        "trunkline.auth.oauth_proxy": ("OAuthProxy",),
         "trunkline.auth.static_tokens": ("ApiKeys", "StaticTokens"),
         "trunkline.auth.verifiers": ("InvalidToken", "Verifier"),
         "trunkline.protocol.caller": ("Principal",),

@@ -14,6 +14,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
+from msgspec.structs import replace
+
 from trunkline.auth.addresses import canonical, is_loopback, is_private, split
 from trunkline.auth.demands import Demand, read_demand
 from trunkline.auth.drive import Fetching, drive
@@ -24,7 +26,7 @@ from trunkline.auth.signing import ProofKey
 from trunkline.auth.steps import Fetch, Sources
 from trunkline.auth.store import find_store
 from trunkline.auth.tokens import Login, TokenRefused
-from trunkline.errors import AuthError, AuthRequired, ConfigError
+from trunkline.errors import AuthError, AuthRequired
 from trunkline.net import Fetched, Fetcher
 
 __all__ = ["BearerAuthorizer", "OAuthAuthorizer", "guarded_fetch"]
@@ -35,6 +37,8 @@ _NOTHING: Mapping[str, str] = MappingProxyType({})
 _LONGEST_NONCE = 1024
 # What an authorization server says of credentials that it does not know any more.
 _FORGOTTEN = frozenset({"invalid_client", "unauthorized_client"})
+# What it says when it may well agree later.
+_PASSING = frozenset({"server_error", "slow_down", "temporarily_unavailable"})
 
 
 class OAuthAuthorizer:
@@ -60,6 +64,8 @@ class OAuthAuthorizer:
         self._key: ProofKey | None = None
         #: The login came from a person or a grant just now, and no request was let in with it yet.
         self._untried = False
+        #: The same, of a token that was renewed.
+        self._renewed = False
         self._loaded = False
         self._shared: asyncio.Task[None] | None = None
         self._waiting = 0
@@ -99,8 +105,9 @@ class OAuthAuthorizer:
 
     def accepted(self, nonce: str | None) -> None:
         """Learn that a request was let in; the answer may carry the nonce for the next proof."""
-        self._untried = False
-        self._note(nonce)
+        self._untried = self._renewed = False
+        if nonce is not None:
+            self._note(nonce)
 
     def _note(self, nonce: str | None) -> bool:
         if nonce is None or self._key is None or len(nonce) > _LONGEST_NONCE:
@@ -134,11 +141,15 @@ class OAuthAuthorizer:
             return True
         if status == 403 and demand.error != "insufficient_scope":
             return False
-        if shown is not None and self._login is not None and shown.partition(" ")[2] != self._login.tokens.access_token:
+        token = None if shown is None else shown.partition(" ")[2]
+        if self._login is not None and token != self._login.tokens.access_token:
             # Another request's refusal has led to a new login already.
             return True
         if quietly:
             return False
+        if status == 403:
+            # Who asks is known and let in; only this is not allowed.
+            self.accepted(nonce)
         self._check_hopeless(status, demand)
         await self._share(lambda: self._renew(demand, step_up=status == 403))
         return True
@@ -151,19 +162,17 @@ class OAuthAuthorizer:
         if status == 403 and (not demand.scopes or set(demand.scopes) <= asked):
             what = " ".join(demand.scopes) or "which it does not name"
             raise AuthRequired(
-                f"{who} wants more scopes ({what[:200]}), which were asked for and not granted by {login.server.issuer}: "
-                "ask whoever runs it for access, or log in as somebody else (trunkline auth logout).",
+                f"{who} wants more scopes ({what[:200]}), which were asked for and not granted by "
+                f"{login.server.issuer}: ask whoever runs it for access, or log in as somebody else "
+                "(trunkline auth logout).",
                 status=status,
             )
-        if status == 401 and self._untried and self._waiting == 0 and not self._may_ask_again(login):
+        if status == 401 and self._untried:
             raise AuthRequired(
                 f"{who} does not accept the token that {login.server.issuer} has just issued for it: whoever runs the "
                 "server has to check which issuer and audience it accepts.",
                 status=status,
             )
-
-    def _may_ask_again(self, login: Login) -> bool:
-        return not self._untried
 
     # --- one login for all who wait ----------------------------------------------------------------------------------
 
@@ -202,9 +211,9 @@ class OAuthAuthorizer:
     async def _renew(self, demand: Demand, *, step_up: bool) -> None:
         await self._prepare()
         login = self._login
-        if login is not None and login.tokens.refresh_token is not None and not step_up and not self._untried:
-            if await self._refresh(login):
-                return
+        renewable = login is not None and login.tokens.refresh_token is not None
+        if login is not None and renewable and not step_up and not self._renewed and await self._refresh(login):
+            return
         await self._enter(demand)
 
     async def _refresh(self, login: Login) -> bool:
@@ -219,21 +228,26 @@ class OAuthAuthorizer:
                 flow = renew(login, self._options, key=self._key, sources=self._sources)
                 renewed = await drive(flow, fetch=self._fetch, options=self._options)
             except TokenRefused as error:
+                if error.code in _PASSING:
+                    raise
                 log.info("a login could not be renewed: %s", error)
-                await self._lose(login)
+                # As whom we are registered, and for what, is still of use.
+                self._login = replace(login, tokens=replace(login.tokens, refresh_token=None))
+                await self._keeper.forget()
                 return False
-            await self._keeper.save(renewed)
-        self._login = renewed
+            await self._keep(renewed)
+        self._login, self._renewed = renewed, True
         return True
 
-    async def _lose(self, login: Login) -> None:
-        """Forget tokens that are worth nothing any more; as whom we are registered is kept in mind for this program."""
+    async def _keep(self, login: Login) -> None:
         assert self._keeper is not None
-        await self._keeper.forget()
+        try:
+            await self._keeper.save(login)
+        except AuthError as error:
+            log.warning("the login is good for this program only: %s", error)
 
     async def _enter(self, demand: Demand) -> None:
         """Log in anew."""
-        assert self._keeper is not None
         old = self._login
         try:
             login, key = await self._try_entering(demand, old)
@@ -243,7 +257,7 @@ class OAuthAuthorizer:
             # It does not know the client any more that it registered itself.
             login, key = await self._try_entering(demand, None)
         self._login, self._key, self._untried = login, key, True
-        await self._keeper.save(login)
+        await self._keep(login)
 
     async def _try_entering(self, demand: Demand, old: Login | None) -> tuple[Login, ProofKey | None]:
         options = self._options
@@ -269,7 +283,8 @@ class OAuthAuthorizer:
 
 async def _resolved(secret: Secret | None) -> str | None:
     given: Any = secret() if callable(secret) else secret
-    return await given if inspect.isawaitable(given) else given
+    value: str | None = await given if inspect.isawaitable(given) else given
+    return value
 
 
 def guarded_fetch(url: str, options: OAuth, *, ca_file: str | None = None, proxy: str | None = None) -> Fetching:
@@ -337,6 +352,3 @@ class BearerAuthorizer:
         if shown == f"Bearer {self._token}":
             await self.prepare()
         return shown != f"Bearer {self._token}"
-
-
-_unused = (AuthError, ConfigError)

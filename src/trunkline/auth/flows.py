@@ -154,8 +154,8 @@ def _check_page(server: ServerMetadata, options: OAuth) -> None:
     if "S256" not in (methods or ()):
         # Security Considerations, Authorization Code Protection: then clients must refuse to proceed.
         raise AuthError(
-            f"{who} does not say that it protects codes (PKCE with S256 in code_challenge_methods_supported), so nobody "
-            "is sent there. Whoever runs it has to turn that on; if it is on and only not published, give "
+            f"{who} does not say that it protects codes (PKCE with S256 in code_challenge_methods_supported), so "
+            "nobody is sent there. Whoever runs it has to turn that on; if it is on and only not published, give "
             "OAuth(assume_pkce=True)."
         )
 

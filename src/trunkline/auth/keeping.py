@@ -18,7 +18,7 @@ from trunkline.auth.oauth import OAuth
 from trunkline.auth.store import Store
 from trunkline.auth.tokens import Login
 
-__all__ = ["Kept", "Keeper", "forget", "kept_logins"]
+__all__ = ["Keeper", "Kept", "forget", "kept_logins"]
 
 T = TypeVar("T", bound=Struct)
 _SERVER = "server"
@@ -49,7 +49,9 @@ class Keeper:
         """Say which server, and as whom: two clients of one user have two logins."""
         self._store = store
         self._url = canonical(url)
-        who = msgspec.json.encode([options.grant, options.client_id, options.client_metadata_url, options.idp_client_id])
+        who = msgspec.json.encode(
+            [options.grant, options.client_id, options.client_metadata_url, options.idp_client_id]
+        )
         self._pointer = f"{_SERVER}|{self._url}|{hashlib.sha256(who).hexdigest()[:16]}"
 
     def lock(self) -> AbstractAsyncContextManager[object]:

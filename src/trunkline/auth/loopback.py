@@ -36,7 +36,8 @@ background:#fafafa}}h1{{font-size:1.5rem}}@media(prefers-color-scheme:dark){{bod
 _HEADERS = (
     "Content-Type: text/html; charset=utf-8\r\n"
     "Cache-Control: no-store\r\n"
-    "Content-Security-Policy: default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'; base-uri 'none'\r\n"
+    "Content-Security-Policy: default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'; "
+    "base-uri 'none'; form-action 'none'\r\n"
     "Referrer-Policy: no-referrer\r\n"
     "X-Content-Type-Options: nosniff\r\n"
     "X-Frame-Options: DENY\r\n"
@@ -145,4 +146,3 @@ class Receiver:
             async with asyncio.timeout(1.0):
                 await writer.drain()
         writer.close()
-

@@ -113,8 +113,8 @@ def read_server(answer: Fetched, *, url: str, issuer: str) -> ServerMetadata:
     if said.issuer != issuer:
         # RFC 8414, 3.3: identical, or the document must not be used.
         raise AuthError(
-            f"The metadata at {url} is of the issuer {said.issuer[:200]!r} and not of {issuer}: it is not used. Whoever "
-            "runs the authorization server, or the server that names it, has to correct that."
+            f"The metadata at {url} is of the issuer {said.issuer[:200]!r} and not of {issuer}: it is not used. "
+            "Whoever runs the authorization server, or the server that names it, has to correct that."
         )
     for name in ("authorization_endpoint", "token_endpoint", "registration_endpoint", "revocation_endpoint"):
         endpoint = getattr(said, name)
@@ -123,7 +123,9 @@ def read_server(answer: Fetched, *, url: str, issuer: str) -> ServerMetadata:
         # Nobody but this machine itself may send us to this machine.
         here = not is_loopback(urlsplit(issuer).hostname) and is_loopback(urlsplit(endpoint).hostname)
         if not may_carry_secrets(endpoint) or urlsplit(endpoint).fragment or here:
-            raise AuthError(f"{who} has the {name} {endpoint[:200]!r}, which is no https URL of the web: it is not used.")
+            raise AuthError(
+                f"{who} has the {name} {endpoint[:200]!r}, which is no https URL of the web: it is not used."
+            )
     if said.authorization_endpoint is not None and not openable(said.authorization_endpoint):
         raise AuthError(
             f"{who} has the authorization_endpoint {said.authorization_endpoint[:200]!r}, to which no browser is sent."

@@ -35,7 +35,7 @@ _NEEDED: tuple[tuple[str, tuple[str, ...]], ...] = (
 
 
 class BearerToken(Struct, frozen=True):
-    """A token that is sent as ``Authorization: Bearer``, or a function that gives a new one when the last is refused."""
+    """A token, sent as ``Authorization: Bearer``, or a function that gives a new one when the last is refused."""
 
     token: Secret
 

@@ -47,14 +47,16 @@ def client_assertion(client_id: str, audience: str, *, key: str, algorithm: str,
         "exp": now + _ASSERTION_SECONDS,
         "jti": sources.token(),
     }
-    kind = "EC" if algorithm[:2] == "ES" else "OKP" if algorithm[:2] == "Ed" else "RSA"
+    kinds: tuple[Any, ...] = (jwk.ECKey, jwk.OKPKey, jwk.RSAKey)
+    kind = kinds[("ES", "Ed").index(algorithm[:2])] if algorithm[0] == "E" else kinds[2]
     try:
-        private = jwk.import_key(key, kind)
+        private = kind.import_key(key)
         return jwt.encode({"alg": algorithm, "typ": "JWT"}, claims, private, algorithms=[algorithm])
     except (JoseError, ValueError, TypeError) as error:
         # What the library says may quote the key.
         raise ConfigError(
-            f"private_key= cannot sign with {algorithm}: give a private key of that kind as PEM ({type(error).__name__})."
+            f"private_key= cannot sign with {algorithm}: give a private key of that kind as PEM "
+            f"({type(error).__name__})."
         ) from None
 
 

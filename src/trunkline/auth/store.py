@@ -11,7 +11,7 @@ import asyncio
 import os
 import sys
 from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, suppress
 from typing import Any, Protocol
 
 import msgspec
@@ -159,10 +159,9 @@ class FileStore:
         path = f"{self._path}.key"
         try:
             _private_folder(self._folder)
-            try:
-                _replace(path, os.urandom(32), new=True)
-            except FileExistsError:
-                pass
+            if not os.path.exists(path):
+                with suppress(FileExistsError):
+                    _replace(path, os.urandom(32), new=True)
             with open(path, "rb") as file:
                 if os.name == "posix" and os.fstat(file.fileno()).st_mode & 0o077:
                     raise AuthError(f"The key {path} can be read by others: run chmod 600 on it, or delete it.")

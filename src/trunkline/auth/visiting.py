@@ -40,7 +40,8 @@ async def visit(step: Visit, options: OAuth, receiver: Receiver | None) -> Mappi
             return await _first(opening, coming)
     except TimeoutError:
         raise AuthError(
-            f"Nobody finished the login within {options.login_seconds:g} s. Try again, or give OAuth(login_seconds=...)."
+            f"Nobody finished the login within {options.login_seconds:g} s. Try again, or give "
+            "OAuth(login_seconds=...)."
         ) from None
     finally:
         for task in (opening, coming):

@@ -35,6 +35,7 @@ from trunkline.errors import (
     RequestTimeout,
     SessionExpired,
 )
+from trunkline.protocol.deadlines import Deadline
 from trunkline.protocol.negotiation import Agreement
 from trunkline.protocol.revisions import Revision, find
 from trunkline.timekeeper import Timekeeper
@@ -134,11 +135,16 @@ class Core:
         """Connect within the connect clock; the only way to ``active``."""
         self.life.move(State.CONNECTING)
         late = False
+        row: Deadline
         task = asyncio.current_task()
         assert task is not None
 
         def expire() -> None:
-            nonlocal late
+            nonlocal late, row
+            if self.target.asking is not None and self.target.asking():
+                # Somebody is logging in, which has a clock of its own.
+                row = self.clock.after(self.limits.connect_seconds, expire)
+                return
             late = True
             task.cancel()
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
 from types import MappingProxyType
-from typing import Any, TypeAlias, TypedDict
+from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict
 
 from msgspec import Struct, ValidationError, convert
 
@@ -27,8 +27,14 @@ from trunkline.types import (
     LoggingMessageNotificationParams,
 )
 
-__all__ = ["EraMemory", "Notice", "Options", "Progress", "Settings", "settings_from"]
+if TYPE_CHECKING:
+    # Most servers need no login, and what one takes is loaded when it is needed.
+    from trunkline.auth.oauth import ApiKey, BearerToken, OAuth
 
+__all__ = ["Auth", "EraMemory", "Notice", "Options", "Progress", "Settings", "settings_from"]
+
+#: How a client shows a server that is reached by a URL who asks.
+Auth: TypeAlias = "str | OAuth | BearerToken | ApiKey"
 Progress: TypeAlias = Callable[[int | float, int | float | None, str | None], object]
 #: Launch fingerprints and the name of the revision that was agreed on there.
 EraMemory: TypeAlias = MutableMapping[str, str]
@@ -76,8 +82,9 @@ class Options(TypedDict, total=False):
     client_info: Implementation | None
     #: Seconds of silence a request may take; progress starts them again.
     timeout: float | None
-    #: For URLs: a token, sent as ``Authorization: Bearer``.
-    auth: Any
+    #: For URLs: a token, sent as ``Authorization: Bearer``; "oauth" to log in; or an ``OAuth``, ``BearerToken`` or
+    #: ``ApiKey``.
+    auth: Auth | None
     #: For URLs: headers that are sent with every request.
     headers: Mapping[str, str] | None
     #: For URLs: the proxy's URL; None leaves it to the environment, the empty text means none.

@@ -39,6 +39,8 @@ class Target(Struct, frozen=True):
     handshake_only: bool = False
     #: Makes a link of an older kind, for when the server does not know the first; None if there is none.
     fallback: Callable[[], Awaitable[Link]] | None = None
+    #: Tells whether somebody is logging in, which the connect clock does not count.
+    asking: Callable[[], bool] | None = None
 
 
 def find_target(target: object, settings: Settings) -> Target:
@@ -51,6 +53,7 @@ def find_target(target: object, settings: Settings) -> Target:
         return _entry(target, settings)
     if isinstance(target, str | os.PathLike):
         return _text(os.fspath(target), settings)
+    _check_no_auth(settings)
     if isinstance(target, Sequence):
         return _command([os.fspath(part) for part in target], settings)
     if hasattr(target, "accept"):
@@ -63,6 +66,14 @@ def find_target(target: object, settings: Settings) -> Target:
     )
 
 
+def _check_no_auth(settings: Settings) -> None:
+    # The specification: over stdio credentials come from the environment.
+    if settings.auth is not None:
+        raise ConfigError(
+            "auth= is for servers that are reached by a URL: give this one its credentials by the environment, env=."
+        )
+
+
 def _text(text: str, settings: Settings) -> Target:
     import shlex
 
@@ -70,6 +81,7 @@ def _text(text: str, settings: Settings) -> Target:
         from trunkline.client.web_targets import url_target
 
         return url_target(text, settings)
+    _check_no_auth(settings)
     if text.endswith(".py") and (os.path.exists(text) or " " not in text):
         if not os.path.exists(_within(settings.cwd, text)):
             raise ConfigError(f"There is no file {text}.")
@@ -99,6 +111,7 @@ def _entry(entry: Mapping[str, Any], settings: Settings) -> Target:
         from trunkline.client.web_targets import entry_target
 
         return entry_target(entry, settings)
+    _check_no_auth(settings)
     command, arguments = entry.get("command"), entry.get("args") or []
     if not isinstance(command, str) or not isinstance(arguments, list):
         raise ConfigError("An mcpServers entry has a command (text) with args (a list of texts), or a url.")

@@ -7,7 +7,7 @@ transport of the first revision is kept as a fallback, unless the configuration 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, Literal, TypeAlias
 
@@ -76,26 +76,30 @@ def url_target(
         raise ConfigError(
             "The sse transport carries no stateless revision: leave out the type, or pin another revision."
         )
-    sent = _headers({**headers, **(settings.headers or {})}, settings.auth)
+    shown, authorizer = _credentials(url, settings)
+    own = {**headers, **(settings.headers or {})}
+    _check_headers(own, taken=shown if authorizer is None else ("Authorization", "DPoP"))
+    sent = {**own, **shown}
 
     async def open_http() -> Link:
         from trunkline.transports.http.client import HttpLink
 
-        return HttpLink(_options(url, sent, settings), settings.limits)
+        return HttpLink(_options(url, sent, settings, authorizer), settings.limits)
 
     async def open_sse() -> Link:
         from trunkline.transports.http.sse_client import SseLink
 
-        return await SseLink.open(_options(url, sent, settings), settings.limits)
+        return await SseLink.open(_options(url, sent, settings, authorizer), settings.limits)
 
     name, fingerprint = _name(url), _fingerprint(url)
+    asking = None if authorizer is None else lambda: bool(authorizer.asking)
     if kind == "sse":
-        return Target(name, open_sse, fingerprint=fingerprint, handshake_only=True)
+        return Target(name, open_sse, fingerprint=fingerprint, handshake_only=True, asking=asking)
     fallback = open_sse if kind == "any" and not stateless else None
-    return Target(name, open_http, fingerprint=fingerprint, separate=True, fallback=fallback)
+    return Target(name, open_http, fingerprint=fingerprint, separate=True, fallback=fallback, asking=asking)
 
 
-def _options(url: str, headers: Mapping[str, str], settings: Settings) -> Any:
+def _options(url: str, headers: Mapping[str, str], settings: Settings, authorizer: Any) -> Any:
     from trunkline import __version__
     from trunkline.transports.http.client_web import WebOptions
 
@@ -106,6 +110,7 @@ def _options(url: str, headers: Mapping[str, str], settings: Settings) -> Any:
         proxy=settings.proxy,
         ca_file=settings.ca_file,
         ssl=settings.ssl,
+        authorizer=authorizer,
     )
 
 
@@ -141,8 +146,9 @@ def _fingerprint(url: str) -> str:
     return hashlib.sha256(url.encode()).hexdigest()
 
 
-def _headers(given: Mapping[str, str], auth: Any) -> dict[str, str]:
-    """Check the user's headers and add the token."""
+def _check_headers(given: Mapping[str, str], *, taken: Iterable[str]) -> None:
+    """Check the user's headers; none may say what ``auth=`` says already."""
+    said = {name.lower() for name in taken}
     for name, value in given.items():
         if not isinstance(name, str) or not isinstance(value, str):
             raise ConfigError("headers are texts by name.")
@@ -150,14 +156,39 @@ def _headers(given: Mapping[str, str], auth: Any) -> dict[str, str]:
             raise ConfigError(f"The header {name} is the transport's own and cannot be given.")
         if not _TOKEN.fullmatch(name) or not _VALUE.fullmatch(value):
             raise ConfigError(f"The header {name!r} has characters that a header cannot carry.")
+        if name.lower() in said:
+            raise ConfigError(f"auth= and the header {name} say the same thing: give one of them.")
+
+
+def _credentials(url: str, settings: Settings) -> tuple[Mapping[str, str], Any]:
+    """Say what ``auth=`` means: a header that is always sent, or somebody to ask for one."""
+    auth = settings.auth
     if auth is None:
-        return dict(given)
-    if not isinstance(auth, str):
-        raise ConfigError(f"auth= is a token (text), not a {type(auth).__name__}.")
+        return {}, None
+    from trunkline.auth.addresses import may_carry_secrets
+    from trunkline.auth.oauth import ApiKey, BearerToken, OAuth
+
+    if not may_carry_secrets(url):
+        raise ConfigError(f"auth= is not sent over plain http, except to this machine: use https for {_name(url)}.")
+    if isinstance(auth, ApiKey):
+        return {auth.header: auth.key}, None
     if auth == "oauth":
-        raise ConfigError('auth="oauth" comes with authorization, which is not there yet: give a token.')
-    if not _VISIBLE.fullmatch(auth):
-        raise ConfigError("auth= is a token of visible ASCII characters.")
-    if any(name.lower() == "authorization" for name in given):
-        raise ConfigError("auth= and an Authorization header say the same thing: give one of them.")
-    return {**given, "Authorization": f"Bearer {auth}"}
+        auth = OAuth()
+    if isinstance(auth, str):
+        if not _VISIBLE.fullmatch(auth):
+            raise ConfigError("auth= is a token of visible ASCII characters.")
+        auth = BearerToken(auth)
+    if isinstance(auth, BearerToken) and isinstance(auth.token, str):
+        return {"Authorization": f"Bearer {auth.token}"}, None
+    return {}, _authorizer(url, auth, settings)
+
+
+def _authorizer(url: str, auth: object, settings: Settings) -> Any:
+    from trunkline.auth.client import BearerAuthorizer, OAuthAuthorizer
+    from trunkline.auth.oauth import BearerToken, OAuth
+
+    if isinstance(auth, BearerToken):
+        return BearerAuthorizer(url, auth)
+    if isinstance(auth, OAuth):
+        return OAuthAuthorizer(url, auth, ca_file=settings.ca_file, proxy=settings.proxy)
+    raise ConfigError(f'auth= is a token, "oauth", or an OAuth, BearerToken or ApiKey; not a {type(auth).__name__}.')

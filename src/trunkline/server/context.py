@@ -16,6 +16,7 @@ from trunkline.connection import Exchange
 from trunkline.protocol.caller import Caller, Principal
 from trunkline.protocol.methods import read_meta
 from trunkline.protocol.shaping import shape_params
+from trunkline.server.scopes import demand
 
 if TYPE_CHECKING:
     from trunkline.server.asking import Elicited, Sampled
@@ -127,6 +128,14 @@ class _View:
         """Who was authenticated for this request."""
         principal: Principal | None = self._exchange.admitted.caller.principal
         return principal
+
+    def require_scopes(self, *scopes: str) -> None:
+        """See that the caller's token allows something, where that depends on the arguments.
+
+        Raises:
+            InsufficientScope: it does not; over HTTP the client is asked for a token that does.
+        """
+        demand(self._exchange, scopes, self._exchange.connection.owner.hierarchy)
 
     @property
     def lifespan_context(self) -> Any:

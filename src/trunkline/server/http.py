@@ -17,6 +17,7 @@ from trunkline.errors import ConfigError
 from trunkline.protocol.admission import Admitted
 from trunkline.protocol.caller import Session
 from trunkline.server.dispatch import ServedConnection
+from trunkline.server.scopes import scopes_in_use
 from trunkline.timekeeper import Timekeeper
 from trunkline.transports.http.endpoint import Endpoint, EndpointOptions
 from trunkline.transports.http.guard import Guard
@@ -173,7 +174,7 @@ def make_endpoint(server: Server, path: str, options: Mapping[str, Any]) -> Endp
             name=server.info.title or server.name,
             resource=given.get("resource"),
             hierarchy=server.hierarchy,
-            scopes=server.scopes_in_use,
+            scopes=lambda: scopes_in_use(server.registry),
         )
     elif server.registry.guarded:
         log.warning("some of what server %r offers needs scopes, but nobody has any without auth=", server.name)

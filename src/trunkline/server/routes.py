@@ -15,6 +15,7 @@ import trunkline.types as t
 from trunkline.connection import Exchange
 from trunkline.errors import InsufficientScope, InvalidParams, InvalidRequest, ResourceNotFound
 from trunkline.protocol.revisions import Feature
+from trunkline.server.scopes import demand
 from trunkline.server.subscriptions import accepted, listen
 from trunkline.server.tools import tool_route
 
@@ -35,7 +36,7 @@ def make_routes(server: Server) -> dict[str, Route]:
         if prompt is None or not server.listing.sees(exchange.admitted.caller, prompt):
             raise InvalidParams(f"Unknown prompt: {params.name}", data={"name": params.name})
         if prompt.scopes:
-            server.demand(exchange, prompt)
+            demand(exchange, prompt.scopes, server.hierarchy)
         if prompt.owners:
             return await server.through(prompt, exchange, params, lambda p: prompt.get(exchange, p.arguments))
         return await prompt.get(exchange, params.arguments)
@@ -142,13 +143,13 @@ def _find(
     fixed = server.registry.resources.get(uri)
     if fixed is not None and server.listing.sees(caller, fixed):
         if fixed.scopes:
-            server.demand(exchange, fixed)
+            demand(exchange, fixed.scopes, server.hierarchy)
         return fixed, None
     for template in server.registry.templates.values():
         values = template.matches(uri)
         if values is not None and server.listing.sees(caller, template):
             if template.scopes:
-                server.demand(exchange, template)
+                demand(exchange, template.scopes, server.hierarchy)
             return template, values
     message, data = f"Resource not found: {uri}", {"uri": uri}
     if Feature.NOT_FOUND_IS_INVALID_PARAMS in caller.revision.features:
@@ -174,14 +175,14 @@ async def _complete(server: Server, exchange: Exchange, params: t.CompleteReques
         if prompt is None or not server.listing.sees(caller, prompt):
             raise InvalidParams(f"Unknown prompt: {ref}", data={"name": ref})
         if prompt.scopes:
-            server.demand(exchange, prompt)
+            demand(exchange, prompt.scopes, server.hierarchy)
         check_argument([each.name for each in prompt.function.signature.parameters], argument.name, ref)
     else:
         ref = params.ref.uri
         template = registry.templates.get(ref)
         if template is not None and server.listing.sees(caller, template):
             if template.scopes:
-                server.demand(exchange, template)
+                demand(exchange, template.scopes, server.hierarchy)
             check_argument(template.template.names, argument.name, ref)
         elif not _sees(server, exchange, ref):
             raise InvalidParams(f"Unknown resource template: {ref}", data={"uri": ref})

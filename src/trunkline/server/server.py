@@ -18,8 +18,8 @@ from msgspec import Raw
 
 import trunkline.types as t
 from trunkline.connection import Connection, Exchange
-from trunkline.errors import ConfigError, InsufficientScope
-from trunkline.protocol.access import Hierarchy, may
+from trunkline.errors import ConfigError
+from trunkline.protocol.access import Hierarchy
 from trunkline.protocol.admission import make_offer
 from trunkline.protocol.caller import Caller, Origin, Session, supports
 from trunkline.protocol.events import NotificationReceived
@@ -123,14 +123,7 @@ class Server(Catalog):
             options = {"cache_ttl_ms": int(seconds * 1000), **options}
         super().__init__(on_duplicate=options.get("on_duplicate", "error"))
         self.limits = _limits(limits or Limits(), options.get("list_page_size"))
-        self.info = t.Implementation(
-            name=name,
-            version=version,
-            title=options.get("title"),
-            description=options.get("description"),
-            website_url=options.get("website_url"),
-            icons=list(options.get("icons") or ()) or None,
-        )
+        self.info = _info(name, version, options)
         self.instructions = instructions
         self.experimental = options.get("experimental") or options.get("experimental_capabilities")
         self.announced = frozenset(options.get("capabilities", ()))
@@ -392,24 +385,6 @@ class Server(Catalog):
         """What the lifespan gave."""
         return None if self._lifespan is None else self._lifespan.value
 
-    def demand(self, exchange: Exchange, definition: Any) -> None:
-        """See that a caller may use what needs scopes.
-
-        Raises:
-            InsufficientScope: a scope is missing; all that are needed are named at once.
-        """
-        if not may(exchange.admitted.caller, definition.scopes, self.hierarchy):
-            raise InsufficientScope(
-                f"Insufficient scope: this needs {' '.join(definition.scopes)}",
-                scopes=definition.scopes,
-            )
-
-    def scopes_in_use(self) -> list[str]:
-        """List the scopes that something here needs."""
-        registry = self.registry
-        shelves = (registry.tools, registry.prompts, registry.resources, registry.templates)
-        return list(dict.fromkeys(scope for shelf in shelves for each in shelf.values() for scope in each.scopes))
-
     def capabilities(self, revision: Revision) -> dict[str, Any]:
         """Say what the server can do now, as a revision has it."""
         return lifecycle.capabilities(self, revision)
@@ -465,6 +440,17 @@ def _made(enter: Callable[[], AbstractAsyncContextManager[Any]]) -> Lifespan:
     from trunkline.server.lifespan import Lifespan
 
     return Lifespan(enter)
+
+
+def _info(name: str, version: str, options: ServerOptions) -> t.Implementation:
+    return t.Implementation(
+        name=name,
+        version=version,
+        title=options.get("title"),
+        description=options.get("description"),
+        website_url=options.get("website_url"),
+        icons=list(options.get("icons") or ()) or None,
+    )
 
 
 def _limits(given: Limits, page_size: int | None) -> Limits:

@@ -23,6 +23,7 @@ from trunkline.protocol.revisions import Feature
 from trunkline.server.functions import UserFunction, meant_for_caller
 from trunkline.server.mismatch import ArgumentError, ResultError
 from trunkline.server.results import ToolResult, to_tool_result
+from trunkline.server.scopes import demand
 from trunkline.server.signatures import Signature
 
 if TYPE_CHECKING:
@@ -262,7 +263,7 @@ def tool_route(server: Server) -> Callable[[Exchange, t.CallToolRequestParams], 
         if tool is None or (server.hides and not server.listing.sees(exchange.admitted.caller, tool)):
             raise InvalidParams(f"Unknown tool: {params.name}", data={"name": params.name})
         if tool.scopes:
-            server.demand(exchange, tool)
+            demand(exchange, tool.scopes, server.hierarchy)
         if tool.headers:
             _check_headers(tool, exchange, params.arguments)
         if tool.owners:

@@ -19,9 +19,8 @@ _HOST = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?|\[[0-9A-Fa-f:.]+\
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "[::1]"})
 #: Schemes that mean something to a browser, and so are no application's own.
 _TAKEN = frozenset(
-    ("about", "blob", "data", "file", "filesystem", "ftp", "http", "https", "javascript", "mailto", "vbscript")
-    + ("view-source", "ws", "wss")
-)
+    ("about", "blob", "data", "file", "filesystem", "ftp", "http", "https", "javascript", "mailto")
+).union(("vbscript", "view-source", "ws", "wss"))
 
 
 def redirect_fault(uri: object, *, schemes: Iterable[str] = ()) -> str | None:

@@ -19,6 +19,7 @@ from trunkline.errors import LocalProtocolError, TrunklineError
 from trunkline.protocol.jsonrpc import Message, Notification, Outbound, Request, encode
 from trunkline.protocol.limits import Limits
 from trunkline.protocol.revisions import Feature, Revision
+from trunkline.transports.http.client_auth import clocks_of
 from trunkline.transports.http.client_exchange import Exchange
 from trunkline.transports.http.client_failures import NETWORK_ERRORS, status_failure
 from trunkline.transports.http.client_heads import Heads, checked_session
@@ -77,6 +78,7 @@ class HttpLink:
     def attach(self, receiver: Receiver) -> None:
         """Deliver to this receiver."""
         self._receiver = receiver
+        self.web.clocks = clocks_of(receiver)
 
     def speak(self, revision: Revision) -> None:
         """Speak a revision from now on: it decides what the heads say and what a cancellation is."""
@@ -223,5 +225,5 @@ class HttpLink:
         if self.heads.session is None:
             return
         with contextlib.suppress(TrunklineError):
-            response = await self.web.open("DELETE", self.heads.listening(""))
+            response = await self.web.open("DELETE", self.heads.listening(""), quietly=True)
             response.close()

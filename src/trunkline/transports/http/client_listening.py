@@ -10,7 +10,7 @@ import asyncio
 import logging
 from typing import Protocol
 
-from trunkline.errors import ConnectionLost, HttpError, LinkError, RemoteProtocolError, SessionExpired
+from trunkline.errors import AuthError, ConnectionLost, HttpError, LinkError, RemoteProtocolError, SessionExpired
 from trunkline.protocol.jsonrpc import ErrorResponse, Malformed, Response, decode
 from trunkline.protocol.limits import Limits
 from trunkline.protocol.sse import Event, EventReader
@@ -51,7 +51,7 @@ class Listening:
         """Keep the stream open as long as the server has one."""
         try:
             await self._listen()
-        except (HttpError, RemoteProtocolError) as error:
+        except (AuthError, HttpError, RemoteProtocolError) as error:
             log.debug("no stream to listen to: %s", error)
         except LinkError as error:
             # Nobody can be told of it alone, and listeners would wait for ever; but calls may still get their answers.

@@ -8,8 +8,8 @@ link's business.
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Awaitable, Mapping
+from typing import Any, TypeVar
 
 import aiohttp
 from msgspec import Struct
@@ -17,12 +17,17 @@ from yarl import URL
 
 from trunkline.errors import ConfigError, HttpError, RemoteProtocolError
 from trunkline.protocol.limits import Limits
+from trunkline.transports.http.client_auth import Authorizer, Clocks
 from trunkline.transports.http.client_failures import NETWORK_ERRORS, network_failure, status_failure
 from trunkline.transports.http.decompress import Inflater
 
 __all__ = ["Web", "WebOptions", "read_body"]
 
+T = TypeVar("T")
+
 _HOPS = 3
+# A login, scopes for one operation, and a nonce for each; whatever needs more will not come to an end.
+_TRIES = 5
 # Many servers close a connection that rested for five seconds. One that is taken up just then loses its request, and a
 # POST cannot be sent again unasked; so ours rest for less.
 _REST = 4.0
@@ -47,6 +52,8 @@ class WebOptions(Struct, frozen=True, kw_only=True):
     ca_file: str | None = None
     #: An ``ssl.SSLContext`` to use as it is.
     ssl: Any = None
+    #: Who shows requests to be allowed, where a fixed header does not.
+    authorizer: Authorizer | None = None
 
 
 class Web:
@@ -60,6 +67,9 @@ class Web:
         """
         self.url = URL(options.url, encoded=True)
         self.proxy = _proxy(self.url, options.proxy)
+        self._authorizer = options.authorizer
+        #: What stands still while a person logs in.
+        self.clocks: Clocks | None = None
         trust = _trust(options)
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=0, ssl=trust, keepalive_timeout=_REST),
@@ -73,20 +83,74 @@ class Web:
         )
 
     async def open(
-        self, verb: str, head: Mapping[str, str], *, body: bytes | None = None, url: URL | None = None
+        self,
+        verb: str,
+        head: Mapping[str, str],
+        *,
+        body: bytes | None = None,
+        url: URL | None = None,
+        quietly: bool = False,
     ) -> aiohttp.ClientResponse:
         """Send a request and give the answer once its head is there; redirects on the same server are followed.
+
+        A refusal may lead to a login, after which the request is sent again; ``quietly``, nobody is asked.
 
         Raises:
             ConnectionLost: the network failed.
             HttpError: it is a redirect that is not followed.
             RemoteProtocolError: the answer is no HTTP.
+            AuthError: the login failed.
         """
+        authorizer = self._authorizer
+        if authorizer is None:
+            return await self._send(verb, head, body=body, url=url)
+        if authorizer.stale:
+            await self._patiently(authorizer.prepare())
+        for attempt in range(_TRIES):
+            response = await self._send(verb, head, body=body, url=url)
+            nonce = response.headers.get("DPoP-Nonce")
+            if response.status not in (401, 403):
+                authorizer.accepted(nonce)
+                return response
+            refused = authorizer.refused(
+                response.status,
+                response.headers.getall("WWW-Authenticate", []),
+                shown=response.request_info.headers.get("Authorization"),
+                nonce=nonce,
+                quietly=quietly,
+            )
+            try:
+                again = await self._patiently(refused)
+            except BaseException:
+                response.close()
+                raise
+            if not again or attempt == _TRIES - 1:
+                break
+            response.close()
+        return response
+
+    async def _patiently(self, work: Awaitable[T]) -> T:
+        """Wait for what a person may be part of: whoever waits for the answer is not to lose patience over it."""
+        clocks = self.clocks
+        if clocks is None:
+            return await work
+        clocks.pause_clocks()
+        try:
+            return await work
+        finally:
+            clocks.resume_clocks()
+
+    async def _send(
+        self, verb: str, head: Mapping[str, str], *, body: bytes | None, url: URL | None
+    ) -> aiohttp.ClientResponse:
         there = url or self.url
+        authorizer = self._authorizer
         for _ in range(_HOPS + 1):
             data = io.BytesIO(body) if body is not None and len(body) >= _LARGE else body
+            # A proof names the URL, so each hop has its own.
+            whole = head if authorizer is None else {**head, **authorizer.headers(verb, str(there))}
             try:
-                response = await self._session.request(verb, there, data=data, headers=head, allow_redirects=False)
+                response = await self._session.request(verb, there, data=data, headers=whole, allow_redirects=False)
             except NETWORK_ERRORS as error:
                 raise network_failure(error, there, proxy=self.proxy) from error
             if not 300 <= response.status < 400:

@@ -236,9 +236,8 @@ class Endpoint:
     # --- POST --------------------------------------------------------------------------------------------------------
 
     async def _post(self, visit: Visit) -> None:
-        headers = visit.headers
         visit.json_only = self._options.json_only
-        accept = headers.get(b"accept")
+        accept = visit.headers.get(b"accept")
         if accept not in _BOTH and accept is not None:
             json, stream = accepts(accept)
             if not json and not stream:
@@ -261,6 +260,8 @@ class Endpoint:
             link = OnceLink(self._limits.write_bytes, json_only=visit.json_only)
             receiver = self._acceptor.accept_one(link, None, "", link.run_here)
             receiver.message_received(incoming, visit.origin)
+            # What was read is not kept for as long as it is being answered.
+            del incoming, receiver
             await self.upkeep.reply(link, visit)
         elif not alone:
             raise no_request(incoming, "Mcp-Session-Id header is missing: send initialize first")

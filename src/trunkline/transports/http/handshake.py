@@ -148,7 +148,7 @@ class Handshake:
             session.join(reply)
         visit.forget()
         try:
-            await reply.run(visit.receive, [], owner=self.upkeep)
+            await reply.run(visit.receive, [], owner=self.upkeep, carrier=visit.carrier)
         finally:
             session.leave(reply)
 

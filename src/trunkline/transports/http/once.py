@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Protocol
 
 from trunkline.errors import ConnectionLost, InsufficientScope
 from trunkline.protocol.codes import (
@@ -29,7 +29,7 @@ from trunkline.transports.http.replies import StreamReply
 from trunkline.transports.link import Receiver
 from trunkline.transports.wire import encode_each
 
-__all__ = ["STATUSES", "AloneLink", "OnceLink", "encoded"]
+__all__ = ["STATUSES", "AloneLink", "OnceLink", "Stoppable", "encoded"]
 
 #: The HTTP status of an error answer in stateless revisions; all others are 200.
 STATUSES: Mapping[int, int] = MappingProxyType(
@@ -43,6 +43,13 @@ STATUSES: Mapping[int, int] = MappingProxyType(
         UNSUPPORTED_PROTOCOL_VERSION: 400,
     }
 )
+
+
+class Stoppable(Protocol):
+    """Something under way that can be called off."""
+
+    def cancel(self) -> Any:
+        """Call it off."""
 
 
 class OnceLink:
@@ -100,10 +107,10 @@ class OnceLink:
         #: The work of serving the request, if whoever brought it is to do it; and what to call when a stream begins.
         self.work: Coroutine[Any, Any, None] | None = None
         self.streams: Callable[[OnceLink], None] | None = None
-        self.streaming: asyncio.Task[bool] | None = None
+        self.streaming: asyncio.Future[Any] | None = None
         self.visit: Any = None
         #: Waits for the client's hang-up; and how long the request has been looked at. Upkeep writes both.
-        self.watch: asyncio.Task[None] | None = None
+        self.watch: Stoppable | None = None
         self.rounds = -1
 
     # --- the link ----------------------------------------------------------------------------------------------------
@@ -191,7 +198,7 @@ class OnceLink:
         if type(message) is ErrorResponse:
             self.failed = True
             self.status = self._status(message)
-            if type(outbound.hint) is InsufficientScope:
+            if isinstance(outbound.hint, InsufficientScope):
                 # RFC 6750, 3.1, in every revision: clients look at the status to get a token that allows more.
                 self.status, self.lacks = 403, outbound.hint
         if self.stream is None:

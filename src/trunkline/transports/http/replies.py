@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from trunkline.protocol.sse import encode_comment
 from trunkline.transports.http.event_log import EventStream
 
-__all__ = ["COMMENT", "EVENT_STREAM", "JSON", "Headers", "Receive", "Send", "StreamReply", "send_plain"]
+__all__ = ["COMMENT", "EVENT_STREAM", "JSON", "Carrier", "Headers", "Receive", "Send", "StreamReply", "send_plain"]
 
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
@@ -42,19 +42,54 @@ class Owner(Protocol):
         """Let it go."""
 
 
+class Carrier(Protocol):
+    """The connection below a response, where the server that runs us gives it: it can say that the client left."""
+
+    def when_lost(self, callback: Callable[[], None]) -> None:
+        """Have something called when the connection ends."""
+
+    def forget(self, callback: Callable[[], None]) -> None:
+        """Have it not called."""
+
+
+class Leavable(Protocol):
+    """Who wants to know that a client left."""
+
+    def gone(self) -> None:
+        """Learn that it did."""
+
+
 class StreamReply:
     """A response that writes the events of a stream, until the stream ends or the client hangs up."""
 
-    __slots__ = ("_busy", "_dismissed", "_finished", "_gone", "_leaving", "_over", "_quiet", "_send", "_task", "stream")
+    __slots__ = (
+        "_beside",
+        "_busy",
+        "_dismissed",
+        "_finished",
+        "_gone",
+        "_leaving",
+        "_link",
+        "_over",
+        "_quiet",
+        "_send",
+        "_task",
+        "stream",
+    )
 
-    def __init__(self, stream: EventStream, send: Send, *, leaving: bool = False) -> None:
-        """Prepare to write a stream; one that is leaving writes what waits and ends."""
+    def __init__(self, stream: EventStream, send: Send, *, leaving: bool = False, link: Leavable | None = None) -> None:
+        """Prepare to write a stream; one that is leaving writes what waits and ends.
+
+        ``link`` is told if the client leaves before the end.
+        """
+        self._link = link
         self.stream = stream
         self._send = send
         # Nothing is written before the head.
         self._busy = True
         self._task: asyncio.Task[None] | None = None
         self._over: asyncio.Future[None] | None = None
+        self._beside: tuple[Owner, Carrier] | None = None
         self._finished = False
         self._gone = False
         self._dismissed = False
@@ -62,13 +97,24 @@ class StreamReply:
         #: Rounds of the owner's clock without a word.
         self._quiet = 0
 
-    async def run(self, receive: Receive, headers: Headers, *, owner: Owner, watched: bool = False) -> bool:
+    async def run(
+        self,
+        receive: Receive,
+        headers: Headers,
+        *,
+        owner: Owner,
+        watched: bool = False,
+        carrier: Carrier | None = None,
+    ) -> bool:
         """Write until the end; tell whether the client stayed until then.
 
-        With ``watched`` somebody else waits for the client's hang-up and says so by ``hang_up``.
+        With ``watched`` somebody else waits for the client's hang-up and says so by ``hang_up``; with a carrier that
+        does.
         """
-        if watched:
+        if watched or carrier is not None:
             self._over = asyncio.get_running_loop().create_future()
+        if carrier is not None:
+            carrier.when_lost(self.hang_up)
         owner.stream_opened(self)
         if self.stream.reader is None:
             self.stream.attach(self)
@@ -88,17 +134,41 @@ class StreamReply:
         except OSError:
             self._gone = True
         finally:
+            if carrier is not None:
+                carrier.forget(self.hang_up)
             self.stream.detach(self)
             owner.stream_closed(self)
             if self._task is not None:
                 self._task.cancel()
+        if self._gone and self._link is not None:
+            self._link.gone()
         return not self._gone
+
+    def start(self, headers: Headers, *, owner: Owner, carrier: Carrier) -> asyncio.Future[None]:
+        """Begin to write beside the work that fills the stream; what is given is done at the end.
+
+        No task waits meanwhile: the carrier says when the client leaves.
+        """
+        over = self._over = asyncio.get_running_loop().create_future()
+        self._beside = (owner, carrier)
+        carrier.when_lost(self.hang_up)
+        owner.stream_opened(self)
+        self.stream.attach(self)
+        self._task = asyncio.get_running_loop().create_task(self._begin(headers), name="trunkline")
+        return over
+
+    async def _begin(self, headers: Headers) -> None:
+        try:
+            await self._send({"type": "http.response.start", "status": 200, "headers": [*EVENT_STREAM, *headers]})
+        except OSError:
+            self.hang_up()
+        await self._write()
 
     def wake(self) -> None:
         """Write what has come."""
         if not (self._busy or self._finished or self._gone):
             self._busy = True
-            self._task = asyncio.get_running_loop().create_task(self._write())
+            self._task = asyncio.get_running_loop().create_task(self._write(), name="trunkline")
 
     def dismiss(self) -> None:
         """End this response and leave the stream to another."""
@@ -127,7 +197,7 @@ class StreamReply:
         self._quiet += 1
         if self._quiet >= rounds and not (self._busy or self._finished or self._gone):
             self._busy = True
-            self._task = asyncio.get_running_loop().create_task(self._write(COMMENT))
+            self._task = asyncio.get_running_loop().create_task(self._write(COMMENT), name="trunkline")
 
     async def _write(self, chunk: bytes = b"") -> None:
         """Write what waits until nothing does; the only place that writes."""
@@ -151,10 +221,19 @@ class StreamReply:
             self.hang_up()
         finally:
             self._busy = False
+            self._task = None
 
     def _stop(self) -> None:
         if self._over is not None and not self._over.done():
             self._over.set_result(None)
+        if self._beside is None:
+            return
+        (owner, carrier), self._beside = self._beside, None
+        carrier.forget(self.hang_up)
+        self.stream.detach(self)
+        owner.stream_closed(self)
+        if self._gone and self._link is not None:
+            self._link.gone()
 
 
 async def send_plain(send: Send, status: int, headers: Headers, body: bytes = b"") -> None:

@@ -19,6 +19,7 @@ from trunkline.protocol.jsonrpc import Outbound, Request, decode, encode
 from trunkline.protocol.limits import Limits
 from trunkline.protocol.revisions import Revision
 from trunkline.protocol.sse import Event, EventReader
+from trunkline.transports.http.client_auth import clocks_of
 from trunkline.transports.http.client_exchange import HTTP
 from trunkline.transports.http.client_failures import NETWORK_ERRORS, shown, status_failure
 from trunkline.transports.http.client_heads import Heads
@@ -80,6 +81,7 @@ class SseLink:
     def attach(self, receiver: Receiver) -> None:
         """Start to deliver, beginning with what came before."""
         self._receiver = receiver
+        self._web.clocks = clocks_of(receiver)
         early, self._early = self._early, []
         for data in early:
             receiver.message_received(decode(data, self._limits), HTTP)

@@ -115,7 +115,7 @@ class SsePair:
         link.conversation = self._acceptor.accept(link)
         reply = StreamReply(link.stream, visit.send)
         try:
-            await reply.run(visit.receive, [], owner=endpoint.upkeep)
+            await reply.run(visit.receive, [], owner=endpoint.upkeep, carrier=visit.carrier)
         finally:
             self._links.pop(name, None)
             if link.receiver is not None:

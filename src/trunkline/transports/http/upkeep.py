@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from functools import partial
 from typing import Any, TypeVar
 
 from trunkline.errors import InsufficientScope
 from trunkline.protocol.limits import Limits
-from trunkline.transports.http.once import OnceLink
+from trunkline.transports.http.once import OnceLink, Stoppable
 from trunkline.transports.http.refusals import Refused, too_many
-from trunkline.transports.http.replies import JSON, Headers, Receive, StreamReply, send_plain
+from trunkline.transports.http.replies import JSON, Carrier, Headers, Receive, StreamReply, send_plain
 from trunkline.transports.http.sessions import Sessions
 from trunkline.transports.http.visits import Visit
 
@@ -45,7 +44,7 @@ class Upkeep:
         #: Writes what a client is told whose token lacks something; whoever lets clients in gives it.
         self.challenge: Callable[[InsufficientScope, Visit], Headers] | None = None
         #: Requests without their response, and how to hear of their clients' hang-up.
-        self.in_flight: dict[OnceLink, Receive] = {}
+        self.in_flight: dict[OnceLink, Visit] = {}
 
     # --- streams -----------------------------------------------------------------------------------------------------
 
@@ -69,9 +68,9 @@ class Upkeep:
 
     # --- requests in flight ------------------------------------------------------------------------------------------
 
-    def _watch(self, link: OnceLink, receive: Receive) -> None:
+    def _watch(self, link: OnceLink, visit: Visit) -> None:
         """Take a request in that was not answered at once."""
-        self.in_flight[link] = receive
+        self.in_flight[link] = visit
         if not self._looking:
             self._look_again()
 
@@ -81,13 +80,13 @@ class Upkeep:
         """Send what a link brings: JSON, or a stream; without the extra headers if it is an error."""
         try:
             if link.work is not None:
-                self._watch(link, visit.receive)
+                self._watch(link, visit)
                 link.visit, link.streams = visit, self._stream_beside
                 await link.work
                 if not link.closed or link.left or link.refusal is not None:
                     _stopped(link)
             elif not link.decided:
-                self._watch(link, visit.receive)
+                self._watch(link, visit)
                 await link.decision()
             if link.answer is not None:
                 head = [JSON] if headers is None or (unless_error and link.failed) else [JSON, *headers]
@@ -96,8 +95,10 @@ class Upkeep:
                 await send_plain(visit.send, link.status, head, link.answer)
             elif link.streaming is not None:
                 await asyncio.wait([link.streaming])
-            elif link.stream is not None:
-                await self._stream(link, visit, headers)
+            elif link.stream is not None and (reply := self._opened(link, visit)) is not None:
+                watched = link.watch is not None
+                carrier = None if watched else visit.carrier
+                await reply.run(visit.receive, headers or [], owner=self, watched=watched, carrier=carrier)
             if link.answer is None and link.reply is None:
                 await _no_answer(link, visit)
         except BaseException:
@@ -110,18 +111,19 @@ class Upkeep:
 
     def _stream_beside(self, link: OnceLink) -> None:
         """Begin to write a stream while the work that fills it goes on."""
-        writing = self._begin(link, link.visit, None)
-        if writing is not None:
-            link.streaming = self.spawn(writing)
-            link.streaming.add_done_callback(partial(_written, link))
+        visit: Visit = link.visit
+        carrier = visit.carrier
+        reply = self._opened(link, visit)
+        if reply is None:
+            return
+        if carrier is not None and link.watch is None:
+            link.streaming = reply.start([], owner=self, carrier=carrier)
+        else:
+            writing = reply.run(visit.receive, [], owner=self, watched=link.watch is not None)
+            link.streaming = asyncio.get_running_loop().create_task(writing, name="trunkline")
 
-    async def _stream(self, link: OnceLink, visit: Visit, headers: Headers | None) -> None:
-        writing = self._begin(link, visit, headers)
-        if writing is not None and not await writing:
-            link.gone()
-
-    def _begin(self, link: OnceLink, visit: Visit, headers: Headers | None) -> Coroutine[Any, Any, bool] | None:
-        """Give what writes a link's stream and tells whether its client stayed; None if there are too many."""
+    def _opened(self, link: OnceLink, visit: Visit) -> StreamReply | None:
+        """Give what writes a link's stream, and tells the link if its client leaves; None if there are too many."""
         assert link.stream is not None
         visit.forget()
         try:
@@ -129,8 +131,8 @@ class Upkeep:
         except Refused as refusal:
             link.lost(refusal)
             return None
-        link.reply = StreamReply(link.stream, visit.send, leaving=link.leaving)
-        return link.reply.run(visit.receive, headers or [], owner=self, watched=link.watch is not None)
+        link.reply = StreamReply(link.stream, visit.send, leaving=link.leaving, link=link)
+        return link.reply
 
     def _done(self, link: OnceLink) -> None:
         """Let a request go that has its response."""
@@ -146,13 +148,21 @@ class Upkeep:
     def _look(self) -> None:
         """Watch what was not answered since the last look; look again as long as something is in flight."""
         self._looking = False
-        for link, receive in self.in_flight.items():
+        for link, visit in self.in_flight.items():
             if link.rounds < 0:
                 link.rounds = 0
                 self._look_again()
             elif link.watch is None and not link.decided:
-                link.watch = self.spawn(_hung_up(link, receive))
+                link.watch = self._watcher(link, visit)
                 self.begin()
+
+    def _watcher(self, link: OnceLink, visit: Visit) -> Stoppable:
+        """Have a link told when its client hangs up."""
+        carrier = visit.carrier
+        if carrier is None:
+            return self.spawn(_hung_up(link, visit.receive))
+        carrier.when_lost(link.gone)
+        return _Forgetting(carrier, link)
 
     def _look_again(self) -> None:
         if not self._looking:
@@ -214,10 +224,18 @@ class Upkeep:
             idle.set()
 
 
-def _written(link: OnceLink, task: asyncio.Task[bool]) -> None:
-    """Learn how the writing of a stream ended that was done beside the work."""
-    if task.cancelled() or task.exception() is not None or not task.result():
-        link.gone()
+class _Forgetting:
+    """Ends a link's wait for the end of its connection."""
+
+    __slots__ = ("_carrier", "_link")
+
+    def __init__(self, carrier: Carrier, link: OnceLink) -> None:
+        self._carrier = carrier
+        self._link = link
+
+    def cancel(self) -> None:
+        """Wait no more."""
+        self._carrier.forget(self._link.gone)
 
 
 def _stopped(link: OnceLink) -> None:

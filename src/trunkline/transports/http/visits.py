@@ -11,7 +11,7 @@ from trunkline.protocol.caller import Origin, Principal
 from trunkline.protocol.limits import Limits
 from trunkline.transports.http.guard import is_json
 from trunkline.transports.http.refusals import Refused
-from trunkline.transports.http.replies import Headers, Receive, Send, send_plain
+from trunkline.transports.http.replies import Carrier, Headers, Receive, Send, send_plain
 
 __all__ = ["McpHeaders", "RequestHeaders", "Scope", "Visit"]
 
@@ -91,6 +91,12 @@ class Visit:
         self._mirrored: McpHeaders | None = None
         #: The client takes no stream.
         self.json_only = False
+
+    @property
+    def carrier(self) -> Carrier | None:
+        """The connection below, if the server gives it."""
+        carrier: Carrier | None = self.scope.get("trunkline.carrier")
+        return carrier
 
     def field(self, name: bytes) -> bytes | None:
         """Give a header's value; RFC 9110, 5.5: the white space around it is no part of it."""

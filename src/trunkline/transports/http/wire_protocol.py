@@ -116,6 +116,7 @@ class WireProtocol(HttpToolsProtocol):
     # uvicorn's own attributes fill a dictionary that all connections share the keys of; more would end the sharing.
     __slots__ = (
         "_earlier",
+        "_lost",
         "_refusal",
         "_unsent",
         "_unsent_since",
@@ -146,6 +147,7 @@ class WireProtocol(HttpToolsProtocol):
         self.ending = False
         self._refusal = _INVALID
         self._earlier: tuple[RequestResponseCycle, ...] = ()
+        self._lost: tuple[Callable[[], None], ...] = ()
         self._unsent = 0
         self._unsent_since = watch.now
 
@@ -166,10 +168,25 @@ class WireProtocol(HttpToolsProtocol):
         """Tell every request that is being answered; uvicorn tells the last one alone."""
         self.watch.remove(self)
         super().connection_lost(exc)
+        lost, self._lost = self._lost, ()
+        for callback in lost:
+            callback()
         for cycle in self._earlier:
             if not cycle.response_complete:
                 cycle.disconnected = True
                 cycle.message_event.set()
+
+    # --- what an application may ask: see `visits.Carrier` ------------------------------------------------------------
+
+    def when_lost(self, callback: Callable[[], None]) -> None:
+        """Have something called when the connection ends."""
+        self._lost = (*self._lost, callback)
+        if self.transport.is_closing():
+            asyncio.get_running_loop().call_soon(callback)
+
+    def forget(self, callback: Callable[[], None]) -> None:
+        """Have it not called."""
+        self._lost = tuple(each for each in self._lost if each != callback)
 
     def shutdown(self) -> None:
         """Close as soon as nothing is under way: no request, and no head that has begun to come."""
@@ -276,6 +293,8 @@ class WireProtocol(HttpToolsProtocol):
         if self.pipeline and len(self.pipeline) >= PIPELINED:
             self._reject(HTTPStatus.BAD_REQUEST, "Too many requests wait on this connection.")
         before = self.cycle
+        # An application that waits for long need not hold a task for the sake of hearing that its client left.
+        self.scope["trunkline.carrier"] = self  # type: ignore[typeddict-unknown-key]
         HttpToolsProtocol.on_headers_complete(self)
         # The parser gives trailers as headers: they must not join those that the application has checked.
         self.headers = []
