@@ -311,7 +311,7 @@ def test_whoever_waits_for_the_end_waits_for_the_owner_too() -> None:
     async def main() -> None:
         scene, done = Scene(), []
 
-        async def clean_up() -> None:
+        async def clean_up(connection: Connection) -> None:
             await scene.turn()
             done.append("cleaned up")
 

@@ -135,7 +135,6 @@ class Connection:
         "_limits",
         "_link",
         "_loop",
-        "_service",
         "_timekeeper",
         "_waiters",
         "cleanup",
@@ -143,6 +142,7 @@ class Connection:
         "holder",
         "owner",
         "peer",
+        "service",
     )
 
     def __init__(
@@ -162,7 +162,7 @@ class Connection:
         self._loop = asyncio.get_running_loop()
         self._create_task = task_maker(self._loop) if create_task is None else create_task
         self._link = link
-        self._service = service
+        self.service = service
         self._limits = limits
         self._timekeeper = timekeeper
         self.peer = Peer(max_in_flight=limits.in_flight, prefix=prefix)
@@ -179,7 +179,7 @@ class Connection:
         #: On whose behalf what outlives a request is held; whoever started it writes another if it lasts one request.
         self.holder: object = self
         #: What its owner does after the end, in a task of its own; whoever started it writes it.
-        self.cleanup: Callable[[], Coroutine[Any, Any, None]] | None = None
+        self.cleanup: Callable[[Connection], Coroutine[Any, Any, None]] | None = None
         self._ending: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -198,7 +198,7 @@ class Connection:
     @property
     def session(self) -> Session | None:
         """What was agreed once for all requests of this conversation, if its service keeps such a thing."""
-        return getattr(self._service, "session", None)
+        return getattr(self.service, "session", None)
 
     # --- receiving ---------------------------------------------------------------------------------------------------
 
@@ -234,12 +234,12 @@ class Connection:
 
     def _told(self, event: NotificationReceived, origin: Origin) -> None:
         try:
-            self._service.notification_received(event, origin)
+            self.service.notification_received(event, origin)
         except Exception:
             log.exception("%s failed", event.method)
 
     def _batch_received(self, batch: Batch, origin: Origin) -> None:
-        wrong = fault(batch) if self._service.accepts_batches() else "Invalid request: batches are not in this revision"
+        wrong = fault(batch) if self.service.accepts_batches() else "Invalid request: batches are not in this revision"
         if wrong is not None:
             self.message_received(Malformed(-32600, wrong), origin)
             return
@@ -266,7 +266,7 @@ class Connection:
             return
         self._input_ended = True
         self._error = reason
-        self._service.input_ended()
+        self.service.input_ended()
         for exchange in [waits for waits in self.exchanges.values() if waits._work is not None]:
             self._left(exchange)
         if error is not None or not self.exchanges:
@@ -290,14 +290,14 @@ class Connection:
         if self._closed is not None:
             self._closed.set_result(None)
         if self.cleanup is not None:
-            self._ending = self._loop.create_task(self.cleanup())
+            self._ending = self._loop.create_task(self.cleanup(self))
 
     # --- serving -----------------------------------------------------------------------------------------------------
 
     def _serve(self, event: RequestReceived, origin: Origin, batch: BatchReply | None) -> None:
         exchange = Exchange(self, event, batch)
         try:
-            work = self._service.request_received(exchange, origin)
+            work = self.service.request_received(exchange, origin)
         except Exception:
             log.exception("%s failed (request %r)", exchange.method, exchange.id)
             work = Refusal(-32603, "Internal error")

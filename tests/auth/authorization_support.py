@@ -1,4 +1,4 @@
-"""An authorization server asked in this process: a browser with its cookies, a client with PKCE, documents of strangers."""
+"""An authorization server asked in this process: a browser with cookies, a client with PKCE, documents of strangers."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ import hashlib
 import html
 import json
 import re
+import stat
 from collections.abc import Mapping, MutableMapping
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
@@ -28,8 +30,10 @@ __all__ = [
     "Response",
     "ask",
     "authorize_url",
+    "contents",
     "exchange",
     "make_server",
+    "modes",
     "register",
 ]
 
@@ -205,7 +209,7 @@ async def register(app: Any, issuer: str = ISSUER, **metadata: Any) -> dict[str,
     return response.json
 
 
-def authorize_url(client_id: str, issuer: str = ISSUER, **changes: str | None) -> str:
+def authorize_url(client_id: str | None, issuer: str = ISSUER, **changes: Any) -> str:
     """Write the address a client sends a person to; None leaves a parameter out."""
     parameters: dict[str, str | None] = {
         "response_type": "code",
@@ -221,8 +225,18 @@ def authorize_url(client_id: str, issuer: str = ISSUER, **changes: str | None) -
     return f"{issuer}/authorize?" + urlencode({name: text for name, text in parameters.items() if text is not None})
 
 
-async def exchange(app: Any, issuer: str = ISSUER, *, path: str = "token", auth: str = "", **form: str | None) -> Response:
+async def exchange(app: Any, issuer: str = ISSUER, *, path: str = "token", auth: str = "", **form: Any) -> Response:
     """Ask the token endpoint."""
     headers = {"content-type": "application/x-www-form-urlencoded"} | ({"authorization": auth} if auth else {})
     body = urlencode({name: text for name, text in form.items() if text is not None}).encode()
     return await ask(app, "POST", f"{issuer}/{path}", headers=headers, body=body)
+
+
+def contents(folder: Path) -> bytes:
+    """Read every file of a folder."""
+    return b"".join(each.read_bytes() for each in folder.iterdir())
+
+
+def modes(folder: Path) -> set[int]:
+    """Give the modes of the files of a folder."""
+    return {stat.S_IMODE(each.stat().st_mode) for each in folder.iterdir()}

@@ -33,7 +33,7 @@ from trunkline.errors import ConfigError
 OTHER_VERIFIER = "another-verifier-that-is-long-enough-0123456789012"
 
 
-async def code_for(server: AuthorizationServer, client_id: str, **changes: str | None) -> str:
+async def code_for(server: AuthorizationServer, client_id: str, **changes: Any) -> str:
     """Let ada allow a client, and give the code."""
     browser = Browser(server)
     page = await browser.get(authorize_url(client_id, **changes))
@@ -41,8 +41,8 @@ async def code_for(server: AuthorizationServer, client_id: str, **changes: str |
     return (await browser.allow(page)).answer["code"]
 
 
-async def redeem(server: AuthorizationServer, client_id: str, code: str, /, **changes: str | None) -> Response:
-    given: dict[str, str | None] = {
+async def redeem(server: AuthorizationServer, client_id: str, code: str, /, **changes: Any) -> Response:
+    given: dict[str, Any] = {
         "grant_type": "authorization_code",
         "code": code,
         "client_id": client_id,
@@ -53,7 +53,7 @@ async def redeem(server: AuthorizationServer, client_id: str, code: str, /, **ch
     return await exchange(server, **{**given, **changes})
 
 
-async def tokens_of(server: AuthorizationServer, client_id: str, **changes: str | None) -> dict[str, Any]:
+async def tokens_of(server: AuthorizationServer, client_id: str, **changes: Any) -> dict[str, Any]:
     response = await redeem(server, client_id, await code_for(server, client_id, **changes))
     assert response.status == 200, response.text
     return response.json
@@ -229,7 +229,7 @@ def test_a_wrong_request_is_told_to_the_client(changes: dict[str, str | None], e
     async def story(server: AuthorizationServer) -> None:
         callback = "http://127.0.0.1:3000/callback"
         client = await register(server, redirect_uris=[callback])
-        url = authorize_url(client["client_id"], **{"redirect_uri": callback, **changes})
+        url = authorize_url(**{"client_id": client["client_id"], "redirect_uri": callback, **changes})
         response = await Browser(server).get(url)
         assert (response.status, response.answer["error"]) == (303, error)
         assert (response.answer["state"], response.answer["iss"]) == ("st4te", ISSUER)

@@ -84,7 +84,8 @@ async def test_scopes_are_read_where_providers_put_them(changes: dict[str, Any],
 @pytest.mark.parametrize("name", ["client_id", "azp", "cid", "appid"])
 @in_loop
 async def test_the_client_is_read_where_providers_put_it(name: str) -> None:
-    found = await verifier().verify(bearer(token(**{"client_id": None, name: "robot"})))
+    changes: dict[str, Any] = {"client_id": None, name: "robot"}
+    found = await verifier().verify(bearer(token(**changes)))
     assert found is not None
     assert found.client == "robot"
 
@@ -264,12 +265,6 @@ def _p521() -> Any:
 @in_loop
 async def test_a_token_that_is_not_good_is_refused_with_the_reason(make: Any, why: str) -> None:
     assert await reason(verifier(), bearer(make())) == why
-
-
-@pytest.mark.parametrize(("make", "why"), REFUSED)
-@in_loop
-async def test_no_refusal_repeats_what_was_sent(make: Any, why: str) -> None:
-    assert not re.search(r"evil|root|unheard|\.\./", await reason(verifier(), bearer(make())))
 
 
 # --- remembering -----------------------------------------------------------------------------------------------------

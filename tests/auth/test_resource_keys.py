@@ -7,7 +7,18 @@ from typing import Any
 
 import pytest
 
-from tests.auth.resource_support import ISSUER, FakeFetcher, bearer, ec_key, jwks, public, reason, rsa_key, token, verifier
+from tests.auth.resource_support import (
+    ISSUER,
+    FakeFetcher,
+    bearer,
+    ec_key,
+    jwks,
+    public,
+    reason,
+    rsa_key,
+    token,
+    verifier,
+)
 from tests.server.talk import in_loop
 from trunkline.auth import InvalidToken
 from trunkline.auth.jwks import IssuerKeys, fetch_with
@@ -191,7 +202,9 @@ async def test_old_keys_are_used_while_new_ones_are_fetched() -> None:
     assert issuer.web.asked == [KEYS, KEYS]
 
 
-@pytest.mark.parametrize("failure", [503, "no route", b"not JSON", {"keys": []}], ids=["503", "away", "garbage", "none"])
+@pytest.mark.parametrize(
+    "failure", [503, "no route", b"not JSON", {"keys": []}], ids=["503", "away", "garbage", "none"]
+)
 @in_loop
 async def test_the_last_keys_hold_for_a_day_if_there_are_no_others(failure: Any) -> None:
     issuer = Issuer()

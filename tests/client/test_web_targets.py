@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from trunkline.auth import ApiKey
 from trunkline.client.client import Client
 from trunkline.client.options import settings_from
 from trunkline.client.targets import Target, find_target
@@ -67,7 +68,10 @@ def test_a_pinned_stateless_revision_has_no_older_transport() -> None:
         (URL, {"headers": {"Host": "x"}}, "Host"),
         (URL, {"headers": {"X Y": "x"}}, "cannot carry"),
         (URL, {"headers": {"X": "a\r\nB: c"}}, "cannot carry"),
-        (URL, {"auth": "oauth"}, "authorization"),
+        ("http://example.com/mcp", {"auth": "t"}, "plain http"),
+        ("http://example.com/mcp", {"auth": "oauth"}, "plain http"),
+        (URL, {"auth": ApiKey("X-API-Key", "k"), "headers": {"x-api-key": "x"}}, "one of them"),
+        (URL, {"auth": "oauth", "headers": {"Authorization": "x"}}, "one of them"),
         (URL, {"auth": 3}, "int"),
         (URL, {"auth": "a b"}, "visible"),
         (URL, {"auth": "t", "headers": {"authorization": "x"}}, "one of them"),

@@ -15,7 +15,9 @@ from contextlib import suppress
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
-from trunkline import Client, RequestFailed, ToolError
+import aiohttp
+
+from trunkline import Client, OAuth, RequestFailed, ToolError
 from trunkline.types import CreateMessageRequestParams, ElicitRequestParams, Implementation
 
 __all__ = ["SCENARIOS", "main"]
@@ -96,6 +98,12 @@ async def schema_preserved(client: Client) -> None:
     await client.call_tool("json_schema_echo", {"schema": tools["json_schema_2020_12_tool"].input_schema})
 
 
+async def protected_call(client: Client) -> None:
+    """Use a server that lets in only whom it knows; how that comes about is the library's business."""
+    await client.list_tools()
+    await client.call_tool("test-tool", {})
+
+
 #: What to do in each scenario that is not about authorization.
 SCENARIOS: Mapping[str, Scenario] = MappingProxyType(
     {
@@ -112,6 +120,46 @@ SCENARIOS: Mapping[str, Scenario] = MappingProxyType(
         "json-schema-2020-12-preservation": schema_preserved,
     }
 )
+
+
+async def approve(url: str) -> str:
+    """Play the browser of a user who approves: open the page, and tell where it leads without going there."""
+    async with aiohttp.ClientSession() as session, session.get(url, allow_redirects=False) as page:
+        return page.headers["Location"]
+
+
+def _is_local(issuer: str) -> bool:
+    """Trust the suite's authorization servers with credentials: it does not say beforehand where they are."""
+    return issuer.startswith("http://localhost:")
+
+
+def _login(scenario: str, context: Mapping[str, Any]) -> OAuth:
+    """Say how to log in: as the suite's context wants it, by default as somebody with a browser."""
+    machine: dict[str, Any] = {
+        "auth/client-credentials-jwt": lambda: {
+            "grant": "client_credentials",
+            "private_key": context["private_key_pem"],
+            "signing_algorithm": context["signing_algorithm"],
+        },
+        "auth/client-credentials-basic": lambda: {
+            "grant": "client_credentials",
+            "client_secret": context["client_secret"],
+        },
+        "auth/enterprise-managed-authorization": lambda: {
+            "grant": "enterprise",
+            "client_secret": context["client_secret"],
+            "id_token": context["idp_id_token"],
+            "idp_client_id": context["idp_client_id"],
+            "idp_token_endpoint": context["idp_token_endpoint"],
+        },
+        "auth/wif-jwt-bearer": lambda: {"grant": "jwt_bearer", "assertion": context["valid_jwt"]},
+    }
+    if scenario in machine:
+        return OAuth(client_id=context["client_id"], issuer=_is_local, store="memory", **machine[scenario]())
+    given = {name: context[name] for name in ("client_id", "client_secret", "issuer") if name in context}
+    document = "https://conformance-test.local/client-metadata.json"
+    return OAuth(client_metadata_url=document, open_browser=approve, store="memory", **given)
+
 
 #: Where the server refuses the first request and names what it speaks: the revision is agreed on, and not insisted on.
 _AGREED = frozenset({"request-metadata"})
@@ -144,7 +192,9 @@ async def run(url: str) -> None:
         SystemExit: there is no such scenario.
     """
     name = os.environ["MCP_CONFORMANCE_SCENARIO"]
-    scenario = SCENARIOS.get(name)
+    context = json.loads(os.environ.get("MCP_CONFORMANCE_CONTEXT", "{}"))
+    protected = name.startswith("auth/")
+    scenario = protected_call if protected else SCENARIOS.get(name)
     if scenario is None:
         sys.exit(f"There is no scenario {name!r}.")
     client = Client(
@@ -155,6 +205,7 @@ async def run(url: str) -> None:
         sampling=_sampled,
         roots=["file:///project"],
         timeout=20.0,
+        auth=_login(name, context) if protected else None,
     )
     async with client:
         await scenario(client)

@@ -70,12 +70,21 @@ class Leg(NamedTuple):
         return RESULTS / f"{self.side}-{self.revision}"
 
 
-#: Clients have only scenarios about authorization in the revision that is missing.
+_REVISIONS = ("2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28")
 LEGS = (
-    *(Leg("server", revision) for revision in ("2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28")),
-    *(Leg("client", revision) for revision in ("2025-06-18", "2025-11-25", "2026-07-28")),
+    *(Leg("server", revision) for revision in _REVISIONS),
+    *(Leg("client", revision) for revision in _REVISIONS),
 )
-_ELSEWHERE = ("auth/",)
+#: Scenarios of extensions that this client has, and the revisions they are run in: the suite lists them in none.
+_EXTENSIONS = (
+    "auth/client-credentials-jwt",
+    "auth/client-credentials-basic",
+    "auth/enterprise-managed-authorization",
+    "auth/dpop",
+    "auth/dpop-nonce",
+    "auth/wif-jwt-bearer",
+)
+_EXTENDED = ("2025-11-25", "2026-07-28")
 #: Checks that are skipped because they look for methods which the revision they are made for does not have.
 _IMPOSSIBLE = frozenset(
     {
@@ -106,9 +115,10 @@ class Suite:
         self._command = [node, *hook, str(_package("conformance") / "dist" / "index.js")]
 
     def scenarios(self, leg: Leg) -> list[str]:
-        """List the scenarios of a leg, those about authorization left out."""
+        """List the scenarios of a leg, with those of extensions."""
         listed = _output([*self._command, "list", f"--{leg.side}", "--spec-version", leg.revision])
-        return [name for name in _LISTED.findall(listed) if not name.startswith(_ELSEWHERE)]
+        more = _EXTENSIONS if leg.side == "client" and leg.revision in _EXTENDED else ()
+        return list(dict.fromkeys((*_LISTED.findall(listed), *more)))
 
     def run(self, leg: Leg, *options: str, into: Path, seconds: float) -> int | None:
         """Run a command of the suite; give its exit status, or None if it took too long."""
@@ -233,7 +243,9 @@ def client_scenario(suite: Suite, leg: Leg, scenario: str) -> Verdict:
     """Run one scenario; the suite's status also tells of a client that ended badly where it may not."""
     command = shlex.join([sys.executable, str(HERE / "client.py")])
     into = leg.folder / scenario.replace("/", "+")
-    options = ("--command", command, "--scenario", scenario)
+    # The suite knows the revisions of its own scenarios only; those of extensions belong to none.
+    forced = ("--force",) if scenario in _EXTENSIONS else ()
+    options = ("--command", command, "--scenario", scenario, *forced)
     status = suite.run(leg, *options, into=into, seconds=2 * SCENARIO_SECONDS)
     faults = [] if status == 0 else ["took too long" if status is None else f"exit status {status}"]
     return judge(leg, scenario, _checks(into).get(scenario), faults=faults)
@@ -260,7 +272,8 @@ def _reason(check: dict[str, Any]) -> str:
 
 def _checks(folder: Path) -> dict[str, list[dict[str, Any]]]:
     """Read the checks that the suite wrote, by scenario."""
-    found = ((_FOLDER.fullmatch(path.parent.name), path) for path in folder.rglob("checks.json"))
+    files = folder.rglob("checks.json")
+    found = ((_FOLDER.fullmatch(path.parent.relative_to(folder).as_posix()), path) for path in files)
     return {name[1]: json.loads(path.read_text()) for name, path in found if name is not None}
 
 

@@ -1,7 +1,6 @@
 """Where the seeds and the specification differ, a table says what we do; each row of it is a test here.
 
-The other side is played by hand, so that it can say what no peer of ours would. The row on ``GET /mcp/sse`` is tested
-with the HTTP transport.
+The other side is played by hand, so that it can say what no peer of ours would.
 """
 
 from __future__ import annotations
@@ -16,11 +15,14 @@ from typing import Any
 import pytest
 
 import trunkline
+from tests.interaction.web import served as over_http
 from tests.recordings.raw_peer import RawPeer, initialize, initialized
 from tests.recordings.seed_files import BROKEN, seed
 from tests.support import case_id, run_async
 from trunkline import Client, Context, Server
-from trunkline.errors import ConfigError, RevisionMismatch
+from trunkline.errors import RevisionMismatch
+from trunkline.protocol.jsonrpc import Notification, decode
+from trunkline.protocol.sse import EventReader
 
 HANDSHAKE_REVISIONS = ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"]
 
@@ -389,13 +391,41 @@ def test_the_transport_of_a_config_entry_is_guessed_from_its_command(tmp_path: P
 
 
 def test_the_transport_of_a_config_entry_is_guessed_from_its_url() -> None:
-    async def main() -> None:
-        async with Client({"url": "https://mcp.example.com", "headers": {"Authorization": "Bearer x"}}):
-            pass
+    async def main() -> str | None:
+        server = Server("found-by-url", version="1")
+        # The entry of the seeds has neither a path nor a type.
+        async with (
+            over_http(server, path="/") as (base, _),
+            Client({"url": base.removesuffix("/mcp"), "headers": {"Authorization": "Bearer x"}}) as client,
+        ):
+            return None if client.server_info is None else client.server_info.name
 
-    # Until HTTP is there the guess shows in the refusal alone.
-    with pytest.raises(ConfigError, match="HTTP"):
-        run_async(main())
+    assert run_async(main()) == "found-by-url"
+
+
+# --- `GET /mcp/sse`, `event: notification` ---------------------------------------------------------------------------
+
+
+def test_the_oldest_transport_is_served_where_the_seeds_have_it() -> None:
+    async def main() -> tuple[str, str]:
+        async with over_http(Server("s", version="1")) as (base, _):
+            host, _, port = base.removeprefix("http://").partition(":")
+            reader, writer = await asyncio.open_connection(host, int(port.partition("/")[0]))
+            writer.write(f"GET /mcp/sse HTTP/1.1\r\nHost: {host}\r\nAccept: text/event-stream\r\n\r\n".encode())
+            head = await reader.readuntil(b"\r\n\r\n")
+            event = await reader.readuntil(b"\n\n")
+            writer.close()
+            return head.decode(), event.decode()
+
+    head, event = run_async(main())
+    assert (head.split(" ")[1], "event: endpoint\ndata: /mcp/messages?session_id=" in event) == ("200", True)
+
+
+@pytest.mark.parametrize("name", ["notification", "message", "response"])
+def test_a_client_takes_any_event_whose_data_is_a_message(name: str) -> None:
+    reader = EventReader(max_event=1000)
+    [event] = reader.feed(f'event: {name}\ndata: {{"jsonrpc":"2.0","method":"x"}}\n\n'.encode())
+    assert decode(event.data) == Notification("x")
 
 
 # --- `ping/pong` -----------------------------------------------------------------------------------------------------

@@ -237,3 +237,34 @@ def test_content_that_does_not_fit_is_refused(kind: Any, content: dict[str, Any]
 
     with pytest.raises(ArgumentError, match=text):
         read(content)
+
+
+# --- a schema written by hand ----------------------------------------------------------------------------------------
+
+BY_HAND = {"type": "object", "properties": {"pick": {"type": "string", "oneOf": [{"const": "a", "title": "A"}]}}}
+
+
+def test_a_schema_written_by_hand_goes_out_as_it_is() -> None:
+    schema, read = form_schema(BY_HAND)
+    assert (schema, read({"pick": "a"})) == (BY_HAND, {"pick": "a"})
+
+
+def test_content_that_does_not_fit_a_schema_written_by_hand_is_refused() -> None:
+    _, read = form_schema(BY_HAND)
+    with pytest.raises(ArgumentError):
+        read({"pick": "b"})
+
+
+@pytest.mark.parametrize(
+    ("schema", "reason"),
+    [
+        ({"type": "string"}, '"type": "object"'),
+        ({"type": "object"}, '"properties"'),
+        ({"type": "object", "properties": {"x": {"type": "object"}}}, "field 'x' cannot be asked for"),
+        ({"type": "object", "properties": {"x": {"type": "string", "pattern": "("}}}, "a form written by hand: "),
+    ],
+    ids=case_id,
+)
+def test_a_schema_written_by_hand_that_is_no_form_is_refused(schema: dict[str, Any], reason: str) -> None:
+    with pytest.raises(TypeError, match=reason):
+        form_schema(schema)

@@ -186,3 +186,41 @@ def test_a_port_that_is_taken_is_one_sentence_and_exit_code_2(capsys: pytest.Cap
             Server("s", limits=Limits()).run("http", port=taken.getsockname()[1])
     said = capsys.readouterr().err
     assert (exit.value.code, said.startswith("error: "), said.count("\n")) == (2, True, 1)
+
+
+# --- names that users know from elsewhere ----------------------------------------------------------------------------
+
+APPS = {
+    "http_app": lambda server: server.http_app("/x"),
+    "streamable_http_app": lambda server: server.streamable_http_app(streamable_http_path="/x"),
+    "http_app-without-middleware": lambda server: server.http_app("/x", middleware=[]),
+}
+
+
+@pytest.mark.parametrize("make", APPS.values(), ids=list(APPS))
+def test_an_application_has_the_names_that_others_give_it(make: Any) -> None:
+    assert make(Server("s")).path == "/x"
+
+
+@pytest.mark.parametrize("make", [lambda s: s.sse_app("/y"), lambda s: s.http_app("/y", transport="sse")])
+@in_loop
+async def test_an_application_for_old_clients_has_their_path_where_it_is_asked_for(make: Any) -> None:
+    call = ask(make(Server("s")), "GET", "/y", headers={"accept": "text/event-stream"})
+    await call.until(lambda: bool(call.body))
+    assert call.body.startswith(b"event: endpoint\ndata: /messages?session_id=")
+    call.hang_up()
+
+
+def test_middleware_of_others_is_refused_with_a_hint() -> None:
+    with pytest.raises(ConfigError, match="put it around the application"):
+        Server("s").http_app(middleware=[object()])
+
+
+@pytest.mark.parametrize("name", ["run_http_async", "run_streamable_http_async", "run_sse_async"])
+@in_loop
+async def test_running_over_http_has_the_names_that_others_give_it(name: str) -> None:
+    url: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+    running = asyncio.ensure_future(getattr(Server("s"), name)(port=0, started=url.set_result))
+    assert (await url).startswith("http://127.0.0.1:")
+    running.cancel()
+    await asyncio.wait([running])

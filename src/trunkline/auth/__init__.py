@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from trunkline.auth.authorization_server import AuthorizationServer
     from trunkline.auth.introspection import IntrospectionVerifier
+    from trunkline.auth.issuing.records import OAuthClient
+    from trunkline.auth.issuing.users import hash_password
     from trunkline.auth.jwt_verifier import JWTVerifier
     from trunkline.auth.oauth import ApiKey, BearerToken, OAuth
     from trunkline.auth.oauth_proxy import OAuthProxy
@@ -28,16 +30,20 @@ __all__ = [
     "InvalidToken",
     "JWTVerifier",
     "OAuth",
+    "OAuthClient",
     "OAuthProxy",
     "Principal",
     "StaticTokens",
     "Verifier",
+    "hash_password",
 ]
 
 _HOMES = MappingProxyType(
     {
         "trunkline.auth.authorization_server": ("AuthorizationServer",),
         "trunkline.auth.introspection": ("IntrospectionVerifier",),
+        "trunkline.auth.issuing.records": ("OAuthClient",),
+        "trunkline.auth.issuing.users": ("hash_password",),
         "trunkline.auth.jwt_verifier": ("JWTVerifier",),
         "trunkline.auth.oauth": ("ApiKey", "BearerToken", "OAuth"),
         "trunkline.auth.oauth_proxy": ("OAuthProxy",),

@@ -188,17 +188,24 @@ class OAuthAuthorizer:
         finally:
             self._waiting -= 1
             if self._waiting == 0 and not task.done():
+                # Whoever comes next begins anew, and does not join what is ending.
+                self._shared = None
                 task.cancel()
 
     def _over(self, task: asyncio.Future[None]) -> None:
-        self._shared = None
+        if self._shared is task:
+            self._shared = None
         if not task.cancelled():
+            # Those who wait are told; if nobody does any more, it is nobody's surprise.
             task.exception()
 
     async def _prepare(self) -> None:
-        keeper = self._keeper = self._keeper or Keeper(find_store(self._options.store), self._url, self._options)
+        if self._keeper is None:
+            # Finding the system's keyring may take a while.
+            store = await asyncio.to_thread(find_store, self._options.store)
+            self._keeper = Keeper(store, self._url, self._options)
         if not self._loaded:
-            self._take(await keeper.load())
+            self._take(await self._keeper.load())
             self._loaded = True
         login = self._login
         if login is None or not login.tokens.ends(self._sources.now()):
@@ -298,10 +305,23 @@ def guarded_fetch(url: str, options: OAuth, *, ca_file: str | None = None, proxy
     loopback = is_loopback(host)
 
     async def fetch(step: Fetch) -> Fetched:
-        async with Fetcher(allow_private=private, allow_loopback=loopback, ca_file=ca_file, proxy=proxy or None) as net:
+        through = _environment_proxy(step.url) if proxy is None else proxy or None
+        async with Fetcher(allow_private=private, allow_loopback=loopback, ca_file=ca_file, proxy=through) as net:
             return await net.fetch(step.method, step.url, headers=step.headers, body=step.body)
 
     return fetch
+
+
+def _environment_proxy(url: str) -> str | None:
+    """Find the proxy that the environment names for a URL, as the connection to the server itself does."""
+    from urllib.request import getproxies, proxy_bypass
+
+    parts = split(url)
+    if parts is None or is_loopback(parts.hostname):
+        return None
+    found = getproxies()
+    proxy = found.get(parts.scheme) or found.get("all")
+    return None if not proxy or proxy_bypass(parts.netloc) else proxy
 
 
 class BearerAuthorizer:

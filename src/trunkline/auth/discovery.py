@@ -72,7 +72,7 @@ def _resource(url: str, demand: Demand) -> Flow[ResourceMetadata | None]:
         return read_resource(answer, url=named, server=canonical(url))
     for place in resource_urls(url):
         answer = _answered((yield from get(place)), f"The server {canonical(url)}")
-        if answer.status == 200:
+        if _is_there(answer):
             return read_resource(answer, url=place, server=canonical(url))
         _only_missing(answer, place)
     return None
@@ -84,9 +84,14 @@ def _answered(answer: Fetched | FetchError, who: str) -> Fetched:
     return answer
 
 
+def _is_there(answer: Fetched) -> bool:
+    """Tell whether a place has a document; many sites answer everything they do not know with a page."""
+    return answer.status == 200 and not answer.headers.get("content-type", "").startswith("text/html")
+
+
 def _only_missing(answer: Fetched, place: str) -> None:
     """Go on after an answer that says "not here"; one that says "not now" must not lead to an older way."""
-    if not 400 <= answer.status < 500 or answer.status == 429:
+    if (answer.status != 200 and not 400 <= answer.status < 500) or answer.status == 429:
         raise AuthError(f"{place} answered with status {answer.status} where metadata was looked for; try again later.")
 
 
@@ -131,7 +136,7 @@ def discover_server(issuer: str) -> Flow[ServerMetadata]:
 def _server(issuer: str) -> Flow[ServerMetadata | None]:
     for place in server_urls(issuer):
         answer = _answered((yield from get(place)), f"The authorization server {issuer}")
-        if answer.status == 200:
+        if _is_there(answer):
             return read_server(answer, url=place, issuer=issuer)
         _only_missing(answer, place)
     return None

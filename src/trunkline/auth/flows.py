@@ -12,6 +12,7 @@ from types import MappingProxyType
 from urllib.parse import urlencode
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from trunkline.auth.addresses import canonical
 from trunkline.auth.demands import Demand
@@ -85,6 +86,9 @@ def _asking(wish: Wish, found: Found, client: Registered | None) -> Asking:
 
 def _login(asking: Asking, answer: TokenAnswer, scopes: Sequence[str]) -> tuple[Login, ProofKey | None]:
     client = asking.client or Registered(issuer=asking.server.issuer, client_id="")
+    if not client.dynamic:
+        # A secret that was given will be given again, and need not lie in a store.
+        client = replace(client, client_secret=None)
     tokens = token_set(answer, asking, requested=scopes)
     key = None if asking.key is None else asking.key.stored
     return Login(tokens=tokens, client=client, server=asking.server, key=key), asking.key
@@ -233,7 +237,8 @@ def renew(login: Login, options: OAuth, *, key: ProofKey | None, sources: Source
         AuthError: it cannot be reached, or answers with something else.
     """
     old = login.tokens
-    asking = Asking(login.server, login.client, old.resource, options, sources, key)
+    client = given_client(options, login.server) or login.client
+    asking = Asking(login.server, client, old.resource, options, sources, key)
     form = {"grant_type": "refresh_token", "refresh_token": old.refresh_token or ""}
     answer = yield from request_token(asking, form)
     tokens = token_set(answer, asking, requested=old.requested, before=old)

@@ -48,6 +48,7 @@ class Keeper:
     def __init__(self, store: Store, url: str, options: OAuth) -> None:
         """Say which server, and as whom: two clients of one user have two logins."""
         self._store = store
+        self._options = options
         self._url = canonical(url)
         who = msgspec.json.encode(
             [options.grant, options.client_id, options.client_metadata_url, options.idp_client_id]
@@ -64,7 +65,8 @@ class Keeper:
         login = None if pointer is None else _read(await self._store.get(pointer.key), Login)
         if login is None or pointer is None or _key(login) != pointer.key:
             return None
-        return login if covers(login.tokens.resource, self._url) else None
+        fits = covers(login.tokens.resource, self._url) and self._options.trusts(login.tokens.issuer)
+        return login if fits else None
 
     async def save(self, login: Login) -> None:
         """Keep a login."""

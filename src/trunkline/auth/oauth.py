@@ -6,6 +6,7 @@ shows a secret when it is printed.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Literal, TypeAlias
@@ -99,7 +100,7 @@ class OAuth(Struct, frozen=True, kw_only=True):
     #: How long a person may take.
     login_seconds: float = 300.0
     #: Where tokens are kept: a store, a file, "memory"; None is the keyring, or an encrypted file where there is none.
-    store: Store | str | None = None
+    store: Store | str | os.PathLike[str] | None = None
     #: Bind tokens to a key of ours: "auto" where the server asks for it.
     dpop: bool | Literal["auto"] = "auto"
     #: The authorization server does PKCE with S256, although its metadata does not say so.

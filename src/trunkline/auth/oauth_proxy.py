@@ -28,7 +28,7 @@ from trunkline.auth.issuing.sealing import kept_secret
 from trunkline.auth.issuing.settings import IssuerOptions, Settings
 from trunkline.auth.issuing.store import Store
 from trunkline.auth.issuing.tokens import GRANT_CLAIM
-from trunkline.auth.issuing.upstream import Identify, Sealed, Upstream, UpstreamSettings
+from trunkline.auth.issuing.upstream import Identify, Sealed, Upstream, UpstreamRefused, UpstreamSettings
 from trunkline.auth.issuing.web import Exchange
 from trunkline.errors import AuthError, ConfigError
 from trunkline.protocol.caller import Principal
@@ -113,6 +113,9 @@ class OAuthProxy(AuthorizationServer):
         """Give the provider's own token of who calls a tool, to ask the provider for them; None if it gives none.
 
         It is for the provider alone: never put it into a result.
+
+        Raises:
+            AuthError: the provider could not be asked for a new one.
         """
         grant_id = str((principal.claims or {}).get(GRANT_CLAIM, ""))
         now = self._settings.clock()
@@ -122,7 +125,7 @@ class OAuthProxy(AuthorizationServer):
             return None
         try:
             fresh = await self._upstream.refreshed(tokens)
-        except AuthError as problem:
+        except UpstreamRefused as problem:
             log.warning("a person must sign in again: %s", problem)
             self._grants.end(grant_id)
             return None

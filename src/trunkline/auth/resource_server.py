@@ -21,7 +21,7 @@ from trunkline.errors import ConfigError
 from trunkline.protocol.access import Denied, Hierarchy, read_scopes
 from trunkline.protocol.caller import Principal
 
-__all__ = ["METADATA_PATH", "App", "FunctionVerifier", "ResourceServer", "is_auth"]
+__all__ = ["METADATA_PATH", "App", "FunctionVerifier", "ResourceServer"]
 
 log = logging.getLogger("trunkline.auth")
 
@@ -180,11 +180,6 @@ class ResourceServer:
         """Give the scopes that a client is to ask for: those it is told to, else all that are of use here."""
         given = self._verifier.scopes_supported or (*self._required, *self._scopes())
         return tuple(dict.fromkeys(scope for scope in given if scope not in _NOT_OURS))
-
-
-def is_auth(value: object) -> bool:
-    """Tell whether something can be given as ``auth=``: a verifier, or a function."""
-    return isinstance(value, Verifier) or callable(value)
 
 
 def _url(resource: str | None) -> str | None:

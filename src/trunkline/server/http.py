@@ -101,7 +101,7 @@ class ServerAcceptor:
     def accept(self, link: Link) -> Connection:
         """Serve a link for as long as it lasts."""
         self._hold()
-        return self._server.accept(link)
+        return self._server.accept(link, create_task=self._create_task)
 
     def accept_one(self, link: Link, session: Session | None, prefix: str, create_task: TaskMaker | None) -> Connection:
         """Serve a link that brings one message; it holds nothing of its own."""

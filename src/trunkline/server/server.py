@@ -10,14 +10,13 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from functools import partial
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, Unpack, get_args
 
 import msgspec
 from msgspec import Raw
 
 import trunkline.types as t
-from trunkline.connection import Connection, Exchange
+from trunkline.connection import Connection, Exchange, TaskMaker
 from trunkline.errors import ConfigError
 from trunkline.protocol.access import Hierarchy
 from trunkline.protocol.admission import make_offer
@@ -174,15 +173,15 @@ class Server(Catalog):
 
     # --- serving -----------------------------------------------------------------------------------------------------
 
-    def accept(self, link: Link) -> Connection:
+    def accept(self, link: Link, *, create_task: TaskMaker | None = None) -> Connection:
         """Serve a link until it ends; called in a running event loop, returns at once."""
         served = ServedConnection(self)
-        connection = Connection(link, served, limits=self.limits, timekeeper=self.timekeeper())
+        connection = Connection(link, served, limits=self.limits, timekeeper=self.timekeeper(), create_task=create_task)
         served.connection = connection
         connection.owner = self
         self._held[connection] = []
         self._hold(connection)
-        connection.cleanup = partial(self._end, connection, served)
+        connection.cleanup = self._end
         connection.start()
         return connection
 
@@ -224,9 +223,10 @@ class Server(Catalog):
                 held.append(server._lifespan)
         return held
 
-    async def _end(self, connection: Connection, served: ServedConnection) -> None:
+    async def _end(self, connection: Connection) -> None:
         """Clean up behind a connection that has ended."""
-        self.hub.detach(served)
+        assert isinstance(connection.service, ServedConnection)
+        self.hub.detach(connection.service)
         await connection.aclose()
         await self.release(connection)
 
@@ -256,10 +256,11 @@ class Server(Catalog):
 
     def http_app(self, path: str | None = None, transport: str = "http", **options: Any) -> Endpoint:
         """Give an ASGI application; the same as ``asgi``, with the oldest transport where others have it if asked."""
-        if transport == "sse":
-            return self.sse_app(path, **options)
-        options.pop("middleware", None)
-        return self.asgi(path, **options)
+        if options.pop("middleware", None):
+            raise ConfigError(
+                "middleware=: an endpoint has none of its own; put it around the application, as in any ASGI"
+            )
+        return self.sse_app(path, **options) if transport == "sse" else self.asgi(path, **options)
 
     def streamable_http_app(self, **options: Any) -> Endpoint:
         """Give an ASGI application; the same as ``asgi``."""

@@ -302,7 +302,7 @@ def test_an_address_of_the_newer_kind_is_in_brackets() -> None:
 
 def test_the_logging_of_the_program_is_left_alone() -> None:
     access = logging.getLogger("uvicorn.access")
-    handler = logging.NullHandler()
+    handler, before = logging.NullHandler(), access.propagate
     access.addHandler(handler)
 
     async def main() -> None:
@@ -312,7 +312,7 @@ def test_the_logging_of_the_program_is_left_alone() -> None:
     try:
         run_async(main())
         assert handler in access.handlers
-        assert access.propagate
+        assert access.propagate is before
         assert logging.getLogger("uvicorn").handlers == []
     finally:
         access.removeHandler(handler)

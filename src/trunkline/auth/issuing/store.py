@@ -58,6 +58,12 @@ class Store:
         """Close the file."""
         self._db.close()
 
+    def __del__(self) -> None:
+        # Whoever sets a server up and never serves it has nothing to close; SQLite would warn of it.
+        db: sqlite3.Connection | None = getattr(self, "_db", None)
+        if db is not None:
+            db.close()
+
     # --- records -----------------------------------------------------------------------------------------------------
 
     def put(self, kind: str, name: str, record: Struct, *, until: float) -> None:

@@ -19,13 +19,17 @@ from msgspec import Struct
 from trunkline.auth.issuing.redirects import with_parameters
 from trunkline.errors import AuthError, LinkError
 
-__all__ = ["Identify", "Sealed", "Upstream", "UpstreamSettings", "UpstreamTokens"]
+__all__ = ["Identify", "Sealed", "Upstream", "UpstreamRefused", "UpstreamSettings", "UpstreamTokens"]
 
 #: Says who a person is, by what the provider answered: the subject of our tokens.
 Identify = Callable[[Mapping[str, Any]], Awaitable[str] | str]
 
 _ANSWER_BYTES = 256 * 1024
 _EARLY = 30.0
+
+
+class UpstreamRefused(AuthError):
+    """The provider was asked and said no: asking again is of no use."""
 
 
 class UpstreamSettings(Struct, frozen=True, kw_only=True):
@@ -112,12 +116,13 @@ class Upstream:
         """Give tokens that are good for a while: these, or new ones.
 
         Raises:
-            AuthError: there are none to be had; the person must sign in again.
+            UpstreamRefused: there are none to be had; the person must sign in again.
+            AuthError: the provider could not be asked.
         """
         if tokens.until > self._clock() + _EARLY:
             return tokens
         if tokens.refresh_token is None:
-            raise AuthError("the provider's token has expired, and it gave none to refresh it with")
+            raise UpstreamRefused("the provider's token has expired, and it gave none to refresh it with")
         answer = await self._ask({"grant_type": "refresh_token", "refresh_token": tokens.refresh_token})
         # A provider that gives no new one means the old one to be kept.
         return self._tokens({"refresh_token": tokens.refresh_token, **answer})
@@ -134,7 +139,8 @@ class Upstream:
                 form["client_secret"] = settings.client_secret
         answer = await self._fetch("POST", settings.token, headers, urlencode(form).encode())
         if not isinstance(answer.get("access_token"), str):
-            raise AuthError("the provider's answer has no access token")
+            # Some providers say no with status 200.
+            raise (UpstreamRefused if "error" in answer else AuthError)("the provider's answer has no access token")
         return answer
 
     async def _subject(self, answer: Mapping[str, Any]) -> object:
@@ -184,7 +190,8 @@ class Upstream:
                 method, url, headers=headers, body=body, max_bytes=_ANSWER_BYTES, redirects=0
             )
             if answer.status != 200:
-                raise AuthError(f"the provider answered with HTTP status {answer.status}")
+                kind = UpstreamRefused if answer.status in (400, 401, 403) else AuthError
+                raise kind(f"the provider answered with HTTP status {answer.status}")
             return msgspec.json.decode(answer.body, type=dict[str, Any])
         except LinkError as problem:
             raise AuthError(f"the provider could not be asked: {problem}") from problem
