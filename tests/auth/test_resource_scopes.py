@@ -257,9 +257,9 @@ async def test_in_a_batch_only_what_is_allowed_runs() -> None:
 
 @in_loop
 async def test_over_the_old_pair_the_refusal_is_in_the_stream() -> None:
-    library = Library()
+    library = Library(auth=verifier(), implied_scopes={})
     app = library.server.asgi()
-    bearer = {"authorization": "Bearer reader"}
+    bearer = {"authorization": f"Bearer {signed(scope='read')}"}
     stream = ask(app, "GET", "/mcp/sse", headers={**bearer, "accept": "text/event-stream", "content-type": None})
     path, _, query = (await stream.event()).data.decode().partition("?")
 
@@ -274,6 +274,10 @@ async def test_over_the_old_pair_the_refusal_is_in_the_stream() -> None:
     await tell(tool("change"))
     assert (await stream.message())["error"]["code"] == 403
     await tell(tool("look"))
+    assert "result" in await stream.message()
+    # The same principal with a token that allows more.
+    bearer["authorization"] = f"Bearer {signed(scope='read write')}"
+    await tell(tool("change"))
     assert "result" in await stream.message()
     stream.hang_up()
     await stream.ended()

@@ -22,10 +22,11 @@ import socket
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 __all__ = ["Leg", "Verdict", "judge", "main"]
 
@@ -44,7 +45,7 @@ STOP_SECONDS = 40
 
 # As the suite lists them and as it names the folders of results.
 _LISTED = re.compile(r"^  - (\S+)", re.MULTILINE)
-_FOLDER = re.compile(r"(?:server-)?(.+)-\d{4}-\d\d-\d\dT[\d-]+Z")
+_FOLDER = re.compile(r"(?:(?:authorization-)?server-)?(.+)-\d{4}-\d\d-\d\dT[\d-]+Z")
 
 
 class CannotRun(Exception):
@@ -74,6 +75,7 @@ _REVISIONS = ("2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28")
 LEGS = (
     *(Leg("server", revision) for revision in _REVISIONS),
     *(Leg("client", revision) for revision in _REVISIONS),
+    *(Leg("authorization", revision) for revision in _REVISIONS),
 )
 #: Scenarios of extensions that this client has, and the revisions they are run in: the suite lists them in none.
 _EXTENSIONS = (
@@ -119,6 +121,11 @@ class Suite:
         listed = _output([*self._command, "list", f"--{leg.side}", "--spec-version", leg.revision])
         more = _EXTENSIONS if leg.side == "client" and leg.revision in _EXTENDED else ()
         return list(dict.fromkeys((*_LISTED.findall(listed), *more)))
+
+    def start(self, leg: Leg, *options: str, into: Path, output: BinaryIO) -> subprocess.Popen[bytes]:
+        """Start a command of the suite that waits for somebody."""
+        command = [*self._command, leg.side, *options, "--spec-version", leg.revision, "-o", str(into)]
+        return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, cwd=ROOT)
 
     def run(self, leg: Leg, *options: str, into: Path, seconds: float) -> int | None:
         """Run a command of the suite; give its exit status, or None if it took too long."""
@@ -180,23 +187,24 @@ def _output(command: Sequence[str]) -> str:
 class ServerUnderTest:
     """The server, running on a free port; ``with`` sees to it that it does not stay."""
 
-    def __init__(self) -> None:
+    def __init__(self, program: str = "server.py", *options: str) -> None:
         """Start it and wait until it listens.
 
         Raises:
             CannotRun: it does not.
         """
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
-        command = [sys.executable, str(HERE / "server.py"), "--port", str(port)]
-        with open(RESULTS / "server.txt", "wb") as log:
+        port = _free_port()
+        command = [sys.executable, str(HERE / program), "--port", str(port), *options]
+        written = RESULTS / f"{program}.txt"
+        with open(written, "wb") as log:
             self._process = subprocess.Popen(command, stdout=log, stderr=log, cwd=ROOT)
-        self.url = f"http://127.0.0.1:{port}/mcp"
+        self._side = program.removesuffix(".py")
+        self.origin = f"http://127.0.0.1:{port}"
+        self.url = f"{self.origin}/mcp"
         if not _listens(port, self._process):
             self._process.kill()
             self._process.wait()
-            raise CannotRun(f"the server did not start; see {_short(RESULTS / 'server.txt')}")
+            raise CannotRun(f"{program} did not start; see {_short(written)}")
 
     def __enter__(self) -> ServerUnderTest:
         return self
@@ -207,13 +215,20 @@ class ServerUnderTest:
 
     def stop(self) -> Verdict:
         """Tell it to end, which it does in good order."""
-        leg = Leg("server", "all")
+        leg = Leg(self._side, "all")
         self._process.terminate()
         try:
             status = self._process.wait(STOP_SECONDS)
         except subprocess.TimeoutExpired:
             return Verdict(leg, "ends-when-told", 0, 1, (f"it still ran after {STOP_SECONDS} s",))
         return Verdict(leg, "ends-when-told", int(status == 0), 1, (f"exit status {status}",) * (status != 0))
+
+
+def _free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port: int = free.getsockname()[1]
+    return port
 
 
 def _listens(port: int, process: subprocess.Popen[bytes]) -> bool:
@@ -249,6 +264,37 @@ def client_scenario(suite: Suite, leg: Leg, scenario: str) -> Verdict:
     status = suite.run(leg, *options, into=into, seconds=2 * SCENARIO_SECONDS)
     faults = [] if status == 0 else ["took too long" if status is None else f"exit status {status}"]
     return judge(leg, scenario, _checks(into).get(scenario), faults=faults)
+
+
+def authorization_leg(suite: Suite, leg: Leg, *, server: ServerUnderTest, only: re.Pattern[str]) -> Iterator[Verdict]:
+    """Run both scenarios at once: the second builds on the first, and waits for somebody who follows its link."""
+    options = ("--url", server.origin, "--client-id", "conformance", "--resource", server.url, "-p", str(_free_port()))
+    leg.folder.mkdir(parents=True)
+    log = leg.folder / "log.txt"
+    with open(log, "wb") as output, suite.start(leg, *options, into=leg.folder, output=output) as process:
+        followed = _follow_link(log, re.escape(server.origin) + r"/authorize\?\S+", process)
+        try:
+            status: int | None = process.wait(SCENARIO_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            status = None
+    faults = [f"exit status {status}"] * (status != 0) + ["no link to follow"] * (not followed)
+    found = _checks(leg.folder)
+    for scenario in suite.scenarios(leg):
+        if only.search(scenario):
+            yield judge(leg, scenario, found.get(scenario), faults=faults)
+
+
+def _follow_link(log: Path, link: str, process: subprocess.Popen[bytes]) -> bool:
+    """Follow the link that the suite prints, as a person's browser would."""
+    until = time.monotonic() + START_SECONDS
+    while process.poll() is None and time.monotonic() < until:
+        found = re.search(link, log.read_text(errors="replace"))
+        if found is not None:
+            with contextlib.suppress(OSError), urllib.request.urlopen(found[0], timeout=SCENARIO_SECONDS):
+                return True
+        time.sleep(0.05)
+    return False
 
 
 def judge(leg: Leg, scenario: str, checks: Sequence[dict[str, Any]] | None, *, faults: Iterable[str] = ()) -> Verdict:
@@ -287,6 +333,12 @@ def run(suite: Suite, legs: Sequence[Leg], *, only: re.Pattern[str], jobs: int) 
             for leg in servers:
                 yield from server_leg(suite, leg, url=server.url, only=only)
             yield server.stop()
+    issuers = [leg for leg in legs if leg.side == "authorization"]
+    if issuers:
+        with ServerUnderTest("authorization_server.py", "--auto-consent") as server:
+            for leg in issuers:
+                yield from authorization_leg(suite, leg, server=server, only=only)
+            yield server.stop()
     clients = [leg for leg in legs if leg.side == "client"]
     wanted = [(leg, name) for leg in clients for name in suite.scenarios(leg) if only.search(name)]
     with ThreadPoolExecutor(jobs) as pool:
@@ -313,12 +365,12 @@ def _tell(verdict: Verdict) -> None:
 
 
 def _table(verdicts: Sequence[Verdict]) -> list[str]:
-    rows = [f"{'leg':<20}{'scenarios':>10}{'checks':>10}"]
+    rows = [f"{'leg':<28}{'scenarios':>10}{'checks':>10}"]
     for leg in dict.fromkeys(verdict.leg for verdict in verdicts):
         own = [verdict for verdict in verdicts if verdict.leg == leg]
         passed = f"{sum(not verdict.faults for verdict in own)}/{len(own)}"
         checks = f"{sum(verdict.succeeded for verdict in own)}/{sum(verdict.total for verdict in own)}"
-        rows.append(f"{leg!s:<20}{passed:>10}{checks:>10}")
+        rows.append(f"{leg!s:<28}{passed:>10}{checks:>10}")
     return rows
 
 

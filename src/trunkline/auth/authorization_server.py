@@ -128,7 +128,7 @@ class AuthorizationServer:
 
     def routes(self) -> Mapping[str, App]:
         """Give the applications by the paths at which they are served."""
-        if self._users is not None:
+        if self._users is not None and self._settings.auto_approve is None:
             self._users.announce()
         return {path: _App(self._settings, verbs) for path, verbs in self._table().items()}
 
