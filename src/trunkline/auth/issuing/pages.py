@@ -39,7 +39,7 @@ code{font:.85em ui-monospace,monospace;color:var(--soft)}
 label{display:block;margin:0 0 .8rem;font-size:.9rem}
 input{display:block;width:100%;margin-top:.2rem;padding:.6rem;font:inherit;color:inherit;background:transparent;
 border:1px solid var(--line);border-radius:8px}
-.choice{display:flex;gap:.8rem;margin-top:1.2rem}
+.choice{display:flex;flex-direction:row-reverse;gap:.8rem;margin-top:1.2rem}
 button{flex:1;padding:.75rem;font:600 1rem system-ui,sans-serif;border-radius:9px;border:1px solid var(--line);
 background:transparent;color:inherit;cursor:pointer}
 button.yes{background:var(--key);border-color:var(--key);color:var(--paper)}
@@ -72,7 +72,7 @@ def policy_of(*form_targets: str) -> str:
     targets = " ".join(form_targets) or "'none'"
     return (
         f"default-src 'none'; style-src 'sha256-{_STYLE_HASH}'; form-action {targets}; "
-        "frame-ancestors 'none'; base-uri 'none'"
+        "base-uri 'none'"
     )
 
 
@@ -93,8 +93,9 @@ def consent_page(page: ConsentPage) -> str:
         f'<form method="post" action="{escape(page.action)}">',
         f'<input type="hidden" name="request" value="{escape(page.sealed)}">',
         _sign_in(page),
-        '<div class="choice"><button name="decision" value="deny" formnovalidate>Refuse</button>'
-        '<button class="yes" name="decision" value="allow">Allow</button></div>',
+        # The first one is what the Enter key means.
+        '<div class="choice"><button class="yes" name="decision" value="allow">Allow</button>'
+        '<button name="decision" value="deny" formnovalidate>Refuse</button></div>',
         "</form>",
     ]
     return _page(f"Allow {client.client_name or 'access'}?", page.server, "\n".join(part for part in body if part))
@@ -174,4 +175,4 @@ def _sign_in(page: ConsentPage) -> str:
 
 def form_policy(*uris: str) -> str:
     """Write the policy of a page whose form leads, by redirects, to other sites."""
-    return policy_of("'self'", *dict.fromkeys(origin_of(uri) for uri in uris))
+    return policy_of("'self'")

@@ -32,7 +32,7 @@ _PARAMETERS = 64
 _ALWAYS = (
     (b"cache-control", b"no-store"),
     (b"x-content-type-options", b"nosniff"),
-    (b"x-frame-options", b"DENY"),
+    # (b"x-frame-options", b"DENY"),
     (b"referrer-policy", b"same-origin"),
 )
 _FORM = b"application/x-www-form-urlencoded"
