@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from benchmarks.bars import judge
 from benchmarks.driver import ServerFailed
-from benchmarks.http_measures import measure_events, measure_http, measure_http_client, measure_streams
+from benchmarks.http_measures import measure_auth, measure_events, measure_http, measure_http_client, measure_streams
 from benchmarks.measures import (
     Budget,
     Row,
@@ -77,6 +77,8 @@ class Bench:
                 yield from measure_client(subject, revision, self.budget, targets=self._targets())
             case "http":
                 yield from measure_http(subject, revision, self.budget)
+            case "http auth":
+                yield from measure_auth(subject, revision, self.budget)
             case "http client":
                 yield from measure_http_client(subject, revision, self.budget, floor=self._floor())
             case "http streams":

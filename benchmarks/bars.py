@@ -27,6 +27,7 @@ __all__ = ["BARS", "GAINS", "NOBODY", "Bar", "Verdict", "judge"]
 REVISIONS = ("2025-11-25", "2026-07-28")
 SAME_LOOP = "floor of the same loop"
 OURSELVES = "ours"
+OPEN = "ours http"
 NOBODY = "nobody"
 # Figures of which more is better; all others are costs.
 GAINS = frozenset({"rate"})
@@ -124,6 +125,9 @@ def _http_bars() -> Iterator[Bar]:
         yield Bar(row, "rate", "asgi", at_least=of_floor)
         yield Bar(row, "cpu_us", "asgi")
     for revision in REVISIONS:
+        row = Row("http auth", ADD.name, revision, CONNECTIONS)
+        yield Bar(row, "rate", OPEN, at_least=0.8)
+        yield Bar(row, "cpu_us", OPEN)
         for name in CLIENT_ROWS.values():
             for in_flight in (1, CONNECTIONS):
                 yield Bar(Row("http client", name, revision, in_flight), "cpu_us", "mcp http", at_least=4.0)
@@ -157,6 +161,8 @@ def judge(samples: Samples, subjects: Sequence[Subject], sections: Sequence[str]
 
 def _applies(bar: Bar, ours: Subject, rival: Subject | None) -> bool:
     if bar.row.section == "packages" and not ours.plain_install:
+        return False
+    if bar.rival == ours.name != OURSELVES:
         return False
     return not bar.row.revision or (rival is not None and bar.row.revision in rival.revisions)
 

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import http.client
+import json
 import socket
+import subprocess
 import tempfile
 import time
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.driver import ServerFailed, cpu_ns, resident_kb
+from benchmarks.driver import ServerFailed, complaint, cpu_ns, resident_kb
 from benchmarks.http_driver import Answer, HttpServer, events
 from benchmarks.http_streams import hold_streams, raise_descriptor_limit
 from benchmarks.http_work import HttpRequests
@@ -28,12 +30,14 @@ if TYPE_CHECKING:
 
     from benchmarks.measures import Budget
     from benchmarks.subjects import Installed
+    from benchmarks.work import Work
 
 __all__ = [
     "CLIENT_ROWS",
     "CONNECTIONS",
     "PROGRESS",
     "STREAMS",
+    "measure_auth",
     "measure_events",
     "measure_http",
     "measure_http_client",
@@ -51,6 +55,7 @@ STALLED_NOTIFICATIONS = 64_000
 RECEIVE_BUFFER = 4_096
 READ_SIZE = 1 << 16
 SPARE_DESCRIPTORS = 200
+TOKEN_SECONDS = 30
 
 
 def measure_http(subject: Installed, revision: str, budget: Budget) -> Iterator[Sample]:
@@ -61,12 +66,21 @@ def measure_http(subject: Installed, revision: str, budget: Budget) -> Iterator[
         session = _open_session(server, requests)
         warm = budget.settle
         for work in works:
-            request = requests.call(work, session)
-            loaded = server.load(request, connections=CONNECTIONS, warm=warm, seconds=budget.load)
-            work.check(loaded.answer.message())
-            sample = call_sample(Row("http", work.name, revision, CONNECTIONS), loaded.spent)
-            yield Sample(sample.row, sample.figures | {"rate": loaded.spent.calls * 1e9 / loaded.spent.wall_ns})
+            row = Row("http", work.name, revision, CONNECTIONS)
+            yield _loaded(server, row, work, request=requests.call(work, session), warm=warm, seconds=budget.load)
             warm = budget.warm * 2
+
+
+def measure_auth(subject: Installed, revision: str, budget: Budget) -> Iterator[Sample]:
+    """Measure the same calls, of the async tool alone, with a token if the subject wants one."""
+    key, token = (None, None) if subject.subject.token is None else _issue(subject)
+    with _serving(subject, "json", *(() if key is None else (key,))) as server:
+        requests = HttpRequests(revision, port=server.port, token=token)
+        if token is not None:
+            _expect_refusal(server, revision)
+        request = requests.call(ADD, _open_session(server, requests))
+        row = Row("http auth", ADD.name, revision, CONNECTIONS)
+        yield _loaded(server, row, ADD, request=request, warm=budget.settle, seconds=budget.load)
 
 
 def measure_http_client(subject: Installed, revision: str, budget: Budget, *, floor: Installed) -> Iterator[Sample]:
@@ -184,6 +198,38 @@ def _count(response: http.client.HTTPResponse) -> int:
         lines, _, rest = (rest + data).rpartition(b"\n")
         found += sum(PROGRESS_METHOD in event for event in events(lines))
     return found
+
+
+def _loaded(server: HttpServer, row: Row, work: Work, *, request: bytes, warm: float, seconds: float) -> Sample:
+    """Load a server with one request and give what a call cost and how many there were a second."""
+    loaded = server.load(request, connections=row.in_flight, warm=warm, seconds=seconds)
+    work.check(loaded.answer.message())
+    rate = loaded.spent.calls * 1e9 / loaded.spent.wall_ns
+    return Sample(row, call_sample(row, loaded.spent).figures | {"rate": rate})
+
+
+def _issue(subject: Installed) -> tuple[str, str]:
+    """Let the subject's own environment sign a token; give the public key as text, and the token."""
+    done = subprocess.run(
+        subject.token_command(),
+        env=subject.environ(),
+        capture_output=True,
+        text=True,
+        timeout=TOKEN_SECONDS,
+        check=False,
+    )
+    if done.returncode != 0:
+        raise ServerFailed(f"no token was signed: {complaint(done.stderr)}")
+    issued = json.loads(done.stdout)
+    return json.dumps(issued["key"]), issued["token"]
+
+
+def _expect_refusal(server: HttpServer, revision: str) -> None:
+    """See that the server lets nobody in without a token: else nothing would be measured."""
+    bare = HttpRequests(revision, port=server.port)
+    answer = server.ask(bare.initialize() if bare.handshake else bare.call(ADD, None))
+    if answer.status != 401:
+        raise server.failure(f"answered a call without a token with {answer.status}")
 
 
 @contextmanager

@@ -25,11 +25,12 @@ PROGRESS_TOKEN = 1
 class HttpRequests:
     """Makes the requests to one server in one revision."""
 
-    def __init__(self, revision: str, *, port: int, path: str = "/mcp") -> None:
+    def __init__(self, revision: str, *, port: int, path: str = "/mcp", token: str | None = None) -> None:
         self.revision = revision
         self._host = f"127.0.0.1:{port}"
         self.handshake = revision == HANDSHAKE
         self._path = path
+        self._token = token
 
     def initialize(self) -> bytes:
         """Give the request that opens a session."""
@@ -68,6 +69,8 @@ class HttpRequests:
 
     def _request(self, verb: str, headers: dict[str, str], body: bytes, *, session: str | None) -> bytes:
         headers = {"Host": self._host, "MCP-Protocol-Version": self.revision} | headers
+        if self._token is not None:
+            headers["Authorization"] = f"Bearer {self._token}"
         if session is not None:
             headers["Mcp-Session-Id"] = session
         lines = (f"{verb} {self._path} HTTP/1.1", *(f"{name}: {value}" for name, value in headers.items()))

@@ -36,6 +36,8 @@ TABLES = (
     ("client", "wall_us", "client: wall us a call"),
     ("http", "rate", "HTTP server: calls a second"),
     ("http", "cpu_us", "HTTP server: CPU us a call"),
+    ("http auth", "rate", "HTTP server with and without auth=: calls a second"),
+    ("http auth", "cpu_us", "HTTP server with and without auth=: CPU us a call"),
     ("http client", "cpu_us", "HTTP client: CPU us a call"),
     ("http client", "wall_us", "HTTP client: wall us a call"),
     ("http streams", "kb_stream", "HTTP server: resident kB an idle stream"),

@@ -20,7 +20,7 @@ from benchmarks.driver import complaint
 __all__ = ["HERE", "HTTP", "ROOT", "STDIO", "SUBJECTS", "Installed", "Subject", "install"]
 
 STDIO = ("stdio", "large", "start", "client", "packages")
-HTTP = ("http", "http client", "http streams", "http events")
+HTTP = ("http", "http auth", "http client", "http streams", "http events")
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
 INSTALL_SECONDS = 900
@@ -43,6 +43,7 @@ class Subject:
     environment: str
     arguments: tuple[str, ...] = ()
     client: str | None = None
+    token: str | None = None
     floor: str | None = None
     revisions: tuple[str, ...] = ("2025-11-25", "2026-07-28")
     sync_tool: bool = True
@@ -106,6 +107,15 @@ SUBJECTS = (
         sections=HTTP,
     ),
     Subject(
+        "ours auth",
+        "servers/trunkline_http.py",
+        "trunkline",
+        "trunkline-auth",
+        token="servers/sign_token.py",
+        plain_install=False,
+        sections=("http auth",),
+    ),
+    Subject(
         "mcp http",
         "peers/mcp_http.py",
         "mcp",
@@ -143,6 +153,10 @@ class Installed:
     def client_command(self, *extra: str) -> list[str]:
         """Give the command that starts the subject's client program."""
         return [self.interpreter, str(HERE / str(self.subject.client)), *extra]
+
+    def token_command(self) -> list[str]:
+        """Give the command that prints what the subject's server is called with: a key and a token it has signed."""
+        return [self.interpreter, str(HERE / str(self.subject.token))]
 
     def environ(self, **more: str) -> dict[str, str]:
         """Give the small environment every program is run in."""
@@ -184,7 +198,9 @@ def _install_python(subject: Subject) -> Installed:
 
 
 def _python_version(subject: Subject, found: dict[str, str]) -> str:
-    beside = ["uvicorn", "httptools", "uvloop"] if "http" in subject.sections else []
+    beside = ["uvicorn", "httptools", "uvloop"] if set(subject.sections) & set(HTTP) else []
+    if subject.token is not None:
+        beside.append("joserfc")
     if "uv" in subject.name.split():
         beside = ["uvloop"]
     names = dict.fromkeys((subject.package, *beside))

@@ -1,12 +1,30 @@
-"""The bench tools on Trunkline over HTTP. Arguments: the port, and the form of answers, which it chooses by itself."""
+"""The bench tools on Trunkline over HTTP.
 
+Arguments: the port; the form of answers, which it chooses by itself; and if tokens are wanted, the key to check them.
+"""
+
+import json
 import sys
 
 from benchmarks.servers.gate import GATE_AT, opened
 from benchmarks.servers.trunkline_server import add, add_sync
 from trunkline import Context, Limits, Server
 
-server = Server("bench", tools=[add, add_sync], limits=Limits(connections=20_000, sessions=20_000, streams=20_000))
+LIMITS = Limits(connections=20_000, sessions=20_000, streams=20_000)
+
+
+def make_server(key: str | None) -> Server:
+    """Make the server, which lets in everybody or, given a public key, those with a token that it fits."""
+    if key is None:
+        return Server("bench", tools=[add, add_sync], limits=LIMITS)
+    from benchmarks.servers.sign_token import AUDIENCE, ISSUER
+    from trunkline import JWTVerifier
+
+    auth = JWTVerifier(issuer=ISSUER, audience=AUDIENCE, keys=json.loads(key))
+    return Server("bench", tools=[add, add_sync], limits=LIMITS, auth=auth)
+
+
+server = make_server(sys.argv[3] if len(sys.argv) > 3 else None)
 
 
 @server.tool

@@ -8,7 +8,7 @@ import html
 import json
 import re
 import stat
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Iterable, Mapping, MutableMapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit
@@ -124,6 +124,7 @@ async def ask(
     url: str,
     *,
     headers: Mapping[str, str] | None = None,
+    lines: Iterable[tuple[str, str]] = (),
     body: bytes = b"",
     address: str = "192.0.2.1",
 ) -> Response:
@@ -135,7 +136,7 @@ async def ask(
         "method": method,
         "path": parts.path,
         "query_string": parts.query.encode(),
-        "headers": [(name.lower().encode(), value.encode("latin-1")) for name, value in given.items()],
+        "headers": [(name.lower().encode(), value.encode("latin-1")) for name, value in (*given.items(), *lines)],
         "client": (address, 40000),
         "server": (parts.hostname, parts.port or 443),
         "scheme": parts.scheme,

@@ -29,7 +29,7 @@ _FLAGS = (
     "--hide-scrollbars",
     "--no-first-run",
     "--remote-debugging-port=0",
-    "--window-size=640,900",
+    "--window-size=640,1010",
 )
 
 

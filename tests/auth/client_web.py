@@ -65,7 +65,9 @@ def _changed(said: dict[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]
 class Web:
     """What is where, and what was asked for."""
 
-    def __init__(self, pages: Mapping[str, Any] | None = None, *, redirect: Mapping[str, str | None] | None = None) -> None:
+    def __init__(
+        self, pages: Mapping[str, Any] | None = None, *, redirect: Mapping[str, str | None] | None = None
+    ) -> None:
         #: Documents, answers, lists of answers to be given one after another, or failures.
         self.pages: dict[str, Any] = {
             PRM: resource(),

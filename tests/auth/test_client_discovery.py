@@ -22,12 +22,18 @@ CUSTOM = "https://mcp.example.com/custom.json"
 @pytest.mark.parametrize(
     ("server", "urls"),
     [
-        ("https://h/mcp", ["https://h/.well-known/oauth-protected-resource/mcp", "https://h/.well-known/oauth-protected-resource"]),
-        ("https://h/a/b/", ["https://h/.well-known/oauth-protected-resource/a/b", "https://h/.well-known/oauth-protected-resource"]),
+        (
+            "https://h/mcp",
+            ["https://h/.well-known/oauth-protected-resource/mcp", "https://h/.well-known/oauth-protected-resource"],
+        ),
+        (
+            "https://h/a/b/",
+            ["https://h/.well-known/oauth-protected-resource/a/b", "https://h/.well-known/oauth-protected-resource"],
+        ),
         ("https://H:443/?q=secret", ["https://h/.well-known/oauth-protected-resource"]),
         ("https://h:8443", ["https://h:8443/.well-known/oauth-protected-resource"]),
     ],
-)  # fmt: skip
+)
 def test_a_servers_metadata_is_looked_for_at_its_path_and_then_at_the_root(server: str, urls: list[str]) -> None:
     assert resource_urls(server) == urls
 
@@ -130,7 +136,12 @@ DOCUMENT: list[tuple[str, dict[str, Any], Demand, str]] = [
     ("plain http to another host", {}, Demand(resource_metadata="http://169.254.169.254/x"), "no https URL"),
     ("a failing server", {PRM: answer({}, 503)}, Demand(), "status 503"),
     ("unreachable", {PRM: FetchError("h:443 took too long")}, Demand(), "took too long"),
-    ("an issuer over http", {PRM: resource(authorization_servers=["http://auth.example.com"])}, Demand(), "no https URL"),
+    (
+        "an issuer over http",
+        {PRM: resource(authorization_servers=["http://auth.example.com"])},
+        Demand(),
+        "no https URL",
+    ),
     ("an issuer with a query", {PRM: resource(authorization_servers=[ISSUER + "?x"])}, Demand(), "no https URL"),
     ("an issuer with a user", {PRM: resource(authorization_servers=["https://u:p@h"])}, Demand(), "no https URL"),
     ("no metadata", {AS: answer({}, 404)}, Demand(), "has no metadata"),
@@ -140,14 +151,29 @@ DOCUMENT: list[tuple[str, dict[str, Any], Demand, str]] = [
     ("an issuer with a slash", {AS: {**metadata(), "issuer": ISSUER + "/"}}, Demand(), "is of the issuer"),
     ("an issuer in capitals", {AS: {**metadata(), "issuer": ISSUER.upper()}}, Demand(), "is of the issuer"),
     ("no issuer", {AS: {}}, Demand(), "malformed"),
-    ("a token endpoint over http", {AS: metadata(token_endpoint="http://auth.example.com/t")}, Demand(), "token_endpoint"),
+    (
+        "a token endpoint over http",
+        {AS: metadata(token_endpoint="http://auth.example.com/t")},
+        Demand(),
+        "token_endpoint",
+    ),
     ("a token endpoint here", {AS: metadata(token_endpoint="http://127.0.0.1/t")}, Demand(), "token_endpoint"),
-    ("a page that is a script", {AS: metadata(authorization_endpoint="javascript:alert(1)")}, Demand(), "authorization_"),
+    (
+        "a page that is a script",
+        {AS: metadata(authorization_endpoint="javascript:alert(1)")},
+        Demand(),
+        "authorization_",
+    ),
     ("a page that is a file", {AS: metadata(authorization_endpoint="file:///x")}, Demand(), "authorization_endpoint"),
     ("a page with a command", {AS: metadata(authorization_endpoint=ISSUER + "/$(id)")}, Demand(), "no browser"),
     ("a page with a quote", {AS: metadata(authorization_endpoint=ISSUER + "/'x")}, Demand(), "no browser"),
     ("a page with more", {AS: metadata(authorization_endpoint=ISSUER + "/a&calc")}, Demand(), "no browser"),
-    ("a page with a fragment", {AS: metadata(authorization_endpoint=ISSUER + "/a#b")}, Demand(), "authorization_endpoint"),
+    (
+        "a page with a fragment",
+        {AS: metadata(authorization_endpoint=ISSUER + "/a#b")},
+        Demand(),
+        "authorization_endpoint",
+    ),
     (
         "the page of one and the token of another",
         {
@@ -163,7 +189,7 @@ DOCUMENT: list[tuple[str, dict[str, Any], Demand, str]] = [
     ("no token endpoint", {AS: metadata(token_endpoint=None)}, Demand(), "token_endpoint"),
     ("no PKCE", {AS: metadata(code_challenge_methods_supported=None)}, Demand(), "S256"),
     ("plain PKCE", {AS: metadata(code_challenge_methods_supported=["plain"])}, Demand(), "S256"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("pages", "demand", "words"), [row[1:] for row in DOCUMENT], ids=[row[0] for row in DOCUMENT])
@@ -216,7 +242,7 @@ def test_nobody_can_vouch_for_a_server_that_says_otherwise() -> None:
 # --- the shapes of two providers --------------------------------------------------------------------------------------
 
 KEYCLOAK = "https://sso.example.com/realms/main"
-KEYCLOAK_SAYS = {
+KEYCLOAK_SAYS: dict[str, Any] = {
     "issuer": KEYCLOAK,
     "authorization_endpoint": f"{KEYCLOAK}/protocol/openid-connect/auth",
     "token_endpoint": f"{KEYCLOAK}/protocol/openid-connect/token",
@@ -235,7 +261,7 @@ KEYCLOAK_SAYS = {
     "mtls_endpoint_aliases": {"token_endpoint": f"{KEYCLOAK}/protocol/openid-connect/token"},
 }
 ENTRA = "https://login.microsoftonline.com/72f988bf-0000-0000-0000-2d7cd011db47/v2.0"
-ENTRA_SAYS = {
+ENTRA_SAYS: dict[str, Any] = {
     "issuer": ENTRA,
     "authorization_endpoint": ENTRA.replace("/v2.0", "/oauth2/v2.0/authorize"),
     "token_endpoint": ENTRA.replace("/v2.0", "/oauth2/v2.0/token"),

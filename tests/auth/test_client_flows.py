@@ -57,7 +57,9 @@ def test_the_query_of_a_login_page_stays() -> None:
 
 
 def test_a_login_is_kept_with_what_renewing_it_needs() -> None:
-    web = Web({TOKEN: {"access_token": "a", "token_type": "bearer", "expires_in": 60, "refresh_token": "r", "scope": "x"}})
+    web = Web(
+        {TOKEN: {"access_token": "a", "token_type": "bearer", "expires_in": 60, "refresh_token": "r", "scope": "x"}}
+    )
     login, key = enter(web)
     tokens = login.tokens
     assert (tokens.access_token, tokens.token_type, tokens.refresh_token, tokens.scope) == ("a", "Bearer", "r", "x")
@@ -80,8 +82,13 @@ REDIRECTS: list[tuple[str, dict[str, Any], bool, str]] = [
     ("an issuer that is empty", {"iss": ""}, True, "another party"),
     ("no code", {"code": None}, True, "without a code"),
     ("an empty code", {"code": ""}, True, "without a code"),
-    ("the user's no", {"code": None, "error": "access_denied", "error_description": "no \x1b[31m"}, True, "access_denied no"),
-]  # fmt: skip
+    (
+        "the user's no",
+        {"code": None, "error": "access_denied", "error_description": "no \x1b[31m"},
+        True,
+        "access_denied no",
+    ),
+]
 
 
 @pytest.mark.parametrize(
@@ -131,8 +138,10 @@ SCOPES: list[tuple[str, OAuth, Demand, tuple[str, ...], Any, Any, str | None]] =
 
 
 @pytest.mark.parametrize(
-    ("options", "demand", "before", "basic", "offered", "scope"), [row[1:] for row in SCOPES], ids=[row[0] for row in SCOPES]
-)  # fmt: skip
+    ("options", "demand", "before", "basic", "offered", "scope"),
+    [row[1:] for row in SCOPES],
+    ids=[row[0] for row in SCOPES],
+)
 def test_scopes_are_chosen(
     options: OAuth, demand: Demand, before: tuple[str, ...], basic: Any, offered: Any, scope: str | None
 ) -> None:
@@ -214,9 +223,14 @@ METHODS: list[tuple[str, Any, dict[str, Any], str]] = [
     ("none, with a secret that is not needed", ["none"], {"client_secret": "s"}, "none"),
     ("basic", ["client_secret_basic"], {"client_secret": "s"}, "client_secret_basic"),
     ("post", ["client_secret_post"], {"client_secret": "s"}, "client_secret_post"),
-    ("as the answer says", None, {"client_secret": "s", "token_endpoint_auth_method": "client_secret_post"}, "client_secret_post"),
+    (
+        "as the answer says",
+        None,
+        {"client_secret": "s", "token_endpoint_auth_method": "client_secret_post"},
+        "client_secret_post",
+    ),
     ("none where nothing is said", None, {}, "none"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("offered", "said", "method"), [row[1:] for row in METHODS], ids=[row[0] for row in METHODS])
@@ -231,15 +245,27 @@ def test_a_registered_client_shows_itself_as_agreed(offered: Any, said: dict[str
 
 REGISTRATIONS: list[tuple[str, dict[str, Any], str]] = [
     ("no registration", {AS: metadata(registration_endpoint=None)}, "client_id="),
-    ("a refusal", {REGISTER: answer({"error": "invalid_redirect_uri", "error_description": "no\nlocalhost"}, 400)}, "invalid_redirect_uri: no localhost"),
+    (
+        "a refusal",
+        {REGISTER: answer({"error": "invalid_redirect_uri", "error_description": "no\nlocalhost"}, 400)},
+        "invalid_redirect_uri: no localhost",
+    ),
     ("a refusal without a reason", {REGISTER: answer(b"", 403)}, "status 403"),
     ("a page", {REGISTER: answer(b"<html>", 200)}, "names no client"),
     ("no client", {REGISTER: answer({"client_secret": "s"}, 201)}, "names no client"),
-    ("a method we do not have", {REGISTER: answer({"client_id": "c", "token_endpoint_auth_method": "tls_client_auth"}, 201)}, "tls_client_auth"),
-    ("a method without its secret", {REGISTER: answer({"client_id": "c", "token_endpoint_auth_method": "client_secret_basic"}, 201)}, "client_secret_basic"),
+    (
+        "a method we do not have",
+        {REGISTER: answer({"client_id": "c", "token_endpoint_auth_method": "tls_client_auth"}, 201)},
+        "tls_client_auth",
+    ),
+    (
+        "a method without its secret",
+        {REGISTER: answer({"client_id": "c", "token_endpoint_auth_method": "client_secret_basic"}, 201)},
+        "client_secret_basic",
+    ),
     ("only keys", {AS: metadata(token_endpoint_auth_methods_supported=["private_key_jwt"])}, "private_key="),
     ("unreachable", {REGISTER: FetchError("h:443 refused")}, "h:443 refused"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("pages", "words"), [row[1:] for row in REGISTRATIONS], ids=[row[0] for row in REGISTRATIONS])

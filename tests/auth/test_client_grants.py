@@ -1,4 +1,4 @@
-"""Token requests of every kind: how the client shows itself, grants without a person, and keys that tokens are bound to."""
+"""Token requests of every kind: how the client shows itself, grants without a person, tokens bound to a key."""
 
 from __future__ import annotations
 
@@ -115,9 +115,7 @@ def test_an_assertion_may_be_all_that_shows_who_asks() -> None:
 
 def enterprise(**more: Any) -> OAuth:
     given = {"idp_token_endpoint": f"{IDP}/exchange", "idp_client_id": "at-idp", **more}
-    return OAuth(
-        grant="enterprise", client_id="me", client_secret="s", issuer=ISSUER, id_token="id.token.x", **given
-    )  # fmt: skip
+    return OAuth(grant="enterprise", client_id="me", client_secret="s", issuer=ISSUER, id_token="id.token.x", **given)
 
 
 ID_JAG = {"access_token": "jag", "token_type": "N_A", "issued_token_type": "urn:ietf:params:oauth:token-type:id-jag"}
@@ -163,7 +161,7 @@ def test_an_identity_provider_is_found_by_its_issuer() -> None:
     ids=["refused", "another kind"],
 )
 def test_without_the_grant_the_authorization_server_is_not_asked(said: Any, words: str) -> None:
-    web = Web({f"{IDP}/exchange": said})
+    web = Web({**offers("client_secret_basic"), f"{IDP}/exchange": said})
     with pytest.raises(AuthError, match=words):
         enter(web, enterprise(), secret="id.token.x")
     assert web.sent("/token") == []

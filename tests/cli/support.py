@@ -11,20 +11,22 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import pytest
 
 import trunkline
 from trunkline.cli.main import main
 
-__all__ = ["DEMO", "Outcome", "Person", "Served", "at_a_terminal", "command", "run", "serving"]
+__all__ = ["DEMO", "Outcome", "Person", "Script", "Served", "at_a_terminal", "command", "run", "serving"]
 
 DEMO = str(Path(__file__).with_name("demo.py"))
 SECONDS = 20.0
+#: What a person waits for, and what they type then; it may depend on what is to be seen.
+Script: TypeAlias = tuple[tuple[str, str | Callable[[str], str]], ...]
 
 
 class Outcome(NamedTuple):
@@ -101,7 +103,7 @@ def serving(*arguments: str, cwd: Path | None = None) -> Iterator[Served]:
 class Person(threading.Thread):
     """Sits at a terminal: waits for each text in turn and types what stands beside it."""
 
-    def __init__(self, fd: int, script: tuple[tuple[str, str], ...]) -> None:
+    def __init__(self, fd: int, script: Script) -> None:
         """Take our end of the terminal."""
         super().__init__(daemon=True)
         self._fd = fd
@@ -128,7 +130,8 @@ class Person(threading.Thread):
             return False
         while self._script and (at := self.screen.find(self._script[0][0], self._seen)) >= 0:
             self._seen = at + len(self._script[0][0])
-            os.write(self._fd, self._script.pop(0)[1].encode())
+            typed = self._script.pop(0)[1]
+            os.write(self._fd, (typed if isinstance(typed, str) else typed(self.screen)).encode())
         return True
 
     def finish(self) -> str:
@@ -161,9 +164,7 @@ def _terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
     os.close(ours)
 
 
-def at_a_terminal(
-    monkeypatch: pytest.MonkeyPatch, *arguments: str, script: tuple[tuple[str, str], ...] = ()
-) -> tuple[int, str]:
+def at_a_terminal(monkeypatch: pytest.MonkeyPatch, *arguments: str, script: Script = ()) -> tuple[int, str]:
     """Run the command at a terminal where a person follows a script; give its code and what was to be seen."""
     with _terminal(monkeypatch) as fd:
         person = Person(fd, script)

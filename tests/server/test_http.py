@@ -105,7 +105,7 @@ async def test_several_endpoints_serve_one_server() -> None:
 
 def test_authentication_is_a_function() -> None:
     with pytest.raises(ConfigError, match="auth= is a function"):
-        Server("s", auth="secret")
+        Server("s", auth="secret")  # type: ignore[arg-type]
 
 
 @in_loop

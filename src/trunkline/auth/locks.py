@@ -46,6 +46,7 @@ class FileLock:
 
     def __init__(self, folder: str, name: str) -> None:
         """Name what is locked; the file's name gives away nothing of it."""
+        self._folder = folder
         self._path = os.path.join(folder, "locks", hashlib.sha256(name.encode()).hexdigest()[:32])
         self._descriptor: int | None = None
 
@@ -56,7 +57,9 @@ class FileLock:
             AuthError: the file cannot be made, or somebody holds it for too long.
         """
         try:
-            os.makedirs(os.path.dirname(self._path), mode=0o700, exist_ok=True)
+            # One after the other: the mode holds for the last folder only.
+            for folder in (self._folder, os.path.dirname(self._path)):
+                os.makedirs(folder, mode=0o700, exist_ok=True)
             descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o600)
         except OSError as error:
             raise AuthError(f"The lock {self._path} cannot be made: {error.strerror}.") from error

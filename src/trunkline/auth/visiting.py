@@ -18,7 +18,7 @@ from trunkline.auth.oauth import OAuth
 from trunkline.auth.steps import Visit
 from trunkline.errors import AuthError
 
-__all__ = ["visit"]
+__all__ = ["has_browser", "visit"]
 
 _LONGEST_LINE = 16 * 1024
 
@@ -74,7 +74,7 @@ async def _open(url: str, options: OAuth) -> Any:
 
 
 async def _open_here(url: str) -> str | None:
-    if _has_browser():
+    if has_browser():
         import webbrowser
 
         if await asyncio.to_thread(webbrowser.open, url):
@@ -90,7 +90,7 @@ async def _open_here(url: str) -> str | None:
     return await _line()
 
 
-def _has_browser() -> bool:
+def has_browser() -> bool:
     """Tell whether a browser with a window of its own can be had: one in the terminal would take it over."""
     if sys.platform not in ("darwin", "win32") and not any(
         os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER")

@@ -30,6 +30,7 @@ _VERBS: Mapping[str, str] = MappingProxyType(
         "get": "Fill in a prompt.",
         "complete": "Ask for proposals for an argument.",
         "listen": "Show changes as they happen.",
+        "auth": "Log in at servers, log out, list logins.",
     }
 )
 

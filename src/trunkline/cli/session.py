@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import codecs
 import logging
+import shlex
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import trunkline.types as t
 from trunkline.cli.exits import Exit, Failure, exit_for
@@ -20,20 +21,25 @@ from trunkline.cli.questions import REJECTED, Questions
 from trunkline.cli.screen import Screen
 from trunkline.cli.targets import Site
 from trunkline.client.client import Client
-from trunkline.errors import RequestFailed, TrunklineError, UrlElicitationRequired
+from trunkline.errors import HttpError, RequestFailed, TrunklineError, UrlElicitationRequired
 from trunkline.protocol.limits import Limits
+
+if TYPE_CHECKING:
+    from trunkline.auth.oauth import OAuth
 
 __all__ = ["Talk", "converse", "error_document", "failure"]
 
 # A server that never ends its line must not be kept waiting, or kept.
 _LONGEST_LINE = 64 * 1024
+# What errors of a login advise, without knowing which server was meant.
+_LOGIN = "trunkline auth login"
 
 
 class Talk:
     """A conversation that is going on: what a command works with."""
 
-    def __init__(self, choices: Choices) -> None:
-        """Make a client that is not connected yet."""
+    def __init__(self, choices: Choices, *, login: OAuth | None = None) -> None:
+        """Make a client that is not connected yet; a login that is kept stands in for a token."""
         self.choices = choices
         self.screen = Screen(verbose=choices.verbosity > 0)
         self.questions = Questions(self.screen, no_input=choices.no_input)
@@ -50,7 +56,7 @@ class Talk:
             env=choices.env,
             cwd=choices.cwd,
             headers=choices.headers,
-            auth=choices.token,
+            auth=choices.token if login is None else login,
             ca_file=choices.ca_file,
             timeout=choices.timeout,
             limits=limits,
@@ -111,7 +117,7 @@ def converse(choices: Choices, work: Callable[[Talk], Awaitable[Exit]]) -> Exit:
 
 
 async def _converse(choices: Choices, work: Callable[[Talk], Awaitable[Exit]]) -> Exit:
-    talk = Talk(choices)
+    talk = Talk(choices, login=await _login(choices))
     log, shown = logging.getLogger("trunkline"), _OnScreen(talk.screen, choices.verbosity)
     log.addHandler(shown)
     try:
@@ -128,6 +134,19 @@ async def _converse(choices: Choices, work: Callable[[Talk], Awaitable[Exit]]) -
         log.removeHandler(shown)
 
 
+async def _login(choices: Choices) -> OAuth | None:
+    """Find the login that is kept for a URL, unless the command says itself who asks."""
+    if not isinstance(choices.target, Site) or _says_who(choices):
+        return None
+    from trunkline.cli.logins import stored_login
+
+    return await stored_login(choices.target.url)
+
+
+def _says_who(choices: Choices) -> bool:
+    return choices.token is not None or any(name.lower() == "authorization" for name in choices.headers)
+
+
 def _who(client: Client) -> str:
     info = client.server_info
     name = "a server without a name" if info is None else one_line(f"{info.title or info.name} {info.version}")
@@ -141,20 +160,33 @@ def failure(talk: Talk, error: TrunklineError) -> Failure:
         exit = Exit.DENIED
     # In stateless revisions a declined sampling cannot be answered: the call ends here, with what we said ourselves.
     declined = isinstance(error, RequestFailed) and error.code == REJECTED
-    return Failure("the call failed since its question was declined" if declined else _sentence(error), exit)
+    return Failure(
+        "the call failed since its question was declined" if declined else _sentence(talk.choices, error), exit
+    )
 
 
-def _sentence(error: TrunklineError) -> str:
+def _sentence(choices: Choices, error: TrunklineError) -> str:
     if isinstance(error, UrlElicitationRequired):
         pages = error.data.get("elicitations") if isinstance(error.data, dict) else None
         urls = [str(page.get("url")) for page in pages or () if isinstance(page, dict)]
         return "\n".join([f"the server wants a page to be opened first: {error}", *(f"  {url}" for url in urls)])
     if exit_for(error) is Exit.AUTH:
-        said = error.message if isinstance(error, RequestFailed) else str(error)
-        return f"the server does not let us in: {said} (--token or --header says who you are)"
+        return _not_let_in(choices, error)
     if isinstance(error, RequestFailed):
         return f"the server answered with an error: {error}"
     return str(error) or type(error).__name__
+
+
+def _not_let_in(choices: Choices, error: TrunklineError) -> str:
+    said = error.message if isinstance(error, RequestFailed) else str(error)
+    hint = "--token or --header says who you are"
+    # A proxy that does not let us through (407) is not logged in at.
+    if isinstance(choices.target, Site) and not _says_who(choices) and getattr(error, "status", None) != 407:
+        login = f"trunkline auth login {shlex.quote(choices.target.url)}"
+        if _LOGIN in said and not isinstance(error, HttpError | RequestFailed):
+            return said.replace(_LOGIN, login)
+        hint = f"log in by {login}, or say who you are by --token or --header"
+    return f"the server does not let us in: {said} ({hint})"
 
 
 def error_document(error: TrunklineError) -> dict[str, Any]:

@@ -72,7 +72,7 @@ def policy_of(*form_targets: str) -> str:
     targets = " ".join(form_targets) or "'none'"
     return (
         f"default-src 'none'; style-src 'sha256-{_STYLE_HASH}'; form-action {targets}; "
-        "base-uri 'none'"
+        "frame-ancestors 'none'; base-uri 'none'"
     )
 
 
@@ -175,4 +175,4 @@ def _sign_in(page: ConsentPage) -> str:
 
 def form_policy(*uris: str) -> str:
     """Write the policy of a page whose form leads, by redirects, to other sites."""
-    return policy_of("'self'")
+    return policy_of("'self'", *dict.fromkeys(origin_of(uri) for uri in uris))

@@ -33,10 +33,10 @@ def redirect_fault(uri: object, *, schemes: Iterable[str] = ()) -> str | None:
     parts = _split(uri)
     if parts is None:
         return "is no address"
-    if parts.scheme in schemes and parts.scheme not in _TAKEN:
-        return None
     if "#" in uri:
         return "has a fragment"
+    if parts.scheme in schemes and parts.scheme not in _TAKEN:
+        return None
     if "@" in parts.netloc or not _HOST.fullmatch(_name(parts)):
         return "has no plain host"
     if parts.scheme == "https" or (parts.scheme == "http" and is_loopback(uri)):

@@ -32,7 +32,7 @@ _PARAMETERS = 64
 _ALWAYS = (
     (b"cache-control", b"no-store"),
     (b"x-content-type-options", b"nosniff"),
-    # (b"x-frame-options", b"DENY"),
+    (b"x-frame-options", b"DENY"),
     (b"referrer-policy", b"same-origin"),
 )
 _FORM = b"application/x-www-form-urlencoded"
@@ -69,9 +69,11 @@ class Exchange:
 
     def cookie(self, name: str) -> str | None:
         """Give a cookie; one that is there twice is none, as somebody else may have set the other."""
+        # HTTP/2 may bring each in a header of its own.
+        lines = [value.decode("latin-1") for key, value in self.scope["headers"] if key == b"cookie"]
         found = [
             value
-            for pair in (self.header(b"cookie") or "").split(";")
+            for pair in ";".join(lines).split(";")
             for key, _, value in [pair.strip().partition("=")]
             if key == name
         ]

@@ -1,0 +1,150 @@
+"""``trunkline auth``: log in at servers, log out, and see where one is logged in."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from trunkline.cli.exits import Exit, Failure
+from trunkline.cli.options import json_option
+from trunkline.cli.targets import Site, read_target
+
+if TYPE_CHECKING:
+    from trunkline.auth.keeping import Kept
+
+__all__ = ["command"]
+
+T = TypeVar("T")
+
+_EPILOG = """\
+\b
+Examples:
+  trunkline auth login https://mcp.example.com/mcp
+  trunkline auth login https://mcp.example.com/mcp --scope files:read --no-browser
+  trunkline auth list
+  trunkline auth logout https://mcp.example.com/mcp
+
+Logins are kept in the system's keyring or, where there is none, in an encrypted file; the variable TRUNKLINE_HOME names
+a folder for that file. All other commands use them by themselves.
+"""
+_FILE = click.Path(exists=True, dir_okay=False)
+
+
+@click.group("auth", epilog=_EPILOG)
+def command() -> None:
+    """Log in at servers that are reached by a URL, log out, list the logins."""
+
+
+@command.command()
+@click.argument("target")
+@click.option("--scope", "scopes", multiple=True, metavar="S", help="A scope to ask for; else what the server names.")
+@click.option("--client-id", metavar="ID", help="The id of a client that is registered there already.")
+@click.option("--no-browser", is_flag=True, help="Show the page's address instead of opening a browser.")
+@click.option("--ca-file", type=_FILE, help="Certificates to trust, instead of the system's.")
+@json_option
+def login(
+    target: str, *, scopes: tuple[str, ...], client_id: str | None, no_browser: bool, ca_file: str | None, as_json: bool
+) -> int:
+    """Log in at the server at the URL TARGET, in a browser, and keep the login for all other commands.
+
+    The browser may be on another machine: open the address that is shown there, and paste the one it leads to here.
+    """
+    from trunkline.cli.logins import Wanted, document, get_login
+    from trunkline.cli.output import complain, say, say_json
+
+    url = _url(target)
+    kept = _run(get_login(Wanted(url, scopes, client_id, not no_browser, ca_file)), as_json)
+    if as_json:
+        say_json(None if kept is None else document(kept))
+    elif kept is not None:
+        say(f"logged in at {kept.url} by {kept.issuer}; {_scopes(kept)}")
+    if kept is None:
+        complain(f"{url} lets everybody in and names no place to log in: nothing was kept")
+    return Exit.OK
+
+
+@command.command()
+@click.argument("target", required=False)
+@click.option("--all", "everywhere", is_flag=True, help="Forget every login.")
+def logout(target: str | None, *, everywhere: bool) -> int:
+    """Forget the login at the server at the URL TARGET, or all of them."""
+    from trunkline.cli.logins import forget_logins
+    from trunkline.cli.output import complain, say
+
+    if (target is None) is not everywhere:
+        raise click.UsageError("Give the URL of a server, or --all.")
+    url = None if target is None else _url(target)
+    count = _run(forget_logins(url), as_json=False)
+    if not count:
+        complain("there is no login" if url is None else f"there is no login for {url}")
+    else:
+        say(f"logged out of {count} server{'s' if count > 1 else ''}" if url is None else f"logged out of {url}")
+    return Exit.OK
+
+
+@command.command("list")
+@json_option
+def list_them(*, as_json: bool) -> int:
+    """List where one is logged in, by whom and until when; tokens are never shown."""
+    from trunkline.cli.logins import document, list_logins
+    from trunkline.cli.output import complain, say, say_json, table
+
+    found = _run(list_logins(), as_json)
+    if as_json:
+        say_json({"logins": [document(each) for each in found]})
+    elif found:
+        rows = [(each.url, each.resource, each.issuer, each.scope or "", _expiry(each)) for each in found]
+        say(table(("SERVER", "RESOURCE", "ISSUER", "SCOPES", "EXPIRES"), rows))
+    else:
+        complain("there is no login; trunkline auth login URL makes one")
+    return Exit.OK
+
+
+def _url(target: str) -> str:
+    """Take a TARGET that one can log in at.
+
+    Raises:
+        Failure: it is none.
+    """
+    from trunkline.auth.addresses import may_carry_secrets
+
+    site = read_target(target)
+    if not isinstance(site, Site):
+        raise Failure("one logs in at URLs; a server that is started gets its credentials by --env", Exit.USAGE)
+    if not may_carry_secrets(site.url):
+        raise Failure("a login needs an https URL without a user in it, or one of this machine", Exit.CONFIG)
+    return site.url
+
+
+def _run(work: Coroutine[Any, Any, T], as_json: bool) -> T:
+    """Do something with logins; what fails is told as JSON too if that was asked for."""
+    from trunkline.cli.output import say_json
+    from trunkline.cli.session import error_document
+    from trunkline.errors import TrunklineError
+
+    try:
+        return asyncio.run(work)
+    except TrunklineError as error:
+        if as_json:
+            say_json(error_document(error))
+        raise
+
+
+def _scopes(kept: Kept) -> str:
+    return f"scopes: {kept.scope}" if kept.scope else "no scopes"
+
+
+def _expiry(kept: Kept) -> str:
+    """Say for people how long a login lasts."""
+    import time
+
+    if kept.renewable:
+        return "renewed by itself"
+    if kept.expires_at is None:
+        return "not said"
+    if kept.expires_at <= time.time():
+        return "over"
+    return time.strftime("%Y-%m-%d %H:%M", time.localtime(kept.expires_at))

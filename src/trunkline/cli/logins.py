@@ -1,0 +1,182 @@
+"""The logins that are kept for servers at URLs: finding one, getting a new one, forgetting them, showing them.
+
+A new login is kept in memory until the server has let us in with it, and only then takes the place of the old one. What
+is shown of a login never has a token in it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from trunkline.auth.addresses import canonical, may_carry_secrets
+from trunkline.auth.keeping import Keeper, Kept, forget, kept_logins
+from trunkline.auth.oauth import OAuth
+from trunkline.auth.store import MemoryStore, Store, find_store
+from trunkline.cli.output import complain, one_line
+from trunkline.cli.questions import host_shown
+from trunkline.cli.screen import Screen
+from trunkline.cli.terminal import InputEnded, Terminal, is_there
+from trunkline.errors import AuthError
+
+if TYPE_CHECKING:
+    from trunkline.auth.drive import Fetching
+
+__all__ = ["Wanted", "document", "forget_logins", "get_login", "list_logins", "stored_login"]
+
+_PASTE = "If the browser then cannot show a page, paste its address here: "
+
+
+class Wanted(NamedTuple):
+    """A login that somebody asked for."""
+
+    url: str
+    scopes: Sequence[str]
+    client_id: str | None
+    browser: bool
+    ca_file: str | None
+
+
+# --- finding ----------------------------------------------------------------------------------------------------------
+
+
+async def stored_login(url: str) -> OAuth | None:
+    """Give the login that is kept for a URL, to be used and renewed without asking anybody; None if there is none."""
+    if not may_carry_secrets(url):
+        return None
+    try:
+        store = await _store()
+        known = [kept.client_id for kept in await kept_logins(store) if kept.url == canonical(url)]
+        # A client that was given by name is part of what its login is kept under; one that registered itself is not.
+        for client_id in (None, *known):
+            login = OAuth(client_id=client_id, store=store, open_browser=False)
+            if known and await Keeper(store, url, login).load() is not None:
+                return login
+    except AuthError as error:
+        # The server may well not ask for a login.
+        complain(str(error))
+    return None
+
+
+async def list_logins() -> list[Kept]:
+    """List the logins that are kept.
+
+    Raises:
+        AuthError: they cannot be read.
+    """
+    return await kept_logins(await _store())
+
+
+async def forget_logins(url: str | None) -> int:
+    """Forget the logins for a server, or all of them; say for how many servers there were any.
+
+    Raises:
+        AuthError: the store does not let us.
+    """
+    store = await _store()
+    kept = await kept_logins(store)
+    if url is not None:
+        return await forget(store, url)
+    for key in await store.keys():
+        await store.delete(key)
+    return len(kept)
+
+
+async def _store() -> Store:
+    # Finding the system's keyring may take a while.
+    return await asyncio.to_thread(find_store, None)
+
+
+# --- logging in -------------------------------------------------------------------------------------------------------
+
+
+async def get_login(wanted: Wanted) -> Kept | None:
+    """Log in at a server and keep the login; None if the server knows of none.
+
+    Raises:
+        TrunklineError: it did not work; what was kept before is still there.
+    """
+    from trunkline.client.client import Client
+
+    fresh = MemoryStore()
+    pages = _Pages(browser=wanted.browser)
+    options = OAuth(
+        client_id=wanted.client_id, scopes=tuple(wanted.scopes) or None, store=fresh, open_browser=pages.open
+    )
+    async with Client(wanted.url, auth=options, ca_file=wanted.ca_file):
+        pass
+    if not await fresh.keys():
+        await _log_in_unasked(wanted, options)
+    found = await kept_logins(fresh)
+    if not found:
+        return None
+    store = await _store()
+    await forget(store, wanted.url)
+    for key in await fresh.keys():
+        await store.put(key, await fresh.get(key) or "")
+    return found[0]
+
+
+async def _log_in_unasked(wanted: Wanted, options: OAuth) -> None:
+    """Log in at a server that lets everybody in, if it says where one could log in: it may offer more to those."""
+    from trunkline.auth.client import OAuthAuthorizer, guarded_fetch
+
+    if await _says_where(wanted.url, guarded_fetch(wanted.url, options, ca_file=wanted.ca_file)):
+        authorizer = OAuthAuthorizer(wanted.url, options, ca_file=wanted.ca_file)
+        await authorizer.refused(401, [], shown=None, nonce=None)
+
+
+async def _says_where(url: str, fetch: Fetching) -> bool:
+    from trunkline.auth.metadata import resource_urls
+    from trunkline.auth.steps import Fetch
+
+    for place in resource_urls(url):
+        answer = await fetch(Fetch("GET", place, {"Accept": "application/json"}))
+        if answer.status == 200 and "json" in answer.headers.get("content-type", ""):
+            return True
+    return False
+
+
+class _Pages:
+    """Gets a person to the page of a login: by their browser, or by showing them where to go."""
+
+    def __init__(self, *, browser: bool) -> None:
+        self._browser = browser
+        self._screen = Screen(verbose=False)
+
+    async def open(self, url: str) -> str | None:
+        """Show a page; give the address that it led to if the person says so, else None: it comes by itself."""
+        from trunkline.auth.visiting import has_browser
+
+        if self._browser and has_browser():
+            import webbrowser
+
+            self._screen.line(
+                f"Log in at {host_shown(url)}, in the browser. If none opens, go there yourself:\n  {url}"
+            )
+            if await asyncio.to_thread(webbrowser.open, url):
+                return None
+        self._screen.line(f"Open this page in a browser and log in:\n  {one_line(url)}")
+        if not is_there():
+            return None
+        try:
+            return await Terminal(self._screen).ask(_PASTE) or None
+        except InputEnded:
+            return None
+
+
+# --- showing ----------------------------------------------------------------------------------------------------------
+
+
+def document(kept: Kept) -> dict[str, Any]:
+    """Give what may be shown of a login as JSON."""
+    return {
+        "url": kept.url,
+        "resource": kept.resource,
+        "issuer": kept.issuer,
+        "clientId": kept.client_id,
+        "scopes": (kept.scope or "").split(),
+        "expiresAt": kept.expires_at,
+        "renewable": kept.renewable,
+    }

@@ -1,0 +1,116 @@
+"""What a user may write for ``auth=``: what fits together, what does not, and that no secret is ever shown."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from trunkline import ApiKey, BearerToken, Client, OAuth, Server
+from trunkline.errors import ConfigError
+
+ISSUER = "https://auth.example.com"
+NUMBER: Any = 3
+SECRET = {"client_id": "me", "client_secret": "s", "issuer": ISSUER}
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"client_id": "public"},
+        SECRET,
+        {"client_id": "me", "private_key": "pem", "issuer": ISSUER, "grant": "client_credentials"},
+        {**SECRET, "issuer": lambda issuer: True, "grant": "client_credentials"},
+        {"grant": "jwt_bearer", "assertion": "a.b.c", "issuer": ISSUER},
+        {**SECRET, "grant": "enterprise", "id_token": lambda: "x", "idp_issuer": "https://idp.example.com"},
+        {"client_metadata_url": "https://app.example.com/client.json"},
+        {"redirect_uri": "https://app.example.com/back"},
+        {"redirect_uri": "http://localhost:8000/back"},
+        {"scopes": ["a", "b:c"], "dpop": True, "store": "memory"},
+    ],
+    ids=str,
+)
+def test_what_fits_together_is_taken(options: dict[str, Any]) -> None:
+    assert isinstance(OAuth(**options), OAuth)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"grant": "password"}, "is none"),
+        ({"grant": "client_credentials", "issuer": ISSUER}, "client_id="),
+        ({"grant": "client_credentials", "client_id": "me"}, "issuer="),
+        ({"grant": "client_credentials", "client_id": "me", "issuer": ISSUER}, "client_secret= or private_key="),
+        ({"grant": "jwt_bearer", "issuer": ISSUER}, "assertion="),
+        ({"grant": "jwt_bearer", "assertion": "a"}, "issuer="),
+        ({**SECRET, "grant": "enterprise", "idp_issuer": "https://idp"}, "id_token="),
+        ({**SECRET, "grant": "enterprise", "id_token": "x"}, "idp_issuer="),
+        ({"client_secret": "s", "issuer": ISSUER}, "client_id"),
+        ({"client_id": "me", "client_secret": "s"}, "needs issuer="),
+        ({"client_id": "me", "private_key": "pem"}, "needs issuer="),
+        ({**SECRET, "private_key": "pem"}, "one of them"),
+        ({"client_metadata_url": "http://app.example.com/c.json"}, "https URL with a path"),
+        ({"client_metadata_url": "https://app.example.com"}, "https URL with a path"),
+        ({"client_metadata_url": "https://app.example.com/"}, "https URL with a path"),
+        ({"client_metadata_url": "https://app.example.com/c#x"}, "https URL with a path"),
+        ({"redirect_uri": "http://app.example.com/back"}, "https, or on this machine"),
+        ({"redirect_uri": "https://a/b", "redirect_port": 8000}, "one of them"),
+        ({"scopes": ["a b"]}, "no scope"),
+        ({"scopes": "ab"}, "list"),
+        ({**SECRET, "grant": "enterprise", "id_token": "x", "idp_token_endpoint": "http://idp/t"}, "https URL"),
+        ({"dpop": "yes"}, "dpop="),
+    ],
+    ids=str,
+)
+def test_what_does_not_fit_together_is_a_config_error_with_the_way_out(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        OAuth(**options)
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: BearerToken("a b"), "visible"),
+        (lambda: BearerToken(""), "visible"),
+        (lambda: BearerToken("a\r\nb"), "visible"),
+        (lambda: BearerToken(NUMBER), "visible"),
+        (lambda: ApiKey("X-API-Key", "a\nb"), "visible"),
+        (lambda: ApiKey("X API", "k"), "name of a header"),
+        (lambda: ApiKey("", "k"), "name of a header"),
+    ],
+)
+def test_what_cannot_stand_in_a_header_is_refused(make: Any, words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        make()
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        OAuth(client_id="me", client_secret="hidden", issuer=ISSUER),
+        OAuth(client_id="me", private_key="hidden", issuer=ISSUER),
+        OAuth(grant="jwt_bearer", assertion="hidden", issuer=ISSUER),
+        BearerToken("hidden"),
+        ApiKey("X-API-Key", "hidden"),
+    ],
+    ids=["secret", "key", "assertion", "token", "api key"],
+)
+def test_no_secret_is_shown(value: object) -> None:
+    assert "hidden" not in repr(value) + str(value) + f"{value}"
+
+
+@pytest.mark.parametrize("auth", ["token", "oauth", OAuth(), BearerToken("t"), ApiKey("X-API-Key", "k")], ids=repr)
+@pytest.mark.parametrize(
+    "target",
+    [
+        "python server.py",
+        ["python", "-m", "server"],
+        {"command": "python"},
+        Server("s"),
+    ],
+    ids=["command", "list", "entry", "object"],
+)
+def test_what_is_not_reached_by_a_url_gets_its_credentials_by_the_environment(target: Any, auth: Any) -> None:
+    with pytest.raises(ConfigError, match="environment"):
+        Client(target, auth=auth)
