@@ -267,13 +267,21 @@ def test_without_a_scope_the_default_is_meant() -> None:
     run(story, default_scopes=["files:read"])
 
 
-def test_a_scope_that_the_client_did_not_register_for_is_left_out() -> None:
+def test_a_client_that_registered_for_less_may_ask_for_more_later() -> None:
     async def story(server: AuthorizationServer) -> None:
         client = await register(server, scope="files:read")
         answer = await tokens_of(server, client["client_id"], scope="files:read files:write")
-        assert answer["scope"] == "files:read"
+        assert answer["scope"] == "files:read files:write"
 
     run(story)
+
+
+def test_a_scope_that_a_configured_client_may_not_have_is_left_out() -> None:
+    async def story(server: AuthorizationServer) -> None:
+        answer = await tokens_of(server, "known", scope="files:read files:write")
+        assert answer["scope"] == "files:read"
+
+    run(story, clients=[OAuthClient(client_id="known", redirect_uris=(CALLBACK,), scopes=("files:read",))])
 
 
 # --- codes ------------------------------------------------------------------------------------------------------------

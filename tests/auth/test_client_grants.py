@@ -37,7 +37,9 @@ def program(**more: Any) -> OAuth:
 def test_a_program_shows_its_secret_in_a_header() -> None:
     web = Web(offers("client_secret_basic", "client_secret_post"))
     enter(web, program(client_secret="p&q:r"), demand=Demand(scopes=("a", "b")))
-    assert web.sent("/token") == [{"grant_type": "client_credentials", "scope": "a b", "resource": SERVER}]
+    assert web.sent("/token") == [
+        {"grant_type": "client_credentials", "scope": "a b", "resource": SERVER, "client_id": "my id"}
+    ]
     shown = web.heads("/token")[0]["Authorization"].removeprefix("Basic ")
     assert base64.b64decode(shown) == b"my+id:p%26q%3Ar"
 
@@ -135,7 +137,9 @@ def test_the_identity_provider_exchanges_the_users_token_for_a_grant() -> None:
             "client_id": "at-idp",
         }
     ]
-    assert web.sent("/token") == [{"grant_type": JWT_BEARER, "assertion": "jag", "resource": SERVER}]
+    assert web.sent("/token") == [
+        {"grant_type": JWT_BEARER, "assertion": "jag", "resource": SERVER, "client_id": "me"}
+    ]
     assert web.heads("/token")[0]["Authorization"].startswith("Basic ")
 
 

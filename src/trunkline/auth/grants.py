@@ -90,7 +90,8 @@ def _client_shown(asking: Asking) -> tuple[dict[str, str], dict[str, str]]:
     if client.method == "client_secret_basic":
         # RFC 6749, 2.3.1: both are form-encoded before they are joined.
         pair = f"{quote_plus(client.client_id)}:{quote_plus(client.client_secret or '')}"
-        return {"Authorization": f"Basic {base64.b64encode(pair.encode()).decode()}"}, {}
+        # Some servers look for the client's name in the form all the same.
+        return {"Authorization": f"Basic {base64.b64encode(pair.encode()).decode()}"}, {"client_id": client.client_id}
     if client.method == "client_secret_post":
         return {}, {"client_id": client.client_id, "client_secret": client.client_secret or ""}
     if client.method == "private_key_jwt":

@@ -330,7 +330,9 @@ def requested_scopes(settings: Settings, client: OAuthClient, scope: str | None)
         OAuthFault: none of them is left.
     """
     asked = settings.default_scopes if scope is None else tuple(dict.fromkeys(scope.split()))
-    allowed = settings.scopes if client.scopes is None else set(client.scopes) & set(settings.scopes)
+    # What a client said of itself when it registered limits nobody: it may need more later, and the user is asked.
+    limited = client.source == "configured" and client.scopes is not None
+    allowed = set(client.scopes or ()) & set(settings.scopes) if limited else settings.scopes
     granted = tuple(name for name in asked if name in allowed)
     if asked and not granted and scope is not None and settings.scopes:
         raise OAuthFault("invalid_scope", f"There are these scopes: {' '.join(settings.scopes)}")

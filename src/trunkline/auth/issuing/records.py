@@ -42,7 +42,7 @@ class OAuthClient(Struct, frozen=True, kw_only=True, omit_defaults=True):
     #: Public keys of a client that proves itself by a signed assertion.
     jwks: dict[str, Any] | None = None
     jwks_uri: str | None = None
-    #: What it may ask for; None: every scope there is.
+    #: What it may ask for, if it was configured; None: every scope there is.
     scopes: tuple[str, ...] | None = None
     client_uri: str | None = None
     #: How it became known: ``configured``, ``registered`` or ``document``.
