@@ -137,9 +137,7 @@ def test_the_identity_provider_exchanges_the_users_token_for_a_grant() -> None:
             "client_id": "at-idp",
         }
     ]
-    assert web.sent("/token") == [
-        {"grant_type": JWT_BEARER, "assertion": "jag", "resource": SERVER, "client_id": "me"}
-    ]
+    assert web.sent("/token") == [{"grant_type": JWT_BEARER, "assertion": "jag", "resource": SERVER, "client_id": "me"}]
     assert web.heads("/token")[0]["Authorization"].startswith("Basic ")
 
 
@@ -255,3 +253,11 @@ def test_a_key_can_be_taken_up_again() -> None:
 
 def test_a_key_is_not_shown() -> None:
     assert repr(ProofKey(sources=Sources())) == "ProofKey(…)"
+
+
+def test_without_the_extra_signing_names_its_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    import importlib.util
+
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(ConfigError, match=r"pip install 'trunkline\[auth\]'"):
+        ProofKey(sources=Sources())

@@ -15,6 +15,7 @@ import pytest
 
 from tests.auth.client_web import ISSUER, SERVER, Web, enter
 from tests.support import run_async
+from trunkline.auth import locks
 from trunkline.auth.keeping import Keeper, forget, kept_logins
 from trunkline.auth.oauth import OAuth
 from trunkline.auth.store import FileStore, KeyringStore, MemoryStore, Store, default_folder, find_store
@@ -365,3 +366,46 @@ def test_a_store_shows_nothing_of_what_it_keeps(tmp_path: Path) -> None:
     store = MemoryStore()
     run_async(store.put("a", "hidden"))
     assert "hidden" not in repr(store) + repr(FileStore(tmp_path / "x")) + repr(KeyringStore(Ring(), folder=tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("platform", "environment", "folder"),
+    [
+        ("linux", {"TRUNKLINE_HOME": "/own"}, "/own"),
+        ("linux", {"XDG_DATA_HOME": "/data"}, "/data/trunkline"),
+        ("linux", {}, "/home/ada/.local/share/trunkline"),
+        ("darwin", {}, "/home/ada/Library/Application Support/trunkline"),
+        ("win32", {"LOCALAPPDATA": "/local"}, "/local/trunkline"),
+    ],
+    ids=["named", "data", "linux", "mac", "windows"],
+)
+def test_each_system_has_its_place(
+    platform: str, environment: dict[str, str], folder: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("TRUNKLINE_HOME", "XDG_DATA_HOME", "LOCALAPPDATA"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", "/home/ada")
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(sys, "platform", platform)
+    assert default_folder() == folder
+
+
+def test_a_lock_that_is_never_let_go_of_is_not_waited_for_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(locks, "_LONGEST_WAIT", 0.05)
+    store = FileStore(tmp_path / "logins")
+
+    async def work() -> None:
+        async with store.lock("x"), store.lock("x"):
+            pass
+
+    with pytest.raises(AuthError, match="holds the lock"):
+        run_async(work())
+
+
+def test_without_the_keyring_package_a_file_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TRUNKLINE_HOME", raising=False)
+    monkeypatch.setitem(sys.modules, "keyring", None)
+    assert isinstance(find_store(None), FileStore)

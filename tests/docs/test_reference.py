@@ -91,7 +91,8 @@ def test_every_verb_and_option_of_the_command_line_is_in_the_reference() -> None
     options = {
         option
         for verb in _verbs().values()
-        for parameter in verb.params
+        for each in (verb, *getattr(verb, "commands", {}).values())
+        for parameter in each.params
         if not getattr(parameter, "hidden", False)
         for option in parameter.opts
         if option.startswith("--")

@@ -56,7 +56,9 @@ class Provider:
             scopes=params.scopes or [],
             expires_at=time.time() + 60,
             client_id=client.client_id,
-            **params.model_dump(include={"code_challenge", "redirect_uri", "redirect_uri_provided_explicitly", "resource"}),
+            **params.model_dump(
+                include={"code_challenge", "redirect_uri", "redirect_uri_provided_explicitly", "resource"}
+            ),
         )
         self.codes[code.code] = code
         return construct_redirect_uri(str(params.redirect_uri), code=code.code, state=params.state)
@@ -80,6 +82,9 @@ class Provider:
         return self.tokens.get(token)
 
     async def revoke_token(self, token: Any) -> None: ...
+
+    async def exchange_identity_assertion(self, client: Any, params: Any) -> OAuthToken:
+        raise NotImplementedError
 
     def _give(self, client_id: str, scopes: list[str]) -> OAuthToken:
         access, renewal = secrets.token_urlsafe(), secrets.token_urlsafe()
@@ -110,7 +115,7 @@ async def official(provider: Provider) -> AsyncIterator[str]:
 
     web = uvicorn.Server(uvicorn.Config(server.streamable_http_app(), port=port, log_level="warning", ws="none"))
     task = asyncio.ensure_future(web.serve())
-    while not web.started:
+    while not web.started:  # noqa: ASYNC110 - there is no event to wait for
         await asyncio.sleep(0.01)
     try:
         yield f"{origin}/mcp"

@@ -18,7 +18,7 @@ from msgspec import Struct
 from trunkline.auth.addresses import is_loopback
 from trunkline.auth.claims import check_audience, check_times, first_url, make_principal, read_audience
 from trunkline.auth.jwks import ALGORITHMS, GivenKeys, IssuerKeys, Keys, fetch_with
-from trunkline.auth.verifiers import InvalidToken, Remembered, bearer_token
+from trunkline.auth.verifiers import InvalidToken, Remembered, check_token, presented_token
 from trunkline.errors import ConfigError
 from trunkline.protocol.access import read_scopes
 from trunkline.protocol.caller import Principal
@@ -94,13 +94,14 @@ class JWTVerifier:
         Raises:
             InvalidToken: the token is not good here; the message says why.
         """
-        token = bearer_token(headers)
+        token = presented_token(headers)
         if token is None:
             return None
         now = self._now()
         known = self._remembered.find(token, now)
         if known is not None:
             return known
+        check_token(token)
         claims = await self._signed(token)
         if claims.get("iss") != self.issuer:
             raise InvalidToken("The token is from another issuer")

@@ -15,7 +15,16 @@ from typing import Protocol, runtime_checkable
 from trunkline.errors import AuthError
 from trunkline.protocol.caller import Principal
 
-__all__ = ["Auth", "Authenticate", "InvalidToken", "Remembered", "Verifier", "bearer_token"]
+__all__ = [
+    "Auth",
+    "Authenticate",
+    "InvalidToken",
+    "Remembered",
+    "Verifier",
+    "bearer_token",
+    "check_token",
+    "presented_token",
+]
 
 #: Says who sends a request with these headers (names in lower case), or None if nobody who may.
 Authenticate = Callable[[Mapping[str, str]], Awaitable[Principal | None] | Principal | None]
@@ -83,11 +92,11 @@ class Remembered:
         self._found[digest] = (principal, until)
 
 
-def bearer_token(headers: Mapping[str, str]) -> str | None:
-    """Give the token of a request, or None if it has none.
+def presented_token(headers: Mapping[str, str]) -> str | None:
+    """Give what stands in the place of a request's token, unlooked at, or None if nothing does.
 
     Raises:
-        InvalidToken: there is something in its place that cannot be one.
+        InvalidToken: it is too long to be one.
     """
     given = headers.get("authorization")
     if given is None:
@@ -98,6 +107,26 @@ def bearer_token(headers: Mapping[str, str]) -> str | None:
     token = token.lstrip(" ")
     if len(token) > _TOKEN_BYTES:
         raise InvalidToken("The token is too long")
+    return token
+
+
+def bearer_token(headers: Mapping[str, str]) -> str | None:
+    """Give the token of a request, or None if it has none.
+
+    Raises:
+        InvalidToken: there is something in its place that cannot be one.
+    """
+    token = presented_token(headers)
+    if token is not None:
+        check_token(token)
+    return token
+
+
+def check_token(token: str) -> None:
+    """See that a text can be a token at all; whoever was found behind it before need not.
+
+    Raises:
+        InvalidToken: it cannot.
+    """
     if not _TOKEN.fullmatch(token):
         raise InvalidToken("What stands behind Bearer is not a token")
-    return token
