@@ -14,7 +14,7 @@ from trunkline.auth.demands import Demand
 from trunkline.auth.oauth import OAuth
 from trunkline.auth.signing import ProofKey, client_assertion, digest
 from trunkline.auth.steps import Sources
-from trunkline.errors import AuthError, ConfigError
+from trunkline.errors import AuthError, ConfigError, FetchError
 
 AS = f"{ISSUER}/.well-known/oauth-authorization-server"
 TOKEN = f"{ISSUER}/token"
@@ -261,3 +261,28 @@ def test_without_the_extra_signing_names_its_command(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(ConfigError, match=r"pip install 'trunkline\[auth\]'"):
         ProofKey(sources=Sources())
+
+
+def test_an_identity_provider_without_a_token_endpoint_is_named() -> None:
+    pages = {f"{IDP}/.well-known/oauth-authorization-server": metadata(IDP, token_endpoint=None)}
+    web = Web({**offers("client_secret_basic"), **pages})
+    with pytest.raises(AuthError, match=r"idp\.example\.com publishes no token_endpoint"):
+        enter(web, enterprise(idp_token_endpoint=None, idp_issuer=IDP), secret="id.token.x")
+
+
+def test_a_program_is_told_of_a_server_without_a_token_endpoint() -> None:
+    said = metadata(token_endpoint=None, token_endpoint_auth_methods_supported=["client_secret_basic"])
+    with pytest.raises(AuthError, match=r"auth\.example\.com publishes no token_endpoint"):
+        enter(Web({AS: said}), program(client_secret="s"))
+
+
+def test_an_identity_provider_that_cannot_be_reached_is_named() -> None:
+    web = Web({**offers("client_secret_basic"), f"{IDP}/exchange": FetchError("idp.example.com:443 took too long")})
+    with pytest.raises(AuthError, match="identity provider.*took too long"):
+        enter(web, enterprise(), secret="id.token.x")
+
+
+def test_a_refusal_that_is_no_json_wants_no_nonce() -> None:
+    web = bound(answer(b"<html>", 400, **{"dpop-nonce": "n"}))
+    with pytest.raises(AuthError, match="status 400"):
+        enter(web, demand=DPOP)

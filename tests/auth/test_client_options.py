@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.support import case_id
 from trunkline import ApiKey, BearerToken, Client, OAuth, Server
 from trunkline.errors import ConfigError
 
@@ -29,7 +30,7 @@ SECRET = {"client_id": "me", "client_secret": "s", "issuer": ISSUER}
         {"redirect_uri": "http://localhost:8000/back"},
         {"scopes": ["a", "b:c"], "dpop": True, "store": "memory"},
     ],
-    ids=str,
+    ids=case_id,
 )
 def test_what_fits_together_is_taken(options: dict[str, Any]) -> None:
     assert isinstance(OAuth(**options), OAuth)
@@ -61,7 +62,7 @@ def test_what_fits_together_is_taken(options: dict[str, Any]) -> None:
         ({**SECRET, "grant": "enterprise", "id_token": "x", "idp_token_endpoint": "http://idp/t"}, "https URL"),
         ({"dpop": "yes"}, "dpop="),
     ],
-    ids=str,
+    ids=case_id,
 )
 def test_what_does_not_fit_together_is_a_config_error_with_the_way_out(options: dict[str, Any], words: str) -> None:
     with pytest.raises(ConfigError, match=words):

@@ -91,10 +91,13 @@ def serving(*arguments: str, cwd: Path | None = None) -> Iterator[Served]:
         cwd=cwd,
     ) as process:
         assert process.stderr is not None
+        # It bounds the start alone: a server that a whole module shares may be needed for longer than that.
         watch = threading.Timer(SECONDS, process.kill)
         watch.start()
         try:
-            yield Served(process, process.stderr.readline())
+            line = process.stderr.readline()
+            watch.cancel()
+            yield Served(process, line)
         finally:
             watch.cancel()
             process.kill()

@@ -24,6 +24,8 @@ from trunkline.auth.keeping import Kept
 
 pytest.importorskip("joserfc")
 PROTECTED = str(Path(__file__).with_name("protected.py"))
+#: Spares the server a registration: an address may have so many in a minute, and no more.
+KNOWN = ("--client-id", "known")
 BROWSER = f"{sys.executable} {Path(__file__).with_name('browser.py')} %s"
 
 
@@ -143,7 +145,7 @@ def test_a_login_asks_for_the_scopes_that_are_given(
 def test_a_login_as_a_client_that_is_known_is_used_too(
     protected: Served, home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    shown = json.loads(_login(protected.url, "--client-id", "known", "--json").out)
+    shown = json.loads(_login(protected.url, *KNOWN, "--json").out)
     assert shown["clientId"] == "known"
     assert run(capsys, "call", protected.url, "whoami").code == 0
 
@@ -156,7 +158,7 @@ def test_a_login_shows_no_token(protected: Served, home: Path) -> None:
 def test_a_second_login_takes_the_place_of_the_first(
     protected: Served, home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    _login(protected.url, "--client-id", "known", "--scope", "greet")
+    _login(protected.url, *KNOWN, "--scope", "greet")
     _login(protected.url, "--scope", "count")
     logins = json.loads(run(capsys, "auth", "list", "--json").out)["logins"]
     assert [each["scopes"] for each in logins] == [["count"]]
@@ -284,7 +286,7 @@ def test_a_login_that_is_over_is_code_3_and_opens_no_browser(home: Path, capsys:
 def test_what_a_login_does_not_allow_is_code_3_and_opens_no_browser(
     protected: Served, home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    _login(protected.url, "--scope", "greet")
+    _login(protected.url, *KNOWN, "--scope", "greet")
     code, out, err = run(capsys, "call", protected.url, "count", "to=3", "--json")
     assert (code, len(_visits(home))) == (3, 1)
     assert "error" in json.loads(out)
@@ -301,7 +303,7 @@ def test_what_a_login_does_not_allow_is_code_3_and_opens_no_browser(
 def test_a_token_that_is_given_is_used_in_place_of_a_login(
     given: tuple[str, str], protected: Served, home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    _login(protected.url)
+    _login(protected.url, *KNOWN)
     code, _, err = run(capsys, "call", protected.url, "whoami", *given)
     assert code == 3
     assert err.endswith("(--token or --header says who you are)\n")
@@ -324,7 +326,7 @@ def test_logins_that_cannot_be_read_do_not_keep_a_command_from_its_work(
 def test_the_list_shows_what_is_kept_and_no_token(
     protected: Served, home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    _login(protected.url, "--scope", "greet", "--scope", "count")
+    _login(protected.url, *KNOWN, "--scope", "greet", "--scope", "count")
     code, out, err = run(capsys, "auth", "list")
     issuer = protected.url.removesuffix("/mcp")
     assert (code, err) == (0, "")
@@ -373,7 +375,7 @@ def test_a_list_that_cannot_be_read_is_code_3(home: Path, capsys: pytest.Capture
 def test_after_a_logout_a_login_is_needed(
     all_of_them: bool, protected: Served, home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    _login(protected.url)
+    _login(protected.url, *KNOWN)
     code, out, err = run(capsys, "auth", "logout", "--all" if all_of_them else protected.url)
     assert (code, err) == (0, "")
     assert out == f"logged out of {'1 server' if all_of_them else protected.url}\n"

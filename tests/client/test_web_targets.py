@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.support import case_id
 from trunkline.auth import ApiKey
 from trunkline.client.client import Client
 from trunkline.client.options import settings_from
@@ -76,7 +77,7 @@ def test_a_pinned_stateless_revision_has_no_older_transport() -> None:
         (URL, {"auth": "a b"}, "visible"),
         (URL, {"auth": "t", "headers": {"authorization": "x"}}, "one of them"),
     ],
-    ids=str,
+    ids=case_id,
 )
 def test_what_makes_no_sense_is_a_config_error(target: object, options: dict[str, Any], words: str) -> None:
     with pytest.raises(ConfigError, match=words):
