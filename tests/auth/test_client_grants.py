@@ -278,7 +278,7 @@ def test_a_program_is_told_of_a_server_without_a_token_endpoint() -> None:
 
 def test_an_identity_provider_that_cannot_be_reached_is_named() -> None:
     web = Web({**offers("client_secret_basic"), f"{IDP}/exchange": FetchError("idp.example.com:443 took too long")})
-    with pytest.raises(AuthError, match="identity provider.*took too long"):
+    with pytest.raises(AuthError, match=r"identity provider.*took too long"):
         enter(web, enterprise(), secret="id.token.x")
 
 

@@ -113,7 +113,7 @@ async def official(provider: Provider) -> AsyncIterator[str]:
         """Add two numbers."""
         return a + b
 
-    web = uvicorn.Server(uvicorn.Config(server.streamable_http_app(), port=port, log_level="warning", ws="none"))
+    web = uvicorn.Server(uvicorn.Config(server.streamable_http_app(), port=port, log_config=None, ws="none"))
     task = asyncio.ensure_future(web.serve())
     while not web.started:  # noqa: ASYNC110 - there is no event to wait for
         await asyncio.sleep(0.01)

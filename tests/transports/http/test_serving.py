@@ -302,7 +302,8 @@ def test_an_address_of_the_newer_kind_is_in_brackets() -> None:
 
 def test_the_logging_of_the_program_is_left_alone() -> None:
     access = logging.getLogger("uvicorn.access")
-    handler, before = logging.NullHandler(), access.propagate
+    handler = logging.NullHandler()
+    before, others = access.propagate, list(logging.getLogger("uvicorn").handlers)
     access.addHandler(handler)
 
     async def main() -> None:
@@ -313,7 +314,7 @@ def test_the_logging_of_the_program_is_left_alone() -> None:
         run_async(main())
         assert handler in access.handlers
         assert access.propagate is before
-        assert logging.getLogger("uvicorn").handlers == []
+        assert logging.getLogger("uvicorn").handlers == others
     finally:
         access.removeHandler(handler)
 
