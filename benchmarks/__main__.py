@@ -125,6 +125,7 @@ def _arguments() -> argparse.Namespace:
         action="append",
         help="measure this section, http with all its parts; may be repeated",
     )
+    parser.add_argument("--alone", action="store_true", help="with --only http: that section alone")
     parser.add_argument("--rounds", type=int, help="alternating rounds (5; with --quick 1)")
     parser.add_argument("--subjects", help="comma-separated names of the subjects to measure")
     return parser.parse_args()
@@ -142,7 +143,8 @@ def main() -> int:
     options = _arguments()
     wanted = options.subjects.split(",") if options.subjects else [subject.name for subject in SUBJECTS]
     only = options.only or SECTIONS
-    sections = [section for section in SECTIONS if section in only or (section in HTTP and "http" in only)]
+    with_parts = HTTP if "http" in only and not options.alone else ()
+    sections = [section for section in SECTIONS if section in only or section in with_parts]
     rounds = options.rounds or (1 if options.quick else 5)
     installed: list[Installed] = []
     needed = (subject for subject in SUBJECTS if set(subject.sections) & set(sections))
