@@ -341,7 +341,7 @@ def test_it_lives_as_an_application_of_its_own() -> None:
             said.append(message["type"])
 
         await server({"type": "lifespan"}, receive, send)
-        with pytest.raises(NotImplementedError):
+        with pytest.raises(ConfigError):
             await server({"type": "websocket"}, receive, send)
         return said
 

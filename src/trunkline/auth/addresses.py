@@ -10,7 +10,9 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from urllib.parse import SplitResult, urlsplit
 
-__all__ = ["canonical", "covers", "is_loopback", "is_private", "may_carry_secrets", "openable", "origin", "split"]
+from trunkline.net.addresses import is_loopback
+
+__all__ = ["canonical", "covers", "is_private", "may_carry_secrets", "openable", "origin", "split"]
 
 # What a URI may consist of, without the characters that mean something to a shell and that no endpoint needs.
 _PLAIN = re.compile(r"[A-Za-z0-9\-._~:/?#\[\]@!*+,=%&]+")
@@ -27,21 +29,6 @@ def split(url: str) -> SplitResult | None:
     except ValueError:
         return None
     return parts if good and url.isascii() and url.isprintable() and " " not in url else None
-
-
-def is_loopback(host: str | None) -> bool:
-    """Tell whether a host name means this machine by itself."""
-    if host is None:
-        return False
-    host = host.lower()
-    if host == "localhost" or host.endswith(".localhost"):
-        return True
-    from ipaddress import ip_address
-
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def is_private(host: str | None) -> bool:

@@ -29,6 +29,7 @@ from trunkline.auth.issuing.tokens import AccessTokens
 from trunkline.auth.issuing.users import SlowedSignIn, Users, make_users
 from trunkline.auth.issuing.web import App, Exchange, Receive, Scope, Send
 from trunkline.auth.verifiers import InvalidToken, bearer_token
+from trunkline.errors import ConfigError
 from trunkline.protocol.caller import Principal
 
 __all__ = ["AuthorizationServer"]
@@ -139,7 +140,7 @@ class AuthorizationServer:
         elif scope["type"] == "http":
             await self._serve(Exchange(scope, receive, send), scope, receive, send)
         else:
-            raise NotImplementedError(f"an authorization server serves HTTP, not {scope['type']}")
+            raise ConfigError(f"an authorization server serves HTTP, not {scope['type']}")
 
     async def aclose(self) -> None:
         """Close the store and what fetches documents."""

@@ -16,7 +16,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from trunkline.auth.addresses import canonical, is_loopback, is_private, split
+from trunkline.auth.addresses import canonical, is_private, split
 from trunkline.auth.demands import Demand, read_demand
 from trunkline.auth.drive import Fetching, drive
 from trunkline.auth.flows import Wish, log_in, renew
@@ -28,6 +28,7 @@ from trunkline.auth.store import find_store
 from trunkline.auth.tokens import Login, TokenRefused
 from trunkline.errors import AuthError, AuthRequired
 from trunkline.net import Fetched, Fetcher
+from trunkline.net.addresses import is_loopback
 
 __all__ = ["BearerAuthorizer", "OAuthAuthorizer", "guarded_fetch"]
 

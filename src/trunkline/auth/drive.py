@@ -6,13 +6,13 @@ from collections.abc import Awaitable, Callable
 from typing import TypeAlias, TypeVar
 from urllib.parse import urlsplit
 
-from trunkline.auth.addresses import is_loopback
 from trunkline.auth.loopback import Receiver
 from trunkline.auth.oauth import OAuth
 from trunkline.auth.steps import Answer, Fetch, Flow, Receive, Visit
 from trunkline.auth.visiting import visit
 from trunkline.errors import AuthError, FetchError
 from trunkline.net import Fetched
+from trunkline.net.addresses import is_loopback
 
 __all__ = ["Fetching", "drive"]
 

@@ -22,7 +22,7 @@ from trunkline.auth.metadata import ServerMetadata
 from trunkline.auth.oauth import OAuth
 from trunkline.auth.registration import given_client, identify
 from trunkline.auth.signing import ProofKey, digest
-from trunkline.auth.steps import Flow, Sources, Visit
+from trunkline.auth.steps import Flow, Sources, Visit, shown
 from trunkline.auth.tokens import Login, Registered, TokenAnswer
 from trunkline.errors import AuthError
 
@@ -30,7 +30,6 @@ __all__ = ["Wish", "log_in", "renew"]
 
 _JWT_BEARER = "urn:ietf:params:oauth:grant-type:jwt-bearer"
 _OFFLINE = "offline_access"
-_SHOWN = 300
 
 
 class Wish(Struct, frozen=True, kw_only=True):
@@ -192,7 +191,7 @@ def _code(redirect: Mapping[str, str], server: ServerMetadata, state: str) -> st
 
 def _shown(redirect: Mapping[str, str]) -> str:
     text = f"{redirect['error']} {redirect.get('error_description', '')}".strip()
-    return "".join(char if char.isprintable() else " " for char in text)[:_SHOWN]
+    return shown(text)
 
 
 # --- nobody is asked --------------------------------------------------------------------------------------------------

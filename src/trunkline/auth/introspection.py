@@ -18,10 +18,10 @@ from urllib.parse import quote_plus, urlencode, urlsplit
 
 import msgspec
 
-from trunkline.auth.addresses import is_loopback
 from trunkline.auth.claims import check_audience, check_times, first_url, make_principal, read_audience
 from trunkline.auth.verifiers import InvalidToken, Remembered, bearer_token
 from trunkline.errors import ConfigError, FetchError
+from trunkline.net.addresses import is_loopback
 from trunkline.protocol.access import read_scopes
 from trunkline.protocol.caller import Principal
 

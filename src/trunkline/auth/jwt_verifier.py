@@ -15,11 +15,11 @@ from urllib.parse import urlsplit
 import msgspec
 from msgspec import Struct
 
-from trunkline.auth.addresses import is_loopback
 from trunkline.auth.claims import check_audience, check_times, first_url, make_principal, read_audience
 from trunkline.auth.jwks import ALGORITHMS, GivenKeys, IssuerKeys, Keys, fetch_with
 from trunkline.auth.verifiers import InvalidToken, Remembered, check_token, presented_token
 from trunkline.errors import ConfigError
+from trunkline.net.addresses import is_loopback
 from trunkline.protocol.access import read_scopes
 from trunkline.protocol.caller import Principal
 

@@ -12,9 +12,10 @@ from urllib.parse import urlsplit
 import msgspec
 from msgspec import Struct
 
-from trunkline.auth.addresses import canonical, covers, is_loopback, may_carry_secrets, openable, origin, split
+from trunkline.auth.addresses import canonical, covers, may_carry_secrets, openable, origin, split
 from trunkline.errors import AuthError
 from trunkline.net import Fetched
+from trunkline.net.addresses import is_loopback
 
 __all__ = [
     "ResourceMetadata",

@@ -11,19 +11,19 @@ from collections.abc import Sequence
 import msgspec
 from msgspec import Struct
 
-from trunkline.auth.addresses import is_loopback, split
+from trunkline.auth.addresses import split
 from trunkline.auth.metadata import ServerMetadata
 from trunkline.auth.oauth import OAuth
-from trunkline.auth.steps import Flow, Receive, post_json
+from trunkline.auth.steps import Flow, Receive, post_json, shown
 from trunkline.auth.tokens import Method, Registered
 from trunkline.errors import AuthError, FetchError
+from trunkline.net.addresses import is_loopback
 
 __all__ = ["given_client", "identify"]
 
 #: What we can do, best first for a client that keeps no secret well.
 _METHODS: tuple[Method, ...] = ("none", "client_secret_basic", "client_secret_post")
 _SECRET_METHODS: tuple[Method, ...] = ("client_secret_basic", "client_secret_post")
-_SHOWN = 300
 
 
 class _Answer(Struct, frozen=True):
@@ -176,4 +176,4 @@ def _reason(body: bytes) -> str:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return ""
     text = f"{said.error}: {said.error_description}" if said.error_description else said.error
-    return f' ("{"".join(char if char.isprintable() else " " for char in text)[:_SHOWN]}")'
+    return f' ("{shown(text)}")'

@@ -18,9 +18,10 @@ from msgspec import Struct
 from trunkline.errors import FetchError
 from trunkline.net import Fetched
 
-__all__ = ["Answer", "Fetch", "Flow", "Receive", "Sources", "Step", "Visit", "get", "post_form", "post_json"]
+__all__ = ["Answer", "Fetch", "Flow", "Receive", "Sources", "Step", "Visit", "get", "post_form", "post_json", "shown"]
 
 T = TypeVar("T")
+_SHOWN = 300
 
 
 class Fetch(Struct, frozen=True):
@@ -94,3 +95,8 @@ def post_json(url: str, body: bytes) -> Flow[Fetched | FetchError]:
     answer = yield Fetch("POST", url, {**_ACCEPT, "Content-Type": "application/json"}, body)
     assert isinstance(answer, Fetched | FetchError)
     return answer
+
+
+def shown(text: str) -> str:
+    """Give what another party wrote as a message may repeat it: on one line, and not all of a long one."""
+    return "".join(char if char.isprintable() else " " for char in text)[:_SHOWN].strip()

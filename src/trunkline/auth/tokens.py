@@ -12,6 +12,7 @@ import msgspec
 from msgspec import Struct
 
 from trunkline.auth.metadata import ServerMetadata
+from trunkline.auth.steps import shown
 from trunkline.errors import AuthError
 from trunkline.net import Fetched
 
@@ -23,7 +24,6 @@ Method: TypeAlias = Literal["none", "client_secret_basic", "client_secret_post",
 _VISIBLE = re.compile(r"[\x21-\x7e]+")
 # A token is not used in the last seconds of its life: it could end on the way.
 _MARGIN = 30.0
-_SHOWN = 300
 
 
 class Registered(Struct, frozen=True, kw_only=True):
@@ -140,6 +140,6 @@ def _refused(answer: Fetched, who: str) -> AuthError:
         said = msgspec.json.decode(answer.body, type=_Error)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return AuthError(f"{who} answered the token request with status {answer.status} and no reason.")
-    text = "".join(char if char.isprintable() else " " for char in said.error_description or "")[:_SHOWN].strip()
+    text = shown(said.error_description or "")
     message = f"{who} refused to give a token: {said.error[:80]!a}" + (f' ("{text}")' if text else "")
     return TokenRefused(f"{message}.", code=said.error)

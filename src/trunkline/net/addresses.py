@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from ipaddress import IPv6Address, ip_address, ip_network
 
-__all__ = ["special_range"]
+__all__ = ["is_loopback", "special_range"]
 
 # IANA's special-purpose registries and what clouds put beside them. The first row that fits gives the name.
 _RANGES = tuple(
@@ -69,3 +69,18 @@ def special_range(address: str) -> str | None:
         if parsed in network:
             return name
     return "a reserved address" if parsed.version == 6 and parsed not in _GLOBAL_IPV6 else None
+
+
+def is_loopback(host: str | None, *, below: bool = True) -> bool:
+    """Tell whether a host name means this machine by itself; with ``below`` also the names under ``localhost``.
+
+    Clients are told to take those for this machine (RFC 6761); whoever opens an address or vouches for one should not
+    rely on every resolver to do so.
+    """
+    name = (host or "").lower()
+    if name == "localhost" or (below and name.endswith(".localhost")):
+        return True
+    try:
+        return ip_address(name).is_loopback
+    except ValueError:
+        return False

@@ -26,6 +26,11 @@ class Principal(Struct, frozen=True, kw_only=True):
     scopes: frozenset[str] = frozenset()
     claims: Mapping[str, Any] | None = None
 
+    @property
+    def identity(self) -> tuple[str | None, str, str | None]:
+        """Who it is, whatever the token at hand allows: issuer, subject and client."""
+        return self.issuer, self.subject, self.client
+
 
 class Origin(Struct, frozen=True):
     """How a message reached us: the transport, who is authenticated there, and its MCP headers."""

@@ -6,7 +6,6 @@ The endpoint knows no server; what stands here is between the two. It is loaded 
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
@@ -14,9 +13,11 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 from trunkline.connection import Connection, TaskMaker, task_maker
 from trunkline.errors import ConfigError
+from trunkline.net.addresses import is_loopback
 from trunkline.protocol.admission import Admitted
 from trunkline.protocol.caller import Session
 from trunkline.server.dispatch import ServedConnection
+from trunkline.server.mismatch import did_you_mean
 from trunkline.server.scopes import scopes_in_use
 from trunkline.timekeeper import Timekeeper
 from trunkline.transports.http.endpoint import Endpoint, EndpointOptions
@@ -194,7 +195,8 @@ async def run_http(server: Server, transport: str, options: Mapping[str, Any]) -
     host, port = given.pop("host", "127.0.0.1"), given.pop("port", 8000)
     if given.pop("workers", 1) != 1:
         raise ConfigError("workers= needs what several processes can share, which is not there yet; leave it at 1")
-    if not (given.pop("allow_unauthenticated", False) or given.get("auth") or server.auth or _is_loopback(host)):
+    meant = given.pop("allow_unauthenticated", False)
+    if not (meant or given.get("auth") or server.auth or is_loopback(host.strip("[]"), below=False)):
         raise ConfigError(
             f"host={host!r} can be reached by others, and nobody is asked who they are: give auth=, bind 127.0.0.1, "
             "or say allow_unauthenticated=True (--allow-unauthenticated)"
@@ -213,10 +215,7 @@ def _known(options: Mapping[str, Any], known: Mapping[str, Any], ignored: Sequen
     given = {_OTHER_NAMES.get(name, name): value for name, value in options.items() if value is not None}
     for name in given:
         if name not in known and name not in ignored:
-            import difflib
-
-            near = difflib.get_close_matches(name, known, n=1)
-            raise TypeError(f"HTTP has no option {name!r}{f'; did you mean {near[0]!r}?' if near else ''}")
+            raise TypeError(f"HTTP has no option {name!r}{did_you_mean(name, known)}")
     return {name: value for name, value in given.items() if name not in ignored}
 
 
@@ -224,10 +223,3 @@ def _path(name: str, path: str | None) -> Any:
     if path is not None and not path.startswith("/"):
         raise ConfigError(f'{name}={path!r}: a path starts with "/"')
     return path
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return host == "localhost" or ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return False

@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Iterable, Sequence
 
 __all__ = [
     "KEY",
@@ -21,6 +21,7 @@ __all__ = [
     "ResultError",
     "check_names",
     "describe_choices",
+    "did_you_mean",
     "explain",
     "join_path",
     "json_kind",
@@ -137,13 +138,18 @@ def check_names(given: Collection[str], known: Collection[str], *, required: Col
         raise ArgumentError(f"missing argument{'s' if len(missing) > 1 else ''} {', '.join(missing)}")
 
 
-def _unknown_argument(name: str, known: Collection[str]) -> str:
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """Give the end of a sentence about an unknown name: the nearest known one, or nothing."""
     from difflib import get_close_matches
 
+    near = get_close_matches(name, list(known), n=1)
+    return f"; did you mean {near[0]!r}?" if near else ""
+
+
+def _unknown_argument(name: str, known: Collection[str]) -> str:
     name = name[:_NAME_LIMIT]
-    near = get_close_matches(name, known, n=1) or get_close_matches(name.lower(), known, n=1)
-    if near:
-        return f"unknown argument {name!r}; did you mean {near[0]!r}?"
+    if hint := did_you_mean(name, known) or did_you_mean(name.lower(), known):
+        return f"unknown argument {name!r}{hint}"
     if not known:
         return f"unknown argument {name!r}; there are none"
     return f"unknown argument {name!r}; known are {', '.join(repr(each) for each in list(known)[:_CHOICES_SHOWN])}"

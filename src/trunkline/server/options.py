@@ -14,6 +14,7 @@ from msgspec import Struct
 from msgspec.structs import fields
 
 from trunkline.protocol.access import read_scopes
+from trunkline.server.mismatch import did_you_mean
 from trunkline.server.tools import ToolOptions
 
 if TYPE_CHECKING:
@@ -95,8 +96,5 @@ def _read(kind: type[T], given: Mapping[str, Any], what: str) -> T:
 
 
 def _unknown(name: str, known: set[str], what: str) -> str:
-    import difflib
-
-    near = difflib.get_close_matches(name, known, n=1)
-    hint = f"; did you mean {near[0]!r}?" if near else f"; a {what} takes {', '.join(sorted(known))}"
+    hint = did_you_mean(name, known) or f"; a {what} takes {', '.join(sorted(known))}"
     return f"unknown option {name!r}{hint}"

@@ -272,7 +272,7 @@ class Deeds:
 def bind(exchange: Exchange) -> Binding:
     """Say what sealed state belongs to: the call, and who made it."""
     principal = exchange.admitted.caller.principal
-    who = None if principal is None else f"{principal.issuer or ''}\0{principal.subject}\0{principal.client or ''}"
+    who = None if principal is None else "\0".join(part or "" for part in principal.identity)
     return Binding(
         method=exchange.method,
         params_digest=digest(exchange.method, bytes(exchange.params or b"{}")),

@@ -29,6 +29,7 @@ from trunkline.server import lifecycle
 from trunkline.server.catalog import Catalog, OnDuplicate
 from trunkline.server.dispatch import ServedConnection
 from trunkline.server.listing import Listing, Visible
+from trunkline.server.mismatch import did_you_mean
 from trunkline.server.routes import Route, make_routes, read_resource
 from trunkline.timekeeper import Clock, Timekeeper
 from trunkline.transports.link import Link
@@ -473,11 +474,7 @@ def _check(options: ServerOptions) -> None:
             # Generic code passes what it does not use as None, False or empty.
             del options[name]  # type: ignore[misc]
         elif name not in known:
-            import difflib
-
-            near = difflib.get_close_matches(name, known, n=1)
-            hint = f"; did you mean {near[0]!r}?" if near else ""
-            raise TypeError(f"Server has no option {name!r}{hint}")
+            raise TypeError(f"Server has no option {name!r}{did_you_mean(name, known)}")
     if "auth" in options and not (callable(options["auth"]) or hasattr(options["auth"], "verify")):
         raise ConfigError(
             "auth= is a function from a request's headers to a Principal, or to None for nobody; or a verifier such "

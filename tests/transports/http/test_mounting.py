@@ -30,6 +30,7 @@ from tests.transports.http.serving_support import (
     tool,
 )
 from trunkline import Server
+from trunkline.errors import ConfigError
 
 HEADERS = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
 
@@ -173,8 +174,8 @@ async def test_the_lifespan_is_left_when_a_served_endpoint_stops() -> None:
 
 
 @in_loop
-async def test_another_kind_of_scope_is_not_implemented() -> None:
-    with pytest.raises(NotImplementedError, match="serves HTTP, not mail"):
+async def test_another_kind_of_scope_is_refused() -> None:
+    with pytest.raises(ConfigError, match="serves HTTP, not mail"):
         await Workshop().asgi()({"type": "mail"}, None, None)  # type: ignore[arg-type]
 
 

@@ -6,7 +6,6 @@ away.
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, TypedDict
@@ -15,6 +14,7 @@ from urllib.parse import SplitResult, urlsplit
 from msgspec import Struct
 
 from trunkline.errors import ConfigError
+from trunkline.net.addresses import is_loopback
 
 __all__ = ["IssuerOptions", "Lives", "Settings", "make_settings"]
 
@@ -130,7 +130,7 @@ def make_settings(
     described = dict(scopes) if isinstance(scopes, Mapping) else dict.fromkeys(scopes, "")
     _check_scopes(described, options)
     base = issuer.removesuffix("/")
-    loopback = _is_loopback(parts)
+    loopback = is_loopback(parts.hostname, below=False)
     if options.get("auto_approve") is not None and not loopback:
         raise ConfigError("auto_approve= lets everybody in: it is for an issuer on loopback alone")
     lives = {name.removesuffix("_seconds"): options[name] for name in options if name.endswith("_seconds")}
@@ -162,19 +162,13 @@ def _issuer_parts(issuer: str) -> SplitResult:
     except ValueError:
         parts = urlsplit("")
     plain = parts.hostname and not (parts.query or parts.fragment or "@" in parts.netloc or {*"?#"} & {*issuer})
-    if not plain or not (parts.scheme == "https" or (parts.scheme == "http" and _is_loopback(parts))):
+    here = parts.scheme == "http" and is_loopback(parts.hostname, below=False)
+    if not plain or not (parts.scheme == "https" or here):
         raise ConfigError(
             f"issuer={issuer!r}: an issuer is an https address without query and fragment, such as "
             "'https://auth.example.com'; http is for loopback alone"
         )
     return parts
-
-
-def _is_loopback(parts: SplitResult) -> bool:
-    try:
-        return parts.hostname == "localhost" or ipaddress.ip_address(parts.hostname or "").is_loopback
-    except ValueError:
-        return False
 
 
 def _check_scopes(described: Mapping[str, str], options: Mapping[str, Any]) -> None:

@@ -21,10 +21,10 @@ from trunkline.protocol.limits import Limits
 from trunkline.protocol.revisions import Feature, Revision
 from trunkline.transports.http.client_auth import clocks_of
 from trunkline.transports.http.client_exchange import Exchange
-from trunkline.transports.http.client_failures import NETWORK_ERRORS, status_failure
+from trunkline.transports.http.client_failures import NETWORK_ERRORS
 from trunkline.transports.http.client_heads import Heads, checked_session
 from trunkline.transports.http.client_listening import Listening
-from trunkline.transports.http.client_web import Web, WebOptions, read_body
+from trunkline.transports.http.client_web import Web, WebOptions, post_unanswered
 from trunkline.transports.link import Receiver
 from trunkline.types import RequestId
 
@@ -34,8 +34,6 @@ log = logging.getLogger("trunkline.transports")
 
 # How long the last messages and the end of the session may take.
 _FAREWELL = 1.0
-# So much is read of what comes back on a message that is not answered.
-_SMALL = 64 * 1024
 
 
 class HttpLink:
@@ -190,14 +188,7 @@ class HttpLink:
         """Post what is not answered; tell whether the server took it."""
         try:
             async with asyncio.timeout(self.limits.idle_seconds):
-                response = await self.web.open("POST", head, body=body)
-                try:
-                    said = await read_body(response, _SMALL)
-                finally:
-                    if not response.content.is_eof():
-                        response.close()
-            if response.status >= 300:
-                raise status_failure(response, "POST", body=said)
+                await post_unanswered(self.web, head, body)
         except (TrunklineError, *NETWORK_ERRORS) as error:
             log.warning("a message was not taken: %s", error)
             return False

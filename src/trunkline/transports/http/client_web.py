@@ -16,12 +16,16 @@ from msgspec import Struct
 from yarl import URL
 
 from trunkline.errors import ConfigError, HttpError, RemoteProtocolError
+from trunkline.net.addresses import is_loopback
 from trunkline.protocol.limits import Limits
 from trunkline.transports.http.client_auth import Authorizer, Clocks
 from trunkline.transports.http.client_failures import NETWORK_ERRORS, network_failure, status_failure
 from trunkline.transports.http.decompress import Inflater
 
-__all__ = ["Web", "WebOptions", "read_body"]
+__all__ = ["SMALL", "Web", "WebOptions", "post_unanswered", "read_body"]
+
+#: What is read of an answer that says no more than why something was refused.
+SMALL = 64 * 1024
 
 T = TypeVar("T")
 
@@ -184,6 +188,23 @@ class Web:
         await self._session.close()
 
 
+async def post_unanswered(web: Web, head: Mapping[str, str], body: bytes, *, url: URL | None = None) -> None:
+    """Post what is answered by a status alone.
+
+    Raises:
+        HttpError: the server did not take it.
+        TrunklineError: it could not be sent; see ``Web.open``.
+    """
+    response = await web.open("POST", head, body=body, url=url)
+    try:
+        said = await read_body(response, SMALL)
+    finally:
+        if not response.content.is_eof():
+            response.close()
+    if response.status >= 300:
+        raise status_failure(response, "POST", body=said)
+
+
 async def read_body(response: aiohttp.ClientResponse, limit: int) -> bytes:
     """Read a whole answer, compression undone.
 
@@ -229,7 +250,7 @@ def _trust(options: WebOptions) -> Any:
 def _proxy(url: URL, given: str | None) -> URL | None:
     """Find the proxy: the one given, else the environment's; never for this machine itself, unless it was given."""
     text = given
-    if given is None and not _is_here(url.host or ""):
+    if given is None and not is_loopback(url.host):
         from urllib.request import getproxies, proxy_bypass
 
         found = getproxies()
@@ -242,14 +263,3 @@ def _proxy(url: URL, given: str | None) -> URL | None:
     if proxy.scheme not in ("http", "https") or not proxy.host:
         raise ConfigError(f"The proxy {proxy.scheme}://{proxy.host} cannot be used: only http and https proxies can.")
     return proxy
-
-
-def _is_here(host: str) -> bool:
-    if host == "localhost" or host.endswith(".localhost"):
-        return True
-    from ipaddress import ip_address
-
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return False

@@ -17,7 +17,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from trunkline.errors import InsufficientScope
+from trunkline.errors import ConfigError, InsufficientScope
 from trunkline.protocol.access import Denied
 from trunkline.protocol.caller import Principal
 from trunkline.protocol.jsonrpc import Notification, Request, decode
@@ -152,7 +152,7 @@ class Endpoint:
             await send({"type": "websocket.close", "code": 1003})
             return
         if scope["type"] != "lifespan":
-            raise NotImplementedError(f"an MCP endpoint serves HTTP, not {scope['type']}")
+            raise ConfigError(f"an MCP endpoint serves HTTP, not {scope['type']}")
         while True:
             message = await receive()
             if message["type"] == "lifespan.startup":

@@ -14,7 +14,7 @@ from trunkline.protocol.jsonrpc import Batch, Incoming, Malformed, Message, Requ
 from trunkline.protocol.limits import Limits
 from trunkline.protocol.revisions import UNNAMED, Feature, find
 from trunkline.transports.http.event_log import EventStream
-from trunkline.transports.http.once import AloneLink, OnceLink
+from trunkline.transports.http.once import HandshakeLink, OnceLink
 from trunkline.transports.http.refusals import Refused, no_request, too_many
 from trunkline.transports.http.replies import Headers, StreamReply
 from trunkline.transports.http.sessions import Acceptor, ExchangeLink, HttpSession, Sessions, requests_of
@@ -109,7 +109,7 @@ class Handshake:
         if not requests_of(incoming):
             await visit.answer(202)
             return
-        link, origin, session = AloneLink(self._limits.write_bytes, json_only=visit.json_only), visit.origin, None
+        link, origin, session = HandshakeLink(self._limits.write_bytes, json_only=visit.json_only), visit.origin, None
         if batch or incoming.method != "initialize":  # type: ignore[union-attr]
             session = Session(revision, None, {}, origin=origin)
             session.ready()

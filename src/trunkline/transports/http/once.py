@@ -29,7 +29,7 @@ from trunkline.transports.http.replies import StreamReply
 from trunkline.transports.link import Receiver
 from trunkline.transports.wire import encode_each
 
-__all__ = ["STATUSES", "AloneLink", "OnceLink", "Stoppable", "encoded"]
+__all__ = ["STATUSES", "HandshakeLink", "OnceLink", "Stoppable", "encoded"]
 
 #: The HTTP status of an error answer in stateless revisions; all others are 200.
 STATUSES: Mapping[int, int] = MappingProxyType(
@@ -242,8 +242,8 @@ class OnceLink:
             waiter.set_result(None)
 
 
-class AloneLink(OnceLink):
-    """One request of a handshake client for whom no session is kept: an error is an answer like any other."""
+class HandshakeLink(OnceLink):
+    """One request of a handshake client: an error is an answer like any other."""
 
     __slots__ = ()
 

@@ -33,7 +33,7 @@ from trunkline.protocol.jsonrpc import (
 from trunkline.protocol.limits import Limits
 from trunkline.protocol.revisions import Feature, Revision
 from trunkline.transports.http.event_log import EventLog, EventStream
-from trunkline.transports.http.once import OnceLink, encoded
+from trunkline.transports.http.once import HandshakeLink, OnceLink, encoded
 from trunkline.transports.http.refusals import ended
 from trunkline.transports.http.replies import StreamReply
 from trunkline.transports.link import Link, Receiver
@@ -135,7 +135,7 @@ class SessionLink:
             self.opening[1].lost(ended())
 
 
-class ExchangeLink(OnceLink):
+class ExchangeLink(HandshakeLink):
     """One POST of a session with a request, or with a batch of them, in it."""
 
     __slots__ = ("_retry_ms", "_session", "ids", "name")
@@ -180,9 +180,6 @@ class ExchangeLink(OnceLink):
             self._session.standing.push(encoded(outbound))
             return
         super()._tell(outbound)
-
-    def _status(self, error: ErrorResponse) -> int:
-        return 200
 
     def _new_stream(self) -> EventStream:
         stream = self._session.log.open()
@@ -419,7 +416,7 @@ def same_principal(one: Principal | None, other: Principal | None) -> bool:
     """Tell whether two are one: nobody is only the same as nobody."""
     if one is None or other is None:
         return one is other
-    return (one.issuer, one.subject, one.client) == (other.issuer, other.subject, other.client)
+    return one.identity == other.identity
 
 
 def requests_of(incoming: Incoming) -> frozenset[RequestId]:

@@ -24,16 +24,13 @@ from trunkline.transports.http.client_exchange import HTTP
 from trunkline.transports.http.client_failures import NETWORK_ERRORS, shown, status_failure
 from trunkline.transports.http.client_heads import Heads
 from trunkline.transports.http.client_stream import media_type, read_events
-from trunkline.transports.http.client_web import Web, WebOptions, read_body
+from trunkline.transports.http.client_web import SMALL, Web, WebOptions, post_unanswered, read_body
 from trunkline.transports.link import Receiver
 from trunkline.types import RequestId
 
 __all__ = ["SseLink"]
 
 log = logging.getLogger("trunkline.transports")
-
-# So much is read of what comes back on a POST.
-_SMALL = 64 * 1024
 
 
 class SseLink:
@@ -134,7 +131,7 @@ class SseLink:
         error: Exception = ConnectionLost("the server ended its event stream")
         try:
             if response.status != 200:
-                raise status_failure(response, "GET", body=await read_body(response, _SMALL))
+                raise status_failure(response, "GET", body=await read_body(response, SMALL))
             if media_type(response) != "text/event-stream":
                 raise RemoteProtocolError(f"{shown(self._web.url)} answered GET with something else than events")
             await read_events(response, reader, self._event)
@@ -185,14 +182,7 @@ class SseLink:
 
     async def _post(self, head: Mapping[str, str], body: bytes, id: RequestId | None) -> None:
         try:
-            response = await self._web.open("POST", head, body=body, url=self._endpoint.result())
-            try:
-                said = await read_body(response, _SMALL)
-            finally:
-                if not response.content.is_eof():
-                    response.close()
-            if response.status >= 300:
-                raise status_failure(response, "POST", body=said)
+            await post_unanswered(self._web, head, body, url=self._endpoint.result())
         except TrunklineError as error:
             self._failed(error, id)
         except NETWORK_ERRORS as error:
