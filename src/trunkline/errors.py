@@ -26,6 +26,7 @@
     │   ├── HttpError           the server answered with an HTTP status instead of a message
     │   │   └── AuthRequired    401, or 403 with a challenge; also an AuthError
     │   ├── FetchError          a URL given by others was refused or could not be fetched
+    │   ├── ServerUnavailable   the host does not run this server now; says why and what to do
     │   └── RequestTimeout      says which clock fired
     ├── HandlerError            raised by a handler on purpose: its text is meant for the caller
     │   ├── ToolError           becomes a result with ``isError``; on the client, such a result
@@ -72,6 +73,7 @@ __all__ = [
     "ResourceNotFound",
     "RevisionMismatch",
     "ServerExited",
+    "ServerUnavailable",
     "SessionExpired",
     "ToolError",
     "TrunklineError",
@@ -266,6 +268,10 @@ class HttpError(LinkError):
 
 class FetchError(LinkError):
     """A URL that others gave us was refused or could not be fetched; the message names the host and the reason."""
+
+
+class ServerUnavailable(LinkError):
+    """The host does not run this server now; the message says why, and what the user can do."""
 
 
 class RequestTimeout(LinkError):

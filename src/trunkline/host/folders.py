@@ -1,0 +1,34 @@
+"""Where the host keeps its files: approvals, grants, pins, catalogs and the audit trail, and the user's configuration.
+
+``TRUNKLINE_HOME`` names one folder for all of it. Files are for their owner alone.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from trunkline.auth.store import default_folder
+
+__all__ = ["config_folder", "private_folder", "state_folder"]
+
+
+def state_folder() -> Path:
+    """Say where this user's state is."""
+    return Path(default_folder())
+
+
+def config_folder() -> Path:
+    """Say where this user's configuration is."""
+    given = os.environ.get("TRUNKLINE_HOME")
+    if given or sys.platform in ("darwin", "win32"):
+        return state_folder()
+    base = os.environ.get("XDG_CONFIG_HOME") or os.path.join(os.path.expanduser("~"), ".config")
+    return Path(base) / "trunkline"
+
+
+def private_folder(path: Path) -> Path:
+    """Make a folder that only its owner can read, unless it is there."""
+    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return path

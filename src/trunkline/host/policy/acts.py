@@ -1,0 +1,55 @@
+"""What policy judges, and what it says: an act that somebody wants done, and the decision on it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal, TypeAlias
+
+from msgspec import Struct
+
+__all__ = ["Act", "ActKind", "Annotations", "Decision", "Effect"]
+
+ActKind: TypeAlias = Literal["tool", "resource", "prompt", "sampling", "elicitation", "roots"]
+Effect: TypeAlias = Literal["allow", "ask", "deny"]
+
+
+class Annotations(Struct, frozen=True):
+    """What a tool's server, or the user in its place, says of the tool's effects; None where nothing is said."""
+
+    read_only: bool | None = None
+    destructive: bool | None = None
+    idempotent: bool | None = None
+    open_world: bool | None = None
+
+
+class Act(Struct, frozen=True, kw_only=True):
+    """Something that somebody wants done at a server."""
+
+    kind: ActKind
+    server: str
+    #: The tool's or prompt's own name, the resource's own URI, or the question's method.
+    name: str
+    #: The arguments as they will be sent; None while only the name is judged, as for a list.
+    arguments: Mapping[str, Any] | None = None
+    annotations: Annotations = Annotations()
+    #: The digest of the definition that is meant.
+    pin: str | None = None
+    #: The user trusts what this server says of its tools.
+    trusted: bool = False
+    #: Something from an untrusted server came into this session before.
+    tainted: bool = False
+    #: Who asks: ``model``, ``user``, ``gateway`` or ``server``.
+    caller: str = "user"
+    #: The authenticated subject, if there is one.
+    principal: str | None = None
+    session: str | None = None
+    profile: str | None = None
+
+
+class Decision(Struct, frozen=True):
+    """What the policy says of an act, and which rule said it."""
+
+    effect: Effect
+    #: The rule's name: the one it was given, ``file:line``, or ``default: …``.
+    rule: str
+    reason: str
