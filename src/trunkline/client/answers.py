@@ -23,7 +23,7 @@ from trunkline.protocol.methods import LOOSE_NAMES, Method, decode_params
 from trunkline.protocol.revisions import Revision
 from trunkline.protocol.shaping import shape_params
 
-__all__ = ["Answers", "Undeclared"]
+__all__ = ["Answers", "Undeclared", "as_root"]
 
 
 class Undeclared(RequestFailed):
@@ -80,7 +80,7 @@ class Answers:
         elif method == "elicitation/create":
             answer = _elicited(await _given(self._settings.elicitation, question), question)
         elif method == "roots/list":
-            answer = t.ListRootsResult(roots=[_root(root) for root in await self._roots()])
+            answer = t.ListRootsResult(roots=[as_root(root) for root in await self._roots()])
         else:
             answer = t.EmptyResult()
         shaped: Struct = shape_params(answer, self._revision)
@@ -205,7 +205,8 @@ def _filled_in(content: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any
 # --- roots -----------------------------------------------------------------------------------------------------------
 
 
-def _root(root: Any) -> t.Root:
+def as_root(root: Any) -> t.Root:
+    """Take a root as a ``Root``, a ``file:`` URI or a path."""
     if isinstance(root, t.Root):
         return root
     if isinstance(root, str) and root.startswith("file:"):

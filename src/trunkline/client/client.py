@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, Unpack
 
 import msgspec
@@ -201,8 +201,8 @@ class Client:
         core = self._core
         params = t.CallToolRequestParams(name=name, arguments=None if arguments is None else Raw(encode(arguments)))
         contact = core.contact or await core.reach()
-        result, _ = await (self._mirror if contact.mirrors else core.call)(
-            "tools/call",
+        result, _ = await (self._mirror if contact.mirrors else _plainly)(
+            core.call,
             params,
             patience=self._patience
             if timeout is None and total_timeout is None
@@ -216,15 +216,40 @@ class Client:
         answer = core.facts.read(name, result, validate=self._settings.validate)
         return answer.raise_for_error() if raise_on_error and answer.is_error else answer
 
-    async def _mirror(self, method: str, params: t.CallToolRequestParams, **how: Any) -> tuple[Any, bool]:
+    async def pass_on(
+        self,
+        method: str,
+        params: Any,
+        *,
+        timeout: float | None = None,
+        total_timeout: float | None = None,
+        on_progress: Callable[[ProgressNotificationParams], None] | None = None,
+        meta: Mapping[str, Any] | None = None,
+    ) -> tuple[Any, Raw]:
+        """Pass on a request of somebody else's for one round: the result, read and as it came.
+
+        A server that asks back is not answered: its questions are the result. What ``meta`` says about who asks counts
+        in place of what this client would say.
+        """
+        core = self._core
+        contact = core.contact or await core.reach()
+        patience = (
+            self._patience if timeout is None and total_timeout is None else core.patience(timeout, total_timeout)
+        )
+        if contact.mirrors and isinstance(params, t.CallToolRequestParams):
+            return await self._mirror(core.pass_on, params, patience=patience, on_progress=on_progress, meta=meta)
+        return await core.pass_on(method, params, patience=patience, on_progress=on_progress, meta=meta)
+
+    async def _mirror(self, call: Callable[..., Any], params: t.CallToolRequestParams, **how: Any) -> tuple[Any, Any]:
         """Call a tool where headers repeat some of its arguments: which ones, only the list of the tools says."""
         core, name = self._core, params.name
         if not core.facts.knows(name):
             await self._learn_once()
         hint = core.facts.mirrored(name, params.arguments)
-        how["repeat"] = core.facts.repeatable(name)
+        if "repeat" in how:
+            how["repeat"] = core.facts.repeatable(name)
         try:
-            return await core.call(method, params, hint=hint, **how)
+            return await call("tools/call", params, hint=hint, **how)  # type: ignore[no-any-return]
         except HeaderMismatch:
             # Streamable HTTP, Client Behavior: the list may have changed; with right headers the call is made again.
             core.cache.forget("tools/list")
@@ -233,7 +258,7 @@ class Client:
             again = core.facts.mirrored(name, params.arguments)
             if again == hint or not core.facts.knows(name):
                 raise
-        return await core.call(method, params, hint=again, **how)
+        return await call("tools/call", params, hint=again, **how)  # type: ignore[no-any-return]
 
     async def _learn_once(self) -> None:
         """List the tools unless that was tried already; calls that come meanwhile wait for the same list."""
@@ -370,6 +395,11 @@ class Client:
         contact = await self._core.reach()
         if contact.revision.handshake and self._settings.roots is not None:
             contact.connection.notify("notifications/roots/list_changed")
+
+
+def _plainly(call: Callable[..., Awaitable[tuple[Any, Any]]], params: Any, **how: Any) -> Awaitable[tuple[Any, Any]]:
+    """Call a tool where no header repeats anything."""
+    return call("tools/call", params, **how)
 
 
 def _as_text(value: Any) -> str:

@@ -195,6 +195,37 @@ class Contact:
         )
         return result, True
 
+    async def pass_on(
+        self,
+        method: str,
+        params: Any,
+        *,
+        patience: Patience,
+        on_progress: Callable[[ProgressNotificationParams], None] | None = None,
+        meta: Mapping[str, Any] | None = None,
+        hint: Any = None,
+    ) -> tuple[Any, Raw]:
+        """Ask the server something on behalf of somebody else, for one round: the result, read and as it came.
+
+        What stands in ``meta`` about the one who asks (capabilities, log level) counts in place of ours.
+
+        Raises:
+            MissingCapability, LocalProtocolError: nothing was sent; see ``row``.
+            RequestFailed, LinkError, RemoteProtocolError: see ``Connection.request``.
+        """
+        row = self.allowed.get(method) or self._refuse(method)
+        id = None
+        if on_progress is not None or meta is not None or self._meta:
+            id = self.connection.peer.new_id()
+            whole = {**self._meta, **(meta or {})}
+            if on_progress is not None:
+                whole["progressToken"] = id
+            params = replace(params, meta=Raw(encode(whole)))
+        raw = await self.connection.request(
+            method, params, patience=patience, on_progress=on_progress, id=id, hint=hint
+        )
+        return read_result(row, raw, self.revision), raw
+
     def _stamped(
         self,
         params: Any,

@@ -232,6 +232,13 @@ class Core:
             repeat=repeat,
         )
 
+    def pass_on(self, method: str, params: Any, **how: Any) -> Awaitable[tuple[Any, Raw]]:
+        """Ask the server something for one round, on behalf of somebody else; see ``Contact.pass_on``."""
+        contact = self.contact
+        if contact is not None and not contact.renews:
+            return contact.pass_on(method, params, **how)
+        return self.use(lambda contact: contact.pass_on(method, params, **how))
+
     async def use(self, work: Callable[[Contact], Awaitable[T]], *, repeat: bool = False) -> T:
         """Do something with the connection; once more if its session had ended, or with ``repeat`` if it is lost."""
         contact = self.contact or await self.reach()

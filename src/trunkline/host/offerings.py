@@ -26,3 +26,5 @@ class Offering(Struct, frozen=True, kw_only=True):
     listed_at: float = 0.0
     #: What could not be listed, with the reason, by method; its part is what was known before.
     failures: dict[str, str] = {}
+    #: Items that could not be read, each with its place and the reason; the others of its list are here.
+    unreadable: tuple[str, ...] = ()

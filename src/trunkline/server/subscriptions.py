@@ -128,6 +128,11 @@ class Listener:
         self._pending[notice] = None
         self._wake()
 
+    @property
+    def uris(self) -> frozenset[str]:
+        """The resources whose changes are wanted."""
+        return self._uris
+
     def end(self, reason: str) -> None:
         """End the stream after what is queued."""
         self.ended = self.ended or reason

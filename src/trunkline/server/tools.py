@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 from msgspec import Raw, Struct
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from trunkline.protocol.json_schema import Validator
     from trunkline.server.server import Server
 
-__all__ = ["ToolDefinition", "ToolOptions", "failed", "tool_route"]
+__all__ = ["Mirrored", "ToolDefinition", "ToolOptions", "check_headers", "failed", "tool_route"]
 
 log = logging.getLogger("trunkline")
 
@@ -54,6 +54,14 @@ class ToolOptions(Struct, frozen=True, kw_only=True):
     single_use: bool = False
     #: What a caller's token must allow; over HTTP who lacks it neither sees nor calls the tool.
     scopes: tuple[str, ...] = ()
+
+
+class Mirrored(Protocol):
+    """What knows which arguments HTTP repeats in headers."""
+
+    @property
+    def headers(self) -> tuple[HeaderParameter, ...]:
+        """The arguments."""
 
 
 class ToolDefinition:
@@ -265,7 +273,7 @@ def tool_route(server: Server) -> Callable[[Exchange, t.CallToolRequestParams], 
         if tool.scopes:
             demand(exchange, tool.scopes, server.hierarchy)
         if tool.headers:
-            _check_headers(tool, exchange, params.arguments)
+            check_headers(tool, exchange, params.arguments)
         if tool.owners:
             found = tool
             return server.through(tool, exchange, params, lambda given: found.call(exchange, given.arguments))
@@ -274,7 +282,7 @@ def tool_route(server: Server) -> Callable[[Exchange, t.CallToolRequestParams], 
     return tools_call
 
 
-def _check_headers(tool: ToolDefinition, exchange: Exchange, arguments: Raw | None) -> None:
+def check_headers(tool: Mirrored, exchange: Exchange, arguments: Raw | None) -> None:
     """See that the arguments that HTTP repeats in headers are the same in both places.
 
     Raises:

@@ -1,4 +1,42 @@
 """The user's rules as one pure function: from an act that somebody wants done to allow, ask or deny, with the reason.
 
-It imports no I/O, clock or chance: what a decision depends on comes in with the act.
+It imports no clock or chance, and no I/O but in ``reading``: what a decision depends on comes in with the act. A file
+goes through ``reading`` and ``members`` to ``rules``, where ``dead`` looks for rules that never decide; ``matching``
+makes functions of them, with ``predicates`` for arguments; ``policy`` asks them in order, and where none holds the
+row of ``defaults`` that fits.
 """
+
+from __future__ import annotations
+
+from trunkline.host.policy.acts import Act, ActKind, Annotations, Decision, Effect
+from trunkline.host.policy.checking import Finding, check
+from trunkline.host.policy.defaults import DEFAULTS
+from trunkline.host.policy.paths import Places
+from trunkline.host.policy.policy import DEFAULT, Policy, join_policies
+from trunkline.host.policy.predicates import Predicate
+from trunkline.host.policy.reading import load_policy, places_here, read_policy
+from trunkline.host.policy.rules import Redact, Rule
+from trunkline.host.policy.traces import Step, Trace
+
+__all__ = [
+    "DEFAULT",
+    "DEFAULTS",
+    "Act",
+    "ActKind",
+    "Annotations",
+    "Decision",
+    "Effect",
+    "Finding",
+    "Places",
+    "Policy",
+    "Predicate",
+    "Redact",
+    "Rule",
+    "Step",
+    "Trace",
+    "check",
+    "join_policies",
+    "load_policy",
+    "places_here",
+    "read_policy",
+]

@@ -53,3 +53,5 @@ class Decision(Struct, frozen=True):
     #: The rule's name: the one it was given, ``file:line``, or ``default: …``.
     rule: str
     reason: str
+    #: What whoever is denied may read; None says nothing, not even that there is a rule.
+    message: str | None = None

@@ -1,0 +1,147 @@
+"""``trunkline config``: which servers are configured, and where each value of them came from."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from trunkline.cli.exits import Exit
+from trunkline.cli.options import json_option
+
+if TYPE_CHECKING:
+    from trunkline.host.config.records import Configuration
+
+__all__ = ["command"]
+
+_EPILOG = """\
+\b
+Examples:
+  trunkline config explain
+  trunkline config explain -c mcp.json
+  trunkline config explain -c mcp.json github --json
+
+Without -c it reads what is found: mcp.json, .mcp.json, .vscode/mcp.json or .cursor/mcp.json of this folder, then the
+user's mcp.json. No server is started, nobody is asked for anything, and no secret is shown.
+"""
+_WIDTH = 80
+_STATES: Mapping[str, str] = MappingProxyType(
+    {
+        "set": "is set",
+        "unset": "is not set",
+        "default": "is not set, the default holds",
+        "unanswered": "is asked for",
+        "known": "is known",
+    }
+)
+
+
+@click.group("config", epilog=_EPILOG)
+def command() -> None:
+    """Explain the configuration of the host."""
+
+
+@command.command(epilog=_EPILOG)
+@click.option(
+    "-c", "--config", "files", multiple=True, metavar="FILE", help="A configuration to read; may be repeated."
+)
+@click.argument("name", required=False)
+@json_option
+def explain(name: str | None, *, files: tuple[str, ...], as_json: bool) -> int:
+    """Show the effective values of all servers, or of NAME, and the file and line each came from."""
+    from trunkline.cli.output import complain, say, say_json
+    from trunkline.cli.session import error_document
+    from trunkline.errors import ConfigError
+    from trunkline.host.config.explaining import explain as described
+
+    try:
+        document = described(_load(files), name)
+    except ConfigError as error:
+        if as_json:
+            say_json(error_document(error))
+        raise
+    if as_json:
+        say_json(document)
+    elif document["servers"] or document["hidden"] or document["problems"]:
+        say("\n".join(_lines(document, whole=name is not None)))
+    else:
+        complain("no server is configured; name a file with -c, or write a mcp.json here")
+    return Exit.OK
+
+
+def _load(files: tuple[str, ...]) -> Configuration:
+    from trunkline.host.config.loading import find_config, load
+
+    found = find_config(Path.cwd())
+    if files:
+        return load(given=files, managed=found.managed, environ=os.environ)
+    return load(project=found.project, user=found.user, managed=found.managed, environ=os.environ)
+
+
+# --- for people ------------------------------------------------------------------------------------------------------
+
+
+def _lines(document: dict[str, Any], *, whole: bool) -> Iterator[str]:
+    for server in document["servers"]:
+        yield from _server(server, whole=whole)
+        yield ""
+    for each in document["hidden"]:
+        yield from _wrapped(f"{each['name']}: not used: {each['why']}  [{_place(each)}]", "")
+    for each in document["problems"]:
+        yield from _wrapped(f"{each['severity']}: {_told(each)}", "")
+
+
+def _server(server: dict[str, Any], *, whole: bool) -> Iterator[str]:
+    state = ", disabled" if server["disabled"] else ""
+    yield from _wrapped(f"{server['name']}  [{_place(server)}, {server['scope']}{state}]", "")
+    for value in server["values"]:
+        notes = [_place(value), *(f"{each['name']} {_STATES[each['state']]}" for each in value["variables"])]
+        yield from _wrapped(f"{value['key']} = {value['shown']}  [{'; '.join(notes)}]", "  ")
+    for problem in server["problems"]:
+        yield from _wrapped(f"problem: {_told(problem)}", "  ")
+    if whole:
+        held = {
+            name: value
+            for name, value in server["settings"].items()
+            if not isinstance(value, dict) or any(value.values())
+        }
+        settings = ", ".join(f"{name} {_setting(value)}" for name, value in held.items())
+        yield from _wrapped(f"settings: {settings}", "  ")
+
+
+def _setting(value: Any) -> str:
+    from trunkline.cli.output import wire_json
+
+    return "-" if value is None else value if isinstance(value, str) else wire_json(value).decode()
+
+
+def _place(value: dict[str, Any]) -> str:
+    if value["file"] is None:
+        return "given"
+    return value["file"] if value["line"] is None else f"{value['file']}:{value['line']}"
+
+
+def _told(problem: dict[str, Any]) -> str:
+    from trunkline.host.config.records import Problem
+
+    return str(Problem(**problem))
+
+
+def _wrapped(text: str, indent: str) -> list[str]:
+    """Break a text at spaces, so that it fits most terminals; a word that is longer is left whole, to be copied."""
+    import textwrap
+
+    from trunkline.cli.output import one_line
+
+    return textwrap.wrap(
+        one_line(text),
+        _WIDTH,
+        initial_indent=indent,
+        subsequent_indent=indent + "    ",
+        break_long_words=False,
+        break_on_hyphens=False,
+    )

@@ -1,0 +1,377 @@
+"""``trunkline trust``: approve the servers of a project's file, take that back, and see what is approved.
+
+What is shown before a question came with the project and is not to be believed: it is shown whole, each value on one
+line of its own, and nothing in it can move the cursor or look like a line of ours.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+import click
+
+from trunkline.cli.exits import Exit, Failure
+from trunkline.cli.options import json_option
+from trunkline.errors import ConfigError
+
+if TYPE_CHECKING:
+    from trunkline.cli.screen import Screen
+    from trunkline.host.config.records import Input
+    from trunkline.host.entries import ServerEntry
+    from trunkline.host.trust import Approval, Fingerprint, Standing, TrustBook
+
+__all__ = ["command"]
+
+T = TypeVar("T")
+
+_EPILOG = """\
+\b
+Examples:
+  trunkline trust list
+  trunkline trust approve weather
+  trunkline trust approve --all --config ../other/.mcp.json
+  trunkline trust revoke weather
+
+A server that a project's file names runs only once you have approved it, and is asked about again when its command,
+arguments, variables, folder, address or program change. Files that you name yourself with --config elsewhere, and your
+own configuration, need no approval.
+"""
+_ABSENT = "nobody is here to be asked, so nothing is approved; run this in a terminal, or give --yes"
+# So many spaces could push what follows to a line of its own.
+_GAPS = re.compile(r" {4,}")
+#: How the command ends by the state in which it leaves a server; any other state is a refusal.
+_EXITS: Mapping[str, Exit] = MappingProxyType({"approved": Exit.OK, "misconfigured": Exit.CONFIG})
+_config_option = click.option(
+    "-c", "--config", metavar="FILE", help="The project's file; else the one of the folder we are in."
+)
+
+
+@click.group("trust", epilog=_EPILOG)
+def command() -> None:
+    """Say which servers of a project may run, and see what was said."""
+
+
+@command.command("list")
+@_config_option
+@json_option
+def list_them(*, config: str | None, as_json: bool) -> int:
+    """List what is approved, and the servers of this project that wait for it; nothing is started."""
+    from trunkline.cli.output import complain, say, say_json, table
+
+    rows = _told(lambda: _rows(config), as_json)
+    if as_json:
+        say_json({"servers": [row._asdict() for row in rows]})
+    elif rows:
+        cells = [(row.name, row.state, _day(row.at), row.folder, row.command) for row in rows]
+        say(table(("NAME", "STATE", "APPROVED", "FOLDER", "COMMAND"), [[*map(_inert, each)] for each in cells]))
+    else:
+        complain("nothing is approved, and this folder has no project's file with servers")
+    return Exit.OK
+
+
+@command.command()
+@click.argument("names", nargs=-1, metavar="NAME...")
+@click.option("--all", "everything", is_flag=True, help="All servers of the project's file.")
+@_config_option
+@click.option("--yes", is_flag=True, help="Approve without asking; you have read what the file says.")
+@json_option
+def approve(names: tuple[str, ...], *, everything: bool, config: str | None, yes: bool, as_json: bool) -> int:
+    """Approve servers of a project's file, after showing all that would run."""
+    from trunkline.cli.output import say_json
+    from trunkline.cli.terminal import is_there
+
+    if bool(names) is everything:
+        raise click.UsageError("Give the names of servers, or --all.")
+    wanted = _told(lambda: _wanted(names, _project(config, ask=is_there())), as_json)
+    if not yes and not is_there():
+        if as_json:
+            say_json({"error": {"message": _ABSENT}})
+        raise Failure(_ABSENT, Exit.DENIED)
+    states = _told(lambda: asyncio.run(_approve(wanted, yes=yes)), as_json)
+    if as_json:
+        say_json({"servers": [{"name": name, "state": state} for name, state in states.items()]})
+    return max((_EXITS.get(state, Exit.DENIED) for state in states.values()), default=Exit.OK)
+
+
+@command.command()
+@click.argument("names", nargs=-1, required=True, metavar="NAME...")
+@click.option("--folder", metavar="DIR", help="Of this project only; else of all that have a server of that name.")
+@json_option
+def revoke(names: tuple[str, ...], *, folder: str | None, as_json: bool) -> int:
+    """Take approvals back; what runs already is not stopped."""
+    from trunkline.cli.output import complain, one_line, say, say_json
+
+    book = _book()
+    done = _told(lambda: {name: book.revoke(name, folder) for name in names}, as_json)
+    if as_json:
+        say_json({"revoked": [name for name, found in done.items() if found]})
+    for name, found in done.items():
+        if not found:
+            complain(f"there is no approval of {one_line(name)}")
+        elif not as_json:
+            say(f"revoked {one_line(name)}")
+    return Exit.OK
+
+
+# --- where things are ------------------------------------------------------------------------------------------------
+
+
+def _book() -> TrustBook:
+    from trunkline.host.folders import state_folder
+    from trunkline.host.trust import TrustBook
+
+    return TrustBook(state_folder() / "trust.json")
+
+
+def _told(work: Callable[[], T], as_json: bool) -> T:
+    """Do something; what fails is told as JSON too if that was asked for."""
+    from trunkline.cli.output import say_json
+    from trunkline.cli.session import error_document
+    from trunkline.errors import TrunklineError
+
+    try:
+        return work()
+    except TrunklineError as error:
+        if as_json:
+            say_json(error_document(error))
+        raise
+
+
+def _project(config: str | None, *, ask: bool) -> Mapping[str, ServerEntry]:
+    """Read the project's file that was named, or the one of this folder; give its servers.
+
+    Raises:
+        ConfigError: it cannot be read.
+    """
+    from trunkline.host.config.loading import find_config, load
+
+    file = find_config(Path.cwd()).project if config is None else Path(config)
+    # Named here, a file is what the question is about, and not the user's word for all that is in it.
+    loaded = load(project=file, environ=os.environ, inputs=_input if ask else None)
+    for problem in loaded.problems:
+        if problem.severity == "error":
+            raise ConfigError(str(problem))
+    return {name: _at_home(entry) for name, entry in loaded.entries.items()}
+
+
+def _at_home(entry: ServerEntry) -> ServerEntry:
+    """Have a server that names no folder start in the project's, as it will when one works there."""
+    from msgspec.structs import replace
+
+    from trunkline.host.trust import project_folder
+
+    if entry.command is None or entry.cwd is not None or entry.source.file is None:
+        return entry
+    return replace(entry, cwd=project_folder(entry.source.file))
+
+
+def _input(declared: Input) -> str:
+    """Ask for a value that the file leaves open, which may be part of what is approved."""
+    from trunkline.cli.screen import Screen
+    from trunkline.cli.terminal import InputEnded, Terminal
+
+    about = f" ({_inert(declared.description)})" if declared.description else ""
+    choices = f" [{', '.join(map(_inert, declared.options))}]" if declared.options else ""
+    try:
+        with _unseen() if declared.password else nullcontext():
+            said = asyncio.run(Terminal(Screen(verbose=False)).ask(f"{_inert(declared.id)}{about}{choices}: "))
+    except InputEnded:
+        said = ""
+    return said or declared.default or ""
+
+
+@contextmanager
+def _unseen() -> Iterator[None]:
+    """Have the terminal not show what is typed."""
+    if sys.platform == "win32":
+        yield
+        return
+    import termios
+
+    fd = sys.stdin.fileno()
+    before = termios.tcgetattr(fd)
+    quiet = [*before]
+    quiet[3] &= ~termios.ECHO
+    termios.tcsetattr(fd, termios.TCSAFLUSH, quiet)
+    try:
+        yield
+    finally:
+        termios.tcsetattr(fd, termios.TCSAFLUSH, before)
+
+
+def _wanted(names: Sequence[str], entries: Mapping[str, ServerEntry]) -> list[ServerEntry]:
+    """Find the servers that are meant.
+
+    Raises:
+        ConfigError: there is no such server, or one that was named is not fit to be approved.
+    """
+    from difflib import get_close_matches
+
+    if not entries:
+        raise ConfigError("There is no project's file with servers in this folder: give one with --config.")
+    for name in names:
+        if name not in entries:
+            near = get_close_matches(name, entries, 1)
+            hint = f"did you mean {near[0]}?" if near else f"it has: {', '.join(sorted(entries))}"
+            raise ConfigError(f"The project's file has no server {name}; {hint}")
+        if (problem := entries[name].problem) is not None:
+            raise ConfigError(problem)
+    return [entries[name] for name in dict.fromkeys(names or entries)]
+
+
+# --- the question ----------------------------------------------------------------------------------------------------
+
+
+async def _approve(wanted: Sequence[ServerEntry], *, yes: bool) -> dict[str, str]:
+    """Go through the servers one by one; give the state in which each is left."""
+    from trunkline.cli.screen import Screen
+    from trunkline.host.trust import fingerprint_of
+
+    book, screen, states = _book(), Screen(verbose=False), dict[str, str]()
+    for entry in wanted:
+        if entry.problem is not None:
+            screen.line(f"{_inert(entry.name)} cannot run: {_inert(entry.problem)}")
+            states[entry.name] = "misconfigured"
+            continue
+        seen = await fingerprint_of(entry)
+        standing = book.standing(entry, seen)
+        states[entry.name] = standing.state
+        if standing.may_run:
+            screen.line(f"{_inert(entry.name)} needs no approval: {_inert(standing.reason)}")
+            continue
+        if standing.obstacle is not None:
+            raise ConfigError(standing.obstacle)
+        screen.line(_description(entry, seen, standing))
+        if yes or await _ask(screen, entry.name):
+            book.approve(entry, seen)
+            states[entry.name] = "approved"
+            screen.line(f"approved {_inert(entry.name)}")
+    return states
+
+
+async def _ask(screen: Screen, name: str) -> bool:
+    """Ask for a yes; what was typed before the question is no answer to it."""
+    from trunkline.cli.terminal import InputEnded, Terminal
+
+    _forget_typed()
+    words = {"yes": "yes", "no": "no"}
+    try:
+        return await Terminal(screen).choose(f"Approve {_inert(name)}? [y/N] ", words, default="no") == "yes"
+    except InputEnded:
+        return False
+
+
+def _forget_typed() -> None:
+    if sys.platform != "win32":
+        import termios
+
+        termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)
+
+
+def _description(entry: ServerEntry, seen: Fingerprint, standing: Standing) -> str:
+    """Show all that would run, whole."""
+    from trunkline.host.trust import shown_command, warnings_for
+
+    rows = [
+        ("runs" if entry.url is None else "reaches", shown_command(entry)),
+        *((_LABELS[name], text) for name, text in seen.parts.items() if name in _LABELS),
+        *(("CHANGED", str(change)) for change in standing.changes),
+        *(("WARNING", f"it {warning}") for warning in warnings_for(entry)),
+    ]
+    head = f"{_inert(entry.name)}, in {_inert(str(entry.source))}: {_HEADS[standing.state]}"
+    return "\n".join([head, *(f"  {label:<9} {_inert(text)}" for label, text in rows)])
+
+
+_HEADS: Mapping[str, str] = MappingProxyType(
+    {"new": "not approved yet", "changed": "changed since it was approved", "revoked": "its approval was revoked"}
+)
+#: The parts that are shown beside the command or the address itself.
+_LABELS: Mapping[str, str] = MappingProxyType(
+    {
+        "command": "program",
+        "binary": "content",
+        "scripts": "script",
+        "env": "variables",
+        "cwd": "folder",
+        "headers": "headers",
+        "auth": "login",
+        "sandbox": "sandbox",
+    }
+)
+
+
+def _inert(text: str) -> str:
+    """Put a text on one line, whole, with everything that could be taken for something else written out."""
+    from trunkline.cli.output import plain
+
+    for sign, shown in (("\r", "\\r"), ("\n", "\\n"), ("\t", "\\t")):
+        text = text.replace(sign, shown)
+    return _GAPS.sub(lambda found: f"[{len(found.group())} spaces]", plain(text))
+
+
+# --- the list --------------------------------------------------------------------------------------------------------
+
+
+class _Row(NamedTuple):
+    """One line of the list."""
+
+    name: str
+    state: str
+    folder: str
+    file: str
+    command: str
+    at: float | None
+    digest: str
+    reason: str | None
+
+
+def _rows(config: str | None) -> list[_Row]:
+    """Put together what is kept, and what stands in the project's file."""
+    from trunkline.cli.output import complain
+    from trunkline.host.trust import fingerprint
+
+    book = _book()
+    kept = {(approval.name, approval.folder): _kept_row(approval) for approval in book.approvals()}
+    try:
+        entries = _project(config, ask=False)
+    except ConfigError as error:
+        if config is not None:
+            raise
+        complain(str(error))
+        entries = {}
+    for entry in entries.values():
+        if entry.problem is None:
+            seen = fingerprint(entry)
+            row = _row(entry, seen, book.standing(entry, seen))
+            before = kept.get((row.name, row.folder))
+            kept[row.name, row.folder] = row._replace(at=None if before is None else before.at)
+    return [row for _, row in sorted(kept.items())]
+
+
+def _kept_row(approval: Approval) -> _Row:
+    state = "approved" if approval.revoked_at is None else "revoked"
+    return _Row(
+        approval.name, state, approval.folder, approval.file, approval.shown, approval.at, approval.digest, None
+    )
+
+
+def _row(entry: ServerEntry, seen: Fingerprint, standing: Standing) -> _Row:
+    from trunkline.host.trust import project_folder, shown_command
+
+    folder = project_folder(entry.source.file or "")
+    file = str(entry.source.file)
+    return _Row(entry.name, standing.state, folder, file, shown_command(entry), None, seen.digest, standing.reason)
+
+
+def _day(at: float | None) -> str:
+    import time
+
+    return "" if at is None else time.strftime("%Y-%m-%d", time.localtime(at))

@@ -1,0 +1,256 @@
+"""Puts a host together: from what the user named to a core that is ready to start.
+
+Here, and only here, it is decided which files count: configurations, policy, approvals, grants, the audit trail. The
+parts themselves are given paths and know of no folder.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, TypedDict
+
+import trunkline.types as t
+from trunkline.errors import ConfigError
+from trunkline.host.audit import AuditTrail
+from trunkline.host.config.in_code import entry_from
+from trunkline.host.config.loading import Places, find_config, load
+from trunkline.host.config.records import Configuration, Input
+from trunkline.host.consent import Consent, Face
+from trunkline.host.core import HostCore
+from trunkline.host.entries import ServerEntry, Source
+from trunkline.host.events import Events
+from trunkline.host.folders import config_folder, private_folder, state_folder
+from trunkline.host.grants import GrantBook
+from trunkline.host.kept_catalogs import KeptCatalogs
+from trunkline.host.policy.policy import Policy
+from trunkline.host.policy.reading import load_policy
+from trunkline.host.supervisor import Supervisor
+from trunkline.host.trust import TrustBook, fingerprint_of
+from trunkline.protocol.limits import Limits
+
+__all__ = ["ANCESTORS", "Assembly", "HostOptions", "assemble", "trust_file"]
+
+#: Names, in the environment of a server process, the configurations of the gateways it was started by.
+ANCESTORS = "TRUNKLINE_ANCESTORS"
+
+
+class HostOptions(TypedDict, total=False):
+    """The keyword arguments of ``Host.open``."""
+
+    #: The rules: a ``Policy``, or the path of a TOML file; without, the user's ``policy.toml`` if there is one.
+    policy: Policy | str | os.PathLike[str] | None
+    #: Asks somebody for consent: a function from a ``Question`` to an ``Answer``, or to None for no answer.
+    consent: Face | None
+    #: Seconds after which a question that nobody answered is a no.
+    consent_seconds: float
+    #: What answers the servers' questions; see ``Client``.
+    sampling: Callable[[t.CreateMessageRequestParams], Any] | None
+    sampling_tools: bool
+    elicitation: Callable[[t.ElicitRequestParams], Any] | None
+    elicitation_urls: bool
+    roots: Any
+    #: Hears the servers' log messages.
+    logging: Callable[[t.LoggingMessageNotificationParams], object] | None
+    #: Asks for the values of ``${input:…}``.
+    inputs: Callable[[Input], str | None] | None
+    #: Where approvals, grants, catalogs and the audit trail are kept.
+    folder: str | os.PathLike[str] | None
+    #: The folder of the project, whose configuration is looked for if none is named; without, the current one.
+    project: str | os.PathLike[str] | None
+    #: The audit trail: on, off, or the path of its file.
+    audit: bool | str | os.PathLike[str]
+    #: What to wait for when the host is opened: all servers, those that are required, or nothing; and how long.
+    wait: Literal["all", "required", "none"]
+    wait_seconds: float
+    #: Start no server before something of it is used.
+    lazy: bool
+    #: Start nothing at all: what is known of the servers is what was kept.
+    idle: bool
+    #: Who acts, for rules and the trail: ``user``, or ``model``.
+    caller: str
+    limits: Limits | None
+    environ: Mapping[str, str]
+
+
+class Assembly:
+    """The parts of an open host."""
+
+    def __init__(
+        self, sources: Sequence[object], options: HostOptions, *, configuration: Configuration, policy: Policy
+    ) -> None:
+        """Put the parts together; nothing is started."""
+        self._sources = sources
+        self.options = options
+        self.configuration = configuration
+        self.policy = policy
+        self.folder = _folder(options)
+        self.trust = TrustBook(trust_file(self.folder))
+        self.grants = GrantBook(self.folder / "grants.json")
+        self._added: dict[str, ServerEntry] = {}
+        self._removed: set[str] = set()
+        consent = Consent(self.grants, deadline=options.get("consent_seconds", 300.0))
+        events = Events()
+        self.core = HostCore(
+            consent=consent,
+            audit=_trail(options, self.folder),
+            events=events,
+            limits=options.get("limits"),
+            supervisor=lambda core: Supervisor(
+                trust=self._may_run,
+                events=events,
+                on_offering=core.offered,
+                cache=KeptCatalogs(self.folder / "catalogs"),
+                client_options=self._client_options,
+            ),
+        )
+
+    async def start(self) -> None:
+        """Start what may run, and wait for as much of it as was asked for."""
+        await self.core.start(self._entries())
+        wait = self.options.get("wait", "all")
+        if wait != "none" and not self.options.get("idle", False):
+            await self.core.supervisor.settled(self.options.get("wait_seconds", 10.0))
+
+    async def aclose(self) -> None:
+        """End all of it."""
+        await self.core.aclose()
+
+    @property
+    def fingerprint(self) -> str:
+        """Names the configuration, so that a gateway that is started by itself knows."""
+        files = sorted(os.path.realpath(file.path) for file in self.configuration.files)
+        return hashlib.sha256("\0".join(files).encode()).hexdigest()[:16]
+
+    # --- servers -----------------------------------------------------------------------------------------------------
+
+    async def add(self, name: str, entry: object) -> None:
+        """Have one more server."""
+        self._added[name] = _given(name, entry)
+        self._removed.discard(name)
+        await self.core.apply(self._entries())
+
+    async def remove(self, name: str) -> None:
+        """Have one server less."""
+        if name not in self._entries():
+            raise KeyError(f"there is no server {name!r}")
+        self._added.pop(name, None)
+        self._removed.add(name)
+        await self.core.apply(self._entries())
+
+    async def reload(self) -> Any:
+        """Read the files again."""
+        self.configuration = await asyncio.to_thread(_read, self._sources, self.options)
+        return await self.core.apply(self._entries())
+
+    def _entries(self) -> dict[str, ServerEntry]:
+        entries = {**self.configuration.entries, **_in_code(self._sources), **self._added}
+        kept = {name: entry for name, entry in entries.items() if name not in self._removed}
+        return {name: _started(entry, self.options) for name, entry in kept.items()}
+
+    async def _may_run(self, entry: ServerEntry) -> tuple[bool, str | None]:
+        """Say whether a server may run, and why not."""
+        if entry.source.scope != "project":
+            return True, None
+        standing = self.trust.standing(entry, await fingerprint_of(entry))
+        if standing.may_run:
+            return True, None
+        return False, f"{standing.reason}; run: trunkline trust approve {entry.name}"
+
+    def _client_options(self, entry: ServerEntry) -> Mapping[str, Any]:
+        options: dict[str, Any] = {}
+        roots = entry.settings.roots
+        if roots is not None:
+            options["roots"] = list(roots)
+        if entry.command is not None:
+            ancestors = [*os.environ.get(ANCESTORS, "").split(), self.fingerprint]
+            options["env"] = {**entry.env, ANCESTORS: " ".join(ancestors)}
+        return options
+
+
+async def assemble(sources: Sequence[object], options: HostOptions) -> Assembly:
+    """Read what the user named.
+
+    Raises:
+        ConfigError: a configuration or policy that was named cannot be read.
+    """
+    configuration = await asyncio.to_thread(_read, sources, options)
+    policy = await asyncio.to_thread(_policy, options)
+    return Assembly(sources, options, configuration=configuration, policy=policy)
+
+
+def trust_file(folder: Path) -> Path:
+    """Say where approvals are kept."""
+    return folder / "trust.json"
+
+
+def _folder(options: HostOptions) -> Path:
+    given = options.get("folder")
+    return private_folder(state_folder() if given is None else Path(given))
+
+
+def _trail(options: HostOptions, folder: Path) -> AuditTrail | None:
+    wanted = options.get("audit", True)
+    if wanted is False:
+        return None
+    return AuditTrail.open(folder / "audit.jsonl" if wanted is True else Path(wanted))
+
+
+def _read(sources: Sequence[object], options: HostOptions) -> Configuration:
+    environ = options.get("environ", os.environ)
+    files = [os.fspath(each) for each in sources if isinstance(each, str | os.PathLike)]
+    places = Places()
+    if not sources:
+        places = find_config(Path(options.get("project") or os.getcwd()))
+    return load(
+        given=files,
+        project=places.project,
+        user=places.user,
+        managed=places.managed,
+        environ=environ,
+        inputs=options.get("inputs"),
+    )
+
+
+def _policy(options: HostOptions) -> Policy:
+    given = options.get("policy")
+    if isinstance(given, Policy):
+        return given
+    if given is not None:
+        return load_policy(given)
+    usual = config_folder() / "policy.toml"
+    return load_policy(usual) if usual.exists() else Policy(())
+
+
+def _in_code(sources: Sequence[object]) -> dict[str, ServerEntry]:
+    """Take the servers that were given as tables."""
+    found: dict[str, ServerEntry] = {}
+    for source in sources:
+        if isinstance(source, Mapping):
+            servers = source.get("mcpServers", source)
+            found |= {str(name): _given(str(name), entry) for name, entry in servers.items()}
+        elif not isinstance(source, str | os.PathLike):
+            raise ConfigError(f"A {type(source).__name__} is no configuration: give a path or a table of servers.")
+    return found
+
+
+def _given(name: str, entry: object) -> ServerEntry:
+    if isinstance(entry, ServerEntry):
+        return entry
+    if isinstance(entry, Mapping):
+        return entry_from(name, entry, source=Source("given"))
+    if hasattr(entry, "accept"):
+        return ServerEntry(name=name, source=Source("given"), target=entry)
+    raise ConfigError(f"Server {name!r}: give an mcpServers entry or a Server, not a {type(entry).__name__}.")
+
+
+def _started(entry: ServerEntry, options: HostOptions) -> ServerEntry:
+    """Give an entry as this host starts it."""
+    from msgspec.structs import replace
+
+    if options.get("lazy") and entry.settings.start != "lazy":
+        return replace(entry, settings=replace(entry.settings, start="lazy"))
+    return entry

@@ -1,0 +1,446 @@
+"""The audit trail: what was done, by whom and on whose word, as lines of JSON that each seal the one before.
+
+An entry is in the kernel's hands before ``record`` returns, by one write of one whole line: killing the process loses
+nothing that was acknowledged. ``sync`` brings it to the disk, and notes beside the file how far the trail reached, so
+that a cut-off end is seen too. Several processes may append to one file, each line under a lock.
+
+A line is ``{"seq":…,"at":…,"prev":"…", …,"hash":"…"}``. Its hash is the SHA-256 of the hash before it and of the line's
+own bytes without ``,"hash":"…"``: the bytes as they stand, so there is no second way to write the same entry.
+Whoever cannot record does not act: ``AuditFailed`` is a reason to deny.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from glob import escape, glob
+from hashlib import sha256
+from typing import Any, Literal, TypeAlias
+
+import msgspec
+from msgspec import Struct
+
+from trunkline.errors import TrunklineError
+from trunkline.host.state_files import PathLock, stage
+
+__all__ = [
+    "GENESIS",
+    "AuditEntry",
+    "AuditFailed",
+    "AuditTrail",
+    "Head",
+    "Outcome",
+    "Stage",
+    "digest_of",
+    "read_head",
+    "read_line",
+    "rotated_files",
+]
+
+Stage: TypeAlias = Literal["begun", "ended", "denied", "note"]
+#: ``asked``: the server asked something back, and the caller answers with another call.
+Outcome: TypeAlias = Literal["ok", "tool-error", "error", "lost", "cancelled", "denied", "asked"]
+#: What the first entry has in place of a hash before it.
+GENESIS = "0" * 64
+
+_MAX_BYTES = 64 * 1024 * 1024
+_TAIL = 8 * 1024
+_SEAL = re.compile(rb',"hash":"([0-9a-f]{64})"\}\n\Z')
+_SEAL_LENGTH = len(',"hash":""}\n') + 64
+_APPEND = os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_BINARY", 0)
+_encoder = msgspec.json.Encoder()
+_sorted_encoder = msgspec.json.Encoder(order="sorted")
+
+
+class AuditFailed(TrunklineError):
+    """The audit trail cannot be written, so nothing may be done; the message names the file and the fix."""
+
+
+class AuditEntry(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One thing to remember; what is None is not written."""
+
+    #: Joins what was begun with its end.
+    act_id: str
+    stage: Stage
+    kind: str | None = None
+    server: str | None = None
+    name: str | None = None
+    session: str | None = None
+    principal: str | None = None
+    profile: str | None = None
+    caller: str | None = None
+    #: What the policy said, and which rule of it.
+    effect: str | None = None
+    rule: str | None = None
+    #: On whose word it was done or not: ``policy``, ``grant:<id>``, ``user`` or ``deadline``.
+    by: str | None = None
+    pin: str | None = None
+    #: The arguments, redacted.
+    arguments: Any = None
+    outcome: Outcome | None = None
+    #: Of the result, as ``digest_of`` gives it.
+    digest: str | None = None
+    latency_ms: float | None = None
+    note: str | None = None
+
+
+class Head(Struct, frozen=True, forbid_unknown_fields=True):
+    """How far a trail reached: its last entry's number and hash."""
+
+    seq: int
+    hash: str
+
+
+class _Sealed(Struct):
+    """The members of a line that make the chain."""
+
+    seq: int
+    at: float
+    prev: str
+
+
+_START = Head(0, GENESIS)
+_sealed_decoder = msgspec.json.Decoder(_Sealed)
+_head_decoder = msgspec.json.Decoder(Head)
+
+
+def digest_of(value: Any) -> str:
+    """Give the digest of a result: that of its JSON with members in order, or of bytes as they are."""
+    data = value if isinstance(value, bytes) else _sorted_encoder.encode(value)
+    return f"sha256:{sha256(data).hexdigest()}"
+
+
+def read_line(line: bytes) -> tuple[Head, str]:
+    """Check one line, its end included, by itself; give its number and hash, and the hash that it says came before.
+
+    Raises:
+        ValueError: it is no entry, or was changed.
+    """
+    found = _SEAL.search(line)
+    if found is None:
+        raise ValueError("is no whole entry")
+    body = line[:-_SEAL_LENGTH] + b"}"
+    try:
+        sealed = _sealed_decoder.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise ValueError("is no entry") from error
+    seal = found.group(1).decode()
+    if sha256(sealed.prev.encode() + body).hexdigest() != seal:
+        raise ValueError("was changed: its hash does not fit")
+    return Head(sealed.seq, seal), sealed.prev
+
+
+def read_head(path: str) -> Head | None:
+    """Read how far a trail had reached when it was last brought to the disk; None if nothing is noted.
+
+    Raises:
+        ValueError: the note cannot be read.
+    """
+    try:
+        with open(f"{path}.head", "rb") as file:
+            return _head_decoder.decode(file.read())
+    except FileNotFoundError:
+        return None
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path}.head cannot be read") from error
+
+
+def rotated_files(path: str) -> list[str]:
+    """List the files that a trail filled before, oldest first."""
+    root, extension = os.path.splitext(path)
+    found = glob(f"{escape(root)}-{'[0-9]' * 12}{escape(extension)}")
+    return sorted(found)
+
+
+class AuditTrail:
+    """Appends to one trail; any thread may."""
+
+    def __init__(self, path: str, lock: PathLock, *, clock: Callable[[], float], max_bytes: int) -> None:
+        """Take what ``open`` prepared."""
+        self._path = path
+        self._lock = lock
+        self._clock = clock
+        self._max_bytes = max_bytes
+        self._mutex = threading.Lock()
+        self._file: int | None = None
+        self._inode = -1
+        self._size = -1
+        self._head = _START
+        self._noted = 0
+        self._closed = False
+
+    @classmethod
+    def open(
+        cls, path: str | os.PathLike[str], *, clock: Callable[[], float] = time.time, max_bytes: int = _MAX_BYTES
+    ) -> AuditTrail:
+        """Open a trail, or begin one; an end that was torn is put aside, and the trail says so.
+
+        Raises:
+            AuditFailed: the file cannot be opened, or its end is no entry.
+        """
+        path = os.path.abspath(os.fspath(path))
+        try:
+            os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+            lock = PathLock(f"{path}.lock")
+        except OSError as error:
+            raise _failed(path, error) from error
+        trail = cls(path, lock, clock=clock, max_bytes=max_bytes)
+        try:
+            trail._locked(trail._catch_up)
+        except BaseException:
+            trail._shut()
+            raise
+        return trail
+
+    def __repr__(self) -> str:
+        """Show where it is and how far it is."""
+        return f"AuditTrail({self._path!r}, seq={self._head.seq})"
+
+    @property
+    def path(self) -> str:
+        """The file that is appended to."""
+        return self._path
+
+    @property
+    def head(self) -> Head:
+        """The last entry this object knows of."""
+        return self._head
+
+    def record(self, entry: AuditEntry) -> int:
+        """Write an entry and give its number; once this returns, the end of this process cannot undo it.
+
+        Raises:
+            AuditFailed: it is not written; do not do what it is about.
+        """
+        return self._locked(self._record, entry)
+
+    def sync(self) -> None:
+        """Bring to the disk what was recorded, and note how far that is; it may take long, so call it in a thread.
+
+        Raises:
+            AuditFailed: the disk does not take it.
+        """
+        with self._mutex:
+            head = self._head
+            if self._file is None or head.seq == self._noted:
+                return
+            # A duplicate, since a rotation may close ours meanwhile.
+            file = os.dup(self._file)
+        try:
+            os.fsync(file)
+            self._note(head)
+        except OSError as error:
+            raise _failed(self._path, error) from error
+        finally:
+            os.close(file)
+
+    def close(self) -> None:
+        """Sync, and record no more; a second time does nothing."""
+        if not self._closed:
+            try:
+                self.sync()
+            finally:
+                with self._mutex:
+                    self._shut()
+
+    def _shut(self) -> None:
+        self._closed = True
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+        self._lock.close()
+
+    def _locked(self, work: Callable[..., int], *arguments: Any) -> int:
+        """Do something as the only one, here and in other processes."""
+        with self._mutex:
+            if self._closed:
+                raise AuditFailed(f"The audit trail {self._path} is closed.")
+            try:
+                self._lock.acquire()
+                try:
+                    return work(*arguments)
+                finally:
+                    self._lock.release()
+            except OSError as error:
+                # What we know of the file may be wrong now.
+                self._size = -1
+                raise _failed(self._path, error) from error
+
+    # --- under the lock ----------------------------------------------------------------------------------------------
+
+    def _record(self, entry: AuditEntry) -> int:
+        try:
+            members = _encoder.encode(entry)[1:]
+        except (TypeError, ValueError, OverflowError, RecursionError) as error:
+            raise AuditFailed(f"An entry cannot be written to the audit trail: {error}.") from error
+        self._catch_up()
+        return self._append(members)
+
+    def _append(self, members: bytes) -> int:
+        seq, prev = self._head.seq + 1, self._head.hash
+        body = b'{"seq":%d,"at":%.6f,"prev":"%s",%s' % (seq, self._clock(), prev.encode(), members)
+        seal = sha256(prev.encode() + body).hexdigest()
+        line = b'%s,"hash":"%s"}\n' % (body[:-1], seal.encode())
+        if self._size and self._size + len(line) > self._max_bytes:
+            self._rotate()
+        self._write(line)
+        self._head = Head(seq, seal)
+        return seq
+
+    def _write(self, line: bytes) -> None:
+        assert self._file is not None
+        written = os.write(self._file, line)
+        if written != len(line):
+            # The disk is full: half a line would be a torn end.
+            with suppress(OSError):
+                os.ftruncate(self._file, self._size)
+            raise OSError(28, "No space left on device")
+        self._size += written
+
+    def _rotate(self) -> None:
+        assert self._file is not None
+        root, extension = os.path.splitext(self._path)
+        os.fsync(self._file)
+        if os.name != "posix":
+            # Elsewhere an open file cannot be renamed.
+            os.close(self._file)
+            self._file = None
+        with suppress(OSError):
+            # Where another process hinders it, this file grows on.
+            os.rename(self._path, f"{root}-{self._head.seq:012d}{extension}")
+        self._reopen()
+
+    def _reopen(self) -> None:
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+        self._file = os.open(self._path, _APPEND, 0o600)
+        found = os.fstat(self._file)
+        self._inode, self._size = found.st_ino, found.st_size
+
+    def _catch_up(self) -> int:
+        """Find out what others did to the file since; with nobody else about it is one look at its size."""
+        try:
+            found = os.stat(self._path)
+            if found.st_size == self._size and found.st_ino == self._inode:
+                return self._head.seq
+        except FileNotFoundError:
+            pass
+        self._reopen()
+        assert self._file is not None
+        torn = _torn_end(self._file, self._size)
+        if torn:
+            kept = _put_aside(self._path, torn)
+            os.ftruncate(self._file, self._size - len(torn))
+            self._size -= len(torn)
+        end = self._end()
+        # A trail that is shorter than we know was cut: going on from what we know leaves the gap to be seen.
+        if end.seq >= self._head.seq:
+            self._head = end
+        if torn:
+            self._append(_remark(f"the file ended with {len(torn)} bytes of no whole entry, moved to {kept}"))
+        return self._head.seq
+
+    def _end(self) -> Head:
+        """Find the last entry, in this file or wherever the trail was before."""
+        assert self._file is not None
+        if self._size:
+            return _last_entry(self._path, self._file, self._size)
+        for path in reversed(rotated_files(self._path)):
+            with open(path, "rb", buffering=0) as file:
+                size = os.fstat(file.fileno()).st_size
+                return _last_entry(path, file.fileno(), size)
+        try:
+            return read_head(self._path) or _START
+        except ValueError as error:
+            raise AuditFailed(f"{error}: {_FIX.format(path=self._path)}") from error
+
+    def _note(self, head: Head) -> None:
+        """Note beside the file how far it reached, unless another process noted more."""
+        path = f"{self._path}.head"
+        staged = stage(path, _encoder.encode(head) + b"\n")
+        try:
+            self._locked(self._swap, staged, path, head)
+        finally:
+            with suppress(FileNotFoundError):
+                os.unlink(staged)
+
+    def _swap(self, staged: str, path: str, head: Head) -> int:
+        with suppress(ValueError):
+            noted = read_head(self._path)
+            if noted is not None and noted.seq > head.seq:
+                return noted.seq
+        os.replace(staged, path)
+        self._noted = head.seq
+        return head.seq
+
+
+_FIX = "run trunkline audit verify {path} to see more; move the file and its .head away to begin a new trail."
+
+
+def _failed(path: str, error: OSError) -> AuditFailed:
+    return AuditFailed(
+        f"The audit trail {path} cannot be written: {error.strerror or error}. Nothing is done without it."
+    )
+
+
+def _remark(text: str) -> bytes:
+    return _encoder.encode(AuditEntry(act_id="", stage="note", note=text))[1:]
+
+
+def _torn_end(file: int, size: int) -> bytes:
+    """Give what stands after the last end of a line."""
+    start, tail = size, b""
+    while start > 0 and b"\n" not in tail:
+        step = min(_TAIL, start)
+        start -= step
+        tail = _read_at(file, start, step) + tail
+    return tail[tail.rfind(b"\n") + 1 :]
+
+
+def _last_entry(path: str, file: int, size: int) -> Head:
+    """Read the last line of a file that ends with one."""
+    start, tail = size, b""
+    while start > 0 and tail.count(b"\n") < 2:
+        step = min(_TAIL, start)
+        start -= step
+        tail = _read_at(file, start, step) + tail
+    if not tail:
+        return _START
+    line = tail[tail.rfind(b"\n", 0, len(tail) - 1) + 1 :]
+    try:
+        return read_line(line)[0]
+    except ValueError as error:
+        raise AuditFailed(f"The last line of {path} {error}: {_FIX.format(path=path)}") from error
+
+
+def _read_at(file: int, start: int, count: int) -> bytes:
+    os.lseek(file, start, os.SEEK_SET)
+    data = b""
+    while len(data) < count:
+        more = os.read(file, count - len(data))
+        if not more:
+            break
+        data += more
+    return data
+
+
+def _put_aside(path: str, torn: bytes) -> str:
+    """Keep a torn end in a file of its own."""
+    number = 1
+    while True:
+        other = f"{path}.torn-{number}"
+        try:
+            descriptor = os.open(other, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o600)
+        except FileExistsError:
+            number += 1
+            continue
+        with open(descriptor, "wb") as file:
+            file.write(torn)
+            file.flush()
+            os.fsync(file.fileno())
+        return os.path.basename(other)

@@ -1,0 +1,204 @@
+"""Reads the values of one entry and collects what is to be said about them: problems, warnings, secrets, provenance.
+
+Each reading function takes a value with its place and gives what it means, or None and a problem that names file, line
+and key. No message and no record ever holds a value that may be a secret: kinds are named instead.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from trunkline.host.config.positions import Items, Leaf, Member, Members, Node, kind_of
+from trunkline.host.config.records import Problem, Provenance, Variable, Written
+from trunkline.host.config.spelling import hidden_space, looks_secret, quoted
+from trunkline.host.config.variables import Expansion, Surroundings, expand, is_secret, masked
+
+__all__ = ["Collector", "Ground"]
+
+_BARE = re.compile(r"\$[A-Z_][A-Z0-9_]*|%[A-Z_][A-Z0-9_]*%")
+
+
+class Ground(Struct, frozen=True, kw_only=True):
+    """Where an entry stands: its file, the folder that paths are relative to, and what variables are filled from."""
+
+    file: str | None
+    folder: str
+    home: str
+    around: Surroundings
+
+    def __repr__(self) -> str:
+        """Show nothing of the environment."""
+        return f"Ground({self.file!r})"
+
+    def path(self, text: str) -> str:
+        """Make a path that was written in the file absolute."""
+        import os
+
+        if text == "~" or text.startswith(("~/", "~\\")):
+            text = self.home + text[1:]
+        return os.path.normpath(os.path.join(self.folder, text))
+
+
+class Collector:
+    """What was found out about one entry so far."""
+
+    def __init__(self, server: str, ground: Ground) -> None:
+        """Start with nothing."""
+        self._server = quoted(server)[1:-1]
+        self.ground = ground
+        self.problems: list[Problem] = []
+        self.warnings: list[Problem] = []
+        self.secrets: set[str] = set()
+        self._written: list[Written] = []
+
+    def provenance(self) -> Provenance:
+        """Give what may be shown: no text that is a secret in one place is shown in another."""
+        values = tuple(
+            replace(each, shown=self._redact(each.shown), file=each.file and self._redact(each.file))
+            for each in self._written
+        )
+        return Provenance(values=values, problems=tuple(self.problems))
+
+    def _redact(self, text: str) -> str:
+        for secret in sorted(self.secrets, key=len, reverse=True):
+            text = text.replace(secret, "***")
+        return text
+
+    # --- saying ------------------------------------------------------------------------------------------------------
+
+    def fail(self, key: str | None, line: int, message: str, *, fix: str | None = None) -> None:
+        """Say what stops this entry."""
+        self.problems.append(self._problem(key, line, message, fix=fix))
+
+    def warn(self, key: str | None, line: int, message: str, *, fix: str | None = None) -> None:
+        """Say what is odd about it."""
+        self.warnings.append(self._problem(key, line, message, fix=fix, warning=True))
+
+    def _problem(
+        self, key: str | None, line: int, message: str, *, fix: str | None = None, warning: bool = False
+    ) -> Problem:
+        return Problem(
+            message=message,
+            fix=fix,
+            severity="warning" if warning else "error",
+            file=self.ground.file,
+            line=line or None,
+            server=self._server,
+            key=key,
+        )
+
+    def expected(self, key: str, node: Node, what: str, *, fix: str | None = None) -> None:
+        """Say that a value is of another kind than it should be."""
+        self.fail(key, node.line, f"expected {what}, found {kind_of(node)}", fix=fix)
+
+    def note(
+        self, key: str, line: int, shown: str, *, variables: Iterable[Variable] = (), file: str | None = None
+    ) -> None:
+        """Remember where a value was written."""
+        at = self.ground.file if file is None else file
+        self._written.append(
+            Written(key=key, shown=shown, file=at, line=line or None, variables=tuple(dict.fromkeys(variables)))
+        )
+
+    def hide(self, value: str) -> None:
+        """Remember a value that must not be shown."""
+        if is_secret(value):
+            self.secrets.add(value)
+
+    # --- reading -----------------------------------------------------------------------------------------------------
+
+    def text(self, key: str, node: Node, *, show: Callable[[Expansion], str] | None = None) -> str | None:
+        """Read a text and fill its variables."""
+        if not isinstance(node, Leaf) or not isinstance(node.value, str):
+            self.expected(key, node, "a text", fix=_text_fix(node))
+            return None
+        expansion = expand(node.value, self.ground.around)
+        for fault in expansion.faults:
+            self.fail(key, node.line, fault.message, fix=fault.fix)
+        self.secrets.update(expansion.secrets)
+        shown = expansion.shown() if show is None else show(expansion)
+        self.note(key, node.line, shown, variables=expansion.variables)
+        if expansion.text is not None and "\x00" in expansion.text:
+            self.fail(key, node.line, "the text holds the character U+0000, which no program can be given")
+            return None
+        return expansion.text
+
+    def secret_text(self, key: str, node: Node) -> str | None:
+        """Read a text that is a secret even where it is written out."""
+        value = self.text(key, node, show=lambda expansion: expansion.shown(mask=masked))
+        if value is not None and isinstance(node, Leaf) and isinstance(node.value, str):
+            self.hide(value.partition(" ")[2].strip() or value)
+            self.hide(value)
+        return value
+
+    def clean_text(self, key: str, node: Node) -> str | None:
+        """Read a text in which a hidden space would be a mistake."""
+        if isinstance(node, Leaf) and isinstance(node.value, str) and (space := hidden_space(node.value)):
+            self.fail(key, node.line, f"the value has {space}", fix="take it out")
+            return None
+        return self.text(key, node)
+
+    def texts(self, key: str, node: Node) -> tuple[str, ...]:
+        """Read a list of texts."""
+        found = [self.text(f"{key}[{at}]", item) for at, item in enumerate(self.list_of(key, node))]
+        return tuple(text for text in found if text is not None)
+
+    def list_of(self, key: str, node: Node) -> tuple[Node, ...]:
+        """Read a list whose items somebody else reads."""
+        if not isinstance(node, Items):
+            self.expected(key, node, "a list of texts")
+            return ()
+        return node.items
+
+    def members(self, key: str, node: Node) -> Members | None:
+        """Read an object; a name that stands twice in it is a problem."""
+        if not isinstance(node, Members):
+            self.expected(key, node, "an object")
+            return None
+        self.check_repeated(key, node)
+        return node
+
+    def check_repeated(self, key: str | None, node: Members) -> None:
+        """Say which names stand twice in an object."""
+        for name, first, second in node.repeated:
+            path = name if key is None else f"{key}.{name}"
+            self.fail(path, second, f"it is written twice, on lines {first} and {second}", fix="keep one of them")
+
+    def tree(self, key: str, node: Node) -> Any:
+        """Read a value of any kind, and fill the variables of all texts in it."""
+        if isinstance(node, Items):
+            return [self.tree(f"{key}[{at}]", item) for at, item in enumerate(node.items)]
+        if isinstance(node, Members):
+            self.check_repeated(key, node)
+            return {name: self._leaf(f"{key}.{name}", member) for name, member in node.members.items()}
+        if isinstance(node.value, str):
+            return self.text(key, node)
+        self.note(key, node.line, _scalar(node))
+        return node.value
+
+    def _leaf(self, key: str, member: Member) -> Any:
+        if looks_secret(member.name) and isinstance(member.value, Leaf) and isinstance(member.value.value, str):
+            return self.secret_text(key, member.value)
+        return self.tree(key, member.value)
+
+    def check_bare(self, key: str, node: Node) -> None:
+        """Warn of a text that others would fill and we do not: ``$NAME`` and ``%NAME%``."""
+        if isinstance(node, Leaf) and isinstance(node.value, str) and (found := _BARE.fullmatch(node.value)):
+            name = found.group().strip("$%")
+            self.warn(key, node.line, f"{found.group()} is passed on as it is written", fix=f"write ${{{name}}}")
+
+
+def _text_fix(node: Node) -> str | None:
+    numeric = isinstance(node, Leaf) and node.value is not None
+    return "write it in double quotes" if numeric else None
+
+
+def _scalar(node: Leaf) -> str:
+    if isinstance(node.value, bool) or node.value is None:
+        return kind_of(node)
+    return str(node.value)

@@ -1,0 +1,77 @@
+"""Reads entries that are given in code, as the same objects that a file would hold.
+
+Nothing has a line then; problems name the member alone. Paths are relative to the folder one is in.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from trunkline.errors import ConfigError
+from trunkline.host.config.assembling import assemble
+from trunkline.host.config.documents import Document, document_of
+from trunkline.host.config.loading import place
+from trunkline.host.config.positions import Items, Leaf, Member, Members, Node
+from trunkline.host.config.records import Configuration
+from trunkline.host.entries import ServerEntry, Source
+
+__all__ = ["configuration_from", "entries_from_mapping", "entry_from"]
+
+_KEYS = ("mcpServers", "servers")
+
+
+def entry_from(
+    name: str, mapping: Mapping[str, Any], *, source: Source | None = None, environ: Mapping[str, str] | None = None
+) -> ServerEntry:
+    """Read one entry; whatever is wrong with it is its ``problem``."""
+    at = Source("given") if source is None else source
+    document = Document(file=at.file, servers=(Member(name, _node(mapping), at.line or 0),))
+    placed = place(document, scope=at.scope, environ=os.environ if environ is None else environ, ask=None)
+    return assemble([placed]).entries[name]
+
+
+def entries_from_mapping(
+    mapping: Mapping[str, Any], *, environ: Mapping[str, str] | None = None
+) -> Mapping[str, ServerEntry]:
+    """Read entries by name, with or without ``mcpServers`` around them.
+
+    Raises:
+        BadFile: what is around them makes no sense (a ``ConfigError``).
+    """
+    return configuration_from(mapping, environ=environ).entries
+
+
+def configuration_from(mapping: Mapping[str, Any], *, environ: Mapping[str, str] | None = None) -> Configuration:
+    """Read entries by name, with all there is to say about them.
+
+    Raises:
+        BadFile: what is around them makes no sense (a ``ConfigError``).
+    """
+    whole = mapping if _is_whole(mapping) else {"mcpServers": mapping}
+    document = document_of(_node(whole), file=None, scope="given")
+    return assemble([place(document, scope="given", environ=os.environ if environ is None else environ, ask=None)])
+
+
+def _is_whole(mapping: Mapping[str, Any]) -> bool:
+    """Tell a whole document from entries, one of which may be called ``servers``."""
+    inner = next((mapping[key] for key in _KEYS if key in mapping), None)
+    return inner is not None and not (isinstance(inner, Mapping) and {"command", "url"} & set(inner))
+
+
+def _node(value: Any) -> Node:
+    """Give a value of Python's as one that was read.
+
+    Raises:
+        ConfigError: it could not stand in a file.
+    """
+    if value is None or isinstance(value, str | int | float):
+        return Leaf(value)
+    if isinstance(value, os.PathLike):
+        return Leaf(os.fsdecode(value))
+    if isinstance(value, Mapping):
+        return Members({str(name): Member(str(name), _node(each)) for name, each in value.items()})
+    if isinstance(value, Sequence | frozenset | set):
+        return Items(tuple(_node(each) for each in value))
+    raise ConfigError(f"a {type(value).__name__} is nothing that a configuration could hold")

@@ -1,0 +1,31 @@
+"""How a server is reached, in the form both kinds of entries are read into."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from trunkline.host.config.collecting import Collector
+from trunkline.host.config.positions import Member
+
+__all__ = ["Reach", "say_unused"]
+
+
+class Reach(NamedTuple):
+    """How a server is reached, as far as it could be read."""
+
+    command: tuple[str, ...] | None = None
+    env: Mapping[str, str] = MappingProxyType({})
+    cwd: str | None = None
+    url: str | None = None
+    headers: Mapping[str, str] = MappingProxyType({})
+    type: str | None = None
+    auth: Any = None
+
+
+def say_unused(found: Mapping[str, Member], names: tuple[str, ...], *, into: Collector, why: str) -> None:
+    """Warn of members that mean nothing for this kind of entry."""
+    for name in names:
+        if name in found:
+            into.warn(found[name].name, found[name].line, f"it is ignored: {why}")

@@ -1,0 +1,144 @@
+"""What reading a configuration gives: the entries that hold, those that do not, and all there is to say about both.
+
+Nothing in these records is secret: values are kept in the form in which they may be shown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Literal, TypeAlias
+
+from msgspec import Struct
+
+from trunkline.host.config.rules import Rules
+from trunkline.host.entries import Scope, ServerEntry, Source
+
+__all__ = [
+    "Configuration",
+    "Hidden",
+    "Input",
+    "LoadedFile",
+    "Problem",
+    "Provenance",
+    "Variable",
+    "VariableState",
+    "Written",
+]
+
+#: ``set``: its value is used; ``unset``; ``default``: the one that is written in the file is used; ``unanswered``: an
+#: input that nobody answered; ``known``: a folder that is known by itself.
+VariableState: TypeAlias = Literal["set", "unset", "default", "unanswered", "known"]
+
+
+class Problem(Struct, frozen=True, kw_only=True):
+    """What is wrong, where, and what to do about it."""
+
+    message: str
+    fix: str | None = None
+    #: An error stops a server or a file, a warning nothing.
+    severity: Literal["error", "warning"] = "error"
+    file: str | None = None
+    line: int | None = None
+    column: int | None = None
+    server: str | None = None
+    #: The member, as a path within the entry, or within the file where no server is named.
+    key: str | None = None
+
+    def __str__(self) -> str:
+        """Say all of it on one line."""
+        path = ".".join(part for part in (self.server, self.key) if part)
+        return ": ".join(part for part in (self.place, path, self.sentence) if part)
+
+    @property
+    def place(self) -> str:
+        """The file with the line, as editors and terminals link it."""
+        numbers = [str(number) for number in (self.line, self.column) if number]
+        return ":".join((self.file or "", *numbers)) if self.file else ""
+
+    @property
+    def sentence(self) -> str:
+        """What is wrong and the fix, without the place."""
+        return self.message if self.fix is None else f"{self.message}; {self.fix}"
+
+
+class Input(Struct, frozen=True, kw_only=True):
+    """A value that a person is asked for."""
+
+    id: str
+    description: str = ""
+    #: It is not shown while it is typed.
+    password: bool = False
+    default: str | None = None
+    #: The values to choose from; none: any.
+    options: tuple[str, ...] = ()
+    #: The file that asks.
+    file: str | None = None
+
+    @property
+    def variable(self) -> str:
+        """The environment variable that answers, too."""
+        word = "".join(each if each.isascii() and each.isalnum() else "_" for each in self.id)
+        return f"TRUNKLINE_INPUT_{word.upper()}"
+
+
+class Variable(Struct, frozen=True):
+    """A variable that a value uses, without what came out of it."""
+
+    name: str
+    kind: Literal["variable", "input", "folder"]
+    state: VariableState
+
+
+class Written(Struct, frozen=True, kw_only=True):
+    """One value of an entry as it was written, in the form in which it may be shown."""
+
+    key: str
+    shown: str
+    file: str | None = None
+    line: int | None = None
+    variables: tuple[Variable, ...] = ()
+
+
+class Provenance(Struct, frozen=True, kw_only=True):
+    """Where the values of one entry came from, and what is wrong with it."""
+
+    values: tuple[Written, ...] = ()
+    problems: tuple[Problem, ...] = ()
+
+
+class Hidden(Struct, frozen=True, kw_only=True):
+    """A whole entry that does not hold."""
+
+    entry: ServerEntry
+    why: str
+    #: The entry or the rule that hides it.
+    by: Source | None = None
+
+
+class LoadedFile(Struct, frozen=True, kw_only=True):
+    """A file that was read, or could not be."""
+
+    path: str
+    scope: Scope
+    #: The names of its entries, hidden ones too.
+    servers: tuple[str, ...] = ()
+    problem: Problem | None = None
+
+
+class Configuration(Struct, frozen=True, kw_only=True):
+    """What holds after all files were read."""
+
+    #: By name, those that cannot run included.
+    entries: Mapping[str, ServerEntry] = MappingProxyType({})
+    hidden: tuple[Hidden, ...] = ()
+    #: Of whole files, and warnings; what stops one entry is in its ``problem`` and its provenance.
+    problems: tuple[Problem, ...] = ()
+    files: tuple[LoadedFile, ...] = ()
+    #: What the administrator says about servers that are not managed; it holds for those that come later, too.
+    rules: Rules = Rules()
+    written: Mapping[str, Provenance] = MappingProxyType({})
+
+    def provenance(self, name: str) -> Provenance:
+        """Say where the values of an entry that holds came from."""
+        return self.written.get(name, Provenance())

@@ -1,0 +1,237 @@
+"""Reads how the host is to treat a server: timeouts, era, start, filters; each kind of value has one reading function.
+
+A value of the wrong kind or out of its range is a problem of its entry that says what was expected. Seconds are
+seconds: a number that can only be milliseconds is not guessed at but refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any, TypeAlias
+
+from trunkline.host.config.collecting import Collector
+from trunkline.host.config.positions import Items, Leaf, Member, Members, Node
+from trunkline.host.config.spelling import nearest, quoted
+from trunkline.host.entries import NO_FILTERS, Filters, ServerSettings
+from trunkline.protocol.revisions import ALL_NAMES
+
+__all__ = ["read_flag", "read_settings"]
+
+_Read: TypeAlias = Callable[[str, Node, Collector], Any]
+
+_DAY = 86_400
+_HOUR = 3_600
+_ERAS = ("auto", "stateless", "handshake", *ALL_NAMES)
+_HINTS = ("readOnly", "destructive", "idempotent", "openWorld")
+_PARTS = ("allow", "deny", "annotations", "tags")
+
+
+def read_settings(found: Mapping[str, Member], into: Collector, *, project: bool) -> ServerSettings:
+    """Read the settings among an entry's members; an entry of a project cannot say of itself that it is trusted."""
+    given: dict[str, Any] = {}
+    for name, read in _READERS.items():
+        if name in found:
+            member = found[name]
+            value = read(member.name, member.value, into)
+            if value is not None:
+                given[name] = value
+    if project and given.get("trusted"):
+        del given["trusted"]
+        into.warn("trusted", found["trusted"].line, "it is ignored: a file of a project cannot trust itself")
+    tools = _foreign_filters(found, into)
+    if tools is not None:
+        given["tools"] = tools
+    return ServerSettings(**given)
+
+
+def read_flag(key: str, node: Node, into: Collector) -> bool | None:
+    """Read true or false."""
+    if not isinstance(node, Leaf) or not isinstance(node.value, bool):
+        into.expected(key, node, "true or false")
+        return None
+    into.note(key, node.line, "true" if node.value else "false")
+    return node.value
+
+
+# --- numbers ---------------------------------------------------------------------------------------------------------
+
+
+def _number(key: str, node: Node, into: Collector, *, what: str) -> int | float | None:
+    if not isinstance(node, Leaf) or isinstance(node.value, bool) or not isinstance(node.value, int | float):
+        into.expected(key, node, what)
+        return None
+    return node.value
+
+
+def _seconds(key: str, node: Node, into: Collector) -> float | None:
+    value = _number(key, node, into, what="a number of seconds")
+    if value is None:
+        return None
+    if not 0 < value <= _DAY:
+        fix = (
+            f"if milliseconds are meant, write {value / 1000:g}" if value > _DAY else "leave it out for the usual limit"
+        )
+        into.fail(key, node.line, f"expected seconds above 0 and up to {_DAY} (a day), found {value:g}", fix=fix)
+        return None
+    if value > _HOUR:
+        into.warn(
+            key, node.line, f"{value:g} is read as seconds", fix=f"if milliseconds are meant, write {value / 1000:g}"
+        )
+    into.note(key, node.line, f"{value:g} s")
+    return float(value)
+
+
+def _seconds_or_none(key: str, node: Node, into: Collector) -> float | None:
+    value = _number(key, node, into, what="a number of seconds")
+    if value is not None and not 0 <= value <= _DAY:
+        into.fail(key, node.line, f"expected seconds from 0 (never) to {_DAY} (a day), found {value:g}")
+        return None
+    if value is not None:
+        into.note(key, node.line, f"{value:g} s")
+    return None if value is None else float(value)
+
+
+def _count(key: str, node: Node, into: Collector) -> int | None:
+    value = _number(key, node, into, what="a whole number")
+    if value is None:
+        return None
+    if not isinstance(value, int) or not 1 <= value <= 10_000:
+        into.fail(key, node.line, f"expected a whole number from 1 to 10000, found {value:g}")
+        return None
+    into.note(key, node.line, str(value))
+    return value
+
+
+# --- words -----------------------------------------------------------------------------------------------------------
+
+
+def _one_of(*choices: str) -> _Read:
+    def read(key: str, node: Node, into: Collector) -> str | None:
+        if not isinstance(node, Leaf) or not isinstance(node.value, str):
+            into.expected(key, node, f"one of {', '.join(choices)}")
+            return None
+        if node.value not in choices:
+            near = nearest(node.value, choices)
+            fix = f'did you mean "{near}"?' if near else None
+            into.fail(key, node.line, f"{quoted(node.value)} is none of {', '.join(choices)}", fix=fix)
+            return None
+        into.note(key, node.line, node.value)
+        return node.value
+
+    return read
+
+
+def _idle(key: str, node: Node, into: Collector) -> float | None:
+    # 0 is how others write "never", which is what leaving it out means.
+    return _seconds_or_none(key, node, into) or None
+
+
+def _roots(key: str, node: Node, into: Collector) -> tuple[str, ...]:
+    return tuple(text if text.startswith("file://") else into.ground.path(text) for text in into.texts(key, node))
+
+
+def _raw(key: str, node: Node, into: Collector) -> Any:
+    return into.tree(key, node)
+
+
+# --- filters ---------------------------------------------------------------------------------------------------------
+
+
+def _filters(key: str, node: Node, into: Collector) -> Filters | None:
+    if isinstance(node, Items):
+        return _of(into, key, node, allow=_words(key, node, into))
+    if not isinstance(node, Members):
+        into.expected(key, node, "a list of names to allow, or an object with allow, deny, annotations and tags")
+        return None
+    into.check_repeated(key, node)
+    parts: dict[str, tuple[str, ...] | None] = {}
+    for name, member in node.members.items():
+        if name not in _PARTS:
+            near = nearest(name, _PARTS)
+            fix = f'did you mean "{near}"?' if near else f"it may have {', '.join(_PARTS)}"
+            # A filter that is not understood would let pass what it was to keep back.
+            into.fail(f"{key}.{quoted(name)}", member.line, "this part of a filter is not known", fix=fix)
+        else:
+            parts[name] = _words(f"{key}.{name}", member.value, into)
+    _check_hints(key, node, parts.get("annotations") or (), into=into)
+    return _of(into, key, node, **parts)
+
+
+def _of(into: Collector, key: str, node: Node, **parts: tuple[str, ...] | None) -> Filters:
+    """Put a filter together; a list of names to allow that has none shows nothing."""
+    deny = parts.get("deny") or ()
+    if "allow" in parts and parts["allow"] == ():
+        into.warn(key, node.line, "the list of what is allowed is empty: nothing is shown")
+        deny = ("*",)
+    return Filters(
+        allow=parts.get("allow") or (),
+        deny=deny,
+        annotations=parts.get("annotations") or (),
+        tags=parts.get("tags") or (),
+    )
+
+
+def _words(key: str, node: Node, into: Collector) -> tuple[str, ...] | None:
+    """Read a list of names or globs; no variables are filled into them."""
+    if not isinstance(node, Items):
+        into.expected(key, node, "a list of texts")
+        return None
+    words = [item.value for item in node.items if isinstance(item, Leaf) and isinstance(item.value, str)]
+    for item in node.items:
+        if not isinstance(item, Leaf) or not isinstance(item.value, str):
+            into.expected(key, item, "a text")
+    into.note(key, node.line, ", ".join(words) or "(nothing)")
+    return tuple(words)
+
+
+def _check_hints(key: str, node: Members, hints: tuple[str, ...], *, into: Collector) -> None:
+    for hint in hints:
+        if hint.removeprefix("!") not in _HINTS:
+            line = node.members["annotations"].line
+            into.fail(
+                f"{key}.annotations", line, f"{quoted(hint)} is none of {', '.join(_HINTS)}, or one with ! before it"
+            )
+
+
+def _foreign_filters(found: Mapping[str, Member], into: Collector) -> Filters | None:
+    """Read the lists of tools that other hosts have for what is ``tools`` here."""
+    given = {
+        part: found[name] for part, name in (("allow", "include_tools"), ("deny", "exclude_tools")) if name in found
+    }
+    if not given:
+        return None
+    first = next(iter(given.values()))
+    if "tools" in found:
+        into.fail(
+            first.name, first.line, f'"tools" says the same thing (line {found["tools"].line})', fix="keep one of them"
+        )
+        return NO_FILTERS
+    lists = {part: _words(member.name, member.value, into) for part, member in given.items()}
+    return _of(into, first.name, first.value, **lists)
+
+
+_READERS: Mapping[str, _Read] = MappingProxyType(
+    {
+        "era": _one_of(*_ERAS),
+        "timeout": _seconds,
+        "total_timeout": _seconds,
+        "start_timeout": _seconds,
+        "start": _one_of("eager", "lazy"),
+        "required": read_flag,
+        "idle_stop": _idle,
+        "crashes": _count,
+        "crash_seconds": _seconds,
+        "health_seconds": _seconds_or_none,
+        "roots": _roots,
+        "trusted": read_flag,
+        "tools": _filters,
+        "prompts": _filters,
+        "resources": _filters,
+        "share": _one_of("auto", "shared", "session"),
+        "per_user": read_flag,
+        "concurrency": _count,
+        "always_load": read_flag,
+        "sandbox": _raw,
+    }
+)

@@ -1,0 +1,185 @@
+"""Fills variables into a text: ``${NAME}``, ``${NAME:-default}``, ``${env:NAME}``, ``${input:id}`` and known folders.
+
+A text is filled once: what came out of a variable is not looked at again. A text that cannot be filled gives no text at
+all, so that ``${NAME}`` reaches nobody. What came from outside the file is named as a secret. It does no I/O and knows
+no environment: both come in as ``Surroundings``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+
+from msgspec import Struct
+
+from trunkline.host.config.records import Input, Variable
+
+__all__ = ["Expansion", "Fault", "Surroundings", "expand", "is_secret", "masked"]
+
+_REFERENCE = re.compile(r"\$\{([^}]*)(\}?)")
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_INPUT = re.compile(r"input:(.+)", re.S)
+_VARIABLE = re.compile(r"(?:env:)?([A-Za-z_][A-Za-z0-9_]*)(?::-(.*))?", re.S)
+#: Variables that say who and where one is: hiding their values everywhere would make texts unreadable.
+_PUBLIC = frozenset({"HOME", "LANG", "LOGNAME", "PATH", "PWD", "SHELL", "TEMP", "TMP", "TMPDIR", "USER", "USERPROFILE"})
+#: Shorter ones stand in any text by chance, so hiding them would only garble what is shown.
+_SHORTEST_SECRET = 4
+_WORDS = frozenset({"true", "false", "null", "none"})
+_SCHEME = re.compile(r"(?:basic|bearer|token|apikey|api-key) +", re.I)
+
+
+class Fault(Struct, frozen=True):
+    """Why a text cannot be filled, and the fix."""
+
+    message: str
+    fix: str
+
+
+class Surroundings(Struct, frozen=True, kw_only=True):
+    """What variables are filled from."""
+
+    environ: Mapping[str, str]
+    #: Folders that are known by name, such as ``workspaceFolder``.
+    folders: Mapping[str, str] = MappingProxyType({})
+    #: The inputs that the file declares.
+    inputs: Mapping[str, Input] = MappingProxyType({})
+    #: Asks a person, once for each input; None: there is nobody.
+    ask: Callable[[Input], str | None] | None = None
+
+    def __repr__(self) -> str:
+        """Show nothing of the environment."""
+        return "Surroundings()"
+
+
+class Expansion(Struct, frozen=True, kw_only=True):
+    """A text that was filled."""
+
+    #: None if it could not be.
+    text: str | None
+    #: The literal parts and, between them, the references as they were written.
+    literals: tuple[str, ...]
+    references: tuple[str, ...] = ()
+    variables: tuple[Variable, ...] = ()
+    secrets: frozenset[str] = frozenset()
+    faults: tuple[Fault, ...] = ()
+
+    def __repr__(self) -> str:
+        """Show nothing of the values."""
+        return "Expansion()"
+
+    def shown(self, *, mask: Callable[[str], str] = str) -> str:
+        """Give the text as it was written, with a function applied to its literal parts."""
+        parts = [mask(self.literals[0])]
+        for reference, literal in zip(self.references, self.literals[1:], strict=True):
+            parts += (reference, mask(literal))
+        return "".join(parts)
+
+
+class _Filled(Struct, frozen=True):
+    """What came of one reference."""
+
+    text: str | None
+    variable: Variable | None = None
+    secret: bool = False
+    fault: Fault | None = None
+
+    def __repr__(self) -> str:
+        return "_Filled()"
+
+
+def expand(text: str, around: Surroundings) -> Expansion:
+    """Fill all variables of a text."""
+    literals, references, filled = [], [], []
+    at = 0
+    for found in _REFERENCE.finditer(text):
+        literals.append(text[at : found.start()])
+        references.append(found.group())
+        filled.append(_fill(found.group(1), around) if found.group(2) else _unclosed())
+        at = found.end()
+    literals.append(text[at:])
+    return Expansion(
+        text=_joined(literals, filled),
+        literals=tuple(literals),
+        references=tuple(references),
+        variables=tuple(each.variable for each in filled if each.variable is not None),
+        secrets=frozenset(each.text for each in filled if each.secret and each.text and is_secret(each.text)),
+        faults=tuple(each.fault for each in filled if each.fault is not None),
+    )
+
+
+def is_secret(value: str) -> bool:
+    """Tell whether a value can be hidden without garbling every text: very short ones and mere words cannot."""
+    return len(value) >= _SHORTEST_SECRET and value.lower() not in _WORDS
+
+
+def masked(literal: str) -> str:
+    """Hide a literal part of a secret, but for the name of its scheme (``Bearer``) and the spaces around it."""
+    scheme = _SCHEME.match(literal)
+    kept = "" if scheme is None else scheme.group()
+    return kept + ("***" if literal[len(kept) :].strip() else literal[len(kept) :])
+
+
+def _joined(literals: list[str], filled: list[_Filled]) -> str | None:
+    parts = [literals[0]]
+    for each, literal in zip(filled, literals[1:], strict=True):
+        if each.text is None:
+            return None
+        parts += (each.text, literal)
+    return "".join(parts)
+
+
+def _fill(inside: str, around: Surroundings) -> _Filled:
+    if inside in around.folders:
+        return _Filled(around.folders[inside], Variable(inside, "folder", "known"))
+    asked = _INPUT.fullmatch(inside)
+    if asked is not None:
+        return _input(asked.group(1), around)
+    found = _VARIABLE.fullmatch(inside)
+    if found is None:
+        return _Filled(None, fault=_unknown(inside))
+    return _variable(found.group(1), found.group(2), around=around)
+
+
+def _variable(name: str, default: str | None, *, around: Surroundings) -> _Filled:
+    value = around.environ.get(name)
+    if default is not None and "${" in default:
+        fault = Fault(f"the default of ${{{name}}} holds a variable", "write a plain default")
+        return _Filled(None, Variable(name, "variable", "unset"), fault=fault)
+    if default is not None and not value:
+        return _Filled(default, Variable(name, "variable", "default"))
+    if value is None:
+        fault = Fault(f"the variable {name} is not set", f"set {name}, or write ${{{name}:-default}}")
+        return _Filled(None, Variable(name, "variable", "unset"), fault=fault)
+    return _Filled(value, Variable(name, "variable", "set"), secret=name.upper() not in _PUBLIC)
+
+
+def _input(name: str, around: Surroundings) -> _Filled:
+    declared = around.inputs.get(name)
+    if declared is None:
+        known = ", ".join(sorted(around.inputs)) or "none"
+        fault = Fault(f"no input {name[:60]!r} is declared in this file (declared: {known})", 'declare it in "inputs"')
+        return _Filled(None, Variable(name, "input", "unanswered"), fault=fault)
+    answer = around.environ.get(declared.variable)
+    if answer is None and around.ask is not None:
+        answer = around.ask(declared)
+    elif answer is None and declared.default is not None:
+        return _Filled(declared.default, Variable(name, "input", "default"))
+    if answer is None:
+        fault = Fault(f"the input {name!r} has no answer", f"run in a terminal, or set {declared.variable}")
+        return _Filled(None, Variable(name, "input", "unanswered"), fault=fault)
+    if declared.options and answer not in declared.options:
+        fault = Fault(f"the answer to the input {name!r} is none of its options", "choose one of them")
+        return _Filled(None, Variable(name, "input", "unanswered"), fault=fault)
+    return _Filled(answer, Variable(name, "input", "set"), secret=True)
+
+
+def _unknown(inside: str) -> Fault:
+    kind, colon, _ = inside.partition(":")
+    if colon and _NAME.fullmatch(kind):
+        return Fault(f"${{{kind}:...}} is a kind of variable that is not known", "use ${NAME} or ${input:id}")
+    return Fault("between ${ and } stands no name of a variable", "use ${NAME} or ${NAME:-default}")
+
+
+def _unclosed() -> _Filled:
+    return _Filled(None, fault=Fault("${ has no closing }", "write ${NAME}"))

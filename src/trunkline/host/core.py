@@ -1,0 +1,305 @@
+"""The machine of a host: servers, catalog, judgement and the way to a server, without any face.
+
+The Python face (``host``) and the gateway both stand on it. Whoever wants something done says who he is with an
+``Asker``; what is done goes through the ``Judge`` and the ``Forwarder``, and through nothing else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+from msgspec import Raw, Struct
+
+import trunkline.types as t
+from trunkline.client.answers import as_root
+from trunkline.errors import PolicyDenied, ServerUnavailable
+from trunkline.host.audit import AuditTrail
+from trunkline.host.catalog import Catalog, build, differences
+from trunkline.host.catalog_items import Item
+from trunkline.host.consent import Consent, Face
+from trunkline.host.entries import ServerEntry
+from trunkline.host.events import CatalogChanged, Events
+from trunkline.host.forwarding import Errand, Forwarder
+from trunkline.host.fronts import Front
+from trunkline.host.judging import Case, Judge
+from trunkline.host.names import DEFAULT_NAMING, Naming
+from trunkline.host.policy.acts import Act, ActKind
+from trunkline.host.policy.policy import Policy
+from trunkline.host.running import Parking
+from trunkline.host.session import HostSession
+from trunkline.host.supervisor import Supervisor
+from trunkline.host.upstream import Upstream
+from trunkline.protocol.limits import Limits
+
+__all__ = ["Asker", "HostCore"]
+
+log = logging.getLogger("trunkline.host")
+
+_SWEEP_SECONDS = 5.0
+_LANE_IDLE_SECONDS = 120.0
+_MOST_PARKED = 1000
+
+
+class Asker(Struct, frozen=True, kw_only=True):
+    """Who wants something done, and how to get back to him."""
+
+    session: HostSession
+    front: Front
+    policy: Policy
+    #: Who is asked for consent; None if nobody is there.
+    face: Face | None = None
+    caller: str = "user"
+    #: The gateways the request came through.
+    via: tuple[str, ...] = ()
+
+
+class HostCore:
+    """Servers under supervision, what they offer, and the one way to use it."""
+
+    def __init__(
+        self,
+        *,
+        consent: Consent,
+        audit: AuditTrail | None,
+        supervisor: Callable[[HostCore], Supervisor],
+        events: Events,
+        naming: Naming = DEFAULT_NAMING,
+        limits: Limits | None = None,
+    ) -> None:
+        """Put the parts together; nothing runs before ``start``."""
+        limits = limits or Limits()
+        #: Names this host to other gateways, so that none passes a request on to itself.
+        self.id = os.urandom(8).hex()
+        self.events = events
+        self.limits = limits
+        self.audit = audit
+        self.parking = Parking(most=_MOST_PARKED, seconds=limits.state_seconds)
+        self.judge = Judge(consent=consent, audit=audit, events=events)
+        self.forwarder = Forwarder(name=self.id, parking=self.parking, rounds=limits.rounds)
+        self.supervisor = supervisor(self)
+        self.catalog: Catalog = build({}, {}, naming=naming, counter=0)
+        self.sessions: set[HostSession] = set()
+        self._naming = naming
+        self._followers: list[Callable[[tuple[str, ...]], None]] = []
+        self._rebuilding = False
+        self._house: asyncio.Task[None] | None = None
+        self._stopped = False
+
+    # --- life --------------------------------------------------------------------------------------------------------
+
+    async def start(self, entries: Mapping[str, ServerEntry]) -> None:
+        """Start what may run, without waiting for any of it."""
+        self._house = asyncio.get_running_loop().create_task(self._keep_house())
+        await self.apply(entries)
+
+    async def apply(self, entries: Mapping[str, ServerEntry]) -> Any:
+        """Have these servers from now on; what did not change is not touched."""
+        changes = await self.supervisor.apply(entries)
+        await self._sweep()
+        self._rebuild()
+        return changes
+
+    async def aclose(self) -> None:
+        """End everything: sessions, servers, the trail."""
+        self._stopped = True
+        house, self._house = self._house, None
+        if house is not None:
+            house.cancel()
+            await asyncio.wait([house])
+        self.parking.close()
+        await asyncio.gather(*(session.aclose() for session in self.sessions))
+        await self.supervisor.aclose()
+        self.events.end()
+        if self.audit is not None:
+            self.audit.close()
+
+    def open_session(self, session: HostSession) -> HostSession:
+        """Take a session in, whose connections are looked after from now on."""
+        self.sessions.add(session)
+        return session
+
+    async def close_session(self, session: HostSession) -> None:
+        """Let a session go."""
+        self.sessions.discard(session)
+        await session.aclose()
+
+    async def _keep_house(self) -> None:
+        while True:
+            await asyncio.sleep(_SWEEP_SECONDS)
+            try:
+                await self._sweep()
+                if self.audit is not None:
+                    await asyncio.to_thread(self.audit.sync)
+            except Exception:
+                log.exception("keeping house failed")
+
+    async def _sweep(self) -> None:
+        upstreams = self.supervisor.upstreams
+
+        def keeps(upstream: Upstream) -> bool:
+            return upstreams.get(upstream.entry.name) is upstream
+
+        for session in tuple(self.sessions):
+            await session.lanes.sweep(_LANE_IDLE_SECONDS, keeps)
+
+    # --- the catalog -------------------------------------------------------------------------------------------------
+
+    def follow_catalog(self, follower: Callable[[tuple[str, ...]], None]) -> Callable[[], None]:
+        """Have a function called with the kinds of lists that changed; gives what ends that."""
+        self._followers.append(follower)
+        return lambda: self._followers.remove(follower) if follower in self._followers else None
+
+    def offered(self, upstream: Upstream) -> None:
+        """Learn that a server offers something else now; the catalog is made anew in the next turn of the loop."""
+        if not self._rebuilding and not self._stopped:
+            self._rebuilding = True
+            asyncio.get_running_loop().call_soon(self._rebuild)
+
+    def _rebuild(self) -> None:
+        self._rebuilding = False
+        upstreams = self.supervisor.upstreams
+        offerings = {name: each.offering for name, each in upstreams.items() if each.offering is not None}
+        settings = {name: each.entry.settings for name, each in upstreams.items()}
+        before = self.catalog
+        after = build(offerings, settings, naming=self._naming, counter=before.counter + 1, before=before)
+        kinds = differences(before, after)
+        self.catalog = after
+        if kinds:
+            self.events.tell(CatalogChanged(kinds, after.counter))
+            for follower in tuple(self._followers):
+                follower(kinds)
+
+    def upstream(self, name: str) -> Upstream:
+        """Give a server by its name.
+
+        Raises:
+            ServerUnavailable: there is none of that name.
+        """
+        found = self.supervisor.upstreams.get(name)
+        if found is None:
+            raise ServerUnavailable(f"There is no server {name!r}")
+        return found
+
+    # --- acts --------------------------------------------------------------------------------------------------------
+
+    async def call_tool(self, item: Item, arguments: Mapping[str, Any], asker: Asker) -> t.CallToolResult:
+        """Call a tool of a server's."""
+
+        def params(judged: Mapping[str, Any]) -> Any:
+            return t.CallToolRequestParams(name=item.name, arguments=Raw(msgspec.json.encode(judged)))
+
+        result: t.CallToolResult = await self._perform(
+            "tool", item.server, item.name, arguments, item, asker, method="tools/call", params=params
+        )
+        return result
+
+    async def get_prompt(self, item: Item, arguments: Mapping[str, str], asker: Asker) -> t.GetPromptResult:
+        """Fill in a prompt of a server's."""
+
+        def params(judged: Mapping[str, Any]) -> Any:
+            return t.GetPromptRequestParams(name=item.name, arguments=dict(judged))
+
+        result: t.GetPromptResult = await self._perform(
+            "prompt", item.server, item.name, arguments, item, asker, method="prompts/get", params=params
+        )
+        return result
+
+    async def read_resource(self, server: str, uri: str, item: Item | None, asker: Asker) -> t.ReadResourceResult:
+        """Read a resource of a server's."""
+
+        def params(judged: Mapping[str, Any]) -> Any:
+            return t.ReadResourceRequestParams(uri=uri)
+
+        result: t.ReadResourceResult = await self._perform(
+            "resource", server, uri, {"uri": uri}, item, asker, method="resources/read", params=params
+        )
+        return result
+
+    async def complete(self, server: str, params: t.CompleteRequestParams, asker: Asker) -> t.CompleteResult:
+        """Ask a server for proposals; whoever may use what is completed may be helped with it."""
+        errand = self._errand(self.upstream(server), "completion/complete", params, asker)
+        result, _ = await self.forwarder.send(errand)
+        found: t.CompleteResult = result
+        return found
+
+    async def _perform(
+        self,
+        kind: ActKind,
+        server: str,
+        name: str,
+        arguments: Mapping[str, Any],
+        item: Item | None,
+        asker: Asker,
+        *,
+        method: str,
+        params: Callable[[Mapping[str, Any]], Any],
+    ) -> Any:
+        upstream = self.upstream(server)
+
+        async def work(judged: Mapping[str, Any]) -> tuple[Any, Raw]:
+            return await self.forwarder.send(self._errand(upstream, method, params(judged), asker))
+
+        case = Case(
+            kind=kind,
+            entry=upstream.entry,
+            name=name,
+            arguments=arguments,
+            item=item,
+            session=asker.session,
+            front=asker.front,
+            policy=asker.policy,
+            face=asker.face,
+            caller=asker.caller,
+            work=work,
+        )
+        return await self.judge.perform(case)
+
+    def _errand(self, upstream: Upstream, method: str, params: Any, asker: Asker) -> Errand:
+        async def review(question: str, asked: Any) -> Raw | None:
+            return self._review(upstream.entry, question, asked, asker)
+
+        return Errand(
+            upstream=upstream,
+            method=method,
+            params=params,
+            session=asker.session,
+            front=asker.front,
+            review=review,
+            via=asker.via,
+        )
+
+    def _review(self, entry: ServerEntry, method: str, params: Any, asker: Asker) -> Raw | None:
+        """Say how a server's question is answered in the front's place; None lets the front see it.
+
+        Raises:
+            PolicyDenied: the policy forbids it, and no answer can say so.
+        """
+        roots = entry.settings.roots
+        if method == "roots/list" and roots is not None:
+            return Raw(msgspec.json.encode(t.ListRootsResult(roots=[as_root(root) for root in roots])))
+        kind: Any = method.partition("/")[0]
+        act = Act(
+            kind=kind,
+            server=entry.name,
+            name=method,
+            arguments=msgspec.to_builtins(params),
+            trusted=entry.settings.trusted,
+            tainted=asker.session.tainted,
+            caller="server",
+            principal=asker.session.subject,
+            session=asker.session.id,
+            profile=asker.session.profile,
+        )
+        decision = asker.policy.decide(act, now=time.time())
+        self.judge.note_question(act, decision)
+        if decision.effect != "deny":
+            return None
+        if kind == "elicitation":
+            return Raw(b'{"action":"decline"}')
+        raise PolicyDenied(f"{entry.name} asks for {method}, which is not allowed ({decision.rule}).")

@@ -1,0 +1,265 @@
+"""Passes a request on to a server, whatever the era of the two sides, and brings the server's questions to the front.
+
+Two ways, by the era of the server. A stateless server answers with its questions (``inputRequests``): each round is a
+request, and what was asked is recorded with the front, so that a stateless front can go away and come back. A handshake
+server sends requests of its own while the call runs: the call is ``Running``, on a lane if the front can be asked, and
+parked while a stateless front is away. Nothing here decides what is allowed: that was judged before, and each question
+is reviewed by a function that comes with the errand.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+import msgspec
+from msgspec import Raw, Struct
+from msgspec.structs import replace
+
+import trunkline.types as t
+from trunkline.client.client import Client
+from trunkline.errors import RemoteProtocolError
+from trunkline.host.fronts import Front
+from trunkline.host.lanes import Lane, Needs
+from trunkline.host.running import Parking, Running
+from trunkline.host.session import HostSession
+from trunkline.host.upstream import Upstream
+from trunkline.protocol.methods import decode_params, embedded_requests
+from trunkline.protocol.revisions import NEWEST, find
+
+__all__ = ["VIA", "Errand", "Forwarder", "Review"]
+
+#: The gateways a request came through, so that none passes it on to itself.
+VIA = "dev.trunkline/via"
+
+#: Says how a question is answered in the front's place, or None if the front is to be asked; raises to refuse it.
+Review = Callable[[str, Any], Awaitable[Raw | None]]
+
+_FIRST_PAUSE = 0.1
+_LONGEST_PAUSE = 5.0
+_ASKABLE = ("sampling", "elicitation", "roots")
+_UNREADABLE = (msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError, RecursionError)
+
+
+class Errand(Struct, frozen=True, kw_only=True):
+    """A request to pass on: to whom, what, for whom, and who reviews what is asked back."""
+
+    upstream: Upstream
+    method: str
+    params: Any
+    session: HostSession
+    front: Front
+    review: Review
+    #: The gateways it came through.
+    via: tuple[str, ...] = ()
+
+
+class Forwarder:
+    """Passes requests on; knows the calls that are parked."""
+
+    def __init__(self, *, name: str, parking: Parking, rounds: int) -> None:
+        """Take the name that goes into ``VIA``, the parking, and how many rounds a call may have."""
+        self._name = name
+        self._parking = parking
+        self._rounds = rounds
+        self._busy: dict[Upstream, asyncio.Semaphore] = {}
+
+    async def send(self, errand: Errand) -> tuple[Any, Raw]:
+        """Pass a request on and give the result, read and as it came.
+
+        Raises:
+            ServerUnavailable: the server does not run.
+            RequestFailed, LinkError, RemoteProtocolError: what came of it.
+        """
+        upstream, front = errand.upstream, errand.front
+        with upstream.using():
+            if front.did("parked"):
+                return await self._on_lane(errand, None)
+            client = await upstream.reach()
+            revision = find(client.revision or "") or NEWEST
+            needs = Needs.of(front.capabilities, logs=front.log_level is not None)
+            if self._needs_lane(upstream, needs, handshake=revision.handshake):
+                lane = errand.session.lanes.find(upstream, needs, roots=_own_roots(upstream))
+                if revision.handshake:
+                    return await self._on_lane(errand, lane)
+                client = await self._opened(errand.session, lane)
+            if revision.handshake:
+                return await self._plainly(errand, client)
+            return await self._in_rounds(errand, client)
+
+    def forget(self, upstream: Upstream) -> None:
+        """Forget a server that is gone."""
+        self._busy.pop(upstream, None)
+
+    def _needs_lane(self, upstream: Upstream, needs: Needs, *, handshake: bool) -> bool:
+        settings = upstream.entry.settings
+        if settings.share == "shared":
+            return False
+        return settings.share == "session" or settings.per_user or needs.logs or (handshake and needs.asks)
+
+    async def _opened(self, session: HostSession, lane: Lane) -> Client:
+        try:
+            return await lane.open()
+        except BaseException:
+            if not lane.calls:
+                await session.lanes.drop(lane)
+            raise
+
+    def _meta(self, errand: Errand) -> dict[str, Any]:
+        return {VIA: [*errand.via, self._name]}
+
+    # --- a server that nobody needs to answer ------------------------------------------------------------------------
+
+    async def _plainly(self, errand: Errand, client: Client) -> tuple[Any, Raw]:
+        front, settings = errand.front, errand.upstream.entry.settings
+        async with self._slot(errand.upstream):
+            return await client.pass_on(
+                errand.method,
+                errand.params,
+                timeout=settings.timeout,
+                total_timeout=settings.total_timeout,
+                on_progress=front.progress if front.progress_wanted() else None,
+                meta=self._meta(errand),
+            )
+
+    def _slot(self, upstream: Upstream) -> asyncio.Semaphore:
+        """Give what keeps calls beyond a server's concurrency waiting."""
+        slot = self._busy.get(upstream)
+        if slot is None:
+            slot = self._busy[upstream] = asyncio.Semaphore(upstream.entry.settings.concurrency)
+        return slot
+
+    # --- a stateless server ------------------------------------------------------------------------------------------
+
+    async def _in_rounds(self, errand: Errand, client: Client) -> tuple[Any, Raw]:
+        """Send the request, and again with what the server asked for, until there is a result."""
+        front, params, waits = errand.front, errand.params, 0
+        meta = self._meta(errand)
+        meta[t.META_CLIENT_CAPABILITIES] = _declared(front.capabilities, errand.upstream)
+        if front.log_level is not None:
+            meta[t.META_LOG_LEVEL] = front.log_level
+        settings = errand.upstream.entry.settings
+        for number in range(self._rounds):
+            key = f"round-{number}"
+            if front.did(key):
+                asked = await front.once(key, dict)
+            else:
+                async with self._slot(errand.upstream):
+                    result, raw = await client.pass_on(
+                        errand.method,
+                        params,
+                        timeout=settings.timeout,
+                        total_timeout=settings.total_timeout,
+                        on_progress=front.progress if front.progress_wanted() else None,
+                        meta=meta,
+                    )
+                if not isinstance(result, t.InputRequiredResult):
+                    return result, raw
+                asked = _plain(result)
+                await front.once(key, lambda asked=asked: asked)
+            waits = 0 if asked["questions"] else waits + 1
+            if waits:
+                await asyncio.sleep(min(_FIRST_PAUSE * 2 ** (waits - 1), _LONGEST_PAUSE))
+            answers = await self._ask_all(errand, asked["questions"], number)
+            params = replace(params, input_responses=answers or None, request_state=asked["state"])
+        raise RemoteProtocolError(f"The server asked for more input in {self._rounds} rounds in a row.")
+
+    async def _ask_all(self, errand: Errand, questions: Mapping[str, Any], number: int) -> dict[str, Raw]:
+        """Ask all questions of a round at once, so that a stateless front gets them together."""
+        rows = embedded_requests(NEWEST)
+        work: dict[str, Awaitable[Raw]] = {}
+        for key, question in questions.items():
+            row = rows.get(question["method"])
+            if row is None or row.capability is None or not Needs.of(errand.front.capabilities, logs=False).asks:
+                raise RemoteProtocolError(f"The server asks what cannot be asked here: {question['method'][:80]!r}.")
+            try:
+                params = decode_params(row, Raw(msgspec.json.encode(question["params"])))
+            except _UNREADABLE as error:
+                raise RemoteProtocolError(f"The server asks what cannot be read: {error}") from error
+            work[key] = self._ask(errand, question["method"], params, key=key)
+        return dict(zip(work, await asyncio.gather(*work.values()), strict=True))
+
+    async def _ask(self, errand: Errand, method: str, params: Any, *, key: str) -> Raw:
+        answer = await errand.review(method, params)
+        return await errand.front.ask(method, params, key=key) if answer is None else answer
+
+    # --- a handshake server that may ask -----------------------------------------------------------------------------
+
+    async def _on_lane(self, errand: Errand, lane: Lane | None) -> tuple[Any, Raw]:
+        """Run a call on a lane, or take up one that was parked; its questions go to the front."""
+        front = errand.front
+        if lane is None:
+            running = self._parking.take_up(await front.once("parked", str), front)
+        else:
+            running = Running(lambda running: self._run(errand, lane, running), front)
+            lane.calls[running] = None
+            running.task.add_done_callback(lambda task: self._over(errand.session, lane, running))
+        try:
+            while (pending := await running.news()) is not None:
+                await front.once("parked", lambda: self._parking.admit(running))
+                await running.settle(pending, self._ask(errand, pending.method, pending.params, key=pending.key))
+            outcome = await running.task
+        except asyncio.CancelledError:
+            if front.left:
+                # The questions have left; the call waits for whoever brings the answers.
+                self._parking.park(running)
+            else:
+                self._end(running)
+            raise
+        except BaseException:
+            self._end(running)
+            raise
+        self._parking.leave(running)
+        return outcome
+
+    async def _run(self, errand: Errand, lane: Lane, running: Running) -> tuple[Any, Raw]:
+        client = await self._opened(errand.session, lane)
+        await lane.want_logs(errand.front.log_level)
+        settings = errand.upstream.entry.settings
+
+        def progress(news: t.ProgressNotificationParams) -> None:
+            if running.front is not None and running.front.open:
+                running.front.progress(news)
+
+        return await client.pass_on(
+            errand.method,
+            errand.params,
+            timeout=settings.timeout,
+            total_timeout=settings.total_timeout,
+            on_progress=progress if errand.front.progress_wanted() else None,
+            meta=self._meta(errand),
+        )
+
+    def _over(self, session: HostSession, lane: Lane, running: Running) -> None:
+        lane.calls.pop(running, None)
+        session.lanes.used(lane)
+
+    def _end(self, running: Running) -> None:
+        self._parking.leave(running)
+        running.cancel()
+
+
+def _declared(capabilities: Mapping[str, Any], upstream: Upstream) -> dict[str, Any]:
+    """Say what a stateless server may ask: what the front can be asked, and the roots if the host knows them."""
+    declared = {name: capabilities[name] for name in _ASKABLE if name in capabilities}
+    if upstream.entry.settings.roots is not None:
+        declared["roots"] = {}
+    return declared
+
+
+def _own_roots(upstream: Upstream) -> Callable[[], Any] | None:
+    """Give the roots that the configuration says, in place of the front's."""
+    roots = upstream.entry.settings.roots
+    return None if roots is None else lambda: list(roots)
+
+
+def _plain(result: t.InputRequiredResult) -> dict[str, Any]:
+    """Write down what was asked, as plain data that can travel in sealed state."""
+    questions = {
+        key: {"method": each.method, "params": {} if each.params is None else msgspec.json.decode(each.params)}
+        for key, each in (result.input_requests or {}).items()
+    }
+    if not questions and result.request_state is None:
+        raise RemoteProtocolError("The server asks for input but says neither what it asks nor what to send back.")
+    return {"state": result.request_state, "questions": questions}

@@ -1,0 +1,174 @@
+"""Who stands in front of an act: whom a server's questions go to, who hears progress and log messages.
+
+A front is the gateway's client for one request, or the program that uses the host. Both look the same to what passes
+requests on: what may be asked, a way to ask, and ``once`` for what must not be done twice when a stateless client's
+request is taken up again.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+import msgspec
+from msgspec import Raw
+
+import trunkline.types as t
+from trunkline.client.answers import Answers
+from trunkline.connection import Exchange
+from trunkline.server.questions import Question
+from trunkline.server.server import Server
+
+__all__ = ["Front", "GatewayFront", "LocalFront"]
+
+
+class Front(Protocol):
+    """The side that wants something done."""
+
+    @property
+    def capabilities(self) -> Mapping[str, Any]:
+        """What may be asked of it, as it declared."""
+
+    @property
+    def log_level(self) -> t.LoggingLevel | None:
+        """The log messages it asked for; None for those it did not."""
+
+    @property
+    def left(self) -> bool:
+        """Whether the request was left so that questions can go out: it will come again with the answers."""
+
+    @property
+    def open(self) -> bool:
+        """Whether somebody still waits for the answer here."""
+
+    def progress_wanted(self) -> bool:
+        """Tell whether news of progress would be heard."""
+
+    def progress(self, news: t.ProgressNotificationParams) -> None:
+        """Tell how far the work has come."""
+
+    def log(self, message: t.LoggingMessageNotificationParams) -> None:
+        """Pass on a log message."""
+
+    async def ask(self, method: str, params: Any, *, key: str) -> Raw:
+        """Get an answer to a question of a server's, undecoded."""
+
+    async def once(self, key: str, function: Callable[..., Any]) -> Any:
+        """Do something once, however often the request comes; its result is plain data."""
+
+    def did(self, key: str) -> bool:
+        """Tell whether ``once`` has a result for this key."""
+
+
+class GatewayFront:
+    """A client of the gateway, for one request."""
+
+    __slots__ = ("_exchange", "_server", "_token", "log_level")
+
+    def __init__(self, server: Server, exchange: Exchange, *, log_level: t.LoggingLevel | None) -> None:
+        """Take the request that is being served."""
+        self._server = server
+        self._exchange = exchange
+        self.log_level: t.LoggingLevel | None = log_level
+        meta: t.RequestMeta | None = getattr(exchange.admitted.params, "meta", None)
+        self._token = None if meta is None else meta.progress_token
+
+    @property
+    def capabilities(self) -> Mapping[str, Any]:
+        """What the client declared."""
+        found: Mapping[str, Any] = self._exchange.admitted.caller.capabilities
+        return found
+
+    @property
+    def left(self) -> bool:
+        """Whether the request was left for its questions."""
+        return bool(getattr(self._exchange.questions, "left", False))
+
+    @property
+    def open(self) -> bool:
+        """Whether the client still waits."""
+        return self._exchange.open
+
+    def progress_wanted(self) -> bool:
+        """Tell whether the client gave a token."""
+        return self._token is not None
+
+    def progress(self, news: t.ProgressNotificationParams) -> None:
+        """Pass progress on under the client's own token."""
+        if self._token is not None:
+            params = t.ProgressNotificationParams(
+                progress_token=self._token, progress=news.progress, total=news.total, message=news.message
+            )
+            self._exchange.notify("notifications/progress", params)
+
+    def log(self, message: t.LoggingMessageNotificationParams) -> None:
+        """Pass a log message on, on the stream of this request."""
+        self._exchange.notify("notifications/message", message)
+
+    async def ask(self, method: str, params: Any, *, key: str) -> Raw:
+        """Ask the client, in the way of its era."""
+        return await self._server.asking(self._exchange).ask(Question(method, params, key))
+
+    async def once(self, key: str, function: Callable[..., Any]) -> Any:
+        """Do something once in all rounds of the request."""
+        return await self._server.asking(self._exchange).once(key, function)
+
+    def did(self, key: str) -> bool:
+        """Tell whether an earlier round did it."""
+        return self._exchange.questions is not None and self._exchange.questions.did(key)
+
+
+class LocalFront:
+    """A program that uses the host: its callbacks answer."""
+
+    __slots__ = ("_answers", "_log", "_progress", "log_level")
+
+    #: The program waits as long as its call lasts, and its request runs once.
+    left = False
+    open = True
+
+    def __init__(
+        self,
+        answers: Answers,
+        *,
+        on_progress: Callable[[t.ProgressNotificationParams], object] | None = None,
+        on_log: Callable[[t.LoggingMessageNotificationParams], object] | None = None,
+    ) -> None:
+        """Take what answers questions, and who hears."""
+        self._answers = answers
+        self._progress = on_progress
+        self._log = on_log
+        self.log_level: t.LoggingLevel | None = None if on_log is None else "info"
+
+    @property
+    def capabilities(self) -> Mapping[str, Any]:
+        """What the callbacks can answer."""
+        return self._answers.capabilities
+
+    def progress_wanted(self) -> bool:
+        """Tell whether there is a callback."""
+        return self._progress is not None
+
+    def progress(self, news: t.ProgressNotificationParams) -> None:
+        """Call back."""
+        if self._progress is not None:
+            self._progress(news)
+
+    def log(self, message: t.LoggingMessageNotificationParams) -> None:
+        """Call back."""
+        if self._log is not None:
+            self._log(message)
+
+    async def ask(self, method: str, params: Any, *, key: str) -> Raw:
+        """Ask the callback."""
+        return Raw(msgspec.json.encode(await self._answers.answer(method, params)))
+
+    async def once(self, key: str, function: Callable[..., Any]) -> Any:
+        """Do it: the request runs once."""
+        done = function()
+        return await done if inspect.isawaitable(done) else done
+
+    def did(self, key: str) -> bool:
+        """Tell that nothing was done before."""
+        return False

@@ -1,0 +1,451 @@
+"""The catalog of a host as one MCP server.
+
+It is a ``Server`` whose shelves are filled from the catalog and whose handlers pass requests on, judged by the policy:
+what the policy never allows is not listed, and calling it gives the very answer that calling nothing gives. Admission,
+eras, sessions and lists are the server's own; what happens between a call and the server behind is the host's core.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+import trunkline.types as t
+from trunkline import __version__
+from trunkline.connection import Exchange
+from trunkline.errors import (
+    InvalidParams,
+    InvalidRequest,
+    LinkError,
+    MissingCapability,
+    PolicyDenied,
+    RemoteProtocolError,
+    RequestFailed,
+    ResourceNotFound,
+)
+from trunkline.host.audit import AuditFailed
+from trunkline.host.catalog_items import Item, Kind
+from trunkline.host.consent import Face
+from trunkline.host.core import Asker, HostCore
+from trunkline.host.entries import NO_FILTERS, Filters
+from trunkline.host.filters import keeps
+from trunkline.host.forwarding import VIA
+from trunkline.host.fronts import GatewayFront
+from trunkline.host.gateway.asking import consent_face
+from trunkline.host.gateway.guests import Guests
+from trunkline.host.gateway.searching import MetaTool, Searching
+from trunkline.host.gateway.shelves import Shelved, Shelves, outward
+from trunkline.host.gateway.watching import GatewayHub, Watches
+from trunkline.host.judging import decoded
+from trunkline.host.names import inner_uri
+from trunkline.host.policy.acts import Act, Annotations
+from trunkline.host.policy.policy import Policy
+from trunkline.host.session import HostSession
+from trunkline.protocol.caller import Caller
+from trunkline.protocol.limits import Limits
+from trunkline.protocol.methods import read_meta
+from trunkline.protocol.revisions import Feature
+from trunkline.server.server import Server
+from trunkline.server.subscriptions import Sink, accepted, listen
+from trunkline.server.tools import check_headers, failed
+
+__all__ = ["Gateway", "GatewayOptions"]
+
+T = TypeVar("T")
+_MOST_HOPS = 8
+_VIA = VIA.encode()
+
+
+class GatewayOptions(Struct, frozen=True, kw_only=True):
+    """How one gateway, or one profile of it, behaves."""
+
+    name: str = "trunkline"
+    #: A virtual server: some of the servers, with filters and a policy of its own.
+    profile: str | None = None
+    servers: frozenset[str] | None = None
+    tools: Filters = NO_FILTERS
+    #: Calls a minute, and at once, of one principal.
+    per_minute: float | None = None
+    concurrent: int = 256
+    #: Whether a large catalog is replaced by tools to search it.
+    search: str = "auto"
+    #: The share of a model's context, in tokens, above which it is.
+    window_tokens: int = 200_000
+    share: float = 0.10
+
+
+class Gateway(Server):
+    """Serves what a host's servers offer, to whoever may use it."""
+
+    def __init__(
+        self,
+        core: HostCore,
+        policy: Policy,
+        options: GatewayOptions | None = None,
+        *,
+        face: Face | None = None,
+        limits: Limits | None = None,
+    ) -> None:
+        """Serve a host; ``face`` is who is asked for consent, in place of the client that calls."""
+        self.options = options or GatewayOptions()
+        super().__init__(
+            self.options.name,
+            version=__version__,
+            capabilities=("tools", "prompts", "resources"),
+            visible=self._visible,
+            limits=limits,
+        )
+        self._core = core
+        self.policy = policy
+        self._face = face
+        self._guests = Guests(core, self.options)
+        self._searching = Searching(core, self.options)
+        self._watches = Watches(lambda: core.supervisor.upstreams, self.changed)
+        self.hub = GatewayHub(self._follow_soon, self._left)
+        self._following = False
+        #: Who sees what, for the catalog at hand.
+        self._seen: dict[tuple[Any, Item], bool] = {}
+        self._shelves: Shelves | None = None
+        self._meta_tools: dict[str, MetaTool] = {}
+        # Completions are declared; the route below answers them, and nobody calls this.
+        self.complete_any = _never  # type: ignore[assignment]
+        self.routes.update(
+            {
+                "tools/call": self._tools_call,
+                "prompts/get": self._prompts_get,
+                "resources/read": self._resources_read,
+                "completion/complete": self._complete,
+                "resources/subscribe": self._subscribe,
+                "resources/unsubscribe": self._unsubscribe,
+                "subscriptions/listen": self._listens,
+                "logging/setLevel": self._sets_level,
+            }
+        )
+        self._settle()
+        self._unfollow = core.follow_catalog(self._catalog_changed)
+        self._fill()
+
+    async def aclose(self) -> None:
+        """Stop serving: end listeners, watches and guests."""
+        self._unfollow()
+        self.close()
+        await self._watches.aclose()
+        await self._guests.aclose()
+
+    # --- the catalog -------------------------------------------------------------------------------------------------
+
+    def _catalog_changed(self, kinds: tuple[str, ...]) -> None:
+        self._fill()
+        for kind in kinds:
+            self.hub.tell((kind, None))
+        self._follow_soon()
+
+    def _fill(self) -> None:
+        """Put the catalog on the shelves; what did not change stays."""
+        catalog = self._core.catalog
+        items = [
+            item
+            for table in (catalog.tools, catalog.prompts, catalog.resources, catalog.templates)
+            for item in table.values()
+            if self._belongs(item)
+        ]
+        self._shelves = Shelves.filled(self._searching.choose(items), self._shelves)
+        self._meta_tools = self._searching.meta_tools()
+        self.registry = self._shelves.registry(self.registry.counter + 1, self._meta_tools)
+        self.instructions = _instructions(catalog.instructions, self.options.servers)
+        self._seen = {}
+
+    def _belongs(self, item: Item) -> bool:
+        servers = self.options.servers
+        if servers is not None and item.server not in servers:
+            return False
+        return item.kind != "tool" or keeps(self.options.tools, item.definition, item.kind) is None
+
+    def _serves(self, server: str) -> bool:
+        return server in self._core.catalog.parts and (self.options.servers is None or server in self.options.servers)
+
+    # --- who sees what -----------------------------------------------------------------------------------------------
+
+    def _visible(self, caller: Caller, definition: Any) -> bool:
+        if not isinstance(definition, Shelved):
+            return True
+        return self._sees(caller, definition.item)
+
+    def _sees(self, caller: Caller, item: Item) -> bool:
+        principal = caller.principal
+        key = (None if principal is None else principal.identity, item)
+        seen = self._seen.get(key)
+        if seen is None:
+            if len(self._seen) > 100_000:
+                self._seen = {}
+            act = self._named(caller, item.server, item.name, "resource" if item.kind == "template" else item.kind)
+            seen = self._seen[key] = self.policy.sees(
+                replace(act, annotations=item.annotations, pin=item.pin, trusted=item.trusted)
+            )
+        return seen
+
+    def _named(self, caller: Caller, server: str, name: str, kind: Any) -> Act:
+        """Make the act that stands for all uses of a thing, whatever the arguments."""
+        principal = caller.principal
+        return Act(
+            kind=kind,
+            server=server,
+            name=name,
+            annotations=Annotations(),
+            caller="gateway",
+            principal=None if principal is None else principal.subject,
+            profile=self.options.profile,
+        )
+
+    # --- the handlers ------------------------------------------------------------------------------------------------
+
+    async def _tools_call(self, exchange: Exchange, params: t.CallToolRequestParams) -> Any:
+        caller: Caller = exchange.admitted.caller
+        arguments = decoded(params.arguments)
+        if params.name in self._meta_tools:
+            tool = self._meta_tools[params.name]
+            found = self._searching.resolve(tool, arguments, lambda item: self._sees(caller, item))
+            if isinstance(found, t.CallToolResult):
+                return found
+            item, arguments = found
+        else:
+            item = self._tool(exchange, params)
+
+        async def call(asker: Asker) -> Any:
+            try:
+                return await self._core.call_tool(item, arguments, asker)
+            except PolicyDenied as denial:
+                # For the model to read: a refusal is no fault of the protocol's.
+                return failed(str(denial))
+
+        return outward(await self._for(exchange, item.server, call), item.server)
+
+    def _tool(self, exchange: Exchange, params: t.CallToolRequestParams) -> Item:
+        """Find the tool that is called.
+
+        Raises:
+            InvalidParams: there is none that this caller may know of.
+            HeaderMismatch: headers say other arguments than the body.
+        """
+        name = params.name
+        shelved = self._on_shelf("tool", name)
+        item = self._searching.hidden(name) if shelved is None else shelved.item
+        if item is None or not self._sees(exchange.admitted.caller, item):
+            raise InvalidParams(f"Unknown tool: {name}", data={"name": name})
+        if shelved is not None and shelved.headers:
+            check_headers(shelved, exchange, params.arguments)
+        return item
+
+    def _on_shelf(self, kind: Kind, name: str) -> Shelved | None:
+        return None if self._shelves is None else self._shelves.find(kind, name)
+
+    def _prompt(self, caller: Caller, name: str) -> Item:
+        """Find a prompt.
+
+        Raises:
+            InvalidParams: there is none that this caller may know of.
+        """
+        shelved = self._on_shelf("prompt", name)
+        if shelved is None or not self._sees(caller, shelved.item):
+            raise InvalidParams(f"Unknown prompt: {name}", data={"name": name})
+        return shelved.item
+
+    async def _prompts_get(self, exchange: Exchange, params: t.GetPromptRequestParams) -> Any:
+        item = self._prompt(exchange.admitted.caller, params.name)
+
+        async def get(asker: Asker) -> Any:
+            return await self._core.get_prompt(item, params.arguments or {}, asker)
+
+        return outward(await self._for(exchange, item.server, get), item.server)
+
+    async def _resources_read(self, exchange: Exchange, params: t.ReadResourceRequestParams) -> Any:
+        server, uri, item = self._find(exchange, params.uri)
+
+        async def read(asker: Asker) -> Any:
+            return await self._core.read_resource(server, uri, item, asker)
+
+        return outward(await self._for(exchange, server, read), server)
+
+    async def _complete(self, exchange: Exchange, params: t.CompleteRequestParams) -> Any:
+        caller, ref = exchange.admitted.caller, params.ref
+        inner: Any
+        if isinstance(ref, t.PromptReference):
+            prompt = self._prompt(caller, ref.name)
+            server, inner = prompt.server, replace(ref, name=prompt.name)
+        else:
+            template = self._on_shelf("template", ref.uri)
+            if template is not None and self._sees(caller, template.item):
+                server, inner = template.item.server, replace(ref, uri=template.item.name)
+            else:
+                server, uri, _ = self._find(exchange, ref.uri)
+                inner = replace(ref, uri=uri)
+        asked = replace(params, ref=inner, meta=None)
+
+        async def complete(asker: Asker) -> Any:
+            try:
+                return await self._core.complete(server, asked, asker)
+            except MissingCapability:
+                return t.CompleteResult(completion=t.Completion(values=[]))
+
+        return outward(await self._for(exchange, server, complete), server)
+
+    async def _subscribe(self, exchange: Exchange, params: t.SubscribeRequestParams) -> Any:
+        self._find(exchange, params.uri)
+        session = exchange.admitted.caller.session
+        if len(session.subscriptions) >= self.limits.notices:
+            raise RequestFailed(f"Too many subscriptions: {self.limits.notices} is the limit")
+        session.subscribe(params.uri)
+        self._follow_soon()
+        return t.EmptyResult()
+
+    async def _unsubscribe(self, exchange: Exchange, params: t.UnsubscribeRequestParams) -> Any:
+        exchange.admitted.caller.session.unsubscribe(params.uri)
+        self._follow_soon()
+        return t.EmptyResult()
+
+    def _listens(self, exchange: Exchange, params: t.SubscriptionsListenRequestParams) -> Awaitable[Any]:
+        if not exchange.connection.streams:
+            raise InvalidRequest(
+                "Invalid request: subscriptions/listen answers with a stream; accept text/event-stream"
+            )
+        wanted = accepted(params.notifications, self.capabilities(exchange.admitted.caller.revision))
+        uris = [
+            uri for uri in (wanted.resource_subscriptions or ())[: self.limits.notices] if self._knows(exchange, uri)
+        ]
+        exchange.params = None
+        return listen(
+            exchange,
+            self.hub,
+            wanted=replace(wanted, resource_subscriptions=uris or None),
+            most=self.limits.notices,
+        )
+
+    async def _sets_level(self, exchange: Exchange, params: t.SetLevelRequestParams) -> Any:
+        exchange.admitted.caller.session.log_level = params.level
+        self._guests.session(exchange).log_level = params.level
+        return t.EmptyResult()
+
+    # --- what the handlers share -------------------------------------------------------------------------------------
+
+    def _find(self, exchange: Exchange, outer: str) -> tuple[str, str, Item | None]:
+        """Say which resource of which server a URI in front means, if the caller may know.
+
+        Raises:
+            InvalidParams, ResourceNotFound: it is none, or not for this caller.
+        """
+        caller: Caller = exchange.admitted.caller
+        catalog = self._core.catalog
+        pair = inner_uri(outer, catalog.parts)
+        if pair is not None and self._serves(pair[0]):
+            found = catalog.find_resource(outer)
+            if found is not None:
+                server, uri, item = found
+                act = self._named(caller, server, uri, "resource")
+                if self.policy.sees(replace(act, pin=None if item is None else item.pin)):
+                    return server, uri, item
+        message, data = f"Resource not found: {outer}", {"uri": outer}
+        if Feature.NOT_FOUND_IS_INVALID_PARAMS in caller.revision.features:
+            raise InvalidParams(message, data=data)
+        raise ResourceNotFound(message, data=data)
+
+    def _knows(self, exchange: Exchange, outer: str) -> bool:
+        try:
+            self._find(exchange, outer)
+        except (InvalidParams, ResourceNotFound):
+            return False
+        return True
+
+    async def _for(self, exchange: Exchange, server: str, work: Callable[[Asker], Awaitable[T]]) -> T:
+        """Do something for a caller within its budget, and answer what goes wrong so that it helps and tells nothing.
+
+        Raises:
+            RequestFailed: what the caller is told.
+        """
+        via = self._came_through(exchange)
+        session = self._guests.session(exchange)
+        session.budget.enter()
+        try:
+            return await work(self._asker(exchange, session, via))
+        except ResourceNotFound as error:
+            if Feature.NOT_FOUND_IS_INVALID_PARAMS in exchange.admitted.caller.revision.features:
+                raise InvalidParams(error.message, data=error.data) from error
+            raise
+        except RequestFailed as error:
+            # Anew: what the server's transport said beside it (a challenge, a status) is between it and us.
+            raise type(error)(error.message, code=error.code, data=error.data) from error
+        except (PolicyDenied, AuditFailed) as error:
+            raise RequestFailed(str(error)) from error
+        except (LinkError, RemoteProtocolError, MissingCapability) as error:
+            raise RequestFailed(f"Server {server!r}: {_reason(error)}") from error
+        finally:
+            session.budget.leave()
+
+    def _asker(self, exchange: Exchange, session: HostSession, via: tuple[str, ...]) -> Asker:
+        caller: Caller = exchange.admitted.caller
+        level = session.log_level if caller.session is not None else caller.request_log_level
+        front = GatewayFront(self, exchange, log_level=level)
+        return Asker(
+            session=session,
+            front=front,
+            policy=self.policy,
+            face=self._face or consent_face(front),
+            caller="gateway",
+            via=via,
+        )
+
+    def _came_through(self, exchange: Exchange) -> tuple[str, ...]:
+        """Read which gateways a request came through.
+
+        Raises:
+            InvalidRequest: this one is among them, or there are too many.
+        """
+        if exchange.params is None or _VIA not in bytes(exchange.params):
+            return ()
+        hops = read_meta(exchange.params).get(VIA)
+        via = tuple(str(hop)[:64] for hop in hops) if isinstance(hops, list) else ()
+        if self._core.id in via or len(via) >= _MOST_HOPS:
+            raise InvalidRequest(
+                "Invalid request: it came through this gateway already; a server here leads back to it"
+            )
+        return via
+
+    # --- those who listen --------------------------------------------------------------------------------------------
+
+    def _follow_soon(self) -> None:
+        """Look, in the next turn of the loop, what is to be listened to."""
+        if not self._following:
+            self._following = True
+            asyncio.get_running_loop().call_soon(self._follow)
+
+    def _follow(self) -> None:
+        self._following = False
+        parts = self._core.catalog.parts
+        pairs = (inner_uri(uri, parts) for uri in self.hub.wanted())  # type: ignore[attr-defined]
+        self._watches.follow(pair for pair in pairs if pair is not None and self._serves(pair[0]))
+
+    def _left(self, sink: Sink) -> None:
+        self._guests.left(getattr(sink, "session", None))
+
+
+def _reason(error: Exception) -> str:
+    """Give the first line of an error: what follows is the server's own stderr."""
+    text = str(error).partition("\n")[0]
+    return text[:300] or type(error).__name__
+
+
+def _instructions(by_server: Mapping[str, str], servers: frozenset[str] | None) -> str | None:
+    parts = [
+        f"## {server}\n{text.strip()[:2048]}"
+        for server, text in by_server.items()
+        if servers is None or server in servers
+    ]
+    return "\n\n".join(parts) or None
+
+
+def _never(*args: Any) -> Any:
+    """Stand where a function of the user's would answer completions: ours has a route of its own."""
+    raise NotImplementedError

@@ -1,0 +1,89 @@
+"""The sessions of the gateway's clients: one for each handshake session, one for each principal that has none.
+
+A stateless client says with each request who it is; what outlives a request (grants for a session, connections to
+servers) belongs to its principal then. Nobody's budget grows by opening more sessions: it is the principal's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import OrderedDict
+from typing import TYPE_CHECKING, Any
+
+from trunkline.connection import Exchange
+from trunkline.host.core import HostCore
+from trunkline.host.session import Budget, HostSession
+from trunkline.protocol.caller import Caller, Session
+
+if TYPE_CHECKING:
+    from trunkline.host.gateway.gateway import GatewayOptions
+
+__all__ = ["Guests"]
+
+_MOST = 10_000
+
+
+class Guests:
+    """Who is served, and what belongs to them."""
+
+    def __init__(self, core: HostCore, options: GatewayOptions) -> None:
+        """Start without guests."""
+        self._core = core
+        self._options = options
+        self._sessions: OrderedDict[Any, HostSession] = OrderedDict()
+        self._budgets: OrderedDict[Any, Budget] = OrderedDict()
+        self._leaving: set[asyncio.Task[None]] = set()
+
+    def session(self, exchange: Exchange) -> HostSession:
+        """Give the session that a request belongs to."""
+        caller: Caller = exchange.admitted.caller
+        who = None if caller.principal is None else caller.principal.identity
+        key: Any = caller.session
+        if key is None:
+            # Without a name, who speaks on one connection is one; over HTTP all without a name are.
+            key = (who, None if caller.origin.transport == "http" or who is not None else exchange.connection)
+        found = self._sessions.get(key)
+        if found is None:
+            found = self._sessions[key] = self._core.open_session(
+                HostSession(
+                    now=time.monotonic,
+                    principal=caller.principal,
+                    profile=self._options.profile,
+                    budget=self._budget(who if who is not None or caller.session is None else key),
+                )
+            )
+            if len(self._sessions) > _MOST:
+                _, oldest = self._sessions.popitem(last=False)
+                self._end(oldest)
+        else:
+            self._sessions.move_to_end(key)
+        return found
+
+    def left(self, session: Session | None) -> None:
+        """Learn that a handshake session is over."""
+        found = None if session is None else self._sessions.pop(session, None)
+        if found is not None:
+            self._end(found)
+
+    async def aclose(self) -> None:
+        """Let all go."""
+        sessions, self._sessions = list(self._sessions.values()), OrderedDict()
+        await asyncio.gather(*map(self._core.close_session, sessions))
+        if self._leaving:
+            await asyncio.wait(self._leaving)
+
+    def _budget(self, who: Any) -> Budget:
+        budget = self._budgets.get(who)
+        if budget is None:
+            budget = self._budgets[who] = Budget(
+                time.monotonic, per_minute=self._options.per_minute, concurrent=self._options.concurrent
+            )
+            if len(self._budgets) > _MOST:
+                self._budgets.popitem(last=False)
+        return budget
+
+    def _end(self, session: HostSession) -> None:
+        task = asyncio.get_running_loop().create_task(self._core.close_session(session))
+        self._leaving.add(task)
+        task.add_done_callback(self._leaving.discard)

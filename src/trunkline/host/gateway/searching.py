@@ -1,0 +1,126 @@
+"""Tool search in front of the gateway: a large catalog is shown as two tools, one that finds and one that calls.
+
+What a search finds, and what may be called by it, is what the one who asks may see; a call made this way is judged,
+asked about and recorded as if it had been made by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, cast
+
+import msgspec
+
+import trunkline.types as t
+from trunkline.errors import InvalidParams
+from trunkline.host.catalog_items import Item
+from trunkline.host.core import HostCore
+from trunkline.host.search import CALL_TOOL, SEARCH_TOOL, Mode, SearchIndex, choose, meta_tools, render_hits
+from trunkline.server.tools import failed
+
+if TYPE_CHECKING:
+    from trunkline.host.gateway.gateway import GatewayOptions
+
+__all__ = ["MetaTool", "Searching"]
+
+
+class MetaTool:
+    """A tool of the gateway's own, as its shelf shows it."""
+
+    __slots__ = ("_tool", "function", "name")
+
+    scopes: tuple[str, ...] = ()
+    owners: tuple[Any, ...] = ()
+    source: Any = None
+
+    def __init__(self, tool: t.Tool) -> None:
+        """Take its definition."""
+        self.name = tool.name
+        self.function = tool
+        self._tool = tool
+
+    def listed(self) -> t.Tool:
+        """Describe it."""
+        return self._tool
+
+
+class Searching:
+    """Chooses how the tools are shown, and serves the two that stand for the rest."""
+
+    def __init__(self, core: HostCore, options: GatewayOptions) -> None:
+        """Show everything until the catalog is known."""
+        self._core = core
+        self._options = options
+        self._hidden: dict[str, Item] = {}
+        self._all: list[Item] = []
+        self._index: SearchIndex | None = None
+        self._searched = False
+
+    def choose(self, items: Iterable[Item]) -> list[Item]:
+        """Give what is shown whole of a catalog."""
+        everything = list(items)
+        tools = [item for item in everything if item.kind == "tool"]
+        upstreams = self._core.supervisor.upstreams
+        exposure = choose(
+            tools,
+            mode=cast("Mode", self._options.search),
+            window_tokens=self._options.window_tokens,
+            share=self._options.share,
+            always=frozenset(name for name, each in upstreams.items() if each.entry.settings.always_load),
+        )
+        self._searched, self._index, self._all = exposure.searched, None, tools
+        self._hidden = {item.wire: item for item in tools} if exposure.searched else {}
+        return [*exposure.listed, *(item for item in everything if item.kind != "tool")]
+
+    def meta_tools(self) -> dict[str, MetaTool]:
+        """Give the two tools, if the catalog is searched."""
+        if not self._searched:
+            return {}
+        tools = meta_tools(self._all, instructions=self._core.catalog.instructions, notes=self._notes())
+        return {tool.name: MetaTool(tool) for tool in tools}
+
+    def hidden(self, name: str) -> Item | None:
+        """Find a tool that is not shown but may be called by its name: a model may have learnt of it by a search."""
+        return self._hidden.get(name)
+
+    def resolve(
+        self, tool: MetaTool, arguments: dict[str, Any], sees: Callable[[Item], bool]
+    ) -> t.CallToolResult | tuple[Item, dict[str, Any]]:
+        """Serve a search, or say which tool with which arguments is to be called.
+
+        Raises:
+            InvalidParams: an argument of the tool's is missing or wrong.
+        """
+        if tool.name == SEARCH_TOOL:
+            query, limit = arguments.get("query"), arguments.get("limit", 10)
+            if not isinstance(query, str) or not isinstance(limit, int):
+                raise InvalidParams(f"Invalid params: {SEARCH_TOOL} takes query (text) and limit (a whole number)")
+            if self._index is None:
+                self._index = SearchIndex(self._all, instructions=self._core.catalog.instructions)
+            hits = [hit for hit in self._index.search(query, 50) if sees(hit.item)]
+            return render_hits(hits[: max(1, min(limit, 50))])
+        name, inner = arguments.get("name"), arguments.get("arguments", {})
+        if isinstance(inner, str):
+            # Models write arguments as a text, too.
+            try:
+                inner = msgspec.json.decode(inner)
+            except (msgspec.DecodeError, RecursionError):
+                inner = None
+        if not isinstance(name, str) or not isinstance(inner, dict):
+            raise InvalidParams(f"Invalid params: {CALL_TOOL} takes name (text) and arguments (an object)")
+        item = self._hidden.get(name)
+        if item is None or not sees(item):
+            return failed(f"Unknown tool: {name[:200]}. Find its name with {SEARCH_TOOL}.")
+        return item, inner
+
+    def _notes(self) -> dict[str, str]:
+        """Say which servers cannot be used now: what they offer would be missed otherwise."""
+        notes = {}
+        for name, upstream in self._core.supervisor.upstreams.items():
+            status = upstream.status
+            if status.state not in ("ready", "known", "disabled") and self._belongs(name):
+                notes[name] = f"now {status.state}"
+        return notes
+
+    def _belongs(self, server: str) -> bool:
+        return self._options.servers is None or server in self._options.servers

@@ -1,0 +1,264 @@
+"""The host's Python face: many servers under one user's control, opened from a configuration and used by name.
+
+::
+
+    async with Host.open("mcp.json") as host:
+        for id, tool in host.catalog.tools.items(): ...
+        await host.call_tool("files/read_text_file", {"path": "README.md"})
+
+Everything that is done goes through the user's policy, consent and audit trail, whoever does it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Unpack
+
+import trunkline.types as t
+from trunkline.client.answers import Answers
+from trunkline.client.options import Progress, settings_from
+from trunkline.client.tool_facts import CallResult, ToolFacts
+from trunkline.errors import ConfigError, InvalidParams
+from trunkline.host.assembly import Assembly, HostOptions, assemble
+from trunkline.host.catalog import Catalog
+from trunkline.host.catalog_items import Item
+from trunkline.host.config.records import Configuration
+from trunkline.host.core import Asker
+from trunkline.host.events import Follower
+from trunkline.host.fronts import LocalFront
+from trunkline.host.gateway.serving import ServeOptions
+from trunkline.host.policy.policy import Policy
+from trunkline.host.session import HostSession
+from trunkline.host.upstream import Status
+from trunkline.protocol.methods import embedded_requests
+from trunkline.protocol.revisions import NEWEST
+
+__all__ = ["Host"]
+
+
+class Host:
+    """Runs servers side by side and uses them on behalf of one user; ``async with`` starts and ends it."""
+
+    def __init__(self, sources: Sequence[object] = (), **options: Unpack[HostOptions]) -> None:
+        """Take configurations; nothing is read or started yet. See ``Host.open``."""
+        self._sources = tuple(sources)
+        self._options = options
+        self._assembly: Assembly | None = None
+        self._session: HostSession | None = None
+        self._facts: dict[str, ToolFacts] = {}
+
+    @classmethod
+    def open(cls, *sources: object, **options: Unpack[HostOptions]) -> Host:
+        """Make a host of configuration files (paths), of tables of servers, or of what is found here and at home.
+
+        A table has an ``mcpServers`` entry under each name, or a ``Server`` object. Options are those of
+        ``HostOptions``.
+        """
+        return cls(sources, **options)
+
+    async def __aenter__(self) -> Host:
+        """Read the configuration and start what may run.
+
+        Raises:
+            ConfigError: a configuration or policy that was named cannot be read.
+        """
+        self._assembly = await assemble(self._sources, self._options)
+        try:
+            await self._assembly.start()
+        except BaseException:
+            await self.aclose()
+            raise
+        self._session = self.session()
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        """End all servers; when it returns, none of their processes is left."""
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """End it; more than once does no harm."""
+        assembly, self._assembly = self._assembly, None
+        if assembly is not None:
+            await assembly.aclose()
+
+    # --- what is known -----------------------------------------------------------------------------------------------
+
+    @property
+    def catalog(self) -> Catalog:
+        """What all servers offer together, as it is now."""
+        return self._open.core.catalog
+
+    @property
+    def configuration(self) -> Configuration:
+        """What was read: the entries that hold, those that do not, and the problems."""
+        return self._open.configuration
+
+    @property
+    def policy(self) -> Policy:
+        """The rules that hold."""
+        return self._open.policy
+
+    def status(self) -> list[Status]:
+        """Say how each server is."""
+        return [upstream.status for upstream in self._open.core.supervisor.upstreams.values()]
+
+    def events(self) -> Follower:
+        """Follow what happens: ``async for event in host.events()``."""
+        return self._open.core.events.follow()
+
+    @property
+    def _open(self) -> Assembly:
+        if self._assembly is None:
+            raise ConfigError("The host is not open: use it inside `async with Host.open(...) as host:`.")
+        return self._assembly
+
+    # --- servers -----------------------------------------------------------------------------------------------------
+
+    async def add_server(self, name: str, entry: object) -> None:
+        """Add a server, or put another in the place of one: an ``mcpServers`` entry or a ``Server`` object."""
+        await self._open.add(name, entry)
+
+    async def remove_server(self, name: str) -> None:
+        """Remove a server; its process is gone when this returns.
+
+        Raises:
+            KeyError: there is none of that name.
+        """
+        await self._open.remove(name)
+
+    async def reload(self) -> Any:
+        """Read the configuration again; only servers that changed are touched."""
+        return await self._open.reload()
+
+    async def restart(self, name: str) -> None:
+        """Start a server anew, also one that was given up."""
+        await self._open.core.upstream(name).restart()
+
+    # --- using them --------------------------------------------------------------------------------------------------
+
+    def session(self) -> HostSession:
+        """Begin a conversation of its own: its grants, its budget and its connections are nobody else's."""
+        return self._open.core.open_session(HostSession(now=time.monotonic))
+
+    async def call_tool(
+        self,
+        name: str,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        session: HostSession | None = None,
+        on_progress: Progress | None = None,
+        raise_on_error: bool = True,
+    ) -> CallResult:
+        """Call a tool by its id, ``server/tool``.
+
+        Raises:
+            PolicyDenied: the policy or the user said no.
+            ServerUnavailable: the server does not run.
+            ToolError: the tool says that it failed.
+        """
+        item = self._named("tool", name, self.catalog.find_tool(name))
+        asker = self._asker(session, on_progress)
+        result = await self._open.core.call_tool(item, dict(arguments or {}), asker)
+        answer = self._read(item, result)
+        return answer.raise_for_error() if raise_on_error and answer.is_error else answer
+
+    async def read_resource(self, uri: str, *, session: HostSession | None = None) -> list[t.ResourceContents]:
+        """Read a resource by its id, ``server/uri``, or by its URI if one server alone has it."""
+        found = self.catalog.find_resource(uri)
+        if found is None:
+            raise InvalidParams(f"No server has a resource {uri!r}; host.catalog.resources lists what there is")
+        server, own, item = found
+        result = await self._open.core.read_resource(server, own, item, self._asker(session))
+        return result.contents
+
+    async def get_prompt(
+        self, name: str, arguments: Mapping[str, str] | None = None, *, session: HostSession | None = None
+    ) -> t.GetPromptResult:
+        """Fill in a prompt by its id, ``server/prompt``."""
+        item = self._named("prompt", name, self.catalog.find_prompt(name))
+        return await self._open.core.get_prompt(item, dict(arguments or {}), self._asker(session))
+
+    async def complete(
+        self,
+        name: str,
+        argument: str,
+        value: str,
+        *,
+        context: Mapping[str, str] | None = None,
+        session: HostSession | None = None,
+    ) -> t.Completion:
+        """Ask for proposals for an argument of a prompt (by its id) or of a resource template."""
+        ref: t.CompletionReference
+        item = self.catalog.find_prompt(name)
+        if item is not None:
+            ref = t.PromptReference(name=item.name)
+        else:
+            item = self._named("prompt or template", name, self.catalog.find_template(name))
+            ref = t.ResourceTemplateReference(uri=item.name)
+        params = t.CompleteRequestParams(
+            ref=ref,
+            argument=t.CompletionArgument(name=argument, value=value),
+            context=None if context is None else t.CompletionContext(arguments=dict(context)),
+        )
+        result = await self._open.core.complete(item.server, params, self._asker(session))
+        return result.completion
+
+    async def serve(self, **options: Unpack[ServeOptions]) -> None:
+        """Serve all of it as one MCP server, over stdio or HTTP, until told to stop."""
+        from trunkline.host.gateway.serving import serve
+
+        await serve(self._open, options)
+
+    def asgi(self, **options: Unpack[ServeOptions]) -> Any:
+        """Give the gateway as an ASGI application, to run or to mount in another."""
+        from trunkline.host.gateway.serving import application
+
+        return application(self._open, options)
+
+    # --- the way in --------------------------------------------------------------------------------------------------
+
+    def _asker(self, session: HostSession | None, on_progress: Progress | None = None) -> Asker:
+        assembly = self._open
+        told = None if on_progress is None else _progress(on_progress)
+        front = LocalFront(self._answers(), on_progress=told, on_log=self._options.get("logging"))
+        assert self._session is not None
+        return Asker(
+            session=session or self._session,
+            front=front,
+            policy=assembly.policy,
+            face=self._options.get("consent"),
+            caller=self._options.get("caller", "user"),
+        )
+
+    def _answers(self) -> Answers:
+        given = {name: self._options[name] for name in _CALLBACKS if name in self._options}  # type: ignore[literal-required]
+        return Answers(settings_from(given), NEWEST, embedded_requests(NEWEST))
+
+    def _named(self, what: str, name: str, item: Item | None) -> Item:
+        if item is None:
+            raise InvalidParams(f"No server has a {what} {name!r}{self._near(name)}")
+        return item
+
+    def _near(self, name: str) -> str:
+        import difflib
+
+        ids = [*self.catalog.tools, *self.catalog.prompts, *self.catalog.templates]
+        near = difflib.get_close_matches(name, ids, n=1)
+        return f"; did you mean {near[0]!r}?" if near else "; host.catalog lists what there is"
+
+    def _read(self, item: Item, result: t.CallToolResult) -> CallResult:
+        """Give a result with its structured value, as a client would."""
+        facts = self._facts.get(item.pin)
+        if facts is None:
+            facts = self._facts[item.pin] = ToolFacts()
+            assert isinstance(item.definition, t.Tool)
+            facts.learn([item.definition])
+        return facts.read(item.name, result, validate=True)
+
+
+_CALLBACKS = ("sampling", "sampling_tools", "elicitation", "elicitation_urls", "roots")
+
+
+def _progress(callback: Progress) -> Callable[[t.ProgressNotificationParams], object]:
+    return lambda news: callback(news.progress, news.total, news.message)

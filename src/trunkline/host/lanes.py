@@ -1,0 +1,186 @@
+"""Connections of one session's own, to servers that ask by requests or send log messages.
+
+On a connection that several share, a server's question does not say whose call it belongs to. So whoever can be asked,
+or wants log messages, has connections that nobody else uses: lanes. On a lane a question goes to the call that is under
+way there; a server that is known to ask gets more lanes, so that there is one call on each while there are enough.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec import Struct
+
+import trunkline.types as t
+from trunkline.client.client import Client
+from trunkline.errors import InvalidParams, RequestFailed, TrunklineError
+from trunkline.host.running import Running
+from trunkline.host.upstream import Upstream
+from trunkline.protocol.caller import supports
+
+__all__ = ["Lane", "Lanes", "Needs"]
+
+log = logging.getLogger("trunkline.host")
+T = TypeVar("T")
+# More calls of one session at one server share a connection beyond this many.
+_MOST_LANES = 4
+
+
+class Needs(Struct, frozen=True):
+    """What a front can be asked, which its connections declare."""
+
+    sampling: bool = False
+    sampling_tools: bool = False
+    elicitation: bool = False
+    elicitation_urls: bool = False
+    roots: bool = False
+    logs: bool = False
+
+    @classmethod
+    def of(cls, capabilities: Mapping[str, Any], *, logs: bool) -> Needs:
+        """Read what was declared."""
+        return cls(
+            sampling=supports(capabilities, "sampling"),
+            sampling_tools=supports(capabilities, "sampling.tools"),
+            elicitation=supports(capabilities, "elicitation"),
+            elicitation_urls=supports(capabilities, "elicitation.url"),
+            roots=supports(capabilities, "roots"),
+            logs=logs,
+        )
+
+    @property
+    def asks(self) -> bool:
+        """Whether anything can be asked."""
+        return self.sampling or self.elicitation or self.roots
+
+
+class Lane:
+    """One connection, and the calls that are under way on it."""
+
+    def __init__(self, upstream: Upstream, needs: Needs, *, roots: Callable[[], Any] | None) -> None:
+        """Make a client that is not connected yet; ``roots`` answers in the front's place, if given."""
+        self.upstream = upstream
+        self.needs = needs
+        self.calls: dict[Running, None] = {}
+        self.used_at = 0.0
+        self._level: t.LoggingLevel | None = None
+        options: dict[str, Any] = {"restart": True}
+        if needs.sampling:
+            options |= {"sampling": self._sample, "sampling_tools": needs.sampling_tools}
+        if needs.elicitation:
+            options |= {"elicitation": self._elicit, "elicitation_urls": needs.elicitation_urls}
+        if roots is not None or needs.roots:
+            options["roots"] = roots or self._roots
+        if needs.logs:
+            options["logging"] = self._logged
+        self.client: Client = upstream.make_client(**options)
+        self._opening: asyncio.Task[Client] | None = None
+
+    async def open(self) -> Client:
+        """Connect, once; whoever comes meanwhile waits for the same."""
+        if self._opening is None or (self._opening.done() and self._opening.exception() is not None):
+            self._opening = asyncio.get_running_loop().create_task(self.client.__aenter__())
+            self._opening.add_done_callback(lambda task: task.cancelled() or task.exception())
+        return await asyncio.shield(self._opening)
+
+    async def want_logs(self, level: t.LoggingLevel | None) -> None:
+        """Have the server send log messages from this level on."""
+        if level is not None and level != self._level and "logging" in self.client.server_capabilities:
+            self._level = level
+            await self.client.set_logging_level(level)
+
+    async def aclose(self) -> None:
+        """End the connection, and the calls on it."""
+        for running in tuple(self.calls):
+            running.cancel()
+        if self._opening is not None:
+            self._opening.cancel()
+        await self.client.aclose()
+
+    # --- what the server asks ----------------------------------------------------------------------------------------
+
+    def _asked(self) -> Running:
+        """Say whose question it is: the call that is under way, or the one that began last."""
+        self.upstream.asks = True
+        waiting = [running for running in self.calls if not running.pending] or list(self.calls)
+        if not waiting:
+            raise RequestFailed("No call is under way that this question could belong to")
+        return waiting[-1]
+
+    async def _sample(self, params: t.CreateMessageRequestParams) -> t.CreateMessageResult:
+        return await self._answer("sampling/createMessage", params, t.CreateMessageResult)
+
+    async def _elicit(self, params: t.ElicitRequestParams) -> t.ElicitResult:
+        return await self._answer("elicitation/create", params, t.ElicitResult)
+
+    async def _roots(self) -> list[t.Root]:
+        return (await self._answer("roots/list", t.RequestParams(), t.ListRootsResult)).roots
+
+    async def _answer(self, method: str, params: Any, kind: type[T]) -> T:
+        raw = await self._asked().ask(method, params)
+        try:
+            return msgspec.json.decode(raw, type=kind)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise InvalidParams(f"The answer to {method} cannot be read: {error}") from error
+
+    def _logged(self, message: t.LoggingMessageNotificationParams) -> None:
+        for running in reversed(self.calls):
+            if running.front is not None and running.front.open:
+                running.front.log(message)
+                return
+
+
+class Lanes:
+    """The lanes of one session."""
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        """Start without any."""
+        self._lanes: list[Lane] = []
+        self._now = now
+
+    def __len__(self) -> int:
+        """Count them."""
+        return len(self._lanes)
+
+    def find(self, upstream: Upstream, needs: Needs, *, roots: Callable[[], Any] | None) -> Lane:
+        """Give the lane for a call: a free one, a new one for a server that asks, else the least busy."""
+        fitting = [lane for lane in self._lanes if lane.upstream is upstream and lane.needs == needs]
+        lane = min(fitting, key=lambda each: len(each.calls), default=None)
+        if lane is None or (lane.calls and upstream.asks and len(fitting) < _MOST_LANES):
+            lane = Lane(upstream, needs, roots=roots)
+            self._lanes.append(lane)
+        lane.used_at = self._now()
+        return lane
+
+    def used(self, lane: Lane) -> None:
+        """Note that a lane was in use until now."""
+        lane.used_at = self._now()
+
+    async def drop(self, lane: Lane) -> None:
+        """Close a lane that could not be opened."""
+        if lane in self._lanes:
+            self._lanes.remove(lane)
+            await _close(lane)
+
+    async def sweep(self, idle: float, keeps: Callable[[Upstream], bool]) -> None:
+        """Close the lanes that were idle for so long, and those of servers that are not kept."""
+        before = self._now() - idle
+        over = [lane for lane in self._lanes if not keeps(lane.upstream) or (not lane.calls and lane.used_at < before)]
+        self._lanes = [lane for lane in self._lanes if lane not in over]
+        await asyncio.gather(*map(_close, over))
+
+    async def aclose(self) -> None:
+        """Close all."""
+        lanes, self._lanes = self._lanes, []
+        await asyncio.gather(*map(_close, lanes))
+
+
+async def _close(lane: Lane) -> None:
+    try:
+        await lane.aclose()
+    except TrunklineError as error:
+        log.debug("closing a connection to %s: %s", lane.upstream.entry.name, error)

@@ -1,0 +1,253 @@
+"""Names of what many servers offer together: ids for people, wire names for models, outer URIs for resources.
+
+Everything here is a pure function of the pair (server, own name), so a name stays what it is whoever else comes and
+goes. It does no I/O and knows neither the catalog nor policy.
+
+An **id** is ``server/name``. A server's name has no ``/``, so an id is cut at its first one, and the own name may have
+as many as it likes.
+
+A **wire name** is what a model's provider accepts (a ``Naming``: which characters, how many). It is ``server__name``
+where both are legal, the joiner stands in it exactly once and the whole is short enough; else it is a readable part
+and 12 digits of a digest of the pair, and the joiner stands nowhere in it. So a name of one form is never one of the
+other, joined names cannot be read in two ways, and only two equal digests could give two pairs one wire name. Then it
+belongs to nobody. The way back is a table, never a cutting of the name.
+
+An **outer URI** has the server as its first segment, percent-encoded:
+
+====================  =========================
+a server's own URI    outside
+====================  =========================
+``scheme://rest``     ``scheme://server/rest``
+``scheme:rest``       ``scheme:server/rest``
+anything else         ``mcp:/server/anything``
+====================  =========================
+
+The three forms differ in what follows the first colon (two slashes, none, one), so each can be told from the others,
+and what was given comes back, byte for byte, also for an RFC 6570 template and what it expands to.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Collection, Iterable, Iterator
+from hashlib import sha256
+from typing import TypeVar
+from urllib.parse import quote
+
+from msgspec import Struct
+
+__all__ = [
+    "ANTHROPIC",
+    "DEFAULT_NAMING",
+    "GEMINI",
+    "MCP",
+    "OPENAI",
+    "Naming",
+    "WireTable",
+    "id_of",
+    "inner_uri",
+    "outer_uri",
+    "server_name_problem",
+    "split_id",
+    "text_problem",
+    "unambiguous",
+    "wire_name",
+]
+
+T = TypeVar("T")
+
+_LETTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
+_WORD = _LETTERS | frozenset("0123456789_-")
+_DIGEST_DIGITS = 12
+_LONGEST_SERVER_NAME = 128
+# Control and format characters (among them those that turn the writing direction or are not seen at all), line and
+# paragraph separators, halves of surrogate pairs: a name that has one is not what it looks like.
+_UNSEEN = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
+_URI = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]*):(//)?(.*)", re.S)
+_OUTER = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]*):(//?|)([^/]+)/(.*)", re.S)
+_NO_SCHEME = "mcp"
+
+
+# --- ids -------------------------------------------------------------------------------------------------------------
+
+
+def id_of(server: str, name: str) -> str:
+    """Write the id of what a server calls by this name."""
+    return f"{server}/{name}"
+
+
+def split_id(text: str) -> tuple[str, str] | None:
+    """Read an id as server and own name; None if it is none."""
+    server, _, name = text.partition("/")
+    return (server, name) if server and name else None
+
+
+def server_name_problem(name: str) -> str | None:
+    """Say why a server cannot have this name; None if it can."""
+    if "/" in name:
+        return 'the name of a server may not have "/", which separates it from the names of its tools'
+    if len(name) > _LONGEST_SERVER_NAME:
+        return f"the name of a server has at most {_LONGEST_SERVER_NAME} characters"
+    return text_problem(name)
+
+
+def text_problem(text: str) -> str | None:
+    """Say why a text is no name at all: it is empty, or has characters that are not seen; None if it can be one."""
+    if not text:
+        return "the name is empty"
+    if text.isascii() and text.isprintable():
+        return None
+    for character in text:
+        if unicodedata.category(character) in _UNSEEN:
+            return f"the name has the control or invisible character U+{ord(character):04X}"
+    return None
+
+
+# --- wire names ------------------------------------------------------------------------------------------------------
+
+
+class Naming(Struct, frozen=True, kw_only=True):
+    """What a provider takes as the name of a tool."""
+
+    alphabet: frozenset[str]
+    max_length: int
+    #: What a name may begin with; the whole alphabet if empty.
+    first: frozenset[str] = frozenset()
+    joiner: str = "__"
+
+    def __post_init__(self) -> None:
+        """Refuse a naming in which names could not be told apart."""
+        if not self.joiner or not self.alphabet.issuperset(self.joiner) or any(map(str.isalnum, self.joiner)):
+            raise ValueError("a joiner is made of signs of the alphabet, none of them a letter or digit")
+        if not self.alphabet >= _LETTERS | frozenset("0123456789_") or self.max_length < 32:
+            raise ValueError("a naming has letters, digits and the underscore, and room for 32 characters")
+
+    def is_legal(self, text: str) -> bool:
+        """Tell whether a text is a name here."""
+        within = 0 < len(text) <= self.max_length and self.alphabet.issuperset(text)
+        return within and (not self.first or text[0] in self.first)
+
+
+#: What the protocol itself recommends.
+MCP = Naming(alphabet=_WORD | {"."}, max_length=128)
+ANTHROPIC = Naming(alphabet=_WORD, max_length=64)
+OPENAI = ANTHROPIC
+GEMINI = Naming(alphabet=_WORD, max_length=63, first=_LETTERS | {"_"})
+#: What the gateway serves: models get these names, whatever provider they have.
+DEFAULT_NAMING = ANTHROPIC
+
+
+def wire_name(server: str, name: str, naming: Naming = DEFAULT_NAMING) -> str:
+    """Give the wire name of what a server calls by this name."""
+    joined = f"{server}{naming.joiner}{name}"
+    # Found at one place from both ends, the joiner stands there once: no other pair is joined to the same text.
+    once = joined.find(naming.joiner) == joined.rfind(naming.joiner) == len(server)
+    if server and name and once and naming.is_legal(joined):
+        return joined
+    return _digested(server, name, naming)
+
+
+def _digested(server: str, name: str, naming: Naming) -> str:
+    # The length keeps the pair apart from any other that is written with the same characters.
+    pair = f"{len(server)}:{server}{name}".encode("utf-8", "surrogatepass")
+    digest = sha256(pair).hexdigest()[:_DIGEST_DIGITS]
+    # A letter in front makes the first character legal for whoever is strict about it.
+    room = naming.max_length - len(digest) - len("n___")
+    head = _readable(server, room // 3, naming)
+    tail = _readable(name, room - len(head), naming)
+    written = "_".join(part for part in (head, tail, digest) if part)
+    if naming.first and written[0] not in naming.first:
+        written = f"n_{written}"
+    while naming.joiner in written:
+        written = written.replace(naming.joiner, naming.joiner[:-1])
+    return written
+
+
+def _readable(text: str, room: int, naming: Naming) -> str:
+    """Keep so many legal characters of a text, with one underscore for each run of others."""
+    kept = (character if character in naming.alphabet else "_" for character in text[: 4 * room])
+    return re.sub("_+", "_", "".join(kept)).strip("_")[:room].rstrip("_")
+
+
+def unambiguous(named: Iterable[tuple[str, T]]) -> tuple[dict[str, T], list[tuple[str, T]]]:
+    """Make a table of what has a name of its own; give all that share one apart, for they are served by nobody."""
+    table: dict[str, T] = {}
+    clashing: list[tuple[str, T]] = []
+    shared: set[str] = set()
+    for name, value in named:
+        if name in shared:
+            clashing.append((name, value))
+        elif name in table:
+            shared.add(name)
+            clashing += [(name, table.pop(name)), (name, value)]
+        else:
+            table[name] = value
+    return table, clashing
+
+
+class WireTable:
+    """The way back from wire names to pairs, for one set of pairs and one naming."""
+
+    __slots__ = ("_pairs", "ambiguous")
+
+    def __init__(self, pairs: Iterable[tuple[str, str]], naming: Naming = DEFAULT_NAMING) -> None:
+        """Name every pair; one that is given twice counts once."""
+        named = ((wire_name(server, name, naming), (server, name)) for server, name in dict.fromkeys(pairs))
+        self._pairs, clashing = unambiguous(named)
+        #: The wire names that would be those of several pairs, and so are those of none.
+        self.ambiguous = frozenset(wire for wire, _ in clashing)
+
+    def find(self, wire: str) -> tuple[str, str] | None:
+        """Give the server and own name that a wire name stands for; None if it stands for none."""
+        return self._pairs.get(wire)
+
+    def __len__(self) -> int:
+        return len(self._pairs)
+
+    def __iter__(self) -> Iterator[str]:
+        """Give the wire names."""
+        return iter(self._pairs)
+
+
+# --- URIs ------------------------------------------------------------------------------------------------------------
+
+
+def outer_uri(server: str, uri: str) -> str:
+    """Give the URI, or URI template, by which a server's own one is known outside."""
+    segment = _segment(server)
+    found = _URI.fullmatch(uri)
+    if found is None:
+        return f"{_NO_SCHEME}:/{segment}/{uri}"
+    scheme, slashes, rest = found.groups()
+    return f"{scheme}:{slashes or ''}{segment}/{rest}"
+
+
+def inner_uri(outer: str, known_servers: Collection[str]) -> tuple[str, str] | None:
+    """Read an outer URI as a server that is known and its own URI; None if it is not one.
+
+    Some clients write the host of a URL in lower case, so a segment that is no server's name as it stands may be that
+    of the only one that differs in case alone.
+    """
+    found = _OUTER.fullmatch(outer)
+    if found is None:
+        return None
+    scheme, slashes, segment, rest = found.groups()
+    server = _named_by(segment, known_servers)
+    if server is None or (slashes == "/" and scheme != _NO_SCHEME):
+        return None
+    return server, rest if slashes == "/" else f"{scheme}:{slashes}{rest}"
+
+
+def _segment(server: str) -> str:
+    # A dot would be one of the two segments that software takes out of a path.
+    segment = quote(server, safe="", errors="surrogatepass")
+    return segment.replace(".", "%2E") if segment in (".", "..") else segment
+
+
+def _named_by(segment: str, servers: Collection[str]) -> str | None:
+    if segment in servers and _segment(segment) == segment:
+        return segment
+    exact = [server for server in servers if _segment(server) == segment]
+    alike = exact or [server for server in servers if _segment(server).lower() == segment.lower()]
+    return alike[0] if len(alike) == 1 else None

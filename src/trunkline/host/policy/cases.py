@@ -1,0 +1,122 @@
+"""Tests of a policy, written in TOML: an act, and what must be decided about it, by which rule.
+
+They stand in the policy file itself as ``[[test]]``, or in a file of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from msgspec import Struct
+
+from trunkline.errors import ConfigError
+from trunkline.host.policy.acts import Act, Decision, Effect
+from trunkline.host.policy.defaults import NO_HINTS
+from trunkline.host.policy.members import TARGETS, Wrong, read_members, readers
+from trunkline.host.policy.policy import Policy
+from trunkline.host.policy.reading import Table, read_tables
+
+__all__ = ["Case", "Outcome", "read_cases", "run_cases"]
+
+
+class Case(Struct, frozen=True, kw_only=True):
+    """What must be decided about an act."""
+
+    name: str
+    where: str
+    act: Act
+    expect: Effect
+    #: The rule that must decide; None: any.
+    rule: str | None = None
+    #: Whether a list must show it; None: either.
+    listed: bool | None = None
+    now: float | None = None
+
+
+class Outcome(Struct, frozen=True):
+    """How one case went."""
+
+    case: Case
+    decision: Decision
+    #: What is not as it must be; None if all is.
+    failure: str | None
+
+
+def read_cases(text: str, *, file: str, with_policy: bool = False) -> tuple[Case, ...]:
+    """Read the tests of a file; one that holds a policy, too, may have its tables.
+
+    Raises:
+        ConfigError: something in it is wrong; the message has a line for each mistake, with its place and the fix.
+    """
+    tables, faults = read_tables(text, file=file, known=("redact", "rule", "test") if with_policy else ("test",))
+    cases: list[Case] = []
+    for table in tables:
+        if table.name == "test":
+            try:
+                cases.append(_case(table, faults))
+            except Wrong as wrong:
+                faults.append(table.fault(wrong))
+    if faults:
+        raise ConfigError("\n".join(faults))
+    return tuple(cases)
+
+
+def _case(table: Table, faults: list[str]) -> Case:
+    members, wrong = read_members(table.members, readers("test"))
+    faults += map(table.fault, wrong[:-1])
+    if wrong:
+        raise wrong[-1]
+    for needed in ("server", "expect"):
+        if needed not in members:
+            raise Wrong(f"a test has a {needed}: add {needed} = '...'")
+    targets = [key for key in TARGETS if key in members]
+    if len(targets) > 1:
+        raise Wrong(f"it has both {targets[0]} and {targets[1]}: write a test for each", targets[1])
+    kind = members.get("kind", TARGETS[targets[0]] if targets else "tool")
+    if (targets and TARGETS[targets[0]] != kind) or (not targets and kind in TARGETS.values()):
+        target = next(key for key, of in TARGETS.items() if of == kind) if kind in TARGETS.values() else "no name"
+        raise Wrong(f"a test of a {kind} has {target}", targets[0] if targets else None)
+    act = Act(
+        kind=kind,
+        server=members["server"],
+        name=members[targets[0]] if targets else kind,
+        arguments=members.get("args", {}),
+        annotations=members.get("annotations", NO_HINTS),
+        **{key: members[key] for key in ("trusted", "tainted", "caller", "principal", "profile") if key in members},
+    )
+    return Case(
+        name=members.get("name", table.where),
+        where=table.where,
+        act=act,
+        expect=members["expect"],
+        rule=members.get("rule"),
+        listed=members.get("listed"),
+        now=members.get("now"),
+    )
+
+
+def run_cases(policy: Policy, cases: Iterable[Case], *, now: float | None = None) -> tuple[Outcome, ...]:
+    """Decide each case; ``now`` is for those that say no time themselves."""
+    return tuple(_run(policy, case, case.now if case.now is not None else now) for case in cases)
+
+
+def _run(policy: Policy, case: Case, now: float | None) -> Outcome:
+    decision = policy.decide(case.act, now)
+    listed = policy.sees(_unfilled(case.act), now)
+    return Outcome(case, decision, _failure(case, decision, listed))
+
+
+def _unfilled(act: Act) -> Act:
+    from msgspec.structs import replace
+
+    return replace(act, arguments=None)
+
+
+def _failure(case: Case, decision: Decision, listed: bool) -> str | None:
+    if decision.effect != case.expect:
+        return f"expected {case.expect}, got {decision.effect} by {decision.rule}"
+    if case.rule is not None and decision.rule != case.rule:
+        return f"expected the rule {case.rule!r}, but {decision.rule!r} decided"
+    if case.listed is not None and listed is not case.listed:
+        return f"expected it {'' if case.listed else 'not '}to be listed, and it is{'' if listed else ' not'}"
+    return None

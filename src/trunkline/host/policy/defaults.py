@@ -1,0 +1,97 @@
+"""What holds where no rule decides: a table over what a tool is said to do, read from top to bottom.
+
+Where a server says nothing of a tool, the specification's own defaults stand (it may write, destroy and reach out), and
+they are the worst. So leaving a server's hints out is the same as assuming the worst of its tools.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from trunkline.host.policy.acts import Act, ActKind, Annotations, Decision, Effect
+
+__all__ = ["DEFAULTS", "NO_HINTS", "Default", "default_decision", "effective"]
+
+NO_HINTS = Annotations()
+
+
+class Default(Struct, frozen=True, kw_only=True):
+    """One row of the table; None is either."""
+
+    kinds: tuple[ActKind, ...]
+    trusted: bool | None = None
+    read_only: bool | None = None
+    destructive: bool | None = None
+    open_world: bool | None = None
+    tainted: bool | None = None
+    decision: Decision
+
+
+def _says(effect: Effect, name: str, reason: str) -> Decision:
+    return Decision(effect, f"default: {name}", reason)
+
+
+_TAINTED = "something from an untrusted server came into this session before, and no rule allows it"
+
+#: The first row that fits decides; the last three fit whatever comes.
+DEFAULTS: tuple[Default, ...] = (
+    Default(
+        kinds=("tool",),
+        trusted=False,
+        decision=_says("ask", "untrusted server", "the server is not trusted, and no rule allows it"),
+    ),
+    Default(
+        kinds=("tool",),
+        destructive=True,
+        decision=_says("ask", "destructive tool", "the tool may destroy something, and no rule allows it"),
+    ),
+    Default(
+        kinds=("tool",),
+        read_only=False,
+        decision=_says("ask", "writing tool", "the tool may change something, and no rule allows it"),
+    ),
+    Default(
+        kinds=("tool",), open_world=True, tainted=True, decision=_says("ask", "open tool, tainted session", _TAINTED)
+    ),
+    Default(
+        kinds=("tool",),
+        decision=_says("allow", "reading tool", "the tool only reads, says a server that is trusted"),
+    ),
+    Default(kinds=("resource", "prompt"), tainted=True, decision=_says("ask", "tainted session", _TAINTED)),
+    Default(
+        kinds=("resource", "prompt"),
+        decision=_says("allow", "resources and prompts", "whoever uses the host picks them"),
+    ),
+    Default(
+        kinds=("sampling", "elicitation", "roots"),
+        decision=_says("ask", "questions of servers", "a question of a server's is reviewed unless a rule says more"),
+    ),
+)
+
+
+def effective(hints: Annotations) -> Annotations:
+    """Fill in what is not said: the specification's defaults; what only reads destroys nothing unless it says so."""
+    read_only = hints.read_only is True
+    return Annotations(
+        read_only=read_only,
+        destructive=not read_only if hints.destructive is None else hints.destructive,
+        idempotent=hints.idempotent is True,
+        open_world=hints.open_world is not False,
+    )
+
+
+def default_decision(act: Act, hints: Annotations) -> Decision:
+    """Say what holds for an act that no rule decides, if these are the hints to go by."""
+    said = effective(hints)
+    return next(row.decision for row in DEFAULTS if _fits(row, act, said))
+
+
+def _fits(row: Default, act: Act, said: Annotations) -> bool:
+    return (
+        act.kind in row.kinds
+        and row.trusted in (None, act.trusted)
+        and row.read_only in (None, said.read_only)
+        and row.destructive in (None, said.destructive)
+        and row.open_world in (None, said.open_world)
+        and row.tainted in (None, act.tainted)
+    )

@@ -1,0 +1,176 @@
+"""From a rule to functions: what it is about (kind, server, name), and the conditions that an act must meet.
+
+A condition is true, false or not known: arguments are not known while a list is made, nor is the time to who gives
+none. Deciding, listing and explaining all ask the same conditions; only what follows from *not known* differs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from trunkline.host.policy.acts import Act, ActKind, Annotations, Decision
+from trunkline.host.policy.addresses import uri_forms
+from trunkline.host.policy.defaults import NO_HINTS, effective
+from trunkline.host.policy.globs import any_glob
+from trunkline.host.policy.paths import Paths
+from trunkline.host.policy.predicates import Test, compile_predicate
+from trunkline.host.policy.rules import Rule
+
+__all__ = ["Compiled", "Condition", "compile_rule"]
+
+
+class Condition(NamedTuple):
+    """A condition of a rule, and what it says for people."""
+
+    text: str
+    test: Test
+
+
+class Compiled(NamedTuple):
+    """A rule made ready."""
+
+    rule: Rule
+    decision: Decision
+    #: What it is about.
+    of_kind: frozenset[ActKind]
+    of_server: Callable[[str], object]
+    of_name: Callable[[ActKind, str], object]
+    conditions: tuple[Condition, ...]
+    #: All conditions at once.
+    state: Test
+    #: Hints of a tool play a part.
+    reads_hints: bool
+
+    def covers(self, kind: ActKind, server: str, name: str) -> bool:
+        """Tell whether the rule is about this at all."""
+        return kind in self.of_kind and bool(self.of_server(server) and self.of_name(kind, name))
+
+
+def compile_rule(rule: Rule, paths: Paths) -> Compiled:
+    """Make a rule ready.
+
+    Raises:
+        ValueError: something in it cannot be understood; the message says what to write.
+    """
+    conditions = tuple(_conditions(rule, paths))
+    return Compiled(
+        rule,
+        Decision(rule.effect, rule.name, _reason(rule), rule.message if rule.effect == "deny" else None),
+        frozenset(rule.kinds),
+        any_glob(rule.servers or ("*",)),
+        _name_matcher(rule),
+        conditions,
+        _all_of(tuple(condition.test for condition in conditions)),
+        rule.annotations != NO_HINTS,
+    )
+
+
+def _all_of(tests: tuple[Test, ...]) -> Test:
+    """Make one test of several: false if one is, else not known if one is not."""
+    if len(tests) == 1:
+        return tests[0]
+
+    def test(act: Act, hints: Annotations, now: float | None) -> bool | None:
+        state: bool | None = True
+        for each in tests:
+            outcome = each(act, hints, now)
+            if outcome is False:
+                return False
+            if outcome is None:
+                state = None
+        return state
+
+    return test
+
+
+def _reason(rule: Rule) -> str:
+    said = {"allow": "allows", "ask": "wants it asked about", "deny": "denies"}[rule.effect]
+    return f"rule {rule} {said}"
+
+
+def _name_matcher(rule: Rule) -> Callable[[ActKind, str], object]:
+    fits = any_glob(rule.names or ("*",))
+    if not rule.names or "resource" not in rule.kinds:
+        return lambda kind, name: fits(name)
+    # A rule that opens holds for a URI only in every way it may be spelt, one that closes in any.
+    every = all if rule.effect == "allow" else any
+    literals = frozenset(rule.names)
+    return lambda kind, name: name in literals or every(fits(form) for form in uri_forms(name))
+
+
+# --- conditions ------------------------------------------------------------------------------------------------------
+
+
+def _conditions(rule: Rule, paths: Paths) -> Iterator[Condition]:
+    """Give the conditions of a rule, those that cost least first."""
+    if rule.trusted is not None:
+        yield Condition(f"trusted is {_word(rule.trusted)}", _is_trusted(rule.trusted))
+    if rule.tainted is not None:
+        yield Condition(f"tainted is {_word(rule.tainted)}", _is_tainted(rule.tainted))
+    if rule.callers:
+        yield Condition(f"caller is {_listed(rule.callers)}", _caller_in(frozenset(rule.callers)))
+    if rule.principals:
+        yield Condition(f"principal is {_listed(rule.principals)}", _principal_fits(rule.principals))
+    if rule.profiles:
+        yield Condition(f"profile is {_listed(rule.profiles)}", _profile_fits(rule.profiles))
+    if rule.annotations != NO_HINTS:
+        yield Condition(_say_hints(rule.annotations), _hints_fit(rule.annotations))
+    if rule.expires is not None:
+        yield Condition("not expired", _not_expired(rule.expires))
+    for predicate in rule.when:
+        holds = compile_predicate(predicate, opens=rule.effect == "allow", paths=paths)
+        yield Condition(str(predicate), holds)
+
+
+def _word(value: bool) -> str:
+    return "true" if value else "false"
+
+
+def _listed(values: tuple[str, ...]) -> str:
+    return " or ".join(map(repr, values))
+
+
+def _is_trusted(wanted: bool) -> Test:
+    return lambda act, hints, now: act.trusted is wanted
+
+
+def _is_tainted(wanted: bool) -> Test:
+    return lambda act, hints, now: act.tainted is wanted
+
+
+def _caller_in(wanted: frozenset[str]) -> Test:
+    return lambda act, hints, now: act.caller in wanted
+
+
+def _principal_fits(patterns: tuple[str, ...]) -> Test:
+    fits = any_glob(patterns)
+    return lambda act, hints, now: act.principal is not None and bool(fits(act.principal))
+
+
+def _profile_fits(patterns: tuple[str, ...]) -> Test:
+    fits = any_glob(patterns)
+    return lambda act, hints, now: act.profile is not None and bool(fits(act.profile))
+
+
+def _wanted(hints: Annotations) -> tuple[tuple[str, bool], ...]:
+    said = ((name, getattr(hints, name)) for name in hints.__struct_fields__)
+    return tuple((name, value) for name, value in said if value is not None)
+
+
+def _say_hints(hints: Annotations) -> str:
+    return " and ".join(f"{name} is {_word(value)}" for name, value in _wanted(hints))
+
+
+def _hints_fit(wanted: Annotations) -> Test:
+    pairs = _wanted(wanted)
+
+    def test(act: Act, hints: Annotations, now: float | None) -> bool:
+        said = effective(hints)
+        return all(getattr(said, name) is value for name, value in pairs)
+
+    return test
+
+
+def _not_expired(expires: float) -> Test:
+    return lambda act, hints, now: None if now is None else now < expires

@@ -1,0 +1,157 @@
+"""Whether a path that a tool is given lies in a folder, read so that no spelling of it leads out.
+
+It reads texts alone. What links there are is said by a function that comes from outside, and so are the home folder and
+the folders that servers run in. A path that cannot be read with certainty (a link to somewhere, a ``~``, a scheme, a
+backslash, an escape, a control character) is neither inside nor outside.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+import unicodedata
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
+
+from msgspec import Struct
+
+__all__ = ["PathError", "Paths", "Places", "compile_within"]
+
+_MOST_TEXT = 8192
+_ODD = re.compile(
+    r"[\x00-\x1f\x7f\\\ud800-\udfff]|%(?:00|25|2e|2f|5c)|\A(?:~|[A-Za-z][A-Za-z0-9+.-]*:|\Z)", re.IGNORECASE
+)
+
+
+class PathError(ValueError):
+    """A folder in a rule cannot be understood; the message says why and what to write."""
+
+
+class Places(Struct, frozen=True, kw_only=True):
+    """What paths mean here."""
+
+    #: What ``~`` in a rule stands for.
+    home: str | None = None
+    #: Where a server runs that ``folders`` does not name; None: a relative path cannot be judged.
+    cwd: str | None = None
+    #: Where each server runs.
+    folders: Mapping[str, str] = MappingProxyType({})
+    #: Follows the links of an absolute path; None: paths are compared as they are written.
+    resolve: Callable[[str], str] | None = None
+
+
+class Paths:
+    """Reads paths, each once while one act is judged: a link may lead elsewhere the next time."""
+
+    __slots__ = ("_read", "places")
+
+    def __init__(self, places: Places) -> None:
+        """Take what paths mean here."""
+        self.places = places
+        self._read: dict[tuple[str, str], _Path | None] = {}
+
+    def read(self, value: str, server: str) -> _Path | None:
+        """Read a path that is meant for a server; None if it cannot be judged."""
+        key = (value, server)
+        try:
+            return self._read[key]
+        except KeyError:
+            written = _absolute(value, self.places.folders.get(server, self.places.cwd))
+            path = None if written is None else _Path(written, self.places.resolve)
+            self._read[key] = path
+            return path
+
+    def forget(self) -> None:
+        """Forget what was read, for the next act."""
+        if self._read:
+            self._read.clear()
+
+
+class _Path:
+    """A path in its forms, each found when it is first wanted and with a slash at its end."""
+
+    __slots__ = ("_folded", "_real", "_resolve", "_written", "straight")
+
+    def __init__(self, written: str, resolve: Callable[[str], str] | None) -> None:
+        self._written = written
+        self._resolve = resolve
+        self.straight = _straight(written)
+        self._folded = ""
+        self._real: _Path | None = None
+
+    @property
+    def folded(self) -> str:
+        if not self._folded:
+            self._folded = _fold(self.straight)
+        return self._folded
+
+    def real(self) -> _Path:
+        """Follow the links.
+
+        Raises:
+            OSError, ValueError: they cannot be followed.
+        """
+        if self._real is None:
+            assert self._resolve is not None
+            self._real = _Path(self._resolve(self._written), None)
+        return self._real
+
+
+def compile_within(folders: Iterable[str], *, paths: Paths, loose: bool) -> Callable[[str, str], bool | None]:
+    """Make the function from a path and the server it is for to whether it lies in one of the folders; None: unclear.
+
+    Where being inside is what opens the door, a path is inside only in every form it has: as written and with its links
+    followed. Where being inside is what closes it (``loose``), one form is enough, and capitals make no difference.
+
+    Raises:
+        PathError: a folder is not absolute.
+    """
+    resolve = paths.places.resolve
+    written = [_folder(each, paths.places) for each in folders]
+    roots = tuple(dict.fromkeys([*written, *(_straight(resolve(each)) for each in written if resolve is not None)]))
+    folded = tuple(map(_fold, roots))
+
+    def judge(value: str, server: str) -> bool | None:
+        path = paths.read(value, server)
+        if path is None:
+            return None
+        inside = path.straight.startswith(roots) or (loose and path.folded.startswith(folded))
+        if resolve is None or inside is loose:
+            return inside
+        try:
+            real = path.real()
+        except (OSError, ValueError):
+            return None
+        return real.straight.startswith(roots) or (loose and real.folded.startswith(folded))
+
+    return judge
+
+
+def _folder(text: str, places: Places) -> str:
+    path = text
+    if text == "~" or text.startswith("~/"):
+        if places.home is None:
+            raise PathError(f"{text!r}: nobody said where '~' is; write the whole path")
+        path = places.home + text[1:]
+    if not path.startswith("/") or _ODD.search(path):
+        raise PathError(f"{text!r} is no absolute path: begin it with '/' or '~/'")
+    return _straight(path)
+
+
+def _absolute(value: str, cwd: str | None) -> str | None:
+    if len(value) > _MOST_TEXT or _ODD.search(value):
+        return None
+    if value.startswith("/"):
+        return value
+    return None if cwd is None else f"{cwd}/{value}"
+
+
+def _straight(path: str) -> str:
+    """Resolve dots and double slashes; the end is a slash, so that what begins with a folder lies in it."""
+    # Two leading slashes are kept by POSIX, and mean one everywhere that matters here.
+    straight = posixpath.normpath(path).strip("/")
+    return f"/{straight}/" if straight else "/"
+
+
+def _fold(text: str) -> str:
+    return unicodedata.normalize("NFKC", text).casefold()

@@ -1,0 +1,188 @@
+"""The policy: rules asked in one order, and the first that holds decides.
+
+The order is tiers from high to low, and within a tier deny, ask, allow, each as written: so the highest tier with a
+rule that holds decides whole, and in it deny beats ask beats allow. Where none holds, ``defaults`` does.
+
+What is not known (arguments while a list is made, the time) counts against the act when it is decided, and for it when
+one asks whether it may be seen: ``sees`` is false only if no arguments could be allowed or asked about.
+
+Hints of a server that is not trusted may only raise the level: its acts are judged once without the hints and, where a
+rule reads any, once with them, and the stricter decision holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import NamedTuple, TypeAlias, TypeVar
+
+from trunkline.host.policy.acts import Act, ActKind, Annotations, Decision
+from trunkline.host.policy.defaults import NO_HINTS, default_decision
+from trunkline.host.policy.matching import Compiled, compile_rule
+from trunkline.host.policy.paths import Paths, Places
+from trunkline.host.policy.rules import Redact, Rule
+from trunkline.host.policy.traces import Trace, tell_steps
+
+__all__ = ["DEFAULT", "Policy", "join_policies"]
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+_STRICTNESS = ("allow", "ask", "deny")
+# What is remembered of names is bounded, for URIs are without number; longer ones are looked at anew each time.
+_MOST_NAMES = 4096
+_LONGEST_NAME = 512
+
+
+class _About(NamedTuple):
+    """The rules about one name, in the order of asking."""
+
+    rules: tuple[Compiled, ...]
+    read_hints: bool
+
+
+class Policy:
+    """Rules, made ready to decide; it never changes."""
+
+    __slots__ = ("_names", "_ordered", "_paths", "_servers", "places", "redactions", "rules")
+
+    def __init__(
+        self, rules: Iterable[Rule] = (), *, redactions: Iterable[Redact] = (), places: Places | None = None
+    ) -> None:
+        """Take the rules in the order they are written in.
+
+        Raises:
+            ValueError: a rule cannot be understood; the message says what to write.
+        """
+        #: The rules as written.
+        self.rules = tuple(rules)
+        #: Which arguments the audit trail must not show.
+        self.redactions = tuple(redactions)
+        self.places = Places() if places is None else places
+        self._paths = Paths(self.places)
+        ready = (compile_rule(rule, self._paths) for rule in self.rules)
+        self._ordered = tuple(sorted(ready, key=_rank))
+        # Answers that never change, kept: which rules are about a server, and which about a name.
+        self._servers: dict[tuple[ActKind, str], tuple[Compiled, ...]] = {}
+        self._names: dict[tuple[ActKind, str, str], _About] = {}
+
+    def decide(self, act: Act, now: float | None = None) -> Decision:
+        """Say whether an act may be done; what cannot be evaluated is denied.
+
+        ``now`` is in seconds since the epoch; without it, rules that expire count where they deny or ask alone.
+        """
+        try:
+            return self._judge(act, now, _decided)
+        except Exception as error:  # noqa: BLE001 - whatever goes wrong in here must not open a door
+            return _failure(error)
+
+    def sees(self, act: Act, now: float | None = None) -> bool:
+        """Tell whether an act may be shown at all, whatever its arguments will be."""
+        try:
+            return self._judge(act, now, _hoped).effect != "deny"
+        except Exception:  # noqa: BLE001 - (the same)
+            return False
+
+    def explain(self, act: Act, now: float | None = None) -> Trace:
+        """Decide, and tell of every rule why it held or not."""
+        decision = self.decide(act, now)
+        hints, notes = self._hints_that_decided(act, now)
+        return Trace(decision, tell_steps(self._ordered, act, hints, now=now, decision=decision), notes)
+
+    def _judge(self, act: Act, now: float | None, way: _Way) -> Decision:
+        self._paths.forget()
+        about = self._about(act.kind, act.server, act.name)
+        hints = act.annotations if act.trusted else NO_HINTS
+        decision = way(about.rules, act, hints, now)
+        if act.trusted or not about.read_hints or act.annotations == NO_HINTS:
+            return decision
+        return _stricter(decision, way(about.rules, act, act.annotations, now))
+
+    def _hints_that_decided(self, act: Act, now: float | None) -> tuple[Annotations, tuple[str, ...]]:
+        if act.trusted or act.annotations == NO_HINTS:
+            return act.annotations, ()
+        try:
+            rules = self._about(act.kind, act.server, act.name).rules
+            without = _decided(rules, act, NO_HINTS, now)
+            raised = self._judge(act, now, _decided) is not without
+        except Exception:  # noqa: BLE001 - (the same)
+            raised = False
+        if raised:
+            return act.annotations, ("the server is not trusted: its hints raised the level",)
+        return NO_HINTS, ("the server is not trusted: its hints are left out",)
+
+    def _about(self, kind: ActKind, server: str, name: str) -> _About:
+        """Find the rules about a name, in the order of asking."""
+        key = (kind, server, name)
+        found = self._names.get(key)
+        if found is None:
+            rules = tuple(each for each in self._of_server(kind, server) if each.of_name(kind, name))
+            found = _About(rules, any(each.reads_hints for each in rules))
+            if len(name) <= _LONGEST_NAME:
+                _remember(self._names, key, found)
+        return found
+
+    def _of_server(self, kind: ActKind, server: str) -> tuple[Compiled, ...]:
+        found = self._servers.get((kind, server))
+        if found is None:
+            found = tuple(each for each in self._ordered if kind in each.of_kind and each.of_server(server))
+            if len(server) <= _LONGEST_NAME:
+                _remember(self._servers, (kind, server), found)
+        return found
+
+
+def join_policies(*policies: Policy) -> Policy:
+    """Make one policy of several; the places are those of the first."""
+    rules = [rule for policy in policies for rule in policy.rules]
+    redactions = [each for policy in policies for each in policy.redactions]
+    return Policy(rules, redactions=redactions, places=policies[0].places if policies else None)
+
+
+# --- asking rules in order -------------------------------------------------------------------------------------------
+
+_Way: TypeAlias = Callable[[tuple[Compiled, ...], Act, Annotations, "float | None"], Decision]
+
+
+def _decided(rules: tuple[Compiled, ...], act: Act, hints: Annotations, now: float | None) -> Decision:
+    """Ask the rules; what is not known counts against the act."""
+    least: Decision | None = None
+    for compiled in rules:
+        state = compiled.state(act, hints, now)
+        if state is True or (state is None and compiled.rule.effect == "deny"):
+            return _stricter(compiled.decision, least)
+        if state is None and compiled.rule.effect == "ask" and least is None:
+            # It may not hold, and then a rule further down would decide: the stricter of the two is meant.
+            least = compiled.decision
+    return _stricter(default_decision(act, hints), least)
+
+
+def _hoped(rules: tuple[Compiled, ...], act: Act, hints: Annotations, now: float | None) -> Decision:
+    """Ask the rules; what is not known counts for the act."""
+    for compiled in rules:
+        state = compiled.state(act, hints, now)
+        if state is True or (state is None and compiled.rule.effect != "deny"):
+            return compiled.decision
+    return default_decision(act, hints)
+
+
+def _stricter(one: Decision, other: Decision | None) -> Decision:
+    if other is None or _STRICTNESS.index(one.effect) >= _STRICTNESS.index(other.effect):
+        return one
+    return other
+
+
+def _failure(error: Exception) -> Decision:
+    why = f"{type(error).__name__}: {error}"[:200]
+    return Decision("deny", "default: not evaluated", f"the policy cannot be evaluated: {why}")
+
+
+def _rank(compiled: Compiled) -> tuple[int, int]:
+    return -compiled.rule.tier, -_STRICTNESS.index(compiled.rule.effect)
+
+
+def _remember(kept: dict[K, V], key: K, value: V) -> None:
+    if len(kept) >= _MOST_NAMES:
+        kept.clear()
+    kept[key] = value
+
+
+DEFAULT = Policy()

@@ -1,0 +1,100 @@
+"""One conversation with the host: what belongs to it and to nobody else.
+
+A session owns the grants that were given for it, its taint, its budget, and its connections to servers. A server sees
+the calls that are made to it, never a session or what other servers answered.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable
+
+import trunkline.types as t
+from trunkline.errors import RequestFailed
+from trunkline.host.grants import SessionGrants
+from trunkline.host.lanes import Lanes
+from trunkline.protocol.caller import Principal
+
+__all__ = ["Budget", "HostSession"]
+
+
+class Budget:
+    """How much a session may do: calls in flight at once, and calls in a minute on the long run."""
+
+    __slots__ = ("_at", "_left", "_now", "_per_second", "burst", "concurrent", "in_flight")
+
+    def __init__(self, now: Callable[[], float], *, per_minute: float | None, concurrent: int) -> None:
+        """Start with a minute's worth."""
+        self._now = now
+        self._per_second = None if per_minute is None else per_minute / 60.0
+        self.burst = 0.0 if per_minute is None else max(1.0, per_minute)
+        self._left = self.burst
+        self._at = now()
+        self.concurrent = concurrent
+        self.in_flight = 0
+
+    def enter(self) -> None:
+        """Begin a call.
+
+        Raises:
+            RequestFailed: there are too many, at once or in the last minute.
+        """
+        if self.in_flight >= self.concurrent:
+            raise RequestFailed(f"Too many calls at once: {self.concurrent} is the limit; wait for one to end")
+        wait = self._wait()
+        if wait > 0:
+            seconds = math.ceil(wait)
+            raise RequestFailed(f"Too many calls: try again in {seconds} s", data={"retryAfter": seconds})
+        self.in_flight += 1
+
+    def leave(self) -> None:
+        """End a call."""
+        self.in_flight -= 1
+
+    def _wait(self) -> float:
+        """Take one call out of the budget, or say in how many seconds there will be one."""
+        if self._per_second is None:
+            return 0.0
+        now = self._now()
+        self._left = min(self.burst, self._left + (now - self._at) * self._per_second)
+        self._at = now
+        if self._left < 1.0:
+            return (1.0 - self._left) / self._per_second
+        self._left -= 1.0
+        return 0.0
+
+
+class HostSession:
+    """What one conversation owns."""
+
+    __slots__ = ("budget", "grants", "id", "lanes", "log_level", "principal", "profile", "tainted", "used_at")
+
+    def __init__(
+        self,
+        *,
+        now: Callable[[], float],
+        principal: Principal | None = None,
+        profile: str | None = None,
+        budget: Budget | None = None,
+    ) -> None:
+        """Start one that has done nothing yet."""
+        self.id = os.urandom(8).hex()
+        self.principal = principal
+        self.profile = profile
+        self.grants = SessionGrants()
+        self.tainted = False
+        self.lanes = Lanes(now)
+        self.budget = budget or Budget(now, per_minute=None, concurrent=1024)
+        #: The log messages a handshake client asked for by ``logging/setLevel``.
+        self.log_level: t.LoggingLevel | None = None
+        self.used_at = now()
+
+    @property
+    def subject(self) -> str | None:
+        """Who it is, for rules and the audit trail."""
+        return None if self.principal is None else self.principal.subject
+
+    async def aclose(self) -> None:
+        """End its connections."""
+        await self.lanes.aclose()
