@@ -14,7 +14,7 @@ PIP_FLAGS := -qq --disable-pip-version-check --no-input
 VERSIONS := 3.11 3.12 3.13 3.14
 
 # Branch coverage that `make test` holds, package by package.
-COVERED := types protocol connection server client
+COVERED := types protocol connection server client host/policy
 COVERAGE := 98
 
 # The official TypeScript programs of the interop tests: the reference servers, both versions of the SDK, the Inspector.
@@ -44,7 +44,7 @@ $(BIN)/python:
 
 $(VENV)/.installed: pyproject.toml | $(BIN)/python
 	@echo "Installing Trunkline into $(VENV)"
-	@$(BIN)/python -m pip install $(PIP_FLAGS) -e '.[auth]'
+	@$(BIN)/python -m pip install $(PIP_FLAGS) -e '.[host]'
 	@touch $@
 
 $(VENV)/.installed-dev: requirements-dev.txt $(VENV)/.installed
@@ -94,7 +94,7 @@ test-all: ## the suite on every Python from 3.11 to 3.14 found here, each in its
 		if [ -z "$$python" ]; then absent="$$absent $$version"; continue; fi; \
 		echo "== Python $$version"; env=".venvs/$$version"; \
 		if { [ -x "$$env/bin/python" ] || "$$python" -m venv "$$env"; } \
-			&& "$$env/bin/python" -m pip install $(PIP_FLAGS) -e ".[auth]" -r requirements-dev.txt \
+			&& "$$env/bin/python" -m pip install $(PIP_FLAGS) -e ".[host]" -r requirements-dev.txt \
 			&& "$$env/bin/python" -m pytest -q -n auto --dist worksteal -p no:cacheprovider; \
 		then passed="$$passed $$version"; else failed="$$failed $$version"; fi; \
 	done; \

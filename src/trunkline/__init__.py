@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         ToolError,
         TrunklineError,
     )
+    from trunkline.host.host import Host
     from trunkline.protocol.caller import Principal
     from trunkline.protocol.limits import Limits
     from trunkline.server.context import BlockingContext, Context
@@ -50,6 +51,7 @@ __all__ = [
     "Context",
     "Depends",
     "File",
+    "Host",
     "Image",
     "IntrospectionVerifier",
     "JWTVerifier",
@@ -96,6 +98,7 @@ _HOMES = MappingProxyType(
             "ToolError",
             "TrunklineError",
         ),
+        "trunkline.host.host": ("Host",),
         "trunkline.protocol.caller": ("Principal",),
         "trunkline.protocol.limits": ("Limits",),
         "trunkline.server.context": ("BlockingContext", "Context"),

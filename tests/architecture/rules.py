@@ -67,6 +67,10 @@ _IMPURE = frozenset(
     {"asyncio", "logging", "random", "secrets", "socket", "ssl", "subprocess", "threading", "time", "uuid"}
 )
 _PURE_LAYERS = frozenset({"types", "protocol"})
+#: The user's rules are one pure function; only what reads a policy's text may touch a file.
+_POLICY = "trunkline.host.policy"
+_POLICY_READS = frozenset({"trunkline.host.policy.reading"})
+_POLICY_KNOWS = (_POLICY, "trunkline.errors", "trunkline.host.config.spelling")
 
 #: Dates since the first revision: what a revision is, or will be, called. An older date can stand as an example.
 _DATE = re.compile(r"\b20(?:2[4-9]|[3-9]\d)-\d\d-\d\d\b")
@@ -118,6 +122,8 @@ def import_faults(module: Module) -> list[str]:
 
 def _judge(module: Module, target: str) -> str | None:
     top = target.split(".")[0]
+    if module.name.startswith(_POLICY) and (fault := _policy_fault(module, target)):
+        return fault
     if top != "trunkline":
         impure = module.layer in _PURE_LAYERS and top in _IMPURE
         return f"{module.name} imports {top}: {module.layer} has no I/O, clock or chance" if impure else None
@@ -132,6 +138,13 @@ def _judge(module: Module, target: str) -> str | None:
     if only is not None and not any(target == name or target.startswith(name + ".") for name in only):
         return f"{module.name} imports {target}: {module.layer} knows only {', '.join(sorted(only))}"
     return None
+
+
+def _policy_fault(module: Module, target: str) -> str | None:
+    if target.split(".")[0] == "trunkline":
+        return None if target.startswith(_POLICY_KNOWS) else f"{module.name} imports {target}: a policy knows nothing"
+    impure = target.split(".")[0] in _IMPURE and module.name not in _POLICY_READS
+    return f"{module.name} imports {target}: a policy has no I/O, clock or chance" if impure else None
 
 
 def _layer_of(target: str) -> str:

@@ -39,6 +39,8 @@ FORBIDDEN = [
     pytest.param("trunkline.host.host", "import trunkline.cli.main", id="host-knows-no-cli"),
     pytest.param("trunkline.server.run", "import trunkline.testing", id="server-knows-no-testing"),
     pytest.param("trunkline.servers.files", "import trunkline.client", id="reference-servers-know-no-client"),
+    pytest.param("trunkline.host.policy.rules", "import time", id="policy-has-no-clock"),
+    pytest.param("trunkline.host.policy.rules", "from trunkline.host.audit import AuditTrail", id="policy-audit"),
     pytest.param("trunkline.unheard", "import trunkline.errors", id="an-unknown-layer-knows-nothing"),
 ]
 
@@ -52,6 +54,7 @@ ALLOWED = [
     pytest.param("trunkline.server", "from .registry import Registry", id="own-layer-relative"),
     pytest.param("trunkline.server.run", "from trunkline.auth import tokens", id="server-auth"),
     pytest.param("trunkline.servers.files", "from trunkline import Server", id="reference-server-public-name"),
+    pytest.param("trunkline.host.policy.rules", "from trunkline.host.policy.acts import Act", id="policy-act"),
     pytest.param("trunkline.testing.recordings", "from trunkline.client import Client", id="testing-client"),
     pytest.param("trunkline.types.base", "import timeit_like", id="a-name-that-only-begins-alike"),
 ]

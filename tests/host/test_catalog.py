@@ -278,11 +278,13 @@ def test_a_tool_that_comes_later_is_filtered_before_it_is_seen() -> None:
 
 
 def where(made: Catalog, uri: str) -> tuple[str, str, str | None] | None:
-    found = made.find_resource(uri)
-    return None if found is None else (found[0], found[1], found[2] and found[2].kind)
+    server, own, item = made.find_resource(uri) or (None, "", None)
+    return None if server is None else (server, own, None if item is None else item.kind)
 
 
-@pytest.mark.parametrize("uri", ["docs://files/guide", "files/docs://guide", "docs://guide"], ids=["outer", "id", "own"])
+@pytest.mark.parametrize(
+    "uri", ["docs://files/guide", "files/docs://guide", "docs://guide"], ids=["outer", "id", "own"]
+)
 def test_a_resource_is_found_by_outer_uri_id_and_own_uri(uri: str) -> None:
     assert where(catalog(files=resources("docs://guide")), uri) == ("files", "docs://guide", "resource")
 

@@ -11,7 +11,7 @@ from trunkline.host.entries import NO_FILTERS, Filters
 from trunkline.host.filters import denies, keeps, keeps_name, keeps_unlisted, tags_of
 
 
-def tool(name: str = "read_file", meta: dict[str, Any] | None = None, **hints: bool) -> t.Tool:
+def tool(name: str = "read_file", meta: dict[str, Any] | None = None, **hints: Any) -> t.Tool:
     said = t.ToolAnnotations(**hints) if hints else None
     return t.Tool(name=name, input_schema={"type": "object"}, annotations=said, meta=meta)
 

@@ -75,9 +75,9 @@ def test_the_order_of_a_list_matters() -> None:
     assert pin_of(schema_with(["a", "b"])) != pin_of(schema_with(["b", "a"]))
 
 
-@pytest.mark.parametrize("same", [1.0, 1e0], ids=["point", "exponent"])
-def test_a_number_is_one_however_it_is_written(same: float) -> None:
-    assert pin_of(schema_with(same)) == pin_of(schema_with(1))
+@pytest.mark.parametrize("written", [b"1.0", b"1e0", b"10E-1", b"1.000"])
+def test_a_number_is_one_however_it_is_written(written: bytes) -> None:
+    assert pin_of(schema_with(msgspec.json.decode(written))) == pin_of(schema_with(1))
 
 
 def test_a_whole_float_beyond_sixteen_digits_is_its_integer() -> None:

@@ -113,6 +113,7 @@ def test_what_a_server_says_of_itself_finds_its_tools() -> None:
         ("sent", "send_it"),
         ("größe", "GRÖSSE_ändern"),
         ("検索", "全文検索する"),
+        ("pdf", "pdf検索"),
         ("поиск", "Поиск_файлов"),
     ],
 )
@@ -210,7 +211,12 @@ def test_servers_that_are_always_loaded_are_shown_whole_beside_the_search() -> N
 
 @pytest.mark.parametrize(
     ("position", "arguments"),
-    [(0, {"query": "a"}), (0, {"query": "a", "limit": 3}), (1, {"name": "a"}), (1, {"name": "a", "arguments": {"b": 1}})],
+    [
+        (0, {"query": "a"}),
+        (0, {"query": "a", "limit": 3}),
+        (1, {"name": "a"}),
+        (1, {"name": "a", "arguments": {"b": 1}}),
+    ],
     ids=["search", "search-with-limit", "call", "call-with-arguments"],
 )
 def test_the_two_tools_take_what_they_ask_for(position: int, arguments: dict[str, Any]) -> None:

@@ -499,23 +499,39 @@ from trunkline.host.entries import ServerEntry, Source
 from trunkline.host.trust import TrustBook, fingerprint
 
 book, folder, letter = TrustBook(Path(sys.argv[1])), sys.argv[2], sys.argv[3]
-for number in range(10):
-    entry = ServerEntry(name=f"{letter}{number}", source=Source("project", f"{folder}/.mcp.json"), url="https://a.example")
+print("ready", flush=True)
+sys.stdin.readline()
+for number in range(40):
+    source = Source("project", f"{folder}/.mcp.json")
+    entry = ServerEntry(name=f"{letter}{number:02}", source=source, url="https://mcp.example.com")
     book.approve(entry, fingerprint(entry))
 """
 
 
+def _starting(tmp_path: Path, project: Path, letter: str) -> subprocess.Popen[str]:
+    """Start a process that approves many servers as soon as it is told to."""
+    return subprocess.Popen(
+        [sys.executable, "-c", APPROVE_MANY, str(_path(tmp_path)), str(project), letter],
+        env={**os.environ, "PYTHONPATH": str(Path(trunkline.__file__).parents[1])},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
 def test_two_processes_that_approve_at_once_lose_nothing(project: Path, book: TrustBook, tmp_path: Path) -> None:
-    source = str(Path(trunkline.__file__).parents[1])
-    processes = [
-        subprocess.Popen(
-            [sys.executable, "-c", APPROVE_MANY, str(_path(tmp_path)), str(project), letter],
-            env={**os.environ, "PYTHONPATH": source},
-        )
-        for letter in "ab"
+    with _starting(tmp_path, project, "a") as first, _starting(tmp_path, project, "b") as second:
+        assert first.stdout is not None
+        assert second.stdout is not None
+        assert (first.stdout.readline(), second.stdout.readline()) == ("ready\n", "ready\n")
+        assert first.stdin is not None
+        assert second.stdin is not None
+        first.stdin.close()
+        second.stdin.close()
+        assert (first.wait(timeout=20), second.wait(timeout=20)) == (0, 0)
+    assert [each.name for each in book.approvals()] == [
+        f"{letter}{number:02}" for letter in "ab" for number in range(40)
     ]
-    assert [process.wait(timeout=20) for process in processes] == [0, 0]
-    assert [each.name for each in book.approvals()] == [f"{letter}{number}" for letter in "ab" for number in range(10)]
 
 
 # --- what is warned of -----------------------------------------------------------------------------------------------

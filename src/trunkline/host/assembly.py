@@ -98,6 +98,7 @@ class Assembly:
             consent=consent,
             audit=_trail(options, self.folder),
             events=events,
+            folder=self.folder,
             limits=options.get("limits"),
             supervisor=lambda core: Supervisor(
                 trust=self._may_run,

@@ -11,6 +11,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -69,6 +70,7 @@ class HostCore:
         audit: AuditTrail | None,
         supervisor: Callable[[HostCore], Supervisor],
         events: Events,
+        folder: Path,
         naming: Naming = DEFAULT_NAMING,
         limits: Limits | None = None,
     ) -> None:
@@ -77,6 +79,8 @@ class HostCore:
         #: Names this host to other gateways, so that none passes a request on to itself.
         self.id = os.urandom(8).hex()
         self.events = events
+        #: Where the host keeps its files.
+        self.folder = folder
         self.limits = limits
         self.audit = audit
         self.parking = Parking(most=_MOST_PARKED, seconds=limits.state_seconds)

@@ -19,12 +19,13 @@ from msgspec.structs import replace
 
 import trunkline.types as t
 from trunkline.client.client import Client
-from trunkline.errors import RemoteProtocolError
+from trunkline.errors import RemoteProtocolError, UrlElicitationRequired
 from trunkline.host.fronts import Front
 from trunkline.host.lanes import Lane, Needs
 from trunkline.host.running import Parking, Running
 from trunkline.host.session import HostSession
 from trunkline.host.upstream import Upstream
+from trunkline.protocol.caller import supports
 from trunkline.protocol.methods import decode_params, embedded_requests
 from trunkline.protocol.revisions import NEWEST, find
 
@@ -38,6 +39,7 @@ Review = Callable[[str, Any], Awaitable[Raw | None]]
 
 _FIRST_PAUSE = 0.1
 _LONGEST_PAUSE = 5.0
+_MOST_PAGES = 8
 _ASKABLE = ("sampling", "elicitation", "roots")
 _UNREADABLE = (msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError, RecursionError)
 
@@ -68,17 +70,41 @@ class Forwarder:
     async def send(self, errand: Errand) -> tuple[Any, Raw]:
         """Pass a request on and give the result, read and as it came.
 
+        A server that wants a page opened first (-32042) is asked again once that was done, where the front does not
+        know the error itself.
+
         Raises:
             ServerUnavailable: the server does not run.
             RequestFailed, LinkError, RemoteProtocolError: what came of it.
         """
+        try:
+            return await self._send(errand)
+        except UrlElicitationRequired as error:
+            if errand.front.knows_url_errors or not supports(errand.front.capabilities, "elicitation.url"):
+                raise
+            pages = _pages(error)
+            if not pages:
+                raise
+            for number, page in enumerate(pages):
+                raw = await self._ask(errand, "elicitation/create", page, key=f"page-{number}")
+                if msgspec.json.decode(raw, type=t.ElicitResult).action != "accept":
+                    raise
+        return await self._send(errand)
+
+    async def _send(self, errand: Errand) -> tuple[Any, Raw]:
         upstream, front = errand.upstream, errand.front
         with upstream.using():
             if front.did("parked"):
                 return await self._on_lane(errand, None)
+            needs = Needs.of(front.capabilities, logs=front.log_level is not None)
+            if upstream.entry.settings.per_user:
+                # Who asks shows credentials of his own; whether the host itself is let in does not matter.
+                lane = errand.session.lanes.find(upstream, needs, roots=_own_roots(upstream))
+                client = await self._opened(errand.session, lane)
+                revision = find(client.revision or "") or NEWEST
+                return await (self._on_lane(errand, lane) if revision.handshake else self._in_rounds(errand, client))
             client = await upstream.reach()
             revision = find(client.revision or "") or NEWEST
-            needs = Needs.of(front.capabilities, logs=front.log_level is not None)
             if self._needs_lane(upstream, needs, handshake=revision.handshake):
                 lane = errand.session.lanes.find(upstream, needs, roots=_own_roots(upstream))
                 if revision.handshake:
@@ -96,7 +122,7 @@ class Forwarder:
         settings = upstream.entry.settings
         if settings.share == "shared":
             return False
-        return settings.share == "session" or settings.per_user or needs.logs or (handshake and needs.asks)
+        return settings.share == "session" or needs.logs or (handshake and needs.asks)
 
     async def _opened(self, session: HostSession, lane: Lane) -> Client:
         try:
@@ -215,7 +241,7 @@ class Forwarder:
 
     async def _run(self, errand: Errand, lane: Lane, running: Running) -> tuple[Any, Raw]:
         client = await self._opened(errand.session, lane)
-        await lane.want_logs(errand.front.log_level)
+        await lane.want_logs(client, errand.front.log_level)
         settings = errand.upstream.entry.settings
 
         def progress(news: t.ProgressNotificationParams) -> None:
@@ -246,6 +272,15 @@ def _declared(capabilities: Mapping[str, Any], upstream: Upstream) -> dict[str, 
     if upstream.entry.settings.roots is not None:
         declared["roots"] = {}
     return declared
+
+
+def _pages(error: UrlElicitationRequired) -> list[t.ElicitRequestParams]:
+    """Read which pages a server wants opened; none if that cannot be read."""
+    found = error.data.get("elicitations") if isinstance(error.data, dict) else None
+    try:
+        return msgspec.convert(found, list[t.ElicitRequestParams])[:_MOST_PAGES] if found else []
+    except msgspec.ValidationError:
+        return []
 
 
 def _own_roots(upstream: Upstream) -> Callable[[], Any] | None:

@@ -17,6 +17,7 @@ from msgspec import Raw
 import trunkline.types as t
 from trunkline.client.answers import Answers
 from trunkline.connection import Exchange
+from trunkline.protocol.revisions import Feature
 from trunkline.server.questions import Question
 from trunkline.server.server import Server
 
@@ -33,6 +34,10 @@ class Front(Protocol):
     @property
     def log_level(self) -> t.LoggingLevel | None:
         """The log messages it asked for; None for those it did not."""
+
+    @property
+    def knows_url_errors(self) -> bool:
+        """Whether it understands that a page must be opened first when it is told so by an error."""
 
     @property
     def left(self) -> bool:
@@ -81,6 +86,11 @@ class GatewayFront:
         return found
 
     @property
+    def knows_url_errors(self) -> bool:
+        """Whether the client's revision has that error."""
+        return Feature.URL_ELICITATION_ERROR in self._exchange.admitted.caller.revision.features
+
+    @property
     def left(self) -> bool:
         """Whether the request was left for its questions."""
         return bool(getattr(self._exchange.questions, "left", False))
@@ -127,6 +137,7 @@ class LocalFront:
     #: The program waits as long as its call lasts, and its request runs once.
     left = False
     open = True
+    knows_url_errors = False
 
     def __init__(
         self,

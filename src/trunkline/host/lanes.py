@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeVar
 
 import msgspec
@@ -18,14 +18,17 @@ from msgspec import Struct
 import trunkline.types as t
 from trunkline.client.client import Client
 from trunkline.errors import InvalidParams, RequestFailed, TrunklineError
+from trunkline.host.entries import ServerEntry
 from trunkline.host.running import Running
 from trunkline.host.upstream import Upstream
 from trunkline.protocol.caller import supports
 
-__all__ = ["Lane", "Lanes", "Needs"]
+__all__ = ["Credentials", "Lane", "Lanes", "Needs"]
 
 log = logging.getLogger("trunkline.host")
 T = TypeVar("T")
+#: Gives the options of a client that show a server who it is that asks.
+Credentials = Callable[[ServerEntry], Awaitable[Mapping[str, Any]]]
 # More calls of one session at one server share a connection beyond this many.
 _MOST_LANES = 4
 
@@ -61,8 +64,10 @@ class Needs(Struct, frozen=True):
 class Lane:
     """One connection, and the calls that are under way on it."""
 
-    def __init__(self, upstream: Upstream, needs: Needs, *, roots: Callable[[], Any] | None) -> None:
-        """Make a client that is not connected yet; ``roots`` answers in the front's place, if given."""
+    def __init__(
+        self, upstream: Upstream, needs: Needs, *, roots: Callable[[], Any] | None, credentials: Credentials | None
+    ) -> None:
+        """Say what it is for; ``roots`` answers in the front's place, if given."""
         self.upstream = upstream
         self.needs = needs
         self.calls: dict[Running, None] = {}
@@ -77,21 +82,30 @@ class Lane:
             options["roots"] = roots or self._roots
         if needs.logs:
             options["logging"] = self._logged
-        self.client: Client = upstream.make_client(**options)
+        self._options = options
+        self._credentials = credentials
+        self._client: Client | None = None
         self._opening: asyncio.Task[Client] | None = None
 
     async def open(self) -> Client:
         """Connect, once; whoever comes meanwhile waits for the same."""
         if self._opening is None or (self._opening.done() and self._opening.exception() is not None):
-            self._opening = asyncio.get_running_loop().create_task(self.client.__aenter__())
+            self._opening = asyncio.get_running_loop().create_task(self._connect())
             self._opening.add_done_callback(lambda task: task.cancelled() or task.exception())
         return await asyncio.shield(self._opening)
 
-    async def want_logs(self, level: t.LoggingLevel | None) -> None:
+    async def _connect(self) -> Client:
+        options = self._options
+        if self._credentials is not None:
+            options = {**options, **await self._credentials(self.upstream.entry)}
+        self._client = self.upstream.make_client(**options)
+        return await self._client.__aenter__()
+
+    async def want_logs(self, client: Client, level: t.LoggingLevel | None) -> None:
         """Have the server send log messages from this level on."""
-        if level is not None and level != self._level and "logging" in self.client.server_capabilities:
+        if level is not None and level != self._level and "logging" in client.server_capabilities:
             self._level = level
-            await self.client.set_logging_level(level)
+            await client.set_logging_level(level)
 
     async def aclose(self) -> None:
         """End the connection, and the calls on it."""
@@ -99,7 +113,9 @@ class Lane:
             running.cancel()
         if self._opening is not None:
             self._opening.cancel()
-        await self.client.aclose()
+            await asyncio.wait([self._opening])
+        if self._client is not None:
+            await self._client.aclose()
 
     # --- what the server asks ----------------------------------------------------------------------------------------
 
@@ -137,10 +153,11 @@ class Lane:
 class Lanes:
     """The lanes of one session."""
 
-    def __init__(self, now: Callable[[], float]) -> None:
-        """Start without any."""
+    def __init__(self, now: Callable[[], float], credentials: Credentials | None = None) -> None:
+        """Start without any; credentials are those of the one whose session it is."""
         self._lanes: list[Lane] = []
         self._now = now
+        self._credentials = credentials
 
     def __len__(self) -> int:
         """Count them."""
@@ -151,7 +168,8 @@ class Lanes:
         fitting = [lane for lane in self._lanes if lane.upstream is upstream and lane.needs == needs]
         lane = min(fitting, key=lambda each: len(each.calls), default=None)
         if lane is None or (lane.calls and upstream.asks and len(fitting) < _MOST_LANES):
-            lane = Lane(upstream, needs, roots=roots)
+            own = self._credentials if upstream.entry.settings.per_user else None
+            lane = Lane(upstream, needs, roots=roots, credentials=own)
             self._lanes.append(lane)
         lane.used_at = self._now()
         return lane

@@ -30,7 +30,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable
 from hashlib import sha256
 from typing import TypeVar
 from urllib.parse import quote
@@ -201,13 +201,6 @@ class WireTable:
     def find(self, wire: str) -> tuple[str, str] | None:
         """Give the server and own name that a wire name stands for; None if it stands for none."""
         return self._pairs.get(wire)
-
-    def __len__(self) -> int:
-        return len(self._pairs)
-
-    def __iter__(self) -> Iterator[str]:
-        """Give the wire names."""
-        return iter(self._pairs)
 
 
 # --- URIs ------------------------------------------------------------------------------------------------------------

@@ -104,9 +104,6 @@ class SearchIndex:
                 self._postings.setdefault(term, []).append((number, weight))
         self._average = total / len(self._items) if self._items else 1.0
 
-    def __len__(self) -> int:
-        return len(self._items)
-
     def search(self, query: str, limit: int = 10) -> list[Hit]:
         """Find the tools that fit a query best, the best first; none if no word of it occurs."""
         query = query[:_LONGEST_QUERY]

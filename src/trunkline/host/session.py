@@ -13,7 +13,7 @@ from collections.abc import Callable
 import trunkline.types as t
 from trunkline.errors import RequestFailed
 from trunkline.host.grants import SessionGrants
-from trunkline.host.lanes import Lanes
+from trunkline.host.lanes import Credentials, Lanes
 from trunkline.protocol.caller import Principal
 
 __all__ = ["Budget", "HostSession"]
@@ -77,6 +77,7 @@ class HostSession:
         principal: Principal | None = None,
         profile: str | None = None,
         budget: Budget | None = None,
+        credentials: Credentials | None = None,
     ) -> None:
         """Start one that has done nothing yet."""
         self.id = os.urandom(8).hex()
@@ -84,7 +85,7 @@ class HostSession:
         self.profile = profile
         self.grants = SessionGrants()
         self.tainted = False
-        self.lanes = Lanes(now)
+        self.lanes = Lanes(now, credentials)
         self.budget = budget or Budget(now, per_minute=None, concurrent=1024)
         #: The log messages a handshake client asked for by ``logging/setLevel``.
         self.log_level: t.LoggingLevel | None = None

@@ -141,6 +141,9 @@ def _odd_members(root: Members, *, file: str | None, managed: bool) -> Iterator[
         if name in _MANAGED and not managed:
             message = "it is ignored: only the managed file can say it"
         elif name not in ("inputs", *_MANAGED, *_KEYS) and near is not None:
+            if managed and near in _MANAGED:
+                # A rule under a misspelt name would let pass what it was to stop.
+                _fail(file, "this member is not known", line=member.line, key=quoted(name), fix=f'write "{near}"')
             message = f'this member is not known, and ignored; did you mean "{near}"?'
         else:
             continue

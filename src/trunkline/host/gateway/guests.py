@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from trunkline.connection import Exchange
 from trunkline.host.core import HostCore
+from trunkline.host.personal import personal
 from trunkline.host.session import Budget, HostSession
 from trunkline.protocol.caller import Caller, Session
 
@@ -51,6 +52,7 @@ class Guests:
                     principal=caller.principal,
                     profile=self._options.profile,
                     budget=self._budget(who if who is not None or caller.session is None else key),
+                    credentials=personal(self._core.folder, caller.principal),
                 )
             )
             if len(self._sessions) > _MOST:

@@ -32,9 +32,7 @@ class Places(Struct, frozen=True, kw_only=True):
 
     #: What ``~`` in a rule stands for.
     home: str | None = None
-    #: Where a server runs that ``folders`` does not name; None: a relative path cannot be judged.
-    cwd: str | None = None
-    #: Where each server runs.
+    #: Where each server runs; a relative path that is meant for another one cannot be judged.
     folders: Mapping[str, str] = MappingProxyType({})
     #: Follows the links of an absolute path; None: paths are compared as they are written.
     resolve: Callable[[str], str] | None = None
@@ -56,7 +54,7 @@ class Paths:
         try:
             return self._read[key]
         except KeyError:
-            written = _absolute(value, self.places.folders.get(server, self.places.cwd))
+            written = _absolute(value, self.places.folders.get(server))
             path = None if written is None else _Path(written, self.places.resolve)
             self._read[key] = path
             return path

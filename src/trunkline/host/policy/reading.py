@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from trunkline.errors import ConfigError
 from trunkline.host.config.spelling import nearest
+from trunkline.host.entries import ServerEntry
 from trunkline.host.policy.dead import dead_rules
 from trunkline.host.policy.globs import is_glob
 from trunkline.host.policy.matching import compile_rule
@@ -61,12 +62,11 @@ def load_policy(path: str | os.PathLike[str], *, places: Places | None = None) -
     return read_policy(read_text(file), file=file, places=places_here() if places is None else places)
 
 
-def places_here(folders: Mapping[str, str] | None = None) -> Places:
-    """Say what paths mean on this machine; ``folders`` are those that servers run in, by name."""
+def places_here(entries: Iterable[ServerEntry] = ()) -> Places:
+    """Say what paths mean on this machine, and to these servers: one that is reached by a URL has no folder here."""
     home = os.path.expanduser("~")
-    return Places(
-        home=home if home.startswith("/") else None, cwd=os.getcwd(), folders=folders or {}, resolve=os.path.realpath
-    )
+    folders = {each.name: os.path.abspath(each.cwd or ".") for each in entries if each.command is not None}
+    return Places(home=home if home.startswith("/") else None, folders=folders, resolve=os.path.realpath)
 
 
 def read_text(file: str) -> str:

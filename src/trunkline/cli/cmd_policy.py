@@ -1,0 +1,307 @@
+"""``trunkline policy``: what the rules say of an act and why, and whether they say what they should.
+
+Nothing here starts a server: what a rule may want to know of a tool is given by options.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from trunkline.cli.exits import Exit
+from trunkline.cli.options import json_option
+
+if TYPE_CHECKING:
+    from trunkline.host.config.records import Configuration
+    from trunkline.host.policy.acts import Act, Annotations
+    from trunkline.host.policy.cases import Outcome
+    from trunkline.host.policy.policy import Policy
+    from trunkline.host.policy.traces import Trace
+
+__all__ = ["command"]
+
+T = TypeVar("T")
+
+_EPILOG = """\
+\b
+Examples:
+  trunkline policy why --policy policy.toml files/read_file --args '{"path": "/etc/passwd"}'
+  trunkline policy why -c mcp.json github/create_issue --caller model --tainted
+  trunkline policy test policy.toml
+  trunkline policy check policy.toml -c mcp.json
+
+Without a file it is the user's own policy.toml. Exit codes: 6 if why says deny, 5 if a test fails, 2 if a policy is
+wrong.
+"""
+_KINDS = ("tool", "resource", "prompt", "sampling", "elicitation", "roots")
+_CALLERS = ("model", "user", "gateway", "server")
+
+_config_option = click.option(
+    "-c", "--config", "files", multiple=True, metavar="FILE", help="A configuration with the servers; may be repeated."
+)
+
+
+@click.group("policy", epilog=_EPILOG)
+def command() -> None:
+    """Say what the rules decide and why, test them, check them."""
+
+
+# --- why -------------------------------------------------------------------------------------------------------------
+
+
+@command.command(epilog=_EPILOG)
+@click.argument("act", metavar="SERVER/TOOL")
+@_config_option
+@click.option("--policy", "policy_file", metavar="FILE", help="The policy to ask.")
+@click.option("--args", "arguments", metavar="JSON", default="{}", help="The arguments; @file reads a file.")
+@click.option("--kind", type=click.Choice(_KINDS), default="tool", help="What it is; tool unless said.")
+@click.option("--annotations", metavar="JSON", default="{}", help="What the server says of the tool.")
+@click.option("--trusted", is_flag=True, help="Its server is trusted, whatever the configuration says.")
+@click.option("--tainted", is_flag=True, help="Something from an untrusted server came into the session before.")
+@click.option("--caller", type=click.Choice(_CALLERS), default="user", help="Who asks; user unless said.")
+@click.option("--principal", metavar="NAME", help="Who is logged in.")
+@click.option("--profile", metavar="NAME", help="The profile that is used.")
+@click.option("--all", "everything", is_flag=True, help="Show the rules about other servers and names, too.")
+@json_option
+def why(*, files: tuple[str, ...], policy_file: str | None, everything: bool, as_json: bool, **given: Any) -> int:
+    """Say what is decided about SERVER/TOOL (or SERVER/PROMPT, SERVER/URI, SERVER), by which rule, and why.
+
+    Rules that did not decide are shown with the reason.
+    """
+    from msgspec.structs import replace
+
+    from trunkline.cli.output import say, say_json
+
+    def ask() -> tuple[Act, Policy]:
+        configuration = _configuration(files)
+        return _act(configuration, **given), _policy(policy_file, configuration)
+
+    act, policy = _told(ask, as_json)
+    now = time.time()
+    trace, listed = policy.explain(act, now), policy.sees(replace(act, arguments=None), now)
+    if as_json:
+        say_json({**_document(trace), "listed": listed})
+    else:
+        say("\n".join(_lines(trace, act, listed=listed, everything=everything)))
+    return Exit.DENIED if trace.decision.effect == "deny" else Exit.OK
+
+
+def _act(configuration: Configuration, act: str, kind: Any, **given: Any) -> Act:
+    """Make the act that was asked about.
+
+    Raises:
+        ConfigError: there are servers, and none has this name.
+    """
+    from trunkline.cli.arguments import json_object
+    from trunkline.errors import ConfigError
+    from trunkline.host.config.spelling import nearest
+    from trunkline.host.policy.acts import Act
+
+    server, _, name = act.partition("/")
+    if not server or (not name and kind in ("tool", "prompt", "resource")):
+        raise click.UsageError(f"{act!r} is no SERVER/NAME.")
+    entry = configuration.entries.get(server)
+    if entry is None and configuration.entries:
+        near = nearest(server, configuration.entries)
+        hint = f"did you mean {near!r}?" if near else f"there are {', '.join(sorted(configuration.entries))}"
+        raise ConfigError(f"no server is called {server!r}: {hint}")
+    return Act(
+        kind=kind,
+        server=server,
+        name=name or kind,
+        arguments=json_object(given["arguments"]),
+        annotations=_annotations(given["annotations"]),
+        trusted=given["trusted"] or (entry is not None and entry.settings.trusted),
+        tainted=given["tainted"],
+        caller=given["caller"],
+        principal=given["principal"],
+        profile=given["profile"],
+    )
+
+
+def _annotations(text: str) -> Annotations:
+    """Read hints in the words of the wire or of a rule."""
+    import msgspec
+
+    from trunkline.host.policy.acts import Annotations
+
+    known = {
+        "readOnlyHint": "read_only",
+        "destructiveHint": "destructive",
+        "idempotentHint": "idempotent",
+        "openWorldHint": "open_world",
+    }
+    try:
+        given = msgspec.json.decode(text, type=dict[str, Any])
+    except (msgspec.MsgspecError, UnicodeError) as error:
+        raise click.UsageError(f"--annotations is no JSON object: {error}.") from None
+    found = {known.get(key, key): value for key, value in given.items() if key != "title"}
+    wrong = next((key for key, value in found.items() if key not in known.values() or type(value) is not bool), None)
+    if wrong is not None:
+        raise click.UsageError(
+            f"--annotations: {wrong} is no hint that is true or false; there are {', '.join(known)}."
+        )
+    return Annotations(**found)
+
+
+def _document(trace: Trace) -> dict[str, Any]:
+    import msgspec
+
+    document: dict[str, Any] = msgspec.to_builtins(trace)
+    return document
+
+
+def _lines(trace: Trace, act: Act, *, listed: bool, everything: bool) -> Iterator[str]:
+    from trunkline.cli.output import one_line, table
+
+    decision = trace.decision
+    where = next((step.where for step in trace.steps if step.outcome == "decided"), None)
+    yield one_line(f"{decision.effect}: {act.server}/{act.name}")
+    told = [
+        f"by {decision.rule}{'' if where in (None, decision.rule) else f' ({where})'}",
+        f"because {decision.reason}",
+        *([] if decision.message is None else [f"who is denied reads: {decision.message}"]),
+        *([] if listed else ["it is in no list"]),
+        *trace.notes,
+    ]
+    yield from (f"  {one_line(each)}" for each in told)
+    shown = [step for step in trace.steps if everything or step.relevant]
+    if shown:
+        rows = [(step.where, step.effect, str(step.tier), step.outcome, step.why) for step in shown]
+        yield ""
+        yield table(("RULE", "EFFECT", "TIER", "OUTCOME", "WHY"), rows)
+    if others := len(trace.steps) - len(shown):
+        yield ""
+        yield f"{others} other rule{'s are' if others > 1 else ' is'} about something else; --all shows them"
+
+
+# --- test and check --------------------------------------------------------------------------------------------------
+
+
+@command.command("test", epilog=_EPILOG)
+@click.argument("policy", required=False, metavar="[FILE]")
+@click.argument("cases", required=False, metavar="[TESTS]")
+@json_option
+def run_tests(policy: str | None, cases: str | None, *, as_json: bool) -> int:
+    """Run the [[test]] tables of a policy, or of the file TESTS."""
+    from trunkline.cli.output import complain, say, say_json
+
+    outcomes = _told(lambda: _outcomes(policy, cases), as_json)
+    failed = [each for each in outcomes if each.failure is not None]
+    if as_json:
+        rows = [_outcome_document(each) for each in outcomes]
+        say_json({"passed": len(outcomes) - len(failed), "failed": len(failed), "tests": rows})
+    else:
+        for each in failed:
+            named = "" if each.case.name == each.case.where else f"{each.case.name}: "
+            say(f"{each.case.where}: {named}{each.failure}")
+        say(f"{len(outcomes) - len(failed)} passed, {len(failed)} failed")
+    if failed and as_json:
+        complain(f"{len(failed)} of {len(outcomes)} tests failed")
+    return Exit.FAILED if failed else Exit.OK
+
+
+def _outcomes(policy: str | None, cases: str | None) -> tuple[Outcome, ...]:
+    from trunkline.errors import ConfigError
+    from trunkline.host.policy.cases import read_cases, run_cases
+    from trunkline.host.policy.reading import read_text
+
+    file = _file(policy)
+    rules = _policy(file, None)
+    source = file if cases is None else cases
+    found = read_cases(read_text(source), file=source, with_policy=cases is None)
+    if not found:
+        raise ConfigError(f"{source} has no [[test]]")
+    return run_cases(rules, found, now=time.time())
+
+
+def _outcome_document(outcome: Outcome) -> dict[str, Any]:
+    import msgspec
+
+    case = outcome.case
+    return {
+        "name": case.name,
+        "where": case.where,
+        "expect": case.expect,
+        "decision": msgspec.to_builtins(outcome.decision),
+        "failure": outcome.failure,
+    }
+
+
+@command.command("check", epilog=_EPILOG)
+@click.argument("policy", required=False, metavar="[FILE]")
+@_config_option
+@json_option
+def check_it(policy: str | None, *, files: tuple[str, ...], as_json: bool) -> int:
+    """Look for mistakes in a policy, and for rules about servers that are not configured."""
+    import msgspec
+
+    from trunkline.cli.output import say, say_json
+    from trunkline.host.policy.checking import check
+
+    def read() -> tuple[Policy, Configuration]:
+        configuration = _configuration(files)
+        return _policy(_file(policy), configuration), configuration
+
+    rules, configuration = _told(read, as_json)
+    known = set(configuration.entries) | {each.entry.name for each in configuration.hidden}
+    findings = check(rules, known or None, now=time.time())
+    if as_json:
+        say_json({"rules": len(rules.rules), "findings": msgspec.to_builtins(findings)})
+    else:
+        for finding in findings:
+            say(f"{finding.severity}: {finding}")
+        say(f"{_counted(len(rules.rules), 'rule')}, {_counted(len(findings), 'problem')}")
+    return Exit.CONFIG if any(each.severity == "error" for each in findings) else Exit.OK
+
+
+def _counted(count: int, word: str) -> str:
+    return f"{count or 'no'} {word}{'' if count == 1 else 's'}"
+
+
+# --- files -----------------------------------------------------------------------------------------------------------
+
+
+def _told(work: Callable[[], T], as_json: bool) -> T:
+    """Read files; what is wrong with them is told as JSON too if that was asked for."""
+    from trunkline.cli.output import say_json
+    from trunkline.cli.session import error_document
+    from trunkline.errors import TrunklineError
+
+    try:
+        return work()
+    except TrunklineError as error:
+        if as_json:
+            say_json(error_document(error))
+        raise
+
+
+def _configuration(files: tuple[str, ...]) -> Configuration:
+    from trunkline.host.config.loading import find_config, load
+
+    found = find_config(Path.cwd())
+    if files:
+        return load(given=files, managed=found.managed, environ=os.environ)
+    return load(project=found.project, user=found.user, managed=found.managed, environ=os.environ)
+
+
+def _file(given: str | None) -> str:
+    from trunkline.host.folders import config_folder
+
+    return str(config_folder() / "policy.toml") if given is None else given
+
+
+def _policy(file: str | None, configuration: Configuration | None) -> Policy:
+    """Read a policy; without a file the user's own, if there is one."""
+    from trunkline.host.policy.policy import DEFAULT
+    from trunkline.host.policy.reading import load_policy, places_here
+
+    path = _file(file)
+    if file is None and not os.path.lexists(path):
+        return DEFAULT
+    return load_policy(path, places=places_here(configuration.entries.values() if configuration else ()))

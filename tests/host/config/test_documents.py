@@ -1,0 +1,195 @@
+"""Whole files: the seeds' examples, the forms of other programs, and each way in which a file can be wrong."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.host.config.support import given, write
+from trunkline.errors import ConfigError
+from trunkline.host.config.files import MAX_BYTES
+from trunkline.host.config.loading import load
+
+STDIO = """\
+{
+  "mcpServers": {
+    "filesystem": {
+      "command": "node",
+      "args": ["path/to/filesystem-server.js"],
+      "env": {
+        "ROOT_PATH": "/workspace"
+      }
+    }
+  }
+}
+"""
+REMOTE = """\
+{
+  "mcpServers": {
+    "github": {
+      "url": "https://mcp.github.com",
+      "headers": {
+        "Authorization": "Bearer ${GITHUB_TOKEN}"
+      }
+    }
+  }
+}
+"""
+
+
+def test_a_server_with_command_args_and_env_loads_as_written(tmp_path: Path) -> None:
+    configuration = given(tmp_path, STDIO)
+    entry = configuration.entries["filesystem"]
+    assert (entry.command, dict(entry.env)) == (
+        ("node", "path/to/filesystem-server.js"),
+        {"ROOT_PATH": "/workspace"},
+    )
+    assert (entry.url, entry.problem, configuration.problems) == (None, None, ())
+    assert (entry.source.scope, entry.source.line) == ("given", 3)
+
+
+def test_a_server_with_url_and_headers_and_no_type_loads_as_written(tmp_path: Path) -> None:
+    configuration = given(tmp_path, REMOTE, {"GITHUB_TOKEN": "gh-1234567"})
+    entry = configuration.entries["github"]
+    assert (entry.url, dict(entry.headers)) == ("https://mcp.github.com", {"Authorization": "Bearer gh-1234567"})
+    assert (entry.command, entry.type, entry.problem, configuration.problems) == (None, None, None, ())
+    assert "gh-1234567" in entry.secrets
+
+
+def test_the_form_of_vs_code_loads(tmp_path: Path) -> None:
+    text = """\
+    // comments are usual there
+    {
+      "inputs": [{"type": "promptString", "id": "key", "description": "Key", "password": true}],
+      "servers": {
+        "local": {"type": "stdio", "command": "npx", "args": ["-y", "x"], "cwd": "${workspaceFolder}/sub",
+                  "env": {"KEY": "${input:key}", "WHO": "${env:WHO}"}},
+        "web": {"type": "http", "url": "https://x.example/mcp"},
+        "old": {"type": "sse", "url": "https://x.example/sse"},
+      },
+    }
+    """
+    entries = given(tmp_path, text, {"WHO": "somebody"}, inputs=lambda _: "answered").entries
+    assert dict(entries["local"].env) == {"KEY": "answered", "WHO": "somebody"}
+    assert entries["local"].cwd == str(tmp_path / "sub")
+    assert [entries[name].type for name in ("web", "old")] == ["http", "sse"]
+    assert [each.problem for each in entries.values()] == [None, None, None]
+
+
+def test_a_byte_order_mark_is_accepted(tmp_path: Path) -> None:
+    assert list(given(tmp_path, b"\xef\xbb\xbf" + STDIO.encode()).entries) == ["filesystem"]
+
+
+def test_members_of_other_programs_at_the_top_are_left_alone(tmp_path: Path) -> None:
+    assert given(tmp_path, {"$schema": "x", "theme": "dark", "mcpServers": {}}).problems == ()
+
+
+def test_one_bad_entry_stops_no_other(tmp_path: Path) -> None:
+    servers = {"bad": 7, "worse": {"command": ["npx"]}, "unset": {"command": "${NOWHERE}"}, "good": {"command": "x"}}
+    entries = given(tmp_path, {"mcpServers": servers}).entries
+    assert [name for name, entry in entries.items() if entry.problem is None] == ["good"]
+    assert list(entries) == list(servers)
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        pytest.param("", "the file is empty", id="empty"),
+        pytest.param(" \n\t ", "the file is empty", id="only space"),
+        pytest.param("// nothing", ":1:11: the file is not JSON: nothing is written here", id="only a comment"),
+        pytest.param("{\n  mcpServers: {}}", ":2:3: the file is not JSON: expected a name", id="not JSON"),
+        pytest.param("[]", ":1: expected an object at the top, found a list", id="a list"),
+        pytest.param('"x"', "expected an object at the top, found a text", id="a text"),
+        pytest.param("{}", 'it has no "mcpServers" and no "servers"; is it the right file?', id="no key"),
+        pytest.param('{"mcp_servers": {}}', "write \"mcpServers\" instead of 'mcp_servers'", id="near key"),
+        pytest.param('{"server": {}}', "write \"servers\" instead of 'server'", id="near servers"),
+        pytest.param('{"mcp": {"servers": {}}}', 'take the inside of "mcp" to the top', id="settings.json"),
+        pytest.param('{"a": {"command": "x"}}', 'put the entries under "mcpServers"', id="entries at the top"),
+        pytest.param(
+            '{"mcpServers": []}', "mcpServers: expected an object with an entry for each", id="list of servers"
+        ),
+        pytest.param(
+            '{"servers": {},\n"mcpServers": {}}', "both mcpServers (line 2) and servers (line 1)", id="both keys"
+        ),
+        pytest.param('{"mcpServers": {},\n"mcpServers": {}}', "written twice, on lines 1 and 2", id="key twice"),
+        pytest.param(
+            '{"mcpServers": {"a": {"command": "x"},\n\n"a": {"command": "y"}}}',
+            ":3: mcpServers: two entries have the name 'a', on lines 1 and 3",
+            id="two entries of one name",
+        ),
+        pytest.param("\ufeff{}".encode("utf-16"), "encoded as UTF-16; save it as UTF-8", id="UTF-16"),
+        pytest.param(b'{\n"mcpServers\xff": {}}', ":2: the file is not encoded as UTF-8", id="Latin-1"),
+        pytest.param(b" " * (MAX_BYTES + 1), "larger than 1024 KiB", id="too large"),
+    ],
+)
+def test_a_file_that_cannot_be_used_is_an_error_with_its_own_message(
+    tmp_path: Path, content: str | bytes, said: str
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        given(tmp_path, content)
+    assert said in str(caught.value)
+    assert str(caught.value).startswith(str(tmp_path / "mcp.json"))
+
+
+def _absent(path: Path) -> None:
+    """Leave nothing there."""
+
+
+def _folder(path: Path) -> None:
+    path.mkdir()
+
+
+def _loop(path: Path) -> None:
+    path.symlink_to(path)
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        pytest.param(_absent, "there is no such file", id="absent"),
+        pytest.param(_folder, "it is a folder; name the file in it", id="a folder"),
+        pytest.param(_loop, "it cannot be read: ", id="a loop of links"),
+    ],
+)
+def test_a_path_that_leads_to_no_file_is_an_error_with_its_own_message(tmp_path: Path, make: Any, said: str) -> None:
+    path = tmp_path / "x.json"
+    make(path)
+    with pytest.raises(ConfigError, match=f"x.json: {said}"):
+        load(given=[path], environ={})
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_a_file_without_the_right_to_read_it_is_an_error_with_its_own_message(tmp_path: Path) -> None:
+    path = write(tmp_path / "x.json", STDIO)
+    path.chmod(0)
+    with pytest.raises(ConfigError, match="may not be read by this user"):
+        load(given=[path], environ={})
+
+
+def test_the_refusal_of_the_system_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*given: object) -> int:
+        raise PermissionError(13, "Permission denied")
+
+    path = write(tmp_path / "x.json", STDIO)
+    monkeypatch.setattr(os, "open", refuse)
+    with pytest.raises(ConfigError, match="may not be read by this user; give yourself the right"):
+        load(given=[path], environ={})
+
+
+def test_a_pipe_that_was_only_found_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "mcp.json")
+    configuration = load(project=tmp_path / "mcp.json", environ={})
+    assert [each.message for each in configuration.problems] == ["it is no plain file"]
+
+
+def test_a_rule_of_the_managed_file_in_another_is_told_and_ignored(tmp_path: Path) -> None:
+    configuration = given(tmp_path, {"mcpServers": {"a": {"command": "x"}}, "exclusive": True})
+    assert ["only the managed file can say it" in str(each) for each in configuration.problems] == [True]
+
+
+def test_a_member_at_the_top_that_is_nearly_known_is_told(tmp_path: Path) -> None:
+    configuration = given(tmp_path, {"mcpServers": {}, "input": []})
+    assert ['did you mean "inputs"?' in str(each) for each in configuration.problems] == [True]

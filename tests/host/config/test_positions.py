@@ -1,0 +1,130 @@
+"""The reader of JSON that knows where everything stands."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trunkline.host.config.positions import MAX_DEPTH, Leaf, Members, NotJson, kind_of, plain, read_json
+
+_NUMBERS = st.integers(-(10**30), 10**30) | st.floats(allow_nan=False, allow_infinity=False)
+_VALUES = st.recursive(
+    st.none() | st.booleans() | _NUMBERS | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=30,
+)
+
+
+@given(_VALUES, st.sampled_from([None, 0, 2]), st.booleans())
+def test_a_document_means_what_the_standard_reader_says(value: Any, indent: int | None, ascii_only: bool) -> None:
+    text = json.dumps(value, indent=indent, ensure_ascii=ascii_only)
+    assert plain(read_json(text)) == json.loads(text)
+
+
+@given(st.text(alphabet='{}[]":,/*\\ntrue0-1.e \n', max_size=40))
+def test_what_is_accepted_without_comments_and_last_commas_the_standard_reader_accepts(text: str) -> None:
+    try:
+        value = plain(read_json(text))
+    except NotJson:
+        return
+    assert "/" in text or "," in text or json.loads(text) == value
+
+
+@given(st.text(max_size=60))
+def test_any_text_is_read_or_refused_with_a_place_in_it(text: str) -> None:
+    try:
+        read_json(text)
+    except NotJson as error:
+        assert 1 <= error.line <= text.count("\n") + text.count("\r") + 1
+        assert error.column >= 1
+
+
+def test_comments_and_commas_after_the_last_item_are_accepted() -> None:
+    text = '// head\n{ /* a */ "a": [1, 2,], // end\n "b": {"c": "//no /*comment*/",},\n}\n// tail'
+    assert plain(read_json(text)) == {"a": [1, 2], "b": {"c": "//no /*comment*/"}}
+
+
+def test_names_and_values_have_their_lines_and_columns() -> None:
+    root = read_json('{\r\n  "a":\n    [1,\n     true]}')
+    assert isinstance(root, Members)
+    member = root.members["a"]
+    assert (root.line, root.column, member.line, member.column) == (1, 1, 2, 3)
+    assert (member.value.line, member.value.column) == (3, 5)
+
+
+def test_a_name_that_stands_twice_is_noted_with_both_lines_and_the_last_is_kept() -> None:
+    root = read_json('{"a": 1,\n"b": 2,\n"a": 3}')
+    assert isinstance(root, Members)
+    assert root.repeated == (("a", 1, 3),)
+    assert plain(root) == {"a": 3, "b": 2}
+
+
+def test_characters_beyond_the_basic_plane_are_read_from_their_two_escapes() -> None:
+    assert read_json('"\\ud83d\\ude00"') == Leaf("\U0001f600", 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "column", "said"),
+    [
+        pytest.param("", 1, 1, "nothing is written", id="nothing"),
+        pytest.param('{"a": 1', 1, 8, 'expected "," or "}", found the end of the file', id="unfinished"),
+        pytest.param('{\n "a" 1}', 2, 6, 'expected ":"', id="no colon"),
+        pytest.param('{"a": 1\n"b": 2}', 2, 1, 'expected "," or "}"', id="no comma"),
+        pytest.param("{a: 1}", 1, 2, "expected a name in double quotes", id="bare name"),
+        pytest.param("{'a': 1}", 1, 2, "expected a name in double quotes", id="single quotes"),
+        pytest.param('{"a": True}', 1, 7, "write true", id="Python's true"),
+        pytest.param('{"a": None}', 1, 7, "write null", id="Python's none"),
+        pytest.param("['a']", 1, 2, "double quotes", id="single quoted value"),
+        pytest.param('["a\nb"]', 1, 2, 'no closing "', id="line end in a text"),
+        pytest.param('["a\tb"]', 1, 4, "U+0009", id="tab in a text"),
+        pytest.param('["C:\\Users"]', 1, 5, 'write "\\\\"', id="backslash"),
+        pytest.param('["\\u12"]', 1, 3, "four hexadecimal digits", id="short escape"),
+        pytest.param('["\\ud83d"]', 1, 9, "half of a pair", id="half a pair"),
+        pytest.param('["\\ud83d\\u0041"]', 1, 15, "half of a pair", id="half a pair and another"),
+        pytest.param("[01]", 1, 2, "expected a number", id="leading zero"),
+        pytest.param("[1.]", 1, 2, "expected a number", id="point alone"),
+        pytest.param("[-]", 1, 2, "expected a number", id="minus alone"),
+        pytest.param("[NaN]", 1, 2, "expected a value", id="NaN"),
+        pytest.param("[1e999]", 1, 2, "too large", id="too large"),
+        pytest.param(f"[{'9' * 5000}]", 1, 2, "more than 400 digits", id="many digits"),
+        pytest.param("{} {}", 1, 4, "nothing more", id="two documents"),
+        pytest.param("[1 /* ", 1, 4, 'no closing "*/"', id="open comment"),
+        pytest.param("[,]", 1, 2, "expected a value", id="comma alone"),
+        pytest.param('["\ufeff", \u200b]', 1, 7, "U+200B", id="invisible"),
+    ],
+)
+def test_a_mistake_is_told_with_its_place_and_what_was_expected(text: str, line: int, column: int, said: str) -> None:
+    with pytest.raises(NotJson) as caught:
+        read_json(text)
+    assert (caught.value.line, caught.value.column) == (line, column)
+    assert said in str(caught.value)
+
+
+@pytest.mark.parametrize(("text", "depth"), [("[", MAX_DEPTH), ('{"a":', MAX_DEPTH), ("[", 100_000)])
+def test_nesting_beyond_the_limit_is_refused(text: str, depth: int) -> None:
+    with pytest.raises(NotJson, match="nested deeper than 64"):
+        read_json(text * (depth + 1))
+
+
+def test_nesting_up_to_the_limit_is_read() -> None:
+    assert isinstance(read_json("[" * MAX_DEPTH + "]" * MAX_DEPTH).line, int)
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("{}", "an object"),
+        ("[]", "a list"),
+        ("true", "true"),
+        ("false", "false"),
+        ("null", "null"),
+        ('"x"', "a text"),
+        ("1.5", "a number"),
+    ],
+)
+def test_a_kind_is_named_without_the_value(text: str, kind: str) -> None:
+    assert kind_of(read_json(text)) == kind

@@ -1,0 +1,503 @@
+"""How a question is settled: what was allowed earlier, who is asked, and everything that is a no."""
+
+from __future__ import annotations
+
+import asyncio
+import tomllib
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from tests.support import run_async
+from trunkline.host.consent import Answer, Consent, Face, Question, Ruling, can_remember, rule_to_add
+from trunkline.host.grants import GrantBook, SessionGrants, alike, make_grant
+from trunkline.host.policy.acts import Act, Decision
+
+ACT = Act(kind="tool", server="files", name="write", arguments={"path": "/a/b", "n": 1}, pin="sha256:1", session="s1")
+ASK = Decision("ask", "policy.toml:3", "writes are asked about")
+DENY = Decision("deny", "policy.toml:9", "never there")
+ALLOW = Decision("allow", "policy.toml:1", "reads are fine")
+DEFINITION = {"name": "write", "inputSchema": {"type": "object"}}
+
+
+def question(act: Act = ACT, **more: Any) -> Question:
+    """Make the question about an act."""
+    more = {"definition": DEFINITION, "editable": True, **more}
+    return Question(act=act, decision=ASK, arguments=act.arguments, **more)
+
+
+class Faces:
+    """A face that answers as it was told, and remembers what it was asked."""
+
+    def __init__(self, *answers: Answer | None | Exception) -> None:
+        """Take the answers, in order."""
+        self._answers = list(answers)
+        self.asked: list[Question] = []
+
+    async def __call__(self, question: Question) -> Answer | None:
+        self.asked.append(question)
+        answer = self._answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+@pytest.fixture
+def book(tmp_path: Path) -> GrantBook:
+    """An empty book."""
+    return GrantBook(tmp_path / "grants.json")
+
+
+async def settled(consent: Consent, act: Act = ACT, decision: Decision = ASK, **more: Any) -> Ruling:
+    """Settle an act with the question about it."""
+    more = {"question": lambda: question(act), **more}
+    return await consent.settle(act, decision, **more)
+
+
+def rule(consent: Consent, act: Act = ACT, decision: Decision = ASK, **more: Any) -> Ruling:
+    """Settle one act by itself."""
+    return run_async(settled(consent, act, decision, **more))
+
+
+YES, NO = Answer(allow=True), Answer(allow=False)
+
+
+# --- the order of things ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("decision", "allowed"), [(ALLOW, True), (DENY, False)], ids=["allow", "deny"])
+def test_what_the_policy_decides_is_not_asked(decision: Decision, allowed: bool, book: GrantBook) -> None:
+    face = Faces()
+    ruling = rule(Consent(book), decision=decision, face=face)
+    assert ruling == Ruling(allowed=allowed, by="policy", rule=decision.rule, reason=decision.reason)
+    assert face.asked == []
+
+
+def test_a_grant_does_not_undo_a_denial(book: GrantBook) -> None:
+    book.add(make_grant(ACT, "always", now=0.0, expires=1e12))
+    session = SessionGrants()
+    session.add(make_grant(ACT, "session", now=0.0))
+    assert not rule(Consent(book), decision=DENY, session_grants=session).allowed
+
+
+def test_what_was_allowed_earlier_is_not_asked(book: GrantBook) -> None:
+    grant = make_grant(ACT, "always", now=0.0, expires=1e12)
+    book.add(grant)
+    ruling = rule(Consent(book))
+    assert (ruling.allowed, ruling.by, ruling.rule) == (True, f"grant:{grant.id}", ASK.rule)
+
+
+def test_what_was_allowed_for_the_session_is_not_asked(book: GrantBook) -> None:
+    session, grant = SessionGrants(), make_grant(ACT, "session", now=0.0)
+    session.add(grant)
+    assert rule(Consent(book), session_grants=session).by == f"grant:{grant.id}"
+
+
+def test_a_definition_that_changed_is_asked_about_again(book: GrantBook) -> None:
+    book.add(make_grant(ACT, "always", now=0.0, expires=1e12))
+    face = Faces(NO)
+    assert not rule(Consent(book), replace(ACT, pin="sha256:2"), face=face).allowed
+    assert len(face.asked) == 1
+
+
+def test_a_counted_grant_is_spent(book: GrantBook) -> None:
+    book.add(make_grant(ACT, "always", now=0.0, expires=1e12, uses=2))
+    consent = Consent(book)
+    assert [rule(consent).allowed for _ in range(3)] == [True, True, False]
+
+
+@pytest.mark.parametrize(("answer", "allowed", "by"), [(YES, True, "user"), (NO, False, "user"), (None, False, "user")])
+def test_the_person_decides(answer: Answer | None, allowed: bool, by: str, book: GrantBook) -> None:
+    ruling = rule(Consent(book), face=Faces(answer))
+    assert (ruling.allowed, ruling.by, ruling.rule) == (allowed, by, ASK.rule)
+
+
+def test_a_yes_holds_once(book: GrantBook) -> None:
+    consent, face = Consent(book), Faces(YES, NO)
+    assert [rule(consent, face=face).allowed for _ in range(2)] == [True, False]
+
+
+# --- when nobody can be asked ----------------------------------------------------------------------------------------
+
+
+def test_without_a_face_the_denial_names_the_rule_to_add(book: GrantBook) -> None:
+    ruling = rule(Consent(book))
+    assert (ruling.allowed, ruling.by) == (False, "policy")
+    assert ruling.reason == (
+        "policy.toml:3 wants files/write asked about, and nobody is there to ask. To allow it without asking, add this "
+        'to the policy:\n[[rule]]\neffect = "allow"\nserver = "files"\ntool = "write"'
+    )
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "named"),
+    [
+        ("tool", 'a"b\\c\x7f\n', {"tool": 'a"b\\c\x7f\n'}),
+        ("resource", "file:///a?b*[c]", {"resource": "file:///a[?]b[*][[]c]"}),
+        ("prompt", "review", {"prompt": "review"}),
+        ("sampling", "sampling/createMessage", {"kind": "sampling"}),
+    ],
+)
+def test_the_rule_to_add_is_one_that_means_this_alone(kind: Any, name: str, named: dict[str, str]) -> None:
+    written = rule_to_add(Act(kind=kind, server="a b", name=name))
+    assert tomllib.loads(written) == {"rule": [{"effect": "allow", "server": "a b", **named}]}
+
+
+def test_a_broken_book_allows_nothing_and_the_denial_says_so(book: GrantBook, tmp_path: Path) -> None:
+    (tmp_path / "grants.json").write_text("{")
+    ruling = rule(Consent(book))
+    assert not ruling.allowed
+    assert "grants.json: nothing is allowed by it" in ruling.reason
+
+
+def test_with_a_broken_book_the_person_can_still_say_yes(book: GrantBook, tmp_path: Path) -> None:
+    (tmp_path / "grants.json").write_text("{")
+    ruling = rule(Consent(book), face=Faces(Answer(allow=True, remember="always")))
+    assert (ruling.allowed, ruling.grant) == (True, None)
+    assert "it could not be remembered" in ruling.reason
+    assert (tmp_path / "grants.json").read_text() == "{"
+
+
+def test_a_face_that_fails_is_a_no(book: GrantBook) -> None:
+    ruling = rule(Consent(book), face=Faces(RuntimeError("secret detail")))
+    assert (ruling.allowed, ruling.by) == (False, "policy")
+    assert ruling.reason == "the question could not be asked: RuntimeError"
+
+
+@pytest.mark.parametrize("answer", [True, "yes", 1, {"allow": True}, Answer(allow=1)], ids=repr)  # type: ignore[arg-type]
+def test_what_is_no_answer_is_a_no(answer: Any, book: GrantBook) -> None:
+    assert not rule(Consent(book), face=Faces(answer)).allowed
+
+
+# --- time ------------------------------------------------------------------------------------------------------------
+
+
+async def silent(question: Question) -> Answer | None:
+    """Never answer."""
+    await asyncio.Event().wait()
+    return YES
+
+
+async def stubborn(question: Question) -> Answer | None:
+    """Answer yes as soon as the question is withdrawn."""
+    try:
+        await asyncio.Event().wait()
+    except asyncio.CancelledError:
+        return YES
+    return NO
+
+
+async def impatient(question: Question) -> Answer | None:
+    """Fail with a deadline of its own."""
+    raise TimeoutError
+
+
+async def aborted(question: Question) -> Answer | None:
+    """End as a task does that somebody else cancelled."""
+    raise asyncio.CancelledError
+
+
+@pytest.mark.parametrize("face", [silent, stubborn])
+def test_a_question_that_nobody_answers_in_time_is_a_no(face: Face, book: GrantBook) -> None:
+    ruling = rule(Consent(book, deadline=0.01), face=face)
+    assert (ruling.allowed, ruling.by, ruling.reason) == (False, "deadline", "nobody answered within 0.01 s")
+
+
+@pytest.mark.parametrize("face", [impatient, aborted])
+def test_a_face_that_gives_up_by_itself_is_a_no(face: Face, book: GrantBook) -> None:
+    ruling = rule(Consent(book), face=face)
+    assert (ruling.allowed, ruling.by) == (False, "policy")
+
+
+def test_cancelling_the_act_withdraws_the_question(book: GrantBook) -> None:
+    withdrawn = []
+
+    async def face(question: Question) -> Answer | None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            withdrawn.append(question.act.name)
+        return YES
+
+    async def main() -> None:
+        consent = Consent(book)
+        task = asyncio.create_task(settled(consent, face=face))
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert withdrawn == ["write"]
+        assert (await settled(consent, face=Faces(YES))).allowed
+
+    run_async(main())
+
+
+# --- one question at a time ------------------------------------------------------------------------------------------
+
+
+class Desk:
+    """A face whose questions are answered by the test, one by one."""
+
+    def __init__(self) -> None:
+        """Start with no question."""
+        self.asked: list[Question] = []
+        self._answers: asyncio.Queue[Answer] = asyncio.Queue()
+        self._came = asyncio.Event()
+
+    async def __call__(self, question: Question) -> Answer | None:
+        self.asked.append(question)
+        self._came.set()
+        return await self._answers.get()
+
+    async def next(self) -> Question:
+        """Wait for a question."""
+        await self._came.wait()
+        self._came.clear()
+        return self.asked[-1]
+
+    async def serve(self, count: int, answer: Answer = YES) -> list[str]:
+        """Answer so many questions; give the names they were about."""
+        names = []
+        for _ in range(count):
+            names.append((await self.next()).act.name)
+            self._answers.put_nowait(answer)
+        return names
+
+
+def named(name: str, session: str = "s1") -> Act:
+    """Make an act of another name."""
+    return replace(ACT, name=name, session=session)
+
+
+async def started(*work: Awaitable[Ruling]) -> list[asyncio.Future[Ruling]]:
+    """Start some work in order, and let it come as far as it can."""
+    tasks = [asyncio.ensure_future(each) for each in work]
+    await asyncio.sleep(0)
+    return tasks
+
+
+def test_a_face_is_asked_one_question_at_a_time(book: GrantBook) -> None:
+    async def main() -> None:
+        consent, desk = Consent(book), Desk()
+        tasks = await started(*(settled(consent, named(name), face=desk) for name in "abc"))
+        assert len(desk.asked) == 1
+        assert await desk.serve(3) == ["a", "b", "c"]
+        assert [(await task).allowed for task in tasks] == [True, True, True]
+
+    run_async(main())
+
+
+def test_two_faces_are_asked_at_once(book: GrantBook) -> None:
+    async def main() -> None:
+        consent, one, other = Consent(book), Desk(), Desk()
+        tasks = await started(settled(consent, face=one), settled(consent, face=other))
+        assert (len(one.asked), len(other.asked)) == (1, 1)
+        await one.serve(1)
+        await other.serve(1)
+        await asyncio.gather(*tasks)
+
+    run_async(main())
+
+
+def test_sessions_take_turns(book: GrantBook) -> None:
+    async def main() -> None:
+        consent, desk = Consent(book), Desk()
+        acts = [
+            *(named(f"a{number}", "loud") for number in range(4)),
+            named("b0", "b"),
+            named("c0", "c"),
+            named("b1", "b"),
+        ]
+        tasks = await started(*(settled(consent, act, face=desk) for act in acts))
+        assert await desk.serve(7) == ["a0", "a1", "b0", "c0", "a2", "b1", "a3"]
+        await asyncio.gather(*tasks)
+
+    run_async(main())
+
+
+def test_whoever_waits_is_not_asked_if_the_answer_before_covers_it(book: GrantBook) -> None:
+    async def main() -> None:
+        consent, desk = Consent(book), Desk()
+        tasks = await started(settled(consent, face=desk), settled(consent, face=desk))
+        await desk.serve(1, Answer(allow=True, remember="always"))
+        first, second = [await task for task in tasks]
+        assert first.grant is not None
+        assert (second.allowed, second.by) == (True, f"grant:{first.grant.id}")
+        assert len(desk.asked) == 1
+
+    run_async(main())
+
+
+def test_a_question_that_waits_too_long_for_its_turn_is_a_no(book: GrantBook) -> None:
+    async def main() -> None:
+        consent = Consent(book, deadline=0.02)
+        desk = Desk()
+        _, second = await started(settled(consent, face=desk), settled(consent, face=desk))
+        ruling = await second
+        assert (ruling.allowed, ruling.by) == (False, "deadline")
+
+    run_async(main())
+
+
+def test_a_session_may_have_so_many_questions_waiting(book: GrantBook) -> None:
+    async def main() -> None:
+        consent, desk = Consent(book), Desk()
+        tasks = await started(*(settled(consent, face=desk) for _ in range(66)))
+        ruling = await tasks[-1]
+        assert (ruling.allowed, ruling.reason) == (False, "64 questions of this session wait for an answer already")
+        await desk.serve(65)
+        await asyncio.gather(*tasks)
+
+    run_async(main())
+
+
+def test_whoever_leaves_the_queue_does_not_hold_up_the_others(book: GrantBook) -> None:
+    async def main() -> None:
+        consent, desk = Consent(book), Desk()
+        tasks = await started(*(settled(consent, named(name), face=desk) for name in "abcd"))
+        tasks[1].cancel()
+        assert await desk.serve(1) == ["a"]
+        await asyncio.wait([tasks[1]])
+        tasks[2].cancel()
+        tasks[0].cancel()
+        assert await desk.serve(1) in (["c"], ["d"])
+        done, _ = await asyncio.wait(tasks, timeout=1)
+        assert len(done) >= 3
+        assert (await settled(consent, named("e"), face=Faces(YES))).allowed
+
+    run_async(main())
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_a_turn_that_comes_as_it_is_given_up_goes_to_the_next(moment: str, book: GrantBook) -> None:
+    async def main() -> None:
+        consent, desk = Consent(book), Desk()
+        first, second, third = await started(*(settled(consent, named(name), face=desk) for name in "abc"))
+        acts: dict[str, list[Callable[[], object]]] = {
+            "before": [second.cancel, first.cancel],
+            "after": [first.cancel, lambda: asyncio.get_running_loop().call_soon(second.cancel)],
+        }
+        await desk.next()
+        assert [act() is not None for act in acts[moment]] == [True, True]
+        await asyncio.wait([first, second])
+        assert await desk.serve(1) == ["c"]
+        assert (await third).allowed
+
+    run_async(main())
+
+
+# --- remembering -----------------------------------------------------------------------------------------------------
+
+
+def test_a_yes_for_the_session_is_remembered_there(book: GrantBook) -> None:
+    consent, session = Consent(book), SessionGrants()
+    ruling = rule(consent, face=Faces(Answer(allow=True, remember="session")), session_grants=session)
+    assert session.all() == [ruling.grant]
+    assert book.all() == []
+    assert rule(consent, replace(ACT, arguments={"path": "/x"}), session_grants=session).allowed
+    assert not rule(consent, replace(ACT, session="s2"), session_grants=session).allowed
+
+
+def test_a_yes_for_always_is_remembered_in_the_book(book: GrantBook) -> None:
+    answer = Answer(allow=True, remember="always", expires=1e12, uses=5)
+    ruling = rule(Consent(book), face=Faces(answer))
+    assert ruling.grant is not None
+    assert book.all() == [ruling.grant]
+    assert (ruling.grant.expires, ruling.grant.uses) == (1e12, 5)
+
+
+def test_a_yes_for_arguments_like_these_is_for_these(book: GrantBook) -> None:
+    consent = Consent(book)
+    rule(consent, face=Faces(Answer(allow=True, remember="alike", vary="/path", like="/a/**")))
+    assert rule(consent, replace(ACT, arguments={"path": "/a/c", "n": 1})).allowed
+    assert not rule(consent, replace(ACT, arguments={"path": "/a/../c", "n": 1})).allowed
+    assert not rule(consent, replace(ACT, arguments={"path": "/a/c", "n": 2})).allowed
+
+
+def test_likeness_that_makes_no_sense_is_not_remembered(book: GrantBook) -> None:
+    ruling = rule(Consent(book), face=Faces(Answer(allow=True, remember="alike", vary="/nowhere")))
+    assert (ruling.allowed, ruling.grant) == (True, None)
+    assert "there is no argument at /nowhere" in ruling.reason
+
+
+def test_without_a_book_nothing_outlives_the_session() -> None:
+    ruling = rule(Consent(None), face=Faces(Answer(allow=True, remember="always")))
+    assert (ruling.allowed, ruling.grant) == (True, None)
+
+
+@pytest.mark.parametrize(
+    ("act", "definition", "offered"),
+    [
+        (ACT, DEFINITION, ("session", "alike", "always")),
+        (ACT, None, ("alike",)),
+        (replace(ACT, pin=None), DEFINITION, ()),
+        (replace(ACT, arguments=None), DEFINITION, ("session", "always")),
+        (replace(ACT, arguments=None), None, ()),
+        (Act(kind="resource", server="files", name="file:///a"), None, ("session", "always")),
+    ],
+    ids=["all", "no definition", "no pin", "no arguments", "neither", "resource"],
+)
+def test_only_what_the_question_shows_can_be_remembered(
+    act: Act, definition: Any, offered: Any, book: GrantBook
+) -> None:
+    face = Faces(NO)
+    rule(Consent(book), act, face=face, question=lambda: question(act, definition=definition))
+    assert can_remember(act, definition) == offered
+    assert face.asked[0].can_remember == offered
+
+
+def test_a_face_cannot_remember_what_was_not_offered(book: GrantBook) -> None:
+    face = Faces(Answer(allow=True, remember="always"))
+    ruling = rule(Consent(book), face=face, question=lambda: question(definition=None))
+    assert (ruling.allowed, ruling.grant) == (True, None)
+    assert book.all() == []
+
+
+def test_whoever_makes_the_question_may_offer_less(book: GrantBook) -> None:
+    face = Faces(NO)
+    rule(Consent(book), face=face, question=lambda: question(can_remember=("session",)))
+    assert face.asked[0].can_remember == ("session",)
+
+
+# --- changed arguments -----------------------------------------------------------------------------------------------
+
+CHANGED = {"path": "/etc/passwd", "n": 1}
+
+
+def test_changed_arguments_are_judged_again(book: GrantBook) -> None:
+    judged: list[Any] = []
+
+    def rejudge(arguments: dict[str, Any]) -> Decision:
+        judged.append(arguments)
+        return ASK
+
+    ruling = rule(Consent(book), face=Faces(Answer(allow=True, arguments=CHANGED)), rejudge=rejudge)
+    assert (ruling.allowed, ruling.arguments) == (True, CHANGED)
+    assert judged == [CHANGED]
+
+
+def test_changed_arguments_do_not_escape_a_denial(book: GrantBook) -> None:
+    face = Faces(Answer(allow=True, arguments=CHANGED, remember="always"))
+    ruling = rule(Consent(book), face=face, rejudge=lambda arguments: DENY)
+    assert (ruling.allowed, ruling.by, ruling.rule) == (False, "policy", DENY.rule)
+    assert ruling.reason == "the policy denies the changed arguments: never there"
+    assert book.all() == []
+
+
+@pytest.mark.parametrize(
+    ("editable", "rejudge"), [(False, lambda arguments: ALLOW), (True, None)], ids=["not editable", "no judge"]
+)
+def test_arguments_that_may_not_be_changed_are_not(editable: bool, rejudge: Any, book: GrantBook) -> None:
+    face = Faces(Answer(allow=True, arguments=CHANGED))
+    ruling = rule(Consent(book), face=face, rejudge=rejudge, question=lambda: question(editable=editable))
+    assert (ruling.allowed, ruling.reason) == (False, "the arguments were changed, and may not be")
+
+
+def test_what_is_remembered_is_what_was_changed_to(book: GrantBook) -> None:
+    face = Faces(Answer(allow=True, arguments=CHANGED, remember="alike"))
+    ruling = rule(Consent(book), face=face, rejudge=lambda arguments: ASK)
+    assert ruling.grant is not None
+    assert ruling.grant.match == alike(CHANGED)
