@@ -17,15 +17,9 @@ import trunkline
 from tests.support import run_async
 from trunkline.errors import ConfigError
 from trunkline.host.entries import Scope, ServerEntry, ServerSettings, Source
-from trunkline.host.trust import (
-    Change,
-    Fingerprint,
-    Standing,
-    TrustBook,
-    fingerprint,
-    fingerprint_of,
-    warnings_for,
-)
+from trunkline.host.fingerprints import Fingerprint, fingerprint, fingerprint_of
+from trunkline.host.launch_warnings import warnings_for
+from trunkline.host.trust import Change, Standing, TrustBook
 
 NOON = 1_800_000_000.0
 
@@ -496,7 +490,8 @@ APPROVE_MANY = """
 import sys
 from pathlib import Path
 from trunkline.host.entries import ServerEntry, Source
-from trunkline.host.trust import TrustBook, fingerprint
+from trunkline.host.fingerprints import fingerprint
+from trunkline.host.trust import TrustBook
 
 book, folder, letter = TrustBook(Path(sys.argv[1])), sys.argv[2], sys.argv[3]
 print("ready", flush=True)

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from trunkline.cli.screen import Screen
     from trunkline.host.config.records import Input
     from trunkline.host.entries import ServerEntry
-    from trunkline.host.trust import Approval, Fingerprint, Standing, TrustBook
+    from trunkline.host.fingerprints import Fingerprint
+    from trunkline.host.trust import Approval, Standing, TrustBook
 
 __all__ = ["command"]
 
@@ -233,7 +234,7 @@ def _wanted(names: Sequence[str], entries: Mapping[str, ServerEntry]) -> list[Se
 async def _approve(wanted: Sequence[ServerEntry], *, yes: bool) -> dict[str, str]:
     """Go through the servers one by one; give the state in which each is left."""
     from trunkline.cli.screen import Screen
-    from trunkline.host.trust import fingerprint_of
+    from trunkline.host.fingerprints import fingerprint_of
 
     book, screen, states = _book(), Screen(verbose=False), dict[str, str]()
     for entry in wanted:
@@ -278,7 +279,8 @@ def _forget_typed() -> None:
 
 def _description(entry: ServerEntry, seen: Fingerprint, standing: Standing) -> str:
     """Show all that would run, whole."""
-    from trunkline.host.trust import shown_command, warnings_for
+    from trunkline.host.launch_warnings import warnings_for
+    from trunkline.host.trust import shown_command
 
     rows = [
         ("runs" if entry.url is None else "reaches", shown_command(entry)),
@@ -336,7 +338,7 @@ class _Row(NamedTuple):
 def _rows(config: str | None) -> list[_Row]:
     """Put together what is kept, and what stands in the project's file."""
     from trunkline.cli.output import complain
-    from trunkline.host.trust import fingerprint
+    from trunkline.host.fingerprints import fingerprint
 
     book = _book()
     kept = {(approval.name, approval.folder): _kept_row(approval) for approval in book.approvals()}

@@ -1,20 +1,24 @@
-"""Reads TARGET: the URL, or the command that starts the server a person named.
+"""Reads TARGET: the URL, the command that starts the server, or the server's name in a configuration.
 
 A ``.py`` file, with or without an object, is served by ``trunkline run`` in the same interpreter, so it need not start
-itself. What is no URL either is a command. Nothing is started or called here, and nothing is read by a shell.
+itself. A single word, or ``NAME/REST``, is looked for among the names of the configuration, and after that is a
+program; with a configuration that was named it is a name and nothing else. Nothing is started or called here, and
+nothing is read by a shell.
 """
 
 from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from trunkline.cli.exits import Exit, Failure
 from trunkline.cli.loading import split_spec
-from trunkline.cli.not_yet import NO_NAMES
 
-__all__ = ["Launch", "Site", "read_target"]
+__all__ = ["Launch", "Named", "Site", "read_target"]
+
+_NOTHING = "give a file, FILE:object, a quoted command, a URL, or the name of a server in a configuration"
 
 
 class Launch(NamedTuple):
@@ -30,12 +34,26 @@ class Site(NamedTuple):
     url: str
 
 
-def read_target(text: str) -> Launch | Site:
-    """Say how to reach what a TARGET names.
+class Named(NamedTuple):
+    """A server of a configuration, run by the host under the user's rules."""
+
+    #: None: all servers.
+    server: str | None
+    #: The files that were named; none: those that are found.
+    files: tuple[str, ...]
+    #: What was meant of it, if that was said in the same word: ``server/tool``.
+    rest: str | None = None
+
+
+def read_target(text: str | None, files: Sequence[str] = ()) -> Launch | Site | Named:
+    """Say how to reach what a TARGET names; with files, it is a name in them, and no TARGET means all their servers.
 
     Raises:
         Failure: it names nothing that can be reached.
+        ConfigError: a file that was named cannot be used.
     """
+    if files or text is None:
+        return _in_files(text, files)
     if text.lower().startswith(("http://", "https://")):
         return Site(text)
     path, name = split_spec(text)
@@ -44,9 +62,8 @@ def read_target(text: str) -> Launch | Site:
     words = _words(text)
     if len(words) > 1:
         return Launch(words, {})
-    if path.endswith(".py"):
-        raise Failure(f"there is no file {path}", Exit.CONFIG)
-    return _program(words[0] if words else "")
+    word = words[0] if words else ""
+    return _found(word) or _program(word, python=path if path.endswith(".py") else None)
 
 
 def _python_file(path: str, name: str | None) -> Launch:
@@ -66,13 +83,56 @@ def _words(text: str) -> list[str]:
         raise Failure(f"the command {text!r} cannot be read: {error}", Exit.USAGE) from error
 
 
-def _program(word: str) -> Launch:
+def _program(word: str, *, python: str | None) -> Launch:
     import shutil
 
+    if python is not None:
+        raise Failure(f"there is no file {python}", Exit.CONFIG)
     if os.sep in word:
         if not os.path.isfile(word):
             raise Failure(f"there is no file {word}", Exit.CONFIG)
         return Launch([os.path.abspath(word)], {})
     if not word or shutil.which(word) is None:
-        raise Failure(NO_NAMES, Exit.USAGE)
+        raise Failure(f"there is no server or program {word!r}: {_NOTHING}", Exit.USAGE)
     return Launch([word], {})
+
+
+# --- names -----------------------------------------------------------------------------------------------------------
+
+
+def _in_files(text: str | None, files: Sequence[str]) -> Named:
+    """Find a name in the files that were named; without a text all servers are meant."""
+    from trunkline.cli.hosting import read_configuration
+
+    configuration = read_configuration(files)
+    if text is None:
+        return Named(None, tuple(files))
+    server, rest = _split(text, configuration.entries)
+    if server is None:
+        from trunkline.host.config.spelling import nearest
+
+        name = text.partition("/")[0]
+        near = nearest(name, configuration.entries)
+        names = ", ".join(configuration.entries) or "none"
+        hint = f"did you mean {near}?" if near else f"there are: {names}"
+        raise Failure(f"no server is called {name!r} in {', '.join(files)}; {hint}", Exit.CONFIG)
+    return Named(server, tuple(files), rest)
+
+
+def _found(word: str) -> Named | None:
+    """Look for a word among the names of the configuration that is found; a file that is there is meant as a file."""
+    if not word or (os.sep in word and os.path.exists(word)):
+        return None
+    from trunkline.cli.hosting import read_configuration
+
+    server, rest = _split(word, read_configuration(()).entries)
+    return None if server is None else Named(server, (), rest)
+
+
+def _split(text: str, names: object) -> tuple[str | None, str | None]:
+    """Read NAME or NAME/REST; a name itself has no slash."""
+    assert hasattr(names, "__contains__")
+    if text in names:
+        return text, None
+    name, slash, rest = text.partition("/")
+    return (name, rest) if slash and name in names else (None, None)

@@ -13,6 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypedDict
 
+from msgspec.structs import replace
+
 import trunkline.types as t
 from trunkline.errors import ConfigError
 from trunkline.host.audit import AuditTrail
@@ -29,7 +31,7 @@ from trunkline.host.kept_catalogs import KeptCatalogs
 from trunkline.host.policy.policy import Policy
 from trunkline.host.policy.reading import load_policy
 from trunkline.host.supervisor import Supervisor
-from trunkline.host.trust import TrustBook, fingerprint_of
+from trunkline.host.trust import TrustBook, project_folder
 from trunkline.protocol.limits import Limits
 
 __all__ = ["ANCESTORS", "Assembly", "HostOptions", "assemble", "trust_file"]
@@ -154,12 +156,7 @@ class Assembly:
 
     async def _may_run(self, entry: ServerEntry) -> tuple[bool, str | None]:
         """Say whether a server may run, and why not."""
-        if entry.source.scope != "project":
-            return True, None
-        standing = self.trust.standing(entry, await fingerprint_of(entry))
-        if standing.may_run:
-            return True, None
-        return False, f"{standing.reason}; run: trunkline trust approve {entry.name}"
+        return await self.trust.check(entry)
 
     def _client_options(self, entry: ServerEntry) -> Mapping[str, Any]:
         options: dict[str, Any] = {}
@@ -249,9 +246,9 @@ def _given(name: str, entry: object) -> ServerEntry:
 
 
 def _started(entry: ServerEntry, options: HostOptions) -> ServerEntry:
-    """Give an entry as this host starts it."""
-    from msgspec.structs import replace
-
+    """Give an entry as this host starts it: what came with a project starts in the project's folder."""
+    if entry.source.scope == "project" and entry.command is not None and entry.cwd is None and entry.source.file:
+        entry = replace(entry, cwd=project_folder(entry.source.file))
     if options.get("lazy") and entry.settings.start != "lazy":
         return replace(entry, settings=replace(entry.settings, start="lazy"))
     return entry

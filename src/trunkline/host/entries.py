@@ -126,7 +126,8 @@ class ServerEntry(Struct, frozen=True, kw_only=True):
             return "(in this process)"
         import shlex
 
-        return self.redact(shlex.join(self.command))
+        # Word by word: quoting could break a secret into pieces that nobody would know again.
+        return shlex.join(self.redact(word) for word in self.command)
 
     def redact(self, text: str) -> str:
         """Put ``***`` in place of every secret."""

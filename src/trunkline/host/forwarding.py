@@ -193,11 +193,11 @@ class Forwarder:
 
     async def _ask_all(self, errand: Errand, questions: Mapping[str, Any], number: int) -> dict[str, Raw]:
         """Ask all questions of a round at once, so that a stateless front gets them together."""
-        rows = embedded_requests(NEWEST)
+        rows, declared = embedded_requests(NEWEST), _declared(errand.front.capabilities, errand.upstream)
         work: dict[str, Awaitable[Raw]] = {}
         for key, question in questions.items():
             row = rows.get(question["method"])
-            if row is None or row.capability is None or not Needs.of(errand.front.capabilities, logs=False).asks:
+            if row is None or row.capability is None or not supports(declared, row.capability):
                 raise RemoteProtocolError(f"The server asks what cannot be asked here: {question['method'][:80]!r}.")
             try:
                 params = decode_params(row, Raw(msgspec.json.encode(question["params"])))

@@ -281,12 +281,13 @@ class GrantBook:
         """Read, change and write as the only one; give what there was before."""
         try:
             with locked(self._path):
+                # Whatever is found here, the next look is a fresh one.
+                self._mark = None
                 before = _read(self._path)
                 now = self._clock()
                 after = {id: grant for id, grant in change(before).items() if _lasts(grant, now)}
                 if after != before:
                     write_private(self._path, _encode(after.values()))
-                    self._mark = None
                 return before
         except Busy as error:
             raise ConfigError(f"{self._path}: what was allowed cannot be kept: {error}.") from error

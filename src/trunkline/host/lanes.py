@@ -17,7 +17,7 @@ from msgspec import Struct
 
 import trunkline.types as t
 from trunkline.client.client import Client
-from trunkline.errors import InvalidParams, RequestFailed, TrunklineError
+from trunkline.errors import InvalidParams, PolicyDenied, RequestFailed, TrunklineError
 from trunkline.host.entries import ServerEntry
 from trunkline.host.running import Running
 from trunkline.host.upstream import Upstream
@@ -137,7 +137,11 @@ class Lane:
         return (await self._answer("roots/list", t.RequestParams(), t.ListRootsResult)).roots
 
     async def _answer(self, method: str, params: Any, kind: type[T]) -> T:
-        raw = await self._asked().ask(method, params)
+        try:
+            raw = await self._asked().ask(method, params)
+        except PolicyDenied as denial:
+            # The code that sampling has for a user's no; which rule it was is not the server's business.
+            raise RequestFailed(f"The user does not allow {method}", code=-1) from denial
         try:
             return msgspec.json.decode(raw, type=kind)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

@@ -383,14 +383,11 @@ class Tender:
     def _make_client(self) -> Client:
         condition, around = self._condition, self._around
         given = {} if around.client_options is None else dict(around.client_options(condition.entry))
-        tell = given.pop("on_state", None)
-
-        def on_state(state: State, reason: Exception | None) -> None:
-            self._client_moved(state, reason)
-            if tell is not None:
-                tell(state, reason)
-
-        options = {"on_stderr": condition.take_stderr, **given, "on_state": on_state}
+        options = {
+            **given,
+            "on_state": _both(self._client_moved, given.get("on_state")),
+            "on_stderr": _both(condition.take_stderr, given.get("on_stderr")),
+        }
         return make_client(condition.entry, options, auth=self.auth, clock=self._timekeeper.clock, eras=around.eras)
 
     def _client_moved(self, state: State, reason: Exception | None) -> None:
@@ -403,3 +400,15 @@ class Tender:
             self._loss = reason or ConnectionLost("the connection ended")
             if self._serving is not None:
                 self._serving.conclude(Ending("lost", self._loss))
+
+
+def _both(ours: Callable[..., None], theirs: Callable[..., Any] | None) -> Callable[..., None]:
+    """Tell ourselves first, then whoever else wanted to know."""
+    if theirs is None:
+        return ours
+
+    def tell(*news: Any) -> None:
+        ours(*news)
+        theirs(*news)
+
+    return tell

@@ -16,7 +16,7 @@ from contextlib import ExitStack
 from trunkline.errors import LinkError
 from trunkline.transports.watcher import pack_launch
 
-__all__ = ["INHERITED", "Launched", "launch", "server_environment"]
+__all__ = ["INHERITED", "Launched", "find_program", "launch", "server_environment"]
 
 #: Variables a server process inherits; a star at the end stands for any ending.
 INHERITED = ("HOME", "LANG", "LANGUAGE", "LC_*", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "TZ", "USER")
@@ -57,7 +57,7 @@ def launch(
     Raises:
         LinkError: there is no such command or directory, or no process can be started; the message says which.
     """
-    path = _find(command[0], env, cwd=cwd)
+    path = find_program(command[0], env, cwd=cwd)
     record = _launch_file(pack_launch(path, list(command), env))
     with ExitStack() as ours, ExitStack() as theirs:
         theirs.callback(os.close, record)
@@ -79,7 +79,7 @@ def launch(
     return Launched(control, watcher, pipes=near)
 
 
-def _find(name: str, env: Mapping[str, str], *, cwd: str | os.PathLike[str] | None) -> str:
+def find_program(name: str, env: Mapping[str, str], *, cwd: str | os.PathLike[str] | None) -> str:
     """Find the program as the server's own PATH gives it; the errors name what is missing."""
     if cwd is not None and not os.path.isdir(cwd):
         raise LinkError(f"cannot start {name}: there is no directory {os.fspath(cwd)}")

@@ -19,7 +19,7 @@ def _document(*inputs: object, **servers: dict[str, Any]) -> dict[str, Any]:
 
 
 def _uses(id: str = "api-key", **more: Any) -> dict[str, Any]:
-    return {"command": "x", "env": {"KEY": f"${{input:{id}}}"}, **more}
+    return {"command": "x", "env": {"NAME": f"${{input:{id}}}"}, **more}
 
 
 class _Person:
@@ -37,7 +37,7 @@ class _Person:
 def test_an_input_is_asked_for_once_however_many_entries_use_it(tmp_path: Path) -> None:
     person = _Person("answered")
     entries = given(tmp_path, _document(_KEY, a=_uses(), b=_uses()), inputs=person).entries
-    assert [dict(each.env) for each in entries.values()] == [{"KEY": "answered"}] * 2
+    assert [dict(each.env) for each in entries.values()] == [{"NAME": "answered"}] * 2
     assert person.asked == [Input(id="api-key", description="The key", password=True, file=str(tmp_path / "mcp.json"))]
     assert entries["a"].secrets == {"answered"}
 
@@ -45,7 +45,7 @@ def test_an_input_is_asked_for_once_however_many_entries_use_it(tmp_path: Path) 
 def test_an_answer_in_the_environment_spares_the_question(tmp_path: Path) -> None:
     person = _Person("answered")
     configuration = given(tmp_path, _document(_KEY, a=_uses()), {"TRUNKLINE_INPUT_API_KEY": "there"}, inputs=person)
-    assert (dict(configuration.entries["a"].env), person.asked) == ({"KEY": "there"}, [])
+    assert (dict(configuration.entries["a"].env), person.asked) == ({"NAME": "there"}, [])
 
 
 @pytest.mark.parametrize("person", [pytest.param(None, id="nobody"), pytest.param(_Person(None), id="no answer")])
@@ -60,13 +60,13 @@ def test_without_an_answer_only_the_entries_that_need_it_have_a_problem(tmp_path
 def test_without_a_person_the_default_of_an_input_holds(tmp_path: Path) -> None:
     declared = {"id": "region", "type": "promptString", "default": "north"}
     found = given(tmp_path, _document(declared, a=_uses("region"))).entries["a"]
-    assert (dict(found.env), found.secrets) == ({"KEY": "north"}, frozenset())
+    assert (dict(found.env), found.secrets) == ({"NAME": "north"}, frozenset())
 
 
 def test_a_choice_has_its_options(tmp_path: Path) -> None:
     person = _Person("b")
     declared = {"id": "c", "type": "pickString", "options": ["a", {"label": "B", "value": "b"}]}
-    assert dict(given(tmp_path, _document(declared, a=_uses("c")), inputs=person).entries["a"].env) == {"KEY": "b"}
+    assert dict(given(tmp_path, _document(declared, a=_uses("c")), inputs=person).entries["a"].env) == {"NAME": "b"}
     assert person.asked[0].options == ("a", "b")
 
 

@@ -116,6 +116,7 @@ class Gateway(Server):
         self.routes.update(
             {
                 "tools/call": self._tools_call,
+                "tools/list": self._tools_list,
                 "prompts/get": self._prompts_get,
                 "resources/read": self._resources_read,
                 "completion/complete": self._complete,
@@ -203,6 +204,16 @@ class Gateway(Server):
 
     # --- the handlers ------------------------------------------------------------------------------------------------
 
+    async def _tools_list(self, exchange: Exchange, params: t.PaginatedRequestParams) -> Any:
+        caller: Caller = exchange.admitted.caller
+        if not self._meta_tools:
+            return self.listing.page("tools/list", self.registry, caller, cursor=params.cursor, stamp=self.stamp)
+        # What stands for the rest names it, so it depends on who asks.
+        shown = self._searching.described(lambda item: self._sees(caller, item))
+        shelved = () if self._shelves is None else self._shelves.of["tool"].values()
+        shown += [each.listed() for each in shelved if self._sees(caller, each.item)]
+        return t.ListToolsResult(tools=shown, ttl_ms=0, cache_scope="private")
+
     async def _tools_call(self, exchange: Exchange, params: t.CallToolRequestParams) -> Any:
         caller: Caller = exchange.admitted.caller
         arguments = decoded(params.arguments)
@@ -266,7 +277,12 @@ class Gateway(Server):
         server, uri, item = self._find(exchange, params.uri)
 
         async def read(asker: Asker) -> Any:
-            return await self._core.read_resource(server, uri, item, asker)
+            try:
+                return await self._core.read_resource(server, uri, item, asker)
+            except RequestFailed as error:
+                if not _is_not_found(error, uri):
+                    raise
+                raise _not_found(exchange.admitted.caller, params.uri) from error
 
         return outward(await self._for(exchange, server, read), server)
 
@@ -347,10 +363,7 @@ class Gateway(Server):
                 act = self._named(caller, server, uri, "resource")
                 if self.policy.sees(replace(act, pin=None if item is None else item.pin)):
                     return server, uri, item
-        message, data = f"Resource not found: {outer}", {"uri": outer}
-        if Feature.NOT_FOUND_IS_INVALID_PARAMS in caller.revision.features:
-            raise InvalidParams(message, data=data)
-        raise ResourceNotFound(message, data=data)
+        raise _not_found(caller, outer)
 
     def _knows(self, exchange: Exchange, outer: str) -> bool:
         try:
@@ -370,10 +383,6 @@ class Gateway(Server):
         session.budget.enter()
         try:
             return await work(self._asker(exchange, session, via))
-        except ResourceNotFound as error:
-            if Feature.NOT_FOUND_IS_INVALID_PARAMS in exchange.admitted.caller.revision.features:
-                raise InvalidParams(error.message, data=error.data) from error
-            raise
         except RequestFailed as error:
             # Anew: what the server's transport said beside it (a challenge, a status) is between it and us.
             raise type(error)(error.message, code=error.code, data=error.data) from error
@@ -429,6 +438,18 @@ class Gateway(Server):
 
     def _left(self, sink: Sink) -> None:
         self._guests.left(getattr(sink, "session", None))
+
+
+def _is_not_found(error: RequestFailed, uri: str) -> bool:
+    """Tell whether a server says, in the words of either era, that it has no such resource."""
+    said = error.data.get("uri") if isinstance(error.data, dict) else None
+    return isinstance(error, ResourceNotFound) or (isinstance(error, InvalidParams) and said == uri)
+
+
+def _not_found(caller: Caller, outer: str) -> RequestFailed:
+    """Make the one answer for a resource that is not there, whoever says so and for whatever reason."""
+    kind = InvalidParams if Feature.NOT_FOUND_IS_INVALID_PARAMS in caller.revision.features else ResourceNotFound
+    return kind(f"Resource not found: {outer}", data={"uri": outer})
 
 
 def _reason(error: Exception) -> str:

@@ -73,11 +73,15 @@ class Searching:
         return [*exposure.listed, *(item for item in everything if item.kind != "tool")]
 
     def meta_tools(self) -> dict[str, MetaTool]:
-        """Give the two tools, if the catalog is searched."""
-        if not self._searched:
-            return {}
-        tools = meta_tools(self._all, instructions=self._core.catalog.instructions, notes=self._notes())
-        return {tool.name: MetaTool(tool) for tool in tools}
+        """Give the two tools, if the catalog is searched, without a word of what there is."""
+        return {tool.name: MetaTool(tool) for tool in meta_tools(())} if self._searched else {}
+
+    def described(self, sees: Callable[[Item], bool]) -> list[t.Tool]:
+        """Give the two tools with the names of what somebody may see, and of nothing else."""
+        seen = [item for item in self._all if sees(item)]
+        servers = {item.server for item in seen}
+        instructions = {name: text for name, text in self._core.catalog.instructions.items() if name in servers}
+        return meta_tools(seen, instructions=instructions, notes=self._notes())
 
     def hidden(self, name: str) -> Item | None:
         """Find a tool that is not shown but may be called by its name: a model may have learnt of it by a search."""

@@ -1,0 +1,180 @@
+"""A gateway on a stage: servers of both eras behind it, clients of both eras in front, and short ways to talk."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, NamedTuple, ParamSpec
+
+import pytest
+
+import trunkline.types as t
+from tests.support import run_async
+from trunkline import Client, Server
+from trunkline.host.gateway.gateway import Gateway, GatewayOptions
+from trunkline.host.host import Host
+from trunkline.host.policy.policy import Policy
+from trunkline.host.policy.reading import read_policy
+from trunkline.protocol.revisions import ALL_NAMES, NEWEST, NEWEST_HANDSHAKE, find
+
+__all__ = [
+    "CELLS",
+    "FRONTS",
+    "NEW",
+    "OLD",
+    "UPSTREAMS",
+    "Stage",
+    "Web",
+    "again",
+    "allow",
+    "asked",
+    "in_loop",
+    "on_stage",
+    "over_http",
+    "revisions_of",
+    "server",
+    "until",
+]
+
+OLD = NEWEST_HANDSHAKE.name
+NEW = NEWEST.name
+FRONTS = pytest.mark.parametrize("front", [OLD, NEW], ids=["handshake-front", "stateless-front"])
+UPSTREAMS = pytest.mark.parametrize("upstream", [OLD, NEW], ids=["handshake-server", "stateless-server"])
+
+P = ParamSpec("P")
+
+
+def CELLS(test: Callable[P, None]) -> Callable[P, None]:  # noqa: N802 - it is used as the marks beside it are
+    """Run a test in all four pairs of eras."""
+    return FRONTS(UPSTREAMS(test))
+
+
+def in_loop(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
+    """Run an async test in a loop of its own, bounded in time."""
+
+    @functools.wraps(test)
+    def run(*args: P.args, **kwargs: P.kwargs) -> None:
+        run_async(test(*args, **kwargs))
+
+    return run
+
+
+def revisions_of(name: str) -> list[str]:
+    """Give the revisions of the era that a revision belongs to, all of which a server of that era speaks."""
+    era = find(name)
+    assert era is not None
+    return [each for each in ALL_NAMES if (found := find(each)) is not None and found.handshake == era.handshake]
+
+
+def allow(*servers: str, more: str = "") -> Policy:
+    """Make a policy that allows every tool of these servers, with further rules."""
+    rules = [f'[[rule]]\neffect = "allow"\nserver = "{server}"\ntool = "*"\n' for server in servers]
+    return read_policy("\n".join([*rules, more]), file="policy.toml")
+
+
+class Stage(NamedTuple):
+    """A host and its gateway."""
+
+    host: Host
+    gateway: Gateway
+
+    def client(self, revision: str = NEW, **options: Any) -> Client:
+        """Make a client in front of the gateway."""
+        return Client(self.gateway, revision=revision, **options)
+
+    @property
+    def parked(self) -> int:
+        """Count the calls that wait for their clients."""
+        return len(self.gateway._core.parking)
+
+
+@asynccontextmanager
+async def on_stage(
+    servers: Mapping[str, object],
+    folder: Path,
+    *,
+    policy: Policy | None = None,
+    gateway: GatewayOptions | None = None,
+    **options: Any,
+) -> AsyncIterator[Stage]:
+    """Open a host of these servers, all of whose tools are allowed unless a policy says otherwise, and a gateway."""
+    policy = allow(*servers) if policy is None else policy
+    async with Host.open(servers, **{"folder": folder, "policy": policy, "audit": False, **options}) as host:
+        served = Gateway(host._open.core, host.policy, gateway or GatewayOptions(), limits=options.get("limits"))
+        try:
+            yield Stage(host, served)
+        finally:
+            await served.aclose()
+
+
+class Web(NamedTuple):
+    """A gateway that listens: its URL, the token it wants, and what stops it."""
+
+    url: str
+    token: str | None
+    stopping: asyncio.Event
+
+    def client(self, revision: str = NEW, *, path: str = "", token: str | None = None, **options: Any) -> Client:
+        """Make a client that speaks HTTP to the gateway, to a profile's path if one is given."""
+        shown = token or self.token
+        headers = {} if shown is None else {"Authorization": f"Bearer {shown}"}
+        return Client(f"{self.url}{path}", revision=revision, headers=headers, **options)
+
+
+@asynccontextmanager
+async def over_http(host: Host, **options: Any) -> AsyncIterator[Web]:
+    """Serve a host over HTTP on a free port, in this loop."""
+    stopping = asyncio.Event()
+    told: asyncio.Future[tuple[str, str | None]] = asyncio.get_running_loop().create_future()
+    serving = asyncio.create_task(
+        host.serve(
+            http="127.0.0.1:0",
+            started=lambda url, token: told.set_result((url, token)),
+            stopping=stopping,
+            **options,
+        )
+    )
+    await asyncio.wait({serving, told}, return_when=asyncio.FIRST_COMPLETED)
+    if serving.done():
+        serving.result()
+    url, token = told.result()
+    try:
+        yield Web(url, token, stopping)
+    finally:
+        stopping.set()
+        await serving
+
+
+async def until(true: Callable[[], object]) -> None:
+    """Wait until something holds; the test's own bound ends a wait for what never will."""
+    while not true():
+        await asyncio.sleep(0.002)
+
+
+async def asked(client: Client, name: str, **arguments: Any) -> tuple[t.CallToolRequestParams, t.InputRequiredResult]:
+    """Call a tool for one round, as a stateless client that is expected to be asked something."""
+    import msgspec
+
+    params = t.CallToolRequestParams(name=name, arguments=msgspec.Raw(msgspec.json.encode(arguments)))
+    result, _ = await client.pass_on("tools/call", params)
+    assert isinstance(result, t.InputRequiredResult), result
+    return params, result
+
+
+def again(params: t.CallToolRequestParams, result: t.InputRequiredResult, answer: Any) -> t.CallToolRequestParams:
+    """Make the params that take a call up again, with one answer to all that was asked."""
+    import msgspec
+    from msgspec.structs import replace
+
+    raw = msgspec.Raw(msgspec.json.encode({"action": "accept", "content": {"value": answer}}))
+    return replace(
+        params, input_responses=dict.fromkeys(result.input_requests or {}, raw), request_state=result.request_state
+    )
+
+
+def server(name: str, revision: str, **options: Any) -> Server:
+    """Make a server that speaks only the era of a revision."""
+    return Server(name, revisions=revisions_of(revision), **options)

@@ -1,0 +1,322 @@
+"""Questions of servers reach the client in front, whatever the eras of the two, and the answers come back."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import trunkline.types as t
+from tests.host.gateway.support import CELLS, FRONTS, NEW, OLD, UPSTREAMS, allow, in_loop, on_stage, server
+from trunkline import Context, RequestFailed, Server, ToolError
+from trunkline.host.entries import ServerEntry, ServerSettings, Source
+
+
+def inquirer(revision: str) -> Server:
+    """Make a server whose tools ask."""
+    made = server("inquirer", revision)
+
+    @made.tool
+    async def order(ctx: Context, size: int = 2) -> str:
+        """Ask for a name, then for each topping."""
+        name = (await ctx.elicit("Name?", str)).data
+        toppings = [(await ctx.elicit(f"Topping {number}?", str)).data for number in range(size)]
+        return f"{name}: {' '.join(toppings)}"
+
+    @made.tool
+    async def both(ctx: Context) -> str:
+        """Ask two things side by side."""
+        first, second = await asyncio.gather(ctx.elicit("First?", str), ctx.elicit("Second?", str))
+        return f"{first.data} {second.data}"
+
+    @made.tool
+    async def confirm(ctx: Context) -> str:
+        """Ask yes or no."""
+        return (await ctx.elicit("Sure?", bool)).action
+
+    @made.tool
+    async def pay(ctx: Context) -> str:
+        """Send the user to a page."""
+        return (await ctx.elicit_url("Pay", "https://pay.example/1", done=lambda: True)).action
+
+    @made.tool
+    async def think(ctx: Context, about: str) -> str:
+        """Ask a model."""
+        sampled = await ctx.sample(about, max_tokens=17, system_prompt="Short.")
+        return f"{sampled.model}: {sampled.text}"
+
+    @made.tool
+    async def folders(ctx: Context) -> list[str]:
+        """Ask for the roots."""
+        return [root.uri for root in await ctx.list_roots()]
+
+    @made.tool
+    async def tell(ctx: Context, who: str) -> str:
+        """Ask one question with the caller's name in it."""
+        return f"{who}={(await ctx.elicit(f'I am {who}', str)).data}"
+
+    @made.prompt
+    async def letter(ctx: Context) -> str:
+        """Ask while a prompt is filled in."""
+        return f"Dear {(await ctx.elicit('To whom?', str)).data}"
+
+    @made.resource("form://{name}")
+    async def form(name: str, ctx: Context) -> str:
+        return f"{name} is {(await ctx.elicit('How?', str)).data}"
+
+    return made
+
+
+def _word(question: t.ElicitRequestParams) -> str:
+    """Answer with the first word of the question."""
+    return question.message.split()[0].rstrip("?")
+
+
+@CELLS
+@in_loop
+async def test_questions_in_a_loop_are_all_answered(front: str, upstream: str, tmp_path: Path) -> None:
+    heard: list[str] = []
+
+    def answer(question: t.ElicitRequestParams) -> str:
+        heard.append(question.message)
+        return question.message.upper()
+
+    async with (
+        on_stage({"a": inquirer(upstream)}, tmp_path) as stage,
+        stage.client(front, elicitation=answer) as client,
+    ):
+        result = await client.call_tool("a__order", {"size": 3})
+        assert stage.parked == 0
+    assert result.data == "NAME?: TOPPING 0? TOPPING 1? TOPPING 2?"
+    assert heard == ["Name?", "Topping 0?", "Topping 1?", "Topping 2?"]
+
+
+@CELLS
+@in_loop
+async def test_questions_side_by_side_are_all_answered(front: str, upstream: str, tmp_path: Path) -> None:
+    async with on_stage({"a": inquirer(upstream)}, tmp_path) as stage, stage.client(front, elicitation=_word) as client:
+        assert (await client.call_tool("a__both")).data == "First Second"
+
+
+@CELLS
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        pytest.param(t.ElicitResult(action="accept", content={"value": True}), "accept", id="accept"),
+        pytest.param(t.ElicitResult(action="decline"), "decline", id="decline"),
+        pytest.param(t.ElicitResult(action="cancel"), "cancel", id="cancel"),
+    ],
+)
+@in_loop
+async def test_what_the_user_did_with_a_form_reaches_the_server(
+    front: str, upstream: str, answer: t.ElicitResult, expected: str, tmp_path: Path
+) -> None:
+    async with (
+        on_stage({"a": inquirer(upstream)}, tmp_path) as stage,
+        stage.client(front, elicitation=lambda _: answer) as client,
+    ):
+        assert (await client.call_tool("a__confirm")).data == expected
+
+
+@CELLS
+@in_loop
+async def test_a_page_is_opened_where_both_sides_can(front: str, upstream: str, tmp_path: Path) -> None:
+    opened: list[str | None] = []
+
+    def open_page(question: t.ElicitRequestParams) -> bool:
+        opened.append(question.url)
+        return True
+
+    async with (
+        on_stage({"a": inquirer(upstream)}, tmp_path) as stage,
+        stage.client(front, elicitation=open_page, elicitation_urls=True) as client,
+    ):
+        assert (await client.call_tool("a__pay")).data == "accept"
+    assert opened == ["https://pay.example/1"]
+
+
+@CELLS
+@in_loop
+async def test_a_client_that_opens_no_pages_is_not_asked_to(front: str, upstream: str, tmp_path: Path) -> None:
+    async with (
+        on_stage({"a": inquirer(upstream)}, tmp_path) as stage,
+        stage.client(front, elicitation=lambda _: pytest.fail("asked")) as client,
+    ):
+        with pytest.raises((ToolError, RequestFailed), match="elicitation"):
+            await client.call_tool("a__pay")
+
+
+@CELLS
+@in_loop
+async def test_a_model_in_front_is_asked_as_the_server_asks_it(front: str, upstream: str, tmp_path: Path) -> None:
+    heard: list[t.CreateMessageRequestParams] = []
+
+    def sample(params: t.CreateMessageRequestParams) -> t.CreateMessageResult:
+        heard.append(params)
+        return t.CreateMessageResult(role="assistant", content=t.TextContent(text="42"), model="m")
+
+    async with (
+        on_stage({"a": inquirer(upstream)}, tmp_path) as stage,
+        stage.client(front, sampling=sample) as client,
+    ):
+        result = await client.call_tool("a__think", {"about": "life"})
+    assert result.data == "m: 42"
+    (asked,) = heard
+    assert (asked.max_tokens, asked.system_prompt) == (17, "Short.")
+    assert asked.messages[0].content == t.TextContent(text="life")
+
+
+@CELLS
+@in_loop
+async def test_the_roots_of_the_client_reach_the_server(front: str, upstream: str, tmp_path: Path) -> None:
+    async with (
+        on_stage({"a": inquirer(upstream)}, tmp_path) as stage,
+        stage.client(front, roots=["file:///work"]) as client,
+    ):
+        assert (await client.call_tool("a__folders")).data == ["file:///work"]
+
+
+def _with_roots(made: Server, *roots: str) -> ServerEntry:
+    return ServerEntry(name="a", source=Source("given"), target=made, settings=ServerSettings(roots=roots))
+
+
+@CELLS
+@in_loop
+async def test_configured_roots_stand_in_place_of_the_clients(front: str, upstream: str, tmp_path: Path) -> None:
+    def never() -> Any:
+        raise AssertionError("the client was asked")
+
+    async with (
+        on_stage({"a": _with_roots(inquirer(upstream), "file:///given")}, tmp_path) as stage,
+        stage.client(front, roots=never) as client,
+    ):
+        assert (await client.call_tool("a__folders")).data == ["file:///given"]
+
+
+@CELLS
+@in_loop
+async def test_configured_roots_hold_for_a_client_that_has_none(front: str, upstream: str, tmp_path: Path) -> None:
+    async with (
+        on_stage({"a": _with_roots(inquirer(upstream), "file:///given")}, tmp_path) as stage,
+        stage.client(front) as client,
+    ):
+        assert (await client.call_tool("a__folders")).data == ["file:///given"]
+
+
+@CELLS
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        pytest.param("a__confirm", {}, id="elicitation"),
+        pytest.param("a__think", {"about": "x"}, id="sampling"),
+        pytest.param("a__folders", {}, id="roots"),
+    ],
+)
+@in_loop
+async def test_a_client_that_cannot_be_asked_is_told_what_the_call_needs(
+    front: str, upstream: str, name: str, arguments: dict[str, Any], tmp_path: Path
+) -> None:
+    async with on_stage({"a": inquirer(upstream)}, tmp_path) as stage, stage.client(front) as client:
+        with pytest.raises((ToolError, RequestFailed), match="elicitation|sampling|roots"):
+            await client.call_tool(name, arguments)
+
+
+@CELLS
+@in_loop
+async def test_a_prompt_and_a_resource_may_ask_too(front: str, upstream: str, tmp_path: Path) -> None:
+    async with on_stage({"a": inquirer(upstream)}, tmp_path) as stage, stage.client(front, elicitation=_word) as client:
+        prompt = await client.get_prompt("a__letter")
+        (read,) = await client.read_resource("form://a/sky")
+    assert prompt.messages[0].content == t.TextContent(text="Dear To")
+    assert read.text == "sky is How"
+
+
+@CELLS
+@in_loop
+async def test_two_calls_of_one_client_are_answered_each_its_own(front: str, upstream: str, tmp_path: Path) -> None:
+    async with (
+        on_stage({"a": inquirer(upstream)}, tmp_path) as stage,
+        stage.client(front, elicitation=lambda question: question.message) as client,
+    ):
+        results = await asyncio.gather(*(client.call_tool("a__tell", {"who": f"w{number}"}) for number in range(6)))
+    assert [result.data for result in results] == [f"w{number}=I am w{number}" for number in range(6)]
+
+
+@CELLS
+@pytest.mark.parametrize("sessions", [8])
+@in_loop
+async def test_no_session_hears_the_question_of_another(
+    front: str, upstream: str, sessions: int, tmp_path: Path
+) -> None:
+    heard: Counter[tuple[str, str]] = Counter()
+
+    async def session(stage: Any, name: str) -> list[str]:
+        async def answer(question: t.ElicitRequestParams) -> str:
+            heard[name, question.message] += 1
+            await asyncio.sleep(0)
+            return f"to {name}"
+
+        async with stage.client(front, elicitation=answer) as client:
+            return [(await client.call_tool("a__tell", {"who": name})).data for _ in range(3)]
+
+    async with on_stage({"a": inquirer(upstream)}, tmp_path) as stage:
+        names = [f"s{number}" for number in range(sessions)]
+        results = await asyncio.gather(*(session(stage, name) for name in names))
+    assert results == [[f"{name}=to {name}"] * 3 for name in names]
+    assert set(heard) == {(name, f"I am {name}") for name in names}
+
+
+@CELLS
+@in_loop
+async def test_a_question_that_the_policy_denies_is_declined_unheard(front: str, upstream: str, tmp_path: Path) -> None:
+    policy = allow("a", more='[[rule]]\neffect = "deny"\nkind = "elicitation"\n')
+    async with (
+        on_stage({"a": inquirer(upstream)}, tmp_path, policy=policy) as stage,
+        stage.client(front, elicitation=lambda _: pytest.fail("asked")) as client,
+    ):
+        assert (await client.call_tool("a__confirm")).data == "decline"
+
+
+@CELLS
+@in_loop
+async def test_sampling_that_the_policy_denies_fails_without_a_word_to_the_model(
+    front: str, upstream: str, tmp_path: Path
+) -> None:
+    policy = allow("a", more='[[rule]]\nname = "no models"\neffect = "deny"\nkind = "sampling"\n')
+    async with (
+        on_stage({"a": inquirer(upstream)}, tmp_path, policy=policy) as stage,
+        stage.client(front, sampling=lambda _: pytest.fail("asked")) as client,
+    ):
+        with pytest.raises((ToolError, RequestFailed), match="not allow"):
+            await client.call_tool("a__think", {"about": "x"})
+
+
+@UPSTREAMS
+@in_loop
+async def test_a_program_answers_by_callbacks(upstream: str, tmp_path: Path) -> None:
+    async with on_stage(
+        {"a": inquirer(upstream)}, tmp_path, elicitation=_word, sampling=lambda _: "yes", roots=["file:///r"]
+    ) as stage:
+        host = stage.host
+        assert (await host.call_tool("a/order", {"size": 1})).data == "Name: Topping"
+        assert (await host.call_tool("a/think", {"about": "x"})).data == "trunkline: yes"
+        assert (await host.call_tool("a/folders")).data == ["file:///r"]
+
+
+@FRONTS
+@in_loop
+async def test_a_callback_that_fails_fails_the_call_and_nothing_else(front: str, tmp_path: Path) -> None:
+    def broken(question: t.ElicitRequestParams) -> str:
+        raise ValueError("no")
+
+    servers = {"old": inquirer(OLD), "new": inquirer(NEW)}
+    async with on_stage(servers, tmp_path) as stage:
+        async with stage.client(front, elicitation=broken) as client:
+            for name in ("old__confirm", "new__confirm"):
+                with pytest.raises(Exception, match=r".+"):
+                    await client.call_tool(name)
+        async with stage.client(front, elicitation=_word, sampling=lambda _: "x") as client:
+            assert (await client.call_tool("old__think", {"about": "x"})).text == "trunkline: x"
