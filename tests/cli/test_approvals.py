@@ -262,6 +262,29 @@ def test_an_editor_that_fails_changes_nothing(editor: Path, monkeypatch: pytest.
     assert asked(monkeypatch, QUESTION, script)[0] == YES
 
 
+def test_an_editor_is_ended_when_the_question_is_withdrawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "editor.sh"
+    program.write_text(f"echo $$ > {tmp_path}/pid; exec sleep 60")
+    monkeypatch.setenv("EDITOR", f"sh {program}")
+    with pytest.raises(TimeoutError):
+        asked(monkeypatch, QUESTION, (("Allow it?", "edit\n"),), seconds=1.0)
+    with pytest.raises(ProcessLookupError):
+        os.kill(int((tmp_path / "pid").read_text()), 0)
+
+
+def test_a_resource_is_asked_about_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    act = Act(kind="resource", server="files", name="file:///a")
+    question = Question(act=act, decision=QUESTION.decision, can_remember=("session", "alike", "always"))
+    script = (
+        ("resource  file:///a", ""),
+        ("Allow it?", "a\n"),
+        ("Sure?", "n\n"),
+        ("Allow it?", "l\n"),
+        ("Sure?", "y\n"),
+    )
+    assert asked(monkeypatch, question, script)[0] == Answer(allow=True, remember="alike")
+
+
 def test_an_editor_that_does_not_exist_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VISUAL", "/nowhere/editor")
     script = (("Allow it?", "edit\n"), ("Nothing is changed", ""), ("Allow it?", "n\n"))

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import click
 import pytest
+from msgspec.structs import replace
 
 from tests.cli.support import Outcome
 from trunkline.cli.cmd_grants import command
@@ -59,6 +61,23 @@ def test_grants_are_listed_with_what_they_allow(two: tuple[Grant, Grant], capsys
         lines[1],
     )
     assert lines[2].endswith(", 3 more  any")
+
+
+@pytest.mark.parametrize(
+    ("change", "shown"),
+    [
+        ({"expires": None}, "revoked"),
+        ({"profile": "home", "principal": None}, "anybody here in home"),
+        ({"match": alike({"a": 1})}, '{"a":1}'),
+        ({"match": alike({"a": 1}, vary="/a")}, '/a anything; the others as in {"a":1}'),
+    ],
+    ids=["for ever", "profile", "exactly", "anything"],
+)
+def test_a_grant_says_what_it_allows(
+    change: dict[str, Any], shown: str, book: GrantBook, capsys: pytest.CaptureFixture[str]
+) -> None:
+    book.add(replace(make_grant(ACT, "always", now=1.0, expires=4e9), **change))
+    assert f"  {shown}" in run(capsys, "list").out
 
 
 def test_grants_are_listed_as_json_without_secrets(

@@ -220,6 +220,39 @@ def test_a_failure_of_the_trail_is_one_of_ours() -> None:
     assert issubclass(AuditFailed, TrunklineError)
 
 
+def test_a_disk_that_fails_to_keep_is_a_failure(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(file: int) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    trail = AuditTrail.open(path)
+    trail.record(entry())
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", refuse)
+        with pytest.raises(AuditFailed, match="Input/output error"):
+            trail.sync()
+    trail.close()
+    assert sorted(each.name for each in path.parent.iterdir()) == [
+        "audit.jsonl",
+        "audit.jsonl.head",
+        "audit.jsonl.lock",
+    ]
+
+
+def test_a_trail_whose_end_is_known_to_nobody_is_not_begun_anew(path: Path) -> None:
+    path.parent.mkdir()
+    Path(f"{path}.head").write_text("{")
+    with pytest.raises(AuditFailed, match=r"audit\.jsonl\.head cannot be read.*to begin a new trail"):
+        AuditTrail.open(path)
+
+
+def test_a_trail_shows_where_it_is_and_how_far(path: Path) -> None:
+    trail = AuditTrail.open(path)
+    trail.record(entry())
+    shown = (trail.path, repr(trail))
+    trail.close()
+    assert shown == (str(path), f"AuditTrail({str(path)!r}, seq=1)")
+
+
 # --- ends that are torn ----------------------------------------------------------------------------------------------
 
 
@@ -283,6 +316,14 @@ def test_a_trail_that_ended_between_two_files_goes_on(path: Path) -> None:
     path.rename(path.with_name("audit-000000000002.jsonl"))
     fill(path, 1)
     assert [each["seq"] for each in query(path)] == [1, 2, 3]
+    assert verify(path).ok
+
+
+def test_an_empty_file_that_was_put_by_does_not_break_the_chain(path: Path) -> None:
+    fill(path, 2)
+    path.rename(path.with_name("audit-000000000002.jsonl"))
+    path.with_name("audit-000000000003.jsonl").touch()
+    fill(path, 1)
     assert verify(path).ok
 
 
@@ -442,6 +483,22 @@ def test_a_note_that_cannot_be_read_is_found(path: Path) -> None:
 def test_no_trail_is_no_whole_trail(path: Path) -> None:
     with pytest.raises(ConfigError, match="there is no audit trail"):
         verify(path)
+
+
+def test_a_file_that_cannot_be_read_is_named(path: Path) -> None:
+    path.mkdir(parents=True)
+    with pytest.raises(ConfigError, match=r"audit\.jsonl: the audit trail cannot be read"):
+        verify(path)
+
+
+def test_a_trail_that_another_process_holds_for_ever_is_named(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fill(path, 1)
+    monkeypatch.setattr(state_files, "_LONGEST_WAIT", 0.01)
+    lock = PathLock(f"{path}.lock")
+    lock.acquire()
+    with pytest.raises(ConfigError, match="another process holds"):
+        verify(path)
+    lock.close()
 
 
 def test_verifying_leaves_nothing_behind(small: bytes, tmp_path: Path) -> None:

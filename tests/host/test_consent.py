@@ -15,6 +15,7 @@ from tests.support import run_async
 from trunkline.host.consent import Answer, Consent, Face, Question, Ruling, can_remember, rule_to_add
 from trunkline.host.grants import GrantBook, SessionGrants, alike, make_grant
 from trunkline.host.policy.acts import Act, Decision
+from trunkline.host.policy.reading import read_policy
 
 ACT = Act(kind="tool", server="files", name="write", arguments={"path": "/a/b", "n": 1}, pin="sha256:1", session="s1")
 ASK = Decision("ask", "policy.toml:3", "writes are asked about")
@@ -136,14 +137,16 @@ def test_without_a_face_the_denial_names_the_rule_to_add(book: GrantBook) -> Non
     ("kind", "name", "named"),
     [
         ("tool", 'a"b\\c\x7f\n', {"tool": 'a"b\\c\x7f\n'}),
-        ("resource", "file:///a?b*[c]", {"resource": "file:///a[?]b[*][[]c]"}),
+        ("resource", "file:///a?b*[c]", {"uri": "file:///a[?]b[*][[]c]"}),
         ("prompt", "review", {"prompt": "review"}),
         ("sampling", "sampling/createMessage", {"kind": "sampling"}),
     ],
 )
-def test_the_rule_to_add_is_one_that_means_this_alone(kind: Any, name: str, named: dict[str, str]) -> None:
-    written = rule_to_add(Act(kind=kind, server="a b", name=name))
+def test_the_rule_to_add_means_this_alone(kind: Any, name: str, named: dict[str, str]) -> None:
+    act = Act(kind=kind, server="a b", name=name, arguments={})
+    written = rule_to_add(act)
     assert tomllib.loads(written) == {"rule": [{"effect": "allow", "server": "a b", **named}]}
+    assert read_policy(written, file="policy.toml").decide(act).effect == "allow"
 
 
 def test_a_broken_book_allows_nothing_and_the_denial_says_so(book: GrantBook, tmp_path: Path) -> None:

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import stat
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
+import trunkline
 from trunkline.errors import ConfigError
+from trunkline.host import state_files
 from trunkline.host.grants import Grant, GrantBook, Likeness, SessionGrants, alike, covers, make_grant
 from trunkline.host.policy.acts import Act
+from trunkline.host.state_files import PathLock
 
 DAY = 24 * 3600.0
 ACT = Act(
@@ -395,3 +402,61 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigError, match="cannot be"):
         GrantBook(tmp_path / "file" / "grants.json").add(always())
+
+
+def test_a_file_that_cannot_be_read_grants_nothing(path: Path) -> None:
+    path.mkdir(parents=True)
+    with pytest.raises(ConfigError, match="what was allowed cannot be read"):
+        GrantBook(path).find(ACT)
+
+
+def test_a_process_that_holds_the_lock_for_ever_is_named(
+    book: GrantBook, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    book.add(always())
+    monkeypatch.setattr(state_files, "_LONGEST_WAIT", 0.01)
+    lock = PathLock(f"{path}.lock")
+    lock.acquire()
+    with pytest.raises(ConfigError, match="another process holds"):
+        book.revoke_all()
+    lock.close()
+    assert book.revoke_all() == 1
+
+
+@pytest.mark.parametrize("step", ["fsync", "replace"])
+def test_a_disk_that_fails_leaves_what_there_was(
+    step: str, book: GrantBook, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*arguments: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    book.add(always())
+    before = path.read_bytes()
+    with monkeypatch.context() as patch:
+        patch.setattr(os, step, refuse)
+        with pytest.raises(ConfigError, match=r"cannot be kept: No space left on device\."):
+            book.add(always())
+    assert path.read_bytes() == before
+    assert sorted(each.name for each in path.parent.iterdir()) == ["grants.json", "grants.json.lock"]
+
+
+def test_a_book_shows_where_it_is(book: GrantBook, path: Path) -> None:
+    assert repr(book) == f"GrantBook({str(path)!r})"
+
+
+ADDING = """
+import sys
+from trunkline.host.grants import GrantBook, make_grant
+from trunkline.host.policy.acts import Act
+book = GrantBook(sys.argv[1])
+for number in range(20):
+    book.add(make_grant(Act(kind="prompt", server=sys.argv[2], name=str(number)), "always", now=0.0, expires=1e12))
+"""
+
+
+def test_two_processes_at_once_lose_nothing(path: Path) -> None:
+    environment = {**os.environ, "PYTHONPATH": str(Path(trunkline.__file__).parents[1])}
+    command = [sys.executable, "-c", ADDING, str(path)]
+    processes = [subprocess.Popen([*command, name], env=environment) for name in "ab"]
+    assert [process.wait(30) for process in processes] == [0, 0]
+    assert len(GrantBook(path).all()) == 40

@@ -54,6 +54,16 @@ def test_names_can_be_others() -> None:
     assert redact({"iban": "DE1", "password": "x"}, names=frozenset({"iban"})) == {"iban": HIDDEN, "password": "x"}
 
 
+def test_a_member_of_an_endless_name_is_hidden() -> None:
+    assert list(redact({"x" * 300: "value"}).values()) == [HIDDEN]
+
+
+def test_any_number_of_names_is_judged() -> None:
+    value = {f"password{number:x}": "a" for number in range(3000)} | {"z": "kept"}
+    redacted = Redaction(members=5000).apply(value)
+    assert set(redacted.values()) == {HIDDEN, "kept"}
+
+
 # --- by place --------------------------------------------------------------------------------------------------------
 
 

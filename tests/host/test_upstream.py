@@ -16,7 +16,7 @@ from tests.host.supervised import kept_in, no_trust, program, scripted, supervis
 from tests.support import run_async
 from tests.transports.processes import alive, gone_within
 from trunkline.errors import ConfigError, ConnectionLost, RequestTimeout, ServerExited, ServerUnavailable
-from trunkline.host.entries import ServerEntry, ServerSettings, Source
+from trunkline.host.entries import ServerEntry, Source
 
 TOOLS = {"tools": [{"name": "add", "inputSchema": {"type": "object"}}]}
 DONE = {"content": [{"type": "text", "text": "done"}]}
@@ -405,14 +405,56 @@ def test_the_waits_grow_while_it_keeps_crashing() -> None:
 # --- health
 
 
-def test_a_server_that_answers_pings_is_left_alone() -> None:
+@pytest.mark.parametrize(
+    ("make", "method"), [(handshake_server, "ping"), (stateless, "server/discover")], ids=["handshake", "stateless"]
+)
+def test_a_quiet_server_is_asked_for_a_sign_of_life(make: Any, method: str) -> None:
+    async def main() -> None:
+        server = make({"tools/list": TOOLS}, tools={})
+        async with supervising({"a": scripted("a", server)}) as stage:
+            await stage.upstream().reach()
+            before = server.methods.count(method)
+            await stage.pass_time(91.0, steps=91)
+            assert server.methods.count(method) == before + 3
+            assert stage.states() == ["known", "starting", "ready"]
+
+    run_async(main())
+
+
+@pytest.mark.parametrize("refusal", [-32601, -32603], ids=["no-ping", "failing"])
+def test_even_a_refusal_is_a_sign_of_life(refusal: int) -> None:
+    async def main() -> None:
+        async with supervising({"a": scripted("a", good_server({"ping": Fail(refusal)}))}) as stage:
+            await stage.upstream().reach()
+            await stage.pass_time(300.0, steps=100)
+            assert stage.states() == ["known", "starting", "ready"]
+
+    run_async(main())
+
+
+def test_a_server_that_is_used_is_not_asked() -> None:
     async def main() -> None:
         server = good_server()
-        async with supervising({"a": program("a", "plain")}) as stage:
+        async with supervising({"a": scripted("a", server)}) as stage:
+            client = await stage.upstream().reach()
+            for _ in range(20):
+                with stage.upstream().using():
+                    await client.call_tool("add")
+                await stage.pass_time(20.0)
+            assert "ping" not in server.methods
+
+    run_async(main())
+
+
+def test_one_missed_ping_is_forgiven() -> None:
+    async def main() -> None:
+        answers: Any = iter([None])
+        server = good_server({"ping": lambda params: next(answers, {})})
+        async with supervising({"a": scripted("a", server)}) as stage:
             await stage.upstream().reach()
-            await stage.pass_time(600.0, steps=100)
+            await stage.pass_time(60.0, steps=60)
+            assert server.methods.count("ping") == 2
             assert stage.states() == ["known", "starting", "ready"]
-        assert server.methods == []
 
     run_async(main())
 
@@ -732,7 +774,3 @@ def test_a_server_shows_its_name_and_state() -> None:
             assert repr(stage.upstream()) == "Upstream('a', 'ready')"
 
     run_async(main())
-
-
-def test_settings_have_no_hidden_effect_on_a_plain_server() -> None:
-    assert ServerSettings().start == "eager"

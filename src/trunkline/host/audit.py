@@ -353,7 +353,8 @@ class AuditTrail:
         for path in reversed(rotated_files(self._path)):
             with open(path, "rb", buffering=0) as file:
                 size = os.fstat(file.fileno()).st_size
-                return _last_entry(path, file.fileno(), size)
+                if size:
+                    return _last_entry(path, file.fileno(), size)
         try:
             return read_head(self._path) or _START
         except ValueError as error:
@@ -409,8 +410,6 @@ def _last_entry(path: str, file: int, size: int) -> Head:
         step = min(_TAIL, start)
         start -= step
         tail = _read_at(file, start, step) + tail
-    if not tail:
-        return _START
     line = tail[tail.rfind(b"\n", 0, len(tail) - 1) + 1 :]
     try:
         return read_line(line)[0]

@@ -23,6 +23,7 @@ from msgspec.structs import replace
 from trunkline.errors import ConfigError
 from trunkline.host.grants import Grant, GrantBook, SessionGrants, alike, make_grant
 from trunkline.host.policy.acts import Act, Decision
+from trunkline.host.policy.members import TARGETS
 
 __all__ = ["Answer", "Consent", "Face", "Question", "Remember", "Ruling", "can_remember", "rule_to_add"]
 
@@ -30,7 +31,6 @@ __all__ = ["Answer", "Consent", "Face", "Question", "Remember", "Ruling", "can_r
 Remember: TypeAlias = Literal["once", "session", "alike", "always"]
 
 _MOST_WAITING = 64
-_NAMED = ("tool", "resource", "prompt")
 _SPECIAL = re.compile(r"[*?\[]")
 
 
@@ -102,9 +102,10 @@ def can_remember(act: Act, definition: Any) -> tuple[Remember, ...]:
 def rule_to_add(act: Act) -> str:
     """Write the rule that would allow an act without asking."""
     lines = ["[[rule]]", 'effect = "allow"', f"server = {_toml(act.server)}"]
-    if act.kind in _NAMED:
+    named = [member for member, kind in TARGETS.items() if kind == act.kind]
+    if named:
         # A name is a glob to the policy; this one means itself.
-        lines.append(f"{act.kind} = {_toml(_SPECIAL.sub(lambda found: f'[{found.group()}]', act.name))}")
+        lines.append(f"{named[0]} = {_toml(_SPECIAL.sub(lambda found: f'[{found.group()}]', act.name))}")
     else:
         lines.append(f'kind = "{act.kind}"')
     return "\n".join(lines)

@@ -196,11 +196,9 @@ class Serving:
 
     async def _check_health(self) -> None:
         every = self._settings.health_seconds
-        if every <= 0 or self._condition.entry.target is not None:
-            every = 0.0
         while True:
             due = self._now() + every
-            await self._time_to_look(every or None)
+            await self._time_to_look(every if every > 0 else None)
             if self._look_now.is_set():
                 self._look_now.clear()
             elif self._now() - due > _SLEPT_SECONDS or self._shows_life(every):

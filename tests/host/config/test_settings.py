@@ -126,7 +126,7 @@ def test_an_empty_list_of_what_is_allowed_allows_nothing(tmp_path: Path, members
         pytest.param({"tools": [1]}, "tools: expected a text, found a number", id="filter, number"),
         pytest.param({"tools": {"allow": "x"}}, "tools.allow: expected a list of texts", id="filter, text"),
         pytest.param(
-            {"tools": {"denied": []}}, 'this part of a filter is not known; did you mean "deny"?', id="filter, near"
+            {"tools": {"allowed": []}}, 'this part of a filter is not known; did you mean "allow"?', id="filter, near"
         ),
         pytest.param({"tools": {"zzzzzzz": []}}, "it may have allow, deny, annotations, tags", id="filter, unknown"),
         pytest.param({"tools": {"annotations": ["safe"]}}, "'safe' is none of readOnly, destructive", id="annotation"),

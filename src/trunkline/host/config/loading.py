@@ -47,8 +47,9 @@ def find_config(cwd: Path, *, user_folder: Path | None = None, managed: Path | N
     ruled = managed_file() if managed is None else managed
     project = next((path for name in _PROJECT if os.path.lexists(path := cwd / name)), None)
     return Places(
-        project=project,
-        user=user if os.path.lexists(user) and user != project else None,
+        # In the user's own folder their file is theirs, not some project's.
+        project=None if project == user else project,
+        user=user if os.path.lexists(user) else None,
         managed=ruled if os.path.lexists(ruled) else None,
     )
 

@@ -1,0 +1,142 @@
+"""The configuration that a verb works with: the files that were named, or those that are found here and at home.
+
+It reads, and asks a person in the terminal for the values that the files leave open (``${input:id}``), each once and
+only for the servers that are wanted. Nothing is started.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
+
+import click
+
+from trunkline.cli.output import one_line
+from trunkline.cli.terminal import InputEnded, Terminal, is_there
+from trunkline.host.config.loading import find_config, load
+from trunkline.host.config.records import Configuration, Input
+
+if TYPE_CHECKING:
+    from trunkline.host.entries import ServerEntry
+
+__all__ = ["Ask", "answers_for", "check_approved", "config_option", "name_hint", "read_configuration"]
+
+#: Gives the value of an input; None: nobody answered.
+Ask: TypeAlias = Callable[[Input], str | None]
+
+
+def read_configuration(files: Sequence[str] = (), *, inputs: Ask | None = None) -> Configuration:
+    """Read the files that were named, or those that are found; what the administrator says counts in both cases.
+
+    Raises:
+        ConfigError: a file that was named cannot be used.
+    """
+    found = find_config(Path.cwd())
+    if files:
+        return load(given=files, managed=found.managed, environ=os.environ, inputs=inputs)
+    return load(project=found.project, user=found.user, managed=found.managed, environ=os.environ, inputs=inputs)
+
+
+def name_hint(name: str, entries: Collection[str]) -> str:
+    """Say which name was probably meant, or which there are."""
+    from trunkline.host.config.spelling import nearest
+
+    near = nearest(name, entries)
+    return f"did you mean {near}?" if near else f"there are: {', '.join(entries) or 'none'}"
+
+
+def check_approved(entry: ServerEntry) -> None:
+    """Refuse a server of a project's file that the user has not approved.
+
+    Raises:
+        PolicyDenied: it is not approved; the message says what to run.
+    """
+    if entry.source.scope != "project":
+        return
+    from trunkline.errors import PolicyDenied
+    from trunkline.host.assembly import trust_file
+    from trunkline.host.folders import state_folder
+    from trunkline.host.trust import TrustBook
+
+    allowed, reason = asyncio.run(TrustBook(trust_file(state_folder())).check(entry))
+    if not allowed:
+        raise PolicyDenied(f"{entry.name}: {reason}")
+
+
+# --- inputs ----------------------------------------------------------------------------------------------------------
+
+
+def answers_for(files: Sequence[str], names: Collection[str] | None, *, no_input: bool = False) -> Ask | None:
+    """Ask for the inputs of the servers that are wanted (None: all); give what answers from then on.
+
+    Without somebody to ask it is None: defaults and variables of the environment answer then.
+
+    Raises:
+        ConfigError: a file that was named cannot be used.
+    """
+    if no_input or not is_there():
+        return None
+    open_ones = set(_open(read_configuration(files), names))
+    if not open_ones:
+        return None
+    answers: dict[tuple[str | None, str], str | None] = {}
+
+    def ask(declared: Input) -> str | None:
+        key = (declared.file, declared.id)
+        if declared.id not in open_ones:
+            return declared.default
+        if key not in answers:
+            answers[key] = _typed(declared)
+        return answers[key]
+
+    read_configuration(files, inputs=ask)
+    return lambda declared: answers.get((declared.file, declared.id), declared.default)
+
+
+def _open(configuration: Configuration, names: Collection[str] | None) -> Iterator[str]:
+    """Name the inputs that are still to be answered."""
+    for name, entry in configuration.entries.items():
+        if entry.disabled or (names is not None and name not in names):
+            continue
+        for value in configuration.provenance(name).values:
+            for each in value.variables:
+                if each.kind == "input" and each.state in ("unanswered", "default"):
+                    yield each.name
+
+
+def _typed(declared: Input) -> str | None:
+    from trunkline.cli.screen import Screen
+
+    about = f" ({one_line(declared.description)})" if declared.description else ""
+    choices = f" [{', '.join(map(one_line, declared.options))}]" if declared.options else ""
+    usual = f" [{one_line(declared.default)}]" if declared.default and not declared.password else ""
+    try:
+        with _unseen() if declared.password else nullcontext():
+            said = asyncio.run(Terminal(Screen(verbose=False)).ask(f"{one_line(declared.id)}{about}{choices}{usual}: "))
+    except InputEnded:
+        said = ""
+    return said or declared.default
+
+
+@contextmanager
+def _unseen() -> Iterator[None]:
+    """Have the terminal not show what is typed."""
+    if sys.platform == "win32":
+        yield
+        return
+    import termios
+
+    fd = sys.stdin.fileno()
+    before = termios.tcgetattr(fd)
+    quiet = [*before]
+    quiet[3] &= ~termios.ECHO
+    termios.tcsetattr(fd, termios.TCSAFLUSH, quiet)
+    try:
+        yield
+    finally:
+        termios.tcsetattr(fd, termios.TCSAFLUSH, before)

@@ -1,0 +1,397 @@
+"""What is heard of a server that runs: changes of its lists, streams that close, connections that renew themselves."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from tests.client.scripted import Scripted, handshake_server, settle, stateless
+from tests.host.supervised import Stage, program, scripted, supervising
+from tests.support import run_async
+from tests.transports.http.scripted_http import (
+    LISTENING,
+    TOOLS,
+    Got,
+    HttpScript,
+    Status,
+    Writer,
+    handshake_script,
+    stateless_script,
+)
+from trunkline.errors import TrunklineError
+from trunkline.host.entries import ServerEntry, ServerSettings, Source
+
+CHANGED = "notifications/tools/list_changed"
+HOUR = 3600.0
+
+
+def changing() -> Scripted:
+    """Make a server whose list of tools is another each time."""
+    server = handshake_server({}, tools={"listChanged": True}, prompts={"listChanged": True})
+    tool = {"inputSchema": {"type": "object"}}
+    server.table["tools/list"] = lambda params: {
+        "tools": [{"name": f"tool-{server.methods.count('tools/list')}", **tool}]
+    }
+    server.table["prompts/list"] = {"prompts": []}
+    return server
+
+
+def tool_names(stage: Stage) -> list[str]:
+    offering = stage.upstream().offering
+    return [] if offering is None else [tool.name for tool in offering.tools]
+
+
+def test_a_list_that_changed_is_listed_again_after_a_moment() -> None:
+    async def main() -> None:
+        server = changing()
+        async with supervising({"a": scripted("a", server)}) as stage:
+            await stage.upstream().reach()
+            await settle()
+            server.stage.say(CHANGED)
+            await stage.pass_time(0.05)
+            assert tool_names(stage) == ["tool-1"]
+            await stage.pass_time(0.06)
+            assert tool_names(stage) == ["tool-2"]
+            assert server.methods.count("prompts/list") == 1
+            assert stage.offered == ["a", "a"]
+
+    run_async(main())
+
+
+def test_a_storm_of_changes_is_listed_once_a_second() -> None:
+    async def main() -> None:
+        server = changing()
+        async with supervising({"a": scripted("a", server)}) as stage:
+            await stage.upstream().reach()
+            for _ in range(100):
+                server.stage.say(CHANGED)
+                await stage.pass_time(0.05)
+            await stage.pass_time(2.0)
+            assert 5 <= server.methods.count("tools/list") <= 8
+
+    run_async(main())
+
+
+def test_a_thousand_changes_at_once_are_one() -> None:
+    async def main() -> None:
+        async with supervising({"a": program("a", "lying_list", "storm")}) as stage:
+            client = await stage.upstream().reach()
+            await client.call_tool("storm")
+            await stage.pass_time(0.2)
+            await stage.until(lambda: tool_names(stage) == ["tool-2"])
+            assert (await client.call_tool("storm")).text == "2"
+
+    run_async(main())
+
+
+def test_a_list_that_is_the_same_as_before_is_no_news() -> None:
+    async def main() -> None:
+        server = handshake_server({"tools/list": TOOLS}, tools={"listChanged": True})
+        async with supervising({"a": scripted("a", server)}) as stage:
+            await stage.upstream().reach()
+            await settle()
+            server.stage.say(CHANGED)
+            await stage.pass_time(0.2)
+            assert server.methods.count("tools/list") == 2
+            assert stage.offered == ["a"]
+
+    run_async(main())
+
+
+def test_a_list_that_cannot_be_read_again_stays_as_it_was() -> None:
+    async def main() -> None:
+        server = changing()
+        async with supervising({"a": scripted("a", server)}) as stage:
+            await stage.upstream().reach()
+            await settle()
+            server.table["tools/list"] = {"tools": 3}
+            server.stage.say(CHANGED)
+            await stage.pass_time(0.2)
+            assert stage.upstream().state == "partial"
+            assert tool_names(stage) == ["tool-1"]
+
+    run_async(main())
+
+
+def test_a_repeated_cursor_is_named_and_hurts_nobody() -> None:
+    async def main() -> None:
+        async with supervising({"a": program("a", "lying_list", "cursor")}) as stage:
+            await stage.upstream().reach()
+            assert "'again' twice" in (stage.upstream().status.reason or "")
+            assert stage.upstream().state == "partial"
+
+    run_async(main())
+
+
+def test_a_server_that_cannot_be_listened_to_is_ready_all_the_same() -> None:
+    async def main() -> None:
+        server = stateless({"tools/list": TOOLS}, tools={"listChanged": True})
+        async with supervising({"a": scripted("a", server)}) as stage:
+            await stage.upstream().reach()
+            await stage.pass_time(HOUR, steps=720)
+            assert server.methods.count("subscriptions/listen") == 4
+            assert stage.states() == ["known", "starting", "ready"]
+            await stage.pass_time(6 * HOUR, steps=720)
+            assert server.methods.count("subscriptions/listen") == 5
+
+    run_async(main())
+
+
+def test_a_stream_that_closes_after_a_while_is_opened_five_times_an_hour() -> None:
+    async def main() -> None:
+        server = stateless({"tools/list": TOOLS, "subscriptions/listen": None}, tools={"listChanged": True})
+        async with supervising({"a": scripted("a", server)}) as stage:
+            await stage.upstream().reach()
+            for count in range(1, 8):
+                await stage.pass_time(1.5)
+                await _acknowledge(server, count)
+                await stage.pass_time(60.0)
+                _end_listening(server)
+            await stage.pass_time(HOUR)
+            assert server.methods.count("subscriptions/listen") == 6
+            assert stage.upstream().state == "ready"
+
+    run_async(main())
+
+
+async def _acknowledge(server: Scripted, count: int) -> None:
+    """Say that a subscription is heard, if there is a new one."""
+    from trunkline.types import META_SUBSCRIPTION_ID
+
+    ids = [id for id, (method, _) in zip(server.ids, server.received, strict=False) if method == "subscriptions/listen"]
+    if len(ids) == count:
+        meta = {META_SUBSCRIPTION_ID: ids[-1]}
+        server.stage.say("notifications/subscriptions/acknowledged", {"_meta": meta, "notifications": {}})
+    await settle()
+
+
+def _end_listening(server: Scripted) -> None:
+    from trunkline.protocol.jsonrpc import Response
+
+    ids = [id for id, (method, _) in zip(server.ids, server.received, strict=False) if method == "subscriptions/listen"]
+    server.stage.put(Response(ids[-1], {"resultType": "complete"}))
+
+
+# --- servers at URLs
+
+
+def at(script: HttpScript, **more: Any) -> ServerEntry:
+    settings = ServerSettings(**more.pop("settings", {}))
+    return ServerEntry(name="a", source=Source("given"), url=script.url, settings=settings, **more)
+
+
+def test_a_server_at_a_url_is_reached() -> None:
+    async def main() -> None:
+        async with stateless_script() as script, supervising({"a": at(script)}) as stage:
+            client = await stage.upstream().reach()
+            assert (await client.call_tool("add")).text == "3"
+            assert (stage.upstream().status.url, stage.upstream().status.pid) == (script.url, None)
+
+    run_async(main())
+
+
+def test_a_server_that_is_not_there_is_waited_for_and_never_broken() -> None:
+    async def main() -> None:
+        async with stateless_script() as script:
+            pass
+        async with supervising({"a": at(script)}) as stage:
+            for count in range(1, 8):
+                await stage.until_count("waiting", count)
+                await stage.pass_time(31.0)
+            async with script:
+                await stage.until(lambda: stage.upstream().state in ("waiting", "ready"))
+                await stage.pass_time(31.0)
+                await stage.until_state("ready")
+            assert "broken" not in stage.states()
+
+    run_async(main(), seconds=20)
+
+
+def test_a_session_that_ended_is_renewed_and_the_lists_are_read_again() -> None:
+    async def main() -> None:
+        ended = iter([Status(404)])
+
+        async def call(got: Got, writer: Writer) -> None:
+            answer = next(ended, None)
+            if answer is None:
+                writer.result(got, {"content": []})
+            else:
+                writer.status(answer)
+
+        async with handshake_script({"tools/call": call}) as script, supervising({"a": at(script)}) as stage:
+            client = await stage.upstream().reach()
+            await client.call_tool("add")
+            await stage.pass_time(0.2)
+            await script.until(lambda: script.names.count("tools/list") == 2)
+            assert script.names.count("initialize") == 2
+            assert await stage.upstream().reach() is client
+            assert stage.states() == ["known", "starting", "ready"]
+
+    run_async(main())
+
+
+def test_a_request_that_fails_is_no_reason_to_end_anything() -> None:
+    async def main() -> None:
+        async with stateless_script({"tools/call": Status(500, b"oops")}) as script:
+            async with supervising({"a": at(script)}) as stage:
+                client = await stage.upstream().reach()
+                with stage.upstream().using(), pytest.raises(TrunklineError):
+                    await client.call_tool("add")
+                assert await stage.upstream().reach() is client
+
+    run_async(main())
+
+
+def test_a_url_that_stops_answering_is_tried_anew() -> None:
+    async def main() -> None:
+        async def silence(got: Got, writer: Writer) -> None:
+            await writer.until_left()
+
+        table = {"GET": LISTENING}
+        async with handshake_script(table) as script, supervising({"a": at(script)}) as stage:
+            await stage.upstream().reach()
+            script.table["ping"] = silence
+            await stage.pass_time(30.0)
+            await script.until(lambda: script.names.count("ping") == 1)
+            await stage.pass_time(10.0)
+            await script.until(lambda: script.names.count("ping") == 2)
+            await stage.pass_time(10.0)
+            await stage.until_state("waiting")
+            await stage.pass_time(1.0)
+            await stage.until_count("ready", 2)
+
+    run_async(main())
+
+
+# --- logins
+
+
+REFUSAL = Status(401, b"who are you?", {"WWW-Authenticate": "Bearer"})
+
+
+@pytest.mark.parametrize(
+    "refusal", [REFUSAL, Status(401), Status(403), Status(403, b"", {"WWW-Authenticate": "Bearer"})], ids=range(4)
+)
+def test_a_refusal_at_the_door_means_a_login_and_no_failure(refusal: Status) -> None:
+    async def main() -> None:
+        async with stateless_script({"server/discover": refusal, "initialize": refusal}) as script:
+            async with supervising({"a": at(script)}, logins=_no_logins()) as stage:
+                await stage.until_state("needs login")
+                assert "run: trunkline auth login a" in (stage.upstream().status.reason or "")
+                requests = len(script.requests)
+                await stage.pass_time(HOUR, steps=240)
+                assert len(script.requests) == requests
+                with pytest.raises(Exception, match="a needs a login: .*trunkline auth login a"):
+                    await stage.upstream().reach()
+
+    run_async(main())
+
+
+def test_a_header_that_is_refused_is_never_replaced_by_a_login() -> None:
+    async def main() -> None:
+        async with stateless_script({"server/discover": REFUSAL, "initialize": REFUSAL}) as script:
+            entry = at(script, headers={"authorization": "Bearer old"})
+            async with supervising({"a": entry}, logins=await _logins(script.url)) as stage:
+                await stage.until_state("needs login")
+                assert "the Authorization header of its entry is not accepted" in (stage.upstream().status.reason or "")
+                assert {got.headers.get("authorization") for got in script.requests} == {"Bearer old"}
+
+    run_async(main())
+
+
+def _door(got: Got) -> bool:
+    return got.headers.get("authorization") == "Bearer good"
+
+
+def guarded() -> HttpScript:
+    """Make a server that lets in whoever shows the right token."""
+    script = stateless_script()
+
+    def behind(answer: Any) -> Any:
+        async def reply(got: Got, writer: Writer) -> None:
+            if _door(got):
+                writer.result(got, answer)
+            else:
+                writer.status(REFUSAL)
+
+        return reply
+
+    for method, answer in list(script.table.items()):
+        script.table[method] = behind(answer)
+    script.table["initialize"] = REFUSAL
+    return script
+
+
+def test_a_login_that_is_kept_is_used() -> None:
+    async def main() -> None:
+        async with guarded() as script:
+            async with supervising({"a": at(script)}, logins=await _logins(script.url)) as stage:
+                client = await stage.upstream().reach()
+                assert (await client.call_tool("add")).text == "3"
+
+    run_async(main())
+
+
+def test_a_login_that_is_made_meanwhile_is_found_within_half_a_minute() -> None:
+    async def main() -> None:
+        store = _no_logins()
+        async with guarded() as script, supervising({"a": at(script)}, logins=store) as stage:
+            await stage.until_state("needs login")
+            await _keep_login(store, script.url)
+            await stage.pass_time(30.0)
+            await stage.until_state("ready")
+
+    run_async(main())
+
+
+def test_a_login_that_ends_while_the_server_runs_is_noticed() -> None:
+    async def main() -> None:
+        async with stateless_script() as script, supervising({"a": at(script)}, logins=_no_logins()) as stage:
+            client = await stage.upstream().reach()
+            script.table |= dict.fromkeys(("server/discover", "tools/call", "initialize"), REFUSAL)
+            with pytest.raises(TrunklineError), stage.upstream().using():
+                await client.call_tool("add")
+            await stage.until_state("needs login")
+
+    run_async(main())
+
+
+def _no_logins() -> Any:
+    from trunkline.auth.store import MemoryStore
+
+    return MemoryStore()
+
+
+async def _logins(url: str) -> Any:
+    store = _no_logins()
+    await _keep_login(store, url)
+    return store
+
+
+async def _keep_login(store: Any, url: str) -> None:
+    from trunkline.auth.keeping import Keeper
+    from trunkline.auth.metadata import ServerMetadata
+    from trunkline.auth.oauth import OAuth
+    from trunkline.auth.tokens import Login, Registered, TokenSet
+
+    issuer = "http://127.0.0.1:1"
+    tokens = TokenSet(access_token="good", issuer=issuer, resource=url, client_id="me")
+    server = ServerMetadata(
+        issuer=issuer, authorization_endpoint=f"{issuer}/authorize", token_endpoint=f"{issuer}/token"
+    )
+    login = Login(tokens=tokens, client=Registered(issuer=issuer, client_id="me"), server=server)
+    await Keeper(store, url, OAuth()).save(login)
+
+
+def test_no_task_is_left_behind() -> None:
+    async def main() -> None:
+        before = asyncio.all_tasks()
+        async with supervising({"a": scripted("a", changing()), "b": program("b", "plain")}) as stage:
+            await stage.upstream("a").reach()
+            await stage.upstream("b").reach()
+        await settle()
+        assert asyncio.all_tasks() == before
+
+    run_async(main())
