@@ -59,7 +59,7 @@ def test_a_member_of_an_endless_name_is_hidden() -> None:
 
 
 def test_any_number_of_names_is_judged() -> None:
-    value = {f"password{number:x}": "a" for number in range(3000)} | {"z": "kept"}
+    value = {f"password_{number}": "a" for number in range(3000)} | {"z": "kept"}
     redacted = Redaction(members=5000).apply(value)
     assert set(redacted.values()) == {HIDDEN, "kept"}
 

@@ -176,6 +176,22 @@ def _end_listening(server: Scripted) -> None:
 
 # --- servers at URLs
 
+OTHERS = {
+    "prompts/list": {"prompts": []},
+    "resources/list": {"resources": []},
+    "resources/templates/list": {"resourceTemplates": []},
+}
+
+
+def modern(table: dict[str, Any] | None = None) -> HttpScript:
+    """Make a stateless server that has all its lists."""
+    return stateless_script({**OTHERS, **(table or {})})
+
+
+def older(table: dict[str, Any] | None = None) -> HttpScript:
+    """Make a handshake server that has all its lists."""
+    return handshake_script({**OTHERS, **(table or {})})
+
 
 def at(script: HttpScript, **more: Any) -> ServerEntry:
     settings = ServerSettings(**more.pop("settings", {}))
@@ -184,7 +200,7 @@ def at(script: HttpScript, **more: Any) -> ServerEntry:
 
 def test_a_server_at_a_url_is_reached() -> None:
     async def main() -> None:
-        async with stateless_script() as script, supervising({"a": at(script)}) as stage:
+        async with modern() as script, supervising({"a": at(script)}) as stage:
             client = await stage.upstream().reach()
             assert (await client.call_tool("add")).text == "3"
             assert (stage.upstream().status.url, stage.upstream().status.pid) == (script.url, None)
@@ -194,7 +210,7 @@ def test_a_server_at_a_url_is_reached() -> None:
 
 def test_a_server_that_is_not_there_is_waited_for_and_never_broken() -> None:
     async def main() -> None:
-        async with stateless_script() as script:
+        async with modern() as script:
             pass
         async with supervising({"a": at(script)}) as stage:
             for count in range(1, 8):
@@ -220,7 +236,7 @@ def test_a_session_that_ended_is_renewed_and_the_lists_are_read_again() -> None:
             else:
                 writer.status(answer)
 
-        async with handshake_script({"tools/call": call}) as script, supervising({"a": at(script)}) as stage:
+        async with older({"tools/call": call}) as script, supervising({"a": at(script)}) as stage:
             client = await stage.upstream().reach()
             await client.call_tool("add")
             await stage.pass_time(0.2)
@@ -234,7 +250,7 @@ def test_a_session_that_ended_is_renewed_and_the_lists_are_read_again() -> None:
 
 def test_a_request_that_fails_is_no_reason_to_end_anything() -> None:
     async def main() -> None:
-        async with stateless_script({"tools/call": Status(500, b"oops")}) as script:
+        async with modern({"tools/call": Status(500, b"oops")}) as script:
             async with supervising({"a": at(script)}) as stage:
                 client = await stage.upstream().reach()
                 with stage.upstream().using(), pytest.raises(TrunklineError):
@@ -250,7 +266,7 @@ def test_a_url_that_stops_answering_is_tried_anew() -> None:
             await writer.until_left()
 
         table = {"GET": LISTENING}
-        async with handshake_script(table) as script, supervising({"a": at(script)}) as stage:
+        async with older(table) as script, supervising({"a": at(script)}) as stage:
             await stage.upstream().reach()
             script.table["ping"] = silence
             await stage.pass_time(30.0)
@@ -276,7 +292,7 @@ REFUSAL = Status(401, b"who are you?", {"WWW-Authenticate": "Bearer"})
 )
 def test_a_refusal_at_the_door_means_a_login_and_no_failure(refusal: Status) -> None:
     async def main() -> None:
-        async with stateless_script({"server/discover": refusal, "initialize": refusal}) as script:
+        async with modern({"server/discover": refusal, "initialize": refusal}) as script:
             async with supervising({"a": at(script)}, logins=_no_logins()) as stage:
                 await stage.until_state("needs login")
                 assert "run: trunkline auth login a" in (stage.upstream().status.reason or "")
@@ -291,7 +307,7 @@ def test_a_refusal_at_the_door_means_a_login_and_no_failure(refusal: Status) -> 
 
 def test_a_header_that_is_refused_is_never_replaced_by_a_login() -> None:
     async def main() -> None:
-        async with stateless_script({"server/discover": REFUSAL, "initialize": REFUSAL}) as script:
+        async with modern({"server/discover": REFUSAL, "initialize": REFUSAL}) as script:
             entry = at(script, headers={"authorization": "Bearer old"})
             async with supervising({"a": entry}, logins=await _logins(script.url)) as stage:
                 await stage.until_state("needs login")
@@ -307,7 +323,7 @@ def _door(got: Got) -> bool:
 
 def guarded() -> HttpScript:
     """Make a server that lets in whoever shows the right token."""
-    script = stateless_script()
+    script = modern()
 
     def behind(answer: Any) -> Any:
         async def reply(got: Got, writer: Writer) -> None:
@@ -339,8 +355,11 @@ def test_a_login_that_is_made_meanwhile_is_found_within_half_a_minute() -> None:
         store = _no_logins()
         async with guarded() as script, supervising({"a": at(script)}, logins=store) as stage:
             await stage.until_state("needs login")
+            await settle()
             await _keep_login(store, script.url)
-            await stage.pass_time(30.0)
+            await stage.pass_time(29.0)
+            assert stage.upstream().state == "needs login"
+            await stage.pass_time(1.0)
             await stage.until_state("ready")
 
     run_async(main())
@@ -348,7 +367,7 @@ def test_a_login_that_is_made_meanwhile_is_found_within_half_a_minute() -> None:
 
 def test_a_login_that_ends_while_the_server_runs_is_noticed() -> None:
     async def main() -> None:
-        async with stateless_script() as script, supervising({"a": at(script)}, logins=_no_logins()) as stage:
+        async with modern() as script, supervising({"a": at(script)}, logins=_no_logins()) as stage:
             client = await stage.upstream().reach()
             script.table |= dict.fromkeys(("server/discover", "tools/call", "initialize"), REFUSAL)
             with pytest.raises(TrunklineError), stage.upstream().using():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from trunkline.cli.options import Choices, client_verb, json_option, pairs
+from trunkline.cli.options import Choices, client_verb, json_option, meant, pairs
 
 __all__ = ["command"]
 
@@ -15,6 +15,8 @@ Examples:
   trunkline call http://127.0.0.1:8000/mcp forecast city=Oslo
   trunkline call weather.py forecast --args '{"city": "Oslo"}' --json
   trunkline call "npx -y @modelcontextprotocol/server-everything" echo message=@letter.txt
+  trunkline call files read_file path=notes.txt -c mcp.json
+  trunkline call -c mcp.json files/read_file path=notes.txt
 
 A value goes as text where the tool wants text, else as the JSON it is. key=@file takes the value from a file, key=@-
 from stdin, and key=@@x means @x.
@@ -23,16 +25,15 @@ from stdin, and key=@@x means @x.
 
 @click.command(epilog=_EPILOG)
 @click.argument("target")
-@click.argument("tool")
-@click.argument("arguments", nargs=-1, metavar="[KEY=VALUE]...")
+@click.argument("words", nargs=-1, metavar="TOOL [KEY=VALUE]...")
 @click.option("--args", "whole", metavar="JSON", help="All arguments as one JSON object; @file reads a file.")
 @json_option
 @client_verb
-def command(choices: Choices, *, tool: str, arguments: tuple[str, ...], whole: str | None) -> int:
+def command(choices: Choices, *, words: tuple[str, ...], whole: str | None) -> int:
     """Call TOOL of the server TARGET and print its answer.
 
-    TARGET is a .py file, FILE:object, a quoted command or a URL. What the server asks meanwhile is asked in the
-    terminal; without one it is declined.
+    TARGET is a .py file, FILE:object, a quoted command, a URL or the name of a server in a configuration; NAME/TOOL is
+    the same as NAME TOOL. What the server asks meanwhile is asked in the terminal; without one it is declined.
     """
     from trunkline.cli.arguments import json_object, typed_arguments
     from trunkline.cli.blocks import result_text
@@ -41,6 +42,7 @@ def command(choices: Choices, *, tool: str, arguments: tuple[str, ...], whole: s
     from trunkline.cli.session import Talk, converse
     from trunkline.types import CallToolResult
 
+    tool, arguments = meant(choices, words, "TOOL")
     texts = pairs(arguments)
     given = {} if whole is None else json_object(whole)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from trunkline.cli.options import Choices, client_verb, json_option, pairs
+from trunkline.cli.options import Choices, client_verb, json_option, meant, pairs
 
 __all__ = ["command"]
 
@@ -13,27 +13,31 @@ _EPILOG = """\
 Examples:
   trunkline complete weather.py report city Os
   trunkline complete weather.py city://{country}/{name}/map name Os --given country=Norway
+  trunkline complete notes summary length s -c mcp.json
 """
 
 
 @click.command(epilog=_EPILOG)
 @click.argument("target")
-@click.argument("ref")
-@click.argument("argument")
-@click.argument("value", default="")
+@click.argument("words", nargs=-1, metavar="REF ARGUMENT [VALUE]")
 @click.option("--given", multiple=True, metavar="K=V", help="Another argument that has been filled in before.")
 @json_option
 @client_verb
-def command(choices: Choices, *, ref: str, argument: str, value: str, given: tuple[str, ...]) -> int:
+def command(choices: Choices, *, words: tuple[str, ...], given: tuple[str, ...]) -> int:
     """Ask the server TARGET how VALUE may go on, as ARGUMENT of REF.
 
-    TARGET is a .py file, FILE:object, a quoted command or a URL. REF is the name of a prompt or a URI template.
+    TARGET is a .py file, FILE:object, a quoted command, a URL or the name of a server in a configuration. REF is the
+    name of a prompt or a URI template; NAME/REF is the same as NAME REF.
     """
     from trunkline.cli.exits import Exit
     from trunkline.cli.output import complain, one_line, say, say_json
     from trunkline.cli.session import Talk, converse
     from trunkline.types import PromptReference, ResourceTemplateReference
 
+    ref, others = meant(choices, words, "REF")
+    if not 1 <= len(others) <= 2:
+        raise click.UsageError("Give REF, ARGUMENT and what there is of its VALUE.")
+    argument, value = (*others, "")[:2]
     before = pairs(given)
     is_template = "{" in ref or "://" in ref
 

@@ -120,9 +120,7 @@ def _setting(value: Any) -> str:
 
 
 def _place(value: dict[str, Any]) -> str:
-    if value["file"] is None:
-        return "given"
-    return value["file"] if value["line"] is None else f"{value['file']}:{value['line']}"
+    return f"{value['file']}:{value['line']}"
 
 
 def _told(problem: dict[str, Any]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from trunkline.cli.options import Choices, client_verb, json_option, pairs
+from trunkline.cli.options import Choices, client_verb, json_option, meant, pairs
 
 __all__ = ["command"]
 
@@ -13,20 +13,20 @@ _EPILOG = """\
 Examples:
   trunkline get weather.py report city=Oslo
   trunkline get weather.py review code=@main.py --json
+  trunkline get notes summary length=short -c mcp.json
 """
 
 
 @click.command(epilog=_EPILOG)
 @click.argument("target")
-@click.argument("prompt")
-@click.argument("arguments", nargs=-1, metavar="[KEY=VALUE]...")
+@click.argument("words", nargs=-1, metavar="PROMPT [KEY=VALUE]...")
 @json_option
 @client_verb
-def command(choices: Choices, *, prompt: str, arguments: tuple[str, ...]) -> int:
+def command(choices: Choices, *, words: tuple[str, ...]) -> int:
     """Fill in PROMPT of the server TARGET and print its messages.
 
-    TARGET is a .py file, FILE:object, a quoted command or a URL. key=@file takes a value from a file, key=@- from
-    stdin.
+    TARGET is a .py file, FILE:object, a quoted command, a URL or the name of a server in a configuration; NAME/PROMPT
+    is the same as NAME PROMPT. key=@file takes a value from a file, key=@- from stdin.
     """
     from trunkline.cli.arguments import read_value
     from trunkline.cli.blocks import block_text
@@ -34,6 +34,7 @@ def command(choices: Choices, *, prompt: str, arguments: tuple[str, ...]) -> int
     from trunkline.cli.output import say, say_json
     from trunkline.cli.session import Talk, converse
 
+    prompt, arguments = meant(choices, words, "PROMPT")
     given = {name: read_value(text) for name, text in pairs(arguments).items()}
 
     async def get(talk: Talk) -> Exit:

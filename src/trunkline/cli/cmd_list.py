@@ -13,7 +13,7 @@ from trunkline.cli.options import Choices, client_verb, json_option
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from trunkline.client.client import Client
+    from trunkline.cli.session import Offers
 
 __all__ = ["command"]
 
@@ -23,18 +23,21 @@ Examples:
   trunkline list tools weather.py
   trunkline list tools https://example.com/mcp --token @token.txt
   trunkline list resources "npx -y @modelcontextprotocol/server-everything" --json
+  trunkline list tools files -c mcp.json
+  trunkline list tools -c mcp.json
 """
 
 
 @click.command(epilog=_EPILOG)
 @click.argument("kind", type=click.Choice(["tools", "resources", "templates", "prompts"]))
-@click.argument("target")
+@click.argument("target", required=False)
 @json_option
 @client_verb
 def command(choices: Choices, *, kind: str) -> int:
     """List the tools, resources, resource templates or prompts of the server TARGET.
 
-    TARGET is a .py file, FILE:object, a quoted command or a URL. The list of resources has the templates too.
+    TARGET is a .py file, FILE:object, a quoted command, a URL or the name of a server in a configuration; without
+    one, all servers of the configuration are listed, as server/name. The list of resources has the templates too.
     """
     from trunkline.cli.exits import Exit
     from trunkline.cli.output import complain, say, say_json, table
@@ -49,13 +52,13 @@ def command(choices: Choices, *, kind: str) -> int:
         if rows:
             say(table(headings, rows))
         else:
-            complain(f"the server has no {kind}")
+            complain(f"the server has no {kind}" if choices.one_server else f"there are no {kind}")
         return talk.done()
 
     return converse(choices, show)
 
 
-async def _fetch(client: Client, kind: str) -> dict[str, list[Any]]:
+async def _fetch(client: Offers, kind: str) -> dict[str, list[Any]]:
     """Fetch the lists that a kind means, under their names on the wire; what a server did not declare it has not."""
     from trunkline.errors import MissingCapability
 

@@ -22,6 +22,7 @@ Examples:
   trunkline listen weather.py
   trunkline listen weather.py --uri city://Oslo/map --count 1
   trunkline listen weather.py --tools --for 60 --json
+  trunkline listen notes -c mcp.json
 """
 
 
@@ -47,8 +48,8 @@ def command(
 ) -> int:
     """Show changes of the server TARGET as they happen: of all its lists, or of what is named.
 
-    TARGET is a .py file, FILE:object, a quoted command or a URL. With --json the changes are the elements of one
-    array, a line each.
+    TARGET is a .py file, FILE:object, a quoted command, a URL or the name of a server in a configuration. With --json
+    the changes are the elements of one array, a line each.
     """
     import asyncio
 

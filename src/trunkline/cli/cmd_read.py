@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from trunkline.cli.options import Choices, client_verb, json_option
+from trunkline.cli.options import Choices, client_verb, json_option, meant
 
 if TYPE_CHECKING:
     from trunkline.types import ResourceContents
@@ -18,25 +18,30 @@ _EPILOG = """\
 Examples:
   trunkline read weather.py city://Oslo/map
   trunkline read weather.py city://Oslo/photo -o oslo.png
+  trunkline read notes note://one -c mcp.json
 """
 
 
 @click.command(epilog=_EPILOG)
 @click.argument("target")
-@click.argument("uri")
+@click.argument("words", nargs=-1, metavar="URI")
 @click.option("-o", "--output", type=click.Path(dir_okay=False), help="Save the contents as they are; - is stdout.")
 @json_option
 @client_verb
-def command(choices: Choices, *, uri: str, output: str | None) -> int:
+def command(choices: Choices, *, words: tuple[str, ...], output: str | None) -> int:
     """Read the resource URI of the server TARGET and print what it holds.
 
-    TARGET is a .py file, FILE:object, a quoted command or a URL. Binary contents are only named; -o saves them.
+    TARGET is a .py file, FILE:object, a quoted command, a URL or the name of a server in a configuration; NAME/URI is
+    the same as NAME URI. Binary contents are only named; -o saves them.
     """
     from trunkline.cli.blocks import contents_text
     from trunkline.cli.exits import Exit
     from trunkline.cli.output import say, say_json
     from trunkline.cli.session import Talk, converse
 
+    uri, others = meant(choices, words, "URI")
+    if others:
+        raise click.UsageError(f"Got unexpected extra argument ({others[0]}).")
     if choices.as_json and output == "-":
         raise click.UsageError("--json and -o - both want stdout.")
 

@@ -24,12 +24,19 @@ __all__ = ["main"]
 _VERBS: Mapping[str, str] = MappingProxyType(
     {
         "run": "Serve a Python file's server, over stdio or HTTP.",
+        "serve": "Serve all servers of a configuration as one, over stdio or HTTP.",
         "list": "List what a server offers.",
         "call": "Call a tool.",
         "read": "Read a resource.",
         "get": "Fill in a prompt.",
         "complete": "Ask for proposals for an argument.",
         "listen": "Show changes as they happen.",
+        "status": "Say how the servers of a configuration are.",
+        "config": "Explain the configuration.",
+        "trust": "Say which servers of a project may run.",
+        "policy": "Say what the rules decide and why, test them.",
+        "grants": "List what was allowed in advance, take it back.",
+        "audit": "Prove that the audit trail is whole, find things in it.",
         "auth": "Log in at servers, log out, list logins.",
     }
 )
@@ -42,6 +49,8 @@ Examples:
   trunkline list tools weather.py
   trunkline call weather.py forecast city=Oslo days=2
   trunkline read "npx -y @modelcontextprotocol/server-everything" demo://resource/static/document/features.md
+  trunkline call files read_file path=notes.txt -c mcp.json
+  trunkline serve -c mcp.json --http 8080
 
 \b
 Exit codes: 0 ok, 1 usage, 2 file or setting, 3 authorization, 4 server unreachable, 5 tool error or error answer,

@@ -7,22 +7,25 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
-from typing import Any, NamedTuple
+from types import MappingProxyType
+from typing import Any, NamedTuple, TypeVar
 
 import click
 
-from trunkline.cli.not_yet import config_option
-from trunkline.cli.targets import Launch, Site, read_target
+from trunkline.cli.targets import Launch, Named, Site, read_target
 
-__all__ = ["Choices", "client_verb", "json_option", "pairs"]
+__all__ = ["Choices", "client_verb", "config_option", "json_option", "meant", "pairs", "policy_option", "told"]
+
+
+T = TypeVar("T")
 
 
 class Choices(NamedTuple):
     """What was chosen for one conversation with a server."""
 
-    target: Launch | Site
+    target: Launch | Site | Named
     revision: str
     #: For a server that is started: its variables and its folder.
     env: dict[str, str]
@@ -39,6 +42,13 @@ class Choices(NamedTuple):
     no_input: bool
     #: The answer is wanted as one JSON document.
     as_json: bool
+    #: For a name of a configuration: the rules, if not the user's own.
+    policy: str | None = None
+
+    @property
+    def one_server(self) -> bool:
+        """Whether one server is meant, and not all of a configuration."""
+        return not isinstance(self.target, Named) or self.target.server is not None
 
 
 def client_verb(function: Callable[..., int]) -> Callable[..., int]:
@@ -48,9 +58,10 @@ def client_verb(function: Callable[..., int]) -> Callable[..., int]:
     """
 
     @wraps(function)
-    def read(*, target: str, **given: Any) -> int:
+    def read(*, target: str | None, **given: Any) -> int:
         shared = {name: given.pop(name) for name in _SHARED if name in given}
-        return function(choices=_choices(target, shared), **given)
+        choices = told(lambda: _choices(target, shared), shared.get("as_json", False))
+        return function(choices=choices, **given)
 
     command: Callable[..., int] = read
     for option in reversed(_options()):
@@ -58,17 +69,50 @@ def client_verb(function: Callable[..., int]) -> Callable[..., int]:
     return command
 
 
-_SHARED = ("revision", "env", "cwd", "header", "token", "ca_file", "timeout", "verbose", "no_input", "as_json")
+def told(work: Callable[[], T], as_json: bool) -> T:
+    """Do something; what fails is told as JSON too if that was asked for."""
+    from trunkline.cli.exits import Failure
+    from trunkline.errors import TrunklineError
+
+    try:
+        return work()
+    except (Failure, TrunklineError) as error:
+        if as_json:
+            from trunkline.cli.output import error_document, say_json
+
+            say_json(error_document(error))
+        raise
+
+
+def meant(choices: Choices, words: Sequence[str], what: str) -> tuple[str, tuple[str, ...]]:
+    """Say what of a server is meant, and which words are left: TARGET may have said it already, as ``NAME/TOOL``."""
+    target = choices.target
+    if isinstance(target, Named) and target.rest is not None:
+        return target.rest, tuple(words)
+    if not words:
+        raise click.UsageError(f"Missing argument {what!r}.")
+    return words[0], tuple(words[1:])
+
+
+_SHARED = (
+    *("config", "policy", "revision", "env", "cwd", "header", "token", "ca_file"),
+    *("timeout", "verbose", "no_input", "as_json"),
+)
 _REVISION_HELP = "The protocol revision to speak; auto asks the server."
 _TIMEOUT_HELP = "Seconds to wait for the connection, and then for the answer."
 _FILE = click.Path(exists=True, dir_okay=False)
 
+_CONFIG_HELP = "A configuration to find servers in by name; may be repeated. You name it, so it is trusted."
+
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document, in the wire's own form.")
+config_option = click.option("-c", "--config", multiple=True, metavar="FILE", help=_CONFIG_HELP)
+policy_option = click.option("--policy", metavar="FILE", help="The rules that hold, instead of your policy.toml.")
 
 
 def _options() -> tuple[Callable[[Callable[..., int]], Callable[..., int]], ...]:
     return (
         config_option,
+        policy_option,
         click.option("--revision", default="auto", metavar="NAME", callback=_revision, help=_REVISION_HELP),
         click.option("--env", multiple=True, metavar="K=V", help="A variable for the server; K alone passes ours on."),
         click.option("--cwd", type=click.Path(exists=True, file_okay=False), help="The folder the server starts in."),
@@ -81,9 +125,9 @@ def _options() -> tuple[Callable[[Callable[..., int]], Callable[..., int]], ...]
     )
 
 
-def _choices(text: str, given: Mapping[str, Any]) -> Choices:
+def _choices(text: str | None, given: Mapping[str, Any]) -> Choices:
     env, headers = _environment(given["env"]), _headers(given["header"])
-    target = read_target(text)
+    target = read_target(text, given["config"])
     _check_fit(target, given)
     return Choices(
         target,
@@ -97,6 +141,7 @@ def _choices(text: str, given: Mapping[str, Any]) -> Choices:
         verbosity=given["verbose"],
         no_input=given["no_input"],
         as_json=given.get("as_json", False),
+        policy=given["policy"],
     )
 
 
@@ -108,13 +153,31 @@ def _token(text: str | None) -> str | None:
     return read_value(text).strip()
 
 
-def _check_fit(target: Launch | Site, given: Mapping[str, Any]) -> None:
+_FOR: Mapping[type, tuple[tuple[str, ...], str]] = MappingProxyType(
+    {
+        Site: (("env", "cwd", "policy"), "TARGET is a URL"),
+        Launch: (("header", "token", "ca_file", "policy"), "TARGET is started by its command"),
+        Named: (("env", "cwd", "header", "token", "ca_file"), "TARGET is a name: its entry says how it is reached"),
+    }
+)
+_OF: Mapping[str, str] = MappingProxyType(
+    {
+        "env": "a server that is started",
+        "cwd": "a server that is started",
+        "header": "a URL",
+        "token": "a URL",
+        "ca_file": "a URL",
+        "policy": "a server of a configuration",
+    }
+)
+
+
+def _check_fit(target: Launch | Site | Named, given: Mapping[str, Any]) -> None:
     """Refuse options that would do nothing: whoever gives one expects that it does something."""
-    for name in ("env", "cwd") if isinstance(target, Site) else ("header", "token", "ca_file"):
+    unfit, why = _FOR[type(target)]
+    for name in unfit:
         if given[name]:
-            site = isinstance(target, Site)
-            why = "a server that is started, and TARGET is a URL" if site else "a URL, and TARGET is none"
-            raise click.UsageError(f"--{name.replace('_', '-')} is for {why}.")
+            raise click.UsageError(f"--{name.replace('_', '-')} is for {_OF[name]}, and {why}.")
 
 
 def _revision(context: click.Context, option: click.Parameter, value: str) -> str:

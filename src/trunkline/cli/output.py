@@ -16,7 +16,7 @@ from typing import Any
 
 import click
 
-__all__ = ["clip", "complain", "one_line", "plain", "say", "say_bytes", "say_json", "size_text", "table", "wire_json"]
+__all__ = ["clip", "complain", "error_document", "one_line", "plain", "say", "say_bytes", "say_json", "size_text", "table", "wire_json"]
 
 # C0 but for tab and line feed, DEL and C1; marks, embeddings, overrides and isolates of direction; the line and
 # paragraph separators; invisible tag characters; halves of surrogate pairs, which no encoding can write.
@@ -94,6 +94,16 @@ def complain(text: str) -> None:
 def say_json(value: Any) -> None:
     """Print a value on stdout as one JSON document, in the form it has on the wire."""
     click.echo(wire_json(value, indent=2))
+
+
+def error_document(error: Exception) -> dict[str, Any]:
+    """Give an error as JSON: as it came on the wire or, if it did not, its sentence alone."""
+    from trunkline.errors import RequestFailed
+
+    if not isinstance(error, RequestFailed):
+        return {"error": {"message": str(error)}}
+    data = {} if error.data is None else {"data": error.data}
+    return {"error": {"code": error.code, "message": error.message, **data}}
 
 
 def wire_json(value: Any, *, indent: int = 0) -> bytes:

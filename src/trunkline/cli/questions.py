@@ -38,7 +38,8 @@ class Questions:
         self._screen = screen
         self._terminal = Terminal(screen) if not no_input and is_there() else None
         self._why = "--no-input was given" if no_input else "there is no terminal to ask in"
-        self._turn = asyncio.Lock()
+        #: Held while something is asked: there is one person.
+        self.turn = asyncio.Lock()
         #: Whether a question was declined or cancelled.
         self.denied = False
 
@@ -49,7 +50,7 @@ class Questions:
         if self._terminal is None:
             self._decline("asks", question.message)
             return t.ElicitResult(action="decline")
-        async with self._turn:
+        async with self.turn:
             try:
                 answer = await self._elicited(self._terminal, question)
             except InputEnded:
@@ -76,7 +77,7 @@ class Questions:
         if self._terminal is None:
             self._decline("asks for a model's answer to", _messages(question))
         else:
-            async with self._turn:
+            async with self.turn:
                 try:
                     return await _typed(self._terminal, question)
                 except (InputEnded, Left):

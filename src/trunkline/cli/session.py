@@ -1,7 +1,8 @@
 """One conversation with a server: connects, does a command's work, shows what happens meanwhile, ends with a code.
 
 All client verbs go through ``converse``. It owns the event loop and the client; a command gets both through a
-``Talk`` and gives back its exit code. Every failure leaves here as one sentence.
+``Talk`` and gives back its exit code. A server of a configuration is not called by a client but through the host
+(``hosting``), which has the same face. Every failure leaves here as one sentence.
 """
 
 from __future__ import annotations
@@ -10,24 +11,28 @@ import asyncio
 import codecs
 import logging
 import shlex
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import TYPE_CHECKING, Any, Protocol
 
 import trunkline.types as t
 from trunkline.cli.exits import Exit, Failure, exit_for
-from trunkline.cli.options import Choices
-from trunkline.cli.output import one_line, say_json, wire_json
+from trunkline.cli.options import Choices, told
+from trunkline.cli.output import error_document, one_line, say_json, wire_json
 from trunkline.cli.questions import REJECTED, Questions
 from trunkline.cli.screen import Screen
-from trunkline.cli.targets import Site
+from trunkline.cli.targets import Named, Site
 from trunkline.client.client import Client
 from trunkline.errors import HttpError, RequestFailed, TrunklineError, UrlElicitationRequired
 from trunkline.protocol.limits import Limits
 
 if TYPE_CHECKING:
     from trunkline.auth.oauth import OAuth
+    from trunkline.client.listening import Change
+    from trunkline.client.options import Progress
+    from trunkline.client.tool_facts import CallResult
 
-__all__ = ["Talk", "converse", "error_document", "failure"]
+__all__ = ["Offers", "Talk", "converse", "error_document", "failure"]
 
 # A server that never ends its line must not be kept waiting, or kept.
 _LONGEST_LINE = 64 * 1024
@@ -35,48 +40,89 @@ _LONGEST_LINE = 64 * 1024
 _LOGIN = "trunkline auth login"
 
 
+class Offers(Protocol):
+    """What a command can do with a server, however it is reached."""
+
+    async def list_tools(self) -> list[t.Tool]:
+        """List the tools."""
+
+    async def list_prompts(self) -> list[t.Prompt]:
+        """List the prompts."""
+
+    async def list_resources(self) -> list[t.Resource]:
+        """List the resources."""
+
+    async def list_resource_templates(self) -> list[t.ResourceTemplate]:
+        """List the resource templates."""
+
+    async def call_tool(
+        self,
+        name: str,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        on_progress: Progress | None = None,
+        timeout: float | None = None,
+        total_timeout: float | None = None,
+        raise_on_error: bool = True,
+    ) -> CallResult:
+        """Call a tool."""
+
+    async def read_resource(self, uri: str) -> list[t.ResourceContents]:
+        """Read a resource."""
+
+    async def get_prompt(self, name: str, arguments: Mapping[str, Any] | None = None) -> t.GetPromptResult:
+        """Fill in a prompt."""
+
+    async def complete(
+        self,
+        ref: t.CompletionReference,
+        argument: t.CompletionArgument | Mapping[str, str],
+        *,
+        context: Mapping[str, str] | None = None,
+    ) -> t.Completion:
+        """Ask for proposals."""
+
+    def listen(
+        self,
+        *,
+        tools: bool | None = None,
+        prompts: bool | None = None,
+        resources: bool | None = None,
+        uris: Iterable[str] = (),
+    ) -> AbstractAsyncContextManager[AsyncIterator[Change]]:
+        """Follow changes."""
+
+
 class Talk:
     """A conversation that is going on: what a command works with."""
 
-    def __init__(self, choices: Choices, *, login: OAuth | None = None) -> None:
-        """Make a client that is not connected yet; a login that is kept stands in for a token."""
+    #: The server, while it is connected.
+    client: Offers
+
+    def __init__(self, choices: Choices) -> None:
+        """Prepare the screen and whoever answers questions; nothing is connected yet."""
         self.choices = choices
         self.screen = Screen(verbose=choices.verbosity > 0)
         self.questions = Questions(self.screen, no_input=choices.no_input)
-        limits = _limits(choices.timeout)
-        target = choices.target
-        self.client = Client(
-            target.url if isinstance(target, Site) else target.command,
-            revision=choices.revision,
-            elicitation=self.questions.elicit,
-            elicitation_urls=True,
-            sampling=self.questions.sample,
-            logging=self._logged if choices.verbosity else None,
-            log_level=(None, "info", "debug")[min(choices.verbosity, 2)],
-            env=choices.env,
-            cwd=choices.cwd,
-            headers=choices.headers,
-            auth=choices.token if login is None else login,
-            ca_file=choices.ca_file,
-            timeout=choices.timeout,
-            limits=limits,
-            on_stderr=_Lines(self._said).feed if choices.verbosity else None,
-        )
+        #: What is missing from the answer, if some of several servers could not be asked.
+        self.trouble = Exit.OK
 
     def done(self, *, failed: bool = False) -> Exit:
         """Say how the command ends, now that there is an answer: a question that was declined decides first."""
         if self.questions.denied:
             return Exit.DENIED
-        return Exit.FAILED if failed else Exit.OK
+        return Exit.FAILED if failed else self.trouble
 
-    def _logged(self, message: t.LoggingMessageNotificationParams) -> None:
+    def logged(self, message: t.LoggingMessageNotificationParams) -> None:
+        """Show a log message of the server's."""
         said = message.data if isinstance(message.data, str) else wire_json(message.data).decode()
         origin = f"{one_line(message.logger)}: " if message.logger else ""
         # Each line is marked: a server could otherwise say something in our name.
         for line in said.splitlines():
             self.screen.line(f"[{message.level}] {origin}{line}")
 
-    def _said(self, line: str) -> None:
+    def said(self, line: str) -> None:
+        """Show a line of the server's stderr."""
         self.screen.line(f"[stderr] {line}")
 
 
@@ -113,17 +159,24 @@ def converse(choices: Choices, work: Callable[[Talk], Awaitable[Exit]]) -> Exit:
     Raises:
         Failure: it did not come to an answer; stdout then holds the error as JSON, if JSON was asked for.
     """
-    return asyncio.run(_converse(choices, work))
+    talk = Talk(choices)
+    if isinstance(choices.target, Named):
+        from trunkline.cli.hosting import through_host
+
+        opened = told(lambda: through_host(talk), choices.as_json)
+    else:
+        opened = _connected(talk)
+    return asyncio.run(_converse(talk, opened, work))
 
 
-async def _converse(choices: Choices, work: Callable[[Talk], Awaitable[Exit]]) -> Exit:
-    talk = Talk(choices, login=await _login(choices))
+async def _converse(
+    talk: Talk, opened: AbstractAsyncContextManager[Offers], work: Callable[[Talk], Awaitable[Exit]]
+) -> Exit:
+    choices = talk.choices
     log, shown = logging.getLogger("trunkline"), _OnScreen(talk.screen, choices.verbosity)
     log.addHandler(shown)
     try:
-        async with talk.client as client:
-            if choices.verbosity:
-                talk.screen.line(_who(client))
+        async with opened as talk.client:
             return await work(talk)
     except TrunklineError as error:
         if choices.as_json:
@@ -132,6 +185,35 @@ async def _converse(choices: Choices, work: Callable[[Talk], Awaitable[Exit]]) -
     finally:
         talk.screen.clear()
         log.removeHandler(shown)
+
+
+@asynccontextmanager
+async def _connected(talk: Talk) -> AsyncIterator[Offers]:
+    """Connect a client; a login that is kept stands in for a token."""
+    choices, target = talk.choices, talk.choices.target
+    assert not isinstance(target, Named)
+    login = await _login(choices)
+    client = Client(
+        target.url if isinstance(target, Site) else target.command,
+        revision=choices.revision,
+        elicitation=talk.questions.elicit,
+        elicitation_urls=True,
+        sampling=talk.questions.sample,
+        logging=talk.logged if choices.verbosity else None,
+        log_level=(None, "info", "debug")[min(choices.verbosity, 2)],
+        env=choices.env,
+        cwd=choices.cwd,
+        headers=choices.headers,
+        auth=choices.token if login is None else login,
+        ca_file=choices.ca_file,
+        timeout=choices.timeout,
+        limits=_limits(choices.timeout),
+        on_stderr=_Lines(talk.said).feed if choices.verbosity else None,
+    )
+    async with client:
+        if choices.verbosity:
+            talk.screen.line(_who(client))
+        yield client
 
 
 async def _login(choices: Choices) -> OAuth | None:
@@ -179,6 +261,9 @@ def _sentence(choices: Choices, error: TrunklineError) -> str:
 
 def _not_let_in(choices: Choices, error: TrunklineError) -> str:
     said = error.message if isinstance(error, RequestFailed) else str(error)
+    if isinstance(choices.target, Named):
+        login = f"{_LOGIN} {shlex.quote(choices.target.server or 'NAME')}"
+        return said if _LOGIN in said else f"the server does not let us in: {said} (log in by {login})"
     hint = "--token or --header says who you are"
     # A proxy that does not let us through (407) is not logged in at.
     if isinstance(choices.target, Site) and not _says_who(choices) and getattr(error, "status", None) != 407:
@@ -187,14 +272,6 @@ def _not_let_in(choices: Choices, error: TrunklineError) -> str:
             return said.replace(_LOGIN, login)
         hint = f"log in by {login}, or say who you are by --token or --header"
     return f"the server does not let us in: {said} ({hint})"
-
-
-def error_document(error: TrunklineError) -> dict[str, Any]:
-    """Give an error as JSON: as it came on the wire or, if it did not, its sentence alone."""
-    if not isinstance(error, RequestFailed):
-        return {"error": {"message": str(error)}}
-    data = {} if error.data is None else {"data": error.data}
-    return {"error": {"code": error.code, "message": error.message, **data}}
 
 
 class _OnScreen(logging.Handler):

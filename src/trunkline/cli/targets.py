@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import NamedTuple
 
 from trunkline.cli.exits import Exit, Failure
@@ -62,8 +62,9 @@ def read_target(text: str | None, files: Sequence[str] = ()) -> Launch | Site | 
     words = _words(text)
     if len(words) > 1:
         return Launch(words, {})
-    word = words[0] if words else ""
-    return _found(word) or _program(word, python=path if path.endswith(".py") else None)
+    if path.endswith(".py"):
+        raise Failure(f"there is no file {path}", Exit.CONFIG)
+    return _one_word(words[0] if words else "")
 
 
 def _python_file(path: str, name: str | None) -> Launch:
@@ -83,56 +84,61 @@ def _words(text: str) -> list[str]:
         raise Failure(f"the command {text!r} cannot be read: {error}", Exit.USAGE) from error
 
 
-def _program(word: str, *, python: str | None) -> Launch:
+def _program(word: str) -> Launch | None:
     import shutil
 
-    if python is not None:
-        raise Failure(f"there is no file {python}", Exit.CONFIG)
     if os.sep in word:
-        if not os.path.isfile(word):
-            raise Failure(f"there is no file {word}", Exit.CONFIG)
-        return Launch([os.path.abspath(word)], {})
-    if not word or shutil.which(word) is None:
-        raise Failure(f"there is no server or program {word!r}: {_NOTHING}", Exit.USAGE)
-    return Launch([word], {})
+        return Launch([os.path.abspath(word)], {}) if os.path.isfile(word) else None
+    return Launch([word], {}) if word and shutil.which(word) is not None else None
 
 
 # --- names -----------------------------------------------------------------------------------------------------------
 
 
+def _one_word(word: str) -> Launch | Named:
+    """Look for a word among the names of the configuration that is found; else it is a program.
+
+    What has a name in a project's file runs only once it is approved, so that no project takes the place of a program.
+    """
+    program = _program(word)
+    if program is not None and os.sep in word:
+        return program
+    from trunkline.cli.configs import read_configuration
+
+    configuration = read_configuration()
+    server, rest = _split(word, configuration.entries)
+    if server is not None:
+        return Named(server, (), rest)
+    if program is not None:
+        return program
+    for problem in configuration.problems:
+        if problem.severity == "error":
+            raise Failure(str(problem), Exit.CONFIG)
+    if os.sep in word:
+        raise Failure(f"there is no file {word}", Exit.CONFIG)
+    raise Failure(f"there is no server and no program {word!r}: {_NOTHING}", Exit.USAGE)
+
+
 def _in_files(text: str | None, files: Sequence[str]) -> Named:
     """Find a name in the files that were named; without a text all servers are meant."""
-    from trunkline.cli.hosting import read_configuration
+    from trunkline.cli.configs import name_hint, read_configuration
 
     configuration = read_configuration(files)
     if text is None:
+        if not files and not configuration.files:
+            raise Failure(f"no configuration is found here: {_NOTHING}", Exit.USAGE)
         return Named(None, tuple(files))
     server, rest = _split(text, configuration.entries)
     if server is None:
-        from trunkline.host.config.spelling import nearest
-
-        name = text.partition("/")[0]
-        near = nearest(name, configuration.entries)
-        names = ", ".join(configuration.entries) or "none"
-        hint = f"did you mean {near}?" if near else f"there are: {names}"
+        name = text if "://" in text else text.partition("/")[0]
+        hint = name_hint(name, configuration.entries)
         raise Failure(f"no server is called {name!r} in {', '.join(files)}; {hint}", Exit.CONFIG)
     return Named(server, tuple(files), rest)
 
 
-def _found(word: str) -> Named | None:
-    """Look for a word among the names of the configuration that is found; a file that is there is meant as a file."""
-    if not word or (os.sep in word and os.path.exists(word)):
-        return None
-    from trunkline.cli.hosting import read_configuration
-
-    server, rest = _split(word, read_configuration(()).entries)
-    return None if server is None else Named(server, (), rest)
-
-
-def _split(text: str, names: object) -> tuple[str | None, str | None]:
+def _split(text: str, names: Container[str]) -> tuple[str | None, str | None]:
     """Read NAME or NAME/REST; a name itself has no slash."""
-    assert hasattr(names, "__contains__")
     if text in names:
         return text, None
     name, slash, rest = text.partition("/")
-    return (name, rest) if slash and name in names else (None, None)
+    return (name, rest) if slash and rest and name in names else (None, None)

@@ -9,14 +9,14 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypedDict
 
 from msgspec.structs import replace
 
 import trunkline.types as t
-from trunkline.errors import ConfigError
+from trunkline.errors import ConfigError, RequestFailed
 from trunkline.host.audit import AuditTrail
 from trunkline.host.config.in_code import entry_from
 from trunkline.host.config.loading import Places, find_config, load
@@ -34,10 +34,12 @@ from trunkline.host.supervisor import Supervisor
 from trunkline.host.trust import TrustBook, project_folder
 from trunkline.protocol.limits import Limits
 
-__all__ = ["ANCESTORS", "Assembly", "HostOptions", "assemble", "trust_file"]
+__all__ = ["ANCESTORS", "Assembly", "HostOptions", "assemble", "at_home", "trust_file"]
 
 #: Names, in the environment of a server process, the configurations of the gateways it was started by.
 ANCESTORS = "TRUNKLINE_ANCESTORS"
+# What a client says whose user does not let a model be asked.
+_REJECTED = -1
 
 
 class HostOptions(TypedDict, total=False):
@@ -68,6 +70,10 @@ class HostOptions(TypedDict, total=False):
     #: What to wait for when the host is opened: all servers, those that are required, or nothing; and how long.
     wait: Literal["all", "required", "none"]
     wait_seconds: float
+    #: The servers to have, by name; None for all.
+    only: Collection[str] | None
+    #: Members of ``ServerSettings`` that count before those of every entry.
+    settings: Mapping[str, Any]
     #: Start no server before something of it is used.
     lazy: bool
     #: Start nothing at all: what is known of the servers is what was kept.
@@ -151,7 +157,12 @@ class Assembly:
 
     def _entries(self) -> dict[str, ServerEntry]:
         entries = {**self.configuration.entries, **_in_code(self._sources), **self._added}
-        kept = {name: entry for name, entry in entries.items() if name not in self._removed}
+        only = self.options.get("only")
+        kept = {
+            name: entry
+            for name, entry in entries.items()
+            if name not in self._removed and (only is None or name in only or name in self._added)
+        }
         return {name: _started(entry, self.options) for name, entry in kept.items()}
 
     async def _may_run(self, entry: ServerEntry) -> tuple[bool, str | None]:
@@ -159,14 +170,27 @@ class Assembly:
         return await self.trust.check(entry)
 
     def _client_options(self, entry: ServerEntry) -> Mapping[str, Any]:
-        options: dict[str, Any] = {}
-        roots = entry.settings.roots
-        if roots is not None:
-            options["roots"] = list(roots)
+        # Some servers list a tool only to clients that can be asked what it asks. Whoever calls it so that somebody
+        # can be asked has a connection of his own; on the one that all share, nobody is there.
+        options: dict[str, Any] = {
+            "sampling": _nobody_samples,
+            "sampling_tools": True,
+            "elicitation": _nobody_answers,
+            "elicitation_urls": True,
+            "roots": list(entry.settings.roots or ()),
+        }
         if entry.command is not None:
             ancestors = [*os.environ.get(ANCESTORS, "").split(), self.fingerprint]
             options["env"] = {**entry.env, ANCESTORS: " ".join(ancestors)}
         return options
+
+
+def _nobody_samples(params: t.CreateMessageRequestParams) -> t.CreateMessageResult:
+    raise RequestFailed("There is no model here that could be asked", code=_REJECTED)
+
+
+def _nobody_answers(params: t.ElicitRequestParams) -> t.ElicitResult:
+    return t.ElicitResult(action="decline")
 
 
 async def assemble(sources: Sequence[object], options: HostOptions) -> Assembly:
@@ -201,8 +225,10 @@ def _read(sources: Sequence[object], options: HostOptions) -> Configuration:
     environ = options.get("environ", os.environ)
     files = [os.fspath(each) for each in sources if isinstance(each, str | os.PathLike)]
     places = Places()
-    if not sources:
-        places = find_config(Path(options.get("project") or os.getcwd()))
+    if files or not sources:
+        found = find_config(Path(options.get("project") or os.getcwd()))
+        # What the administrator says holds for files that were named, too.
+        places = Places(managed=found.managed) if files else found
     return load(
         given=files,
         project=places.project,
@@ -245,10 +271,16 @@ def _given(name: str, entry: object) -> ServerEntry:
     raise ConfigError(f"Server {name!r}: give an mcpServers entry or a Server, not a {type(entry).__name__}.")
 
 
-def _started(entry: ServerEntry, options: HostOptions) -> ServerEntry:
-    """Give an entry as this host starts it: what came with a project starts in the project's folder."""
+def at_home(entry: ServerEntry) -> ServerEntry:
+    """Have a server that came with a project, and names no folder, start in the project's."""
     if entry.source.scope == "project" and entry.command is not None and entry.cwd is None and entry.source.file:
-        entry = replace(entry, cwd=project_folder(entry.source.file))
-    if options.get("lazy") and entry.settings.start != "lazy":
-        return replace(entry, settings=replace(entry.settings, start="lazy"))
+        return replace(entry, cwd=project_folder(entry.source.file))
     return entry
+
+
+def _started(entry: ServerEntry, options: HostOptions) -> ServerEntry:
+    """Give an entry as this host starts it."""
+    settings = dict(options.get("settings", {}))
+    if options.get("lazy"):
+        settings["start"] = "lazy"
+    return at_home(replace(entry, settings=replace(entry.settings, **settings)) if settings else entry)

@@ -118,20 +118,17 @@ class Logins:
         from trunkline.auth.keeping import Keeper
         from trunkline.auth.oauth import OAuth
 
-        try:
-            store = await self._found()
-            said = {**_members(entry.auth), "store": store, "open_browser": False}
-            if said.get("grant", "authorization_code") != "authorization_code":
-                # A program that logs in as itself has nobody to ask.
-                return OAuth(**said)
-            known = [kept.client_id for kept in await self.kept(entry)]
-            for client_id in (said.get("client_id"), *known) if known else ():
-                login = OAuth(**{**said, "client_id": client_id})
-                if await Keeper(store, entry.url, login).load() is not None:
-                    return login
-        except AuthError as error:
-            # The server may well not ask for a login.
-            log.warning("the login for %s cannot be read: %s", entry.name, error)
+        store = await self._found()
+        said = {**_members(entry.auth), "store": store, "open_browser": False}
+        if said.get("grant", "authorization_code") != "authorization_code":
+            # A program that logs in as itself has nobody to ask.
+            return OAuth(**said)
+        known = [kept.client_id for kept in await self.kept(entry)]
+        # A client that was given by name is part of what its login is kept under; one that registered itself is not.
+        for client_id in (said.get("client_id"), *known) if known else ():
+            login = OAuth(**{**said, "client_id": client_id})
+            if await Keeper(store, entry.url, login).load() is not None:
+                return login
         return None
 
     async def kept(self, entry: ServerEntry) -> list[Any]:
@@ -141,7 +138,12 @@ class Logins:
 
         if entry.url is None or says_who_asks(entry):
             return []
-        return [login for login in await kept_logins(await self._found()) if login.url == canonical(entry.url)]
+        try:
+            return [login for login in await kept_logins(await self._found()) if login.url == canonical(entry.url)]
+        except AuthError as error:
+            # The server may well not ask for a login.
+            log.warning("the logins for %s cannot be read: %s", entry.name, error)
+            return []
 
     async def _found(self) -> Store:
         if self._store is None:

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 import trunkline.types as t
 from trunkline.client.client import Client
-from trunkline.errors import RemoteProtocolError, UrlElicitationRequired
+from trunkline.errors import ConnectionLost, RemoteProtocolError, UrlElicitationRequired
 from trunkline.host.fronts import Front
 from trunkline.host.lanes import Lane, Needs
 from trunkline.host.running import Parking, Running
@@ -230,8 +230,10 @@ class Forwarder:
             if front.left:
                 # The questions have left; the call waits for whoever brings the answers.
                 self._parking.park(running)
-            else:
-                self._end(running)
+                raise
+            self._end(running)
+            if running.task.cancelled() and not _being_cancelled():
+                raise ConnectionLost("the server was stopped while it worked") from None
             raise
         except BaseException:
             self._end(running)
@@ -264,6 +266,12 @@ class Forwarder:
     def _end(self, running: Running) -> None:
         self._parking.leave(running)
         running.cancel()
+
+
+def _being_cancelled() -> bool:
+    """Tell whether it is the caller that gives up, and not the work that was ended."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
 
 
 def _declared(capabilities: Mapping[str, Any], upstream: Upstream) -> dict[str, Any]:

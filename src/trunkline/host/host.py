@@ -27,6 +27,7 @@ from trunkline.host.config.records import Configuration
 from trunkline.host.core import Asker
 from trunkline.host.events import Follower
 from trunkline.host.fronts import LocalFront
+from trunkline.host.gateway.gateway import Gateway, GatewayOptions
 from trunkline.host.gateway.serving import ServeOptions
 from trunkline.host.policy.policy import Policy
 from trunkline.host.session import HostSession
@@ -209,6 +210,11 @@ class Host:
         from trunkline.host.gateway.serving import serve
 
         await serve(self._open, options)
+
+    def gateway(self, options: GatewayOptions | None = None) -> Gateway:
+        """Give the gateway as a server to talk to in this process, ``Client(host.gateway())``; close it after use."""
+        assembly = self._open
+        return Gateway(assembly.core, assembly.policy, options, face=self._options.get("consent"))
 
     def asgi(self, **options: Unpack[ServeOptions]) -> Any:
         """Give the gateway as an ASGI application, to run or to mount in another."""

@@ -26,10 +26,12 @@ from trunkline.host.events import Acted, Asked, Events
 from trunkline.host.fronts import Front
 from trunkline.host.policy.acts import Act, ActKind, Annotations, Decision
 from trunkline.host.policy.policy import Policy
-from trunkline.host.redaction import redact
+from trunkline.host.redaction import Redaction
 from trunkline.host.session import HostSession
 
 __all__ = ["Case", "Judge", "decoded"]
+
+_MOST_REDACTIONS = 256
 
 Work = Callable[[Mapping[str, Any]], Awaitable[tuple[Any, Raw]]]
 
@@ -80,6 +82,7 @@ class Judge:
         self._consent = consent
         self._audit = audit
         self._events = events
+        self._redactions: dict[tuple[frozenset[str], tuple[str, ...]], Redaction] = {}
 
     async def perform(self, case: Case) -> Any:
         """Do an act if it is allowed, and give its result.
@@ -171,22 +174,33 @@ class Judge:
         if self._audit is None:
             return
         pointers = tuple(pointer for each in case.policy.redactions if each.matches(act) for pointer in each.pointers)
+        redaction = self._redaction(case.entry.secrets, pointers)
         self._audit.record(
             AuditEntry(
                 act_id=act_id,
                 stage=stage,
                 kind=act.kind,
                 server=act.server,
-                name=act.name,
+                name=redaction.text(act.name) if act.kind == "resource" else act.name,
                 session=act.session,
                 principal=act.principal,
                 profile=act.profile,
                 caller=act.caller,
                 pin=act.pin,
-                arguments=redact(act.arguments, pointers=pointers, secrets=case.entry.secrets),
+                arguments=redaction.apply(act.arguments),
                 **more,
             )
         )
+
+    def _redaction(self, secrets: frozenset[str], pointers: tuple[str, ...]) -> Redaction:
+        """Give what hides arguments; made once for a server and what its policy hides."""
+        key = (secrets, pointers)
+        found = self._redactions.get(key)
+        if found is None:
+            if len(self._redactions) >= _MOST_REDACTIONS:
+                self._redactions.clear()
+            found = self._redactions[key] = Redaction(pointers=pointers, secrets=secrets)
+        return found
 
     def _end(self, act: Act, act_id: str, *, outcome: Any, digest: str | None, seconds: float) -> None:
         self._events.tell(Acted(act.server, act.name, act.kind, outcome, seconds))

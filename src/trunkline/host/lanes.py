@@ -17,6 +17,7 @@ from msgspec import Struct
 
 import trunkline.types as t
 from trunkline.client.client import Client
+from trunkline.client.state import State
 from trunkline.errors import InvalidParams, PolicyDenied, RequestFailed, TrunklineError
 from trunkline.host.entries import ServerEntry
 from trunkline.host.running import Running
@@ -86,6 +87,11 @@ class Lane:
         self._credentials = credentials
         self._client: Client | None = None
         self._opening: asyncio.Task[Client] | None = None
+
+    @property
+    def over(self) -> bool:
+        """Whether its client was closed, as those of a server are that is stopped or restarted."""
+        return self._client is not None and self._client.state is State.TERMINATED
 
     async def open(self) -> Client:
         """Connect, once; whoever comes meanwhile waits for the same."""
@@ -169,7 +175,7 @@ class Lanes:
 
     def find(self, upstream: Upstream, needs: Needs, *, roots: Callable[[], Any] | None) -> Lane:
         """Give the lane for a call: a free one, a new one for a server that asks, else the least busy."""
-        fitting = [lane for lane in self._lanes if lane.upstream is upstream and lane.needs == needs]
+        fitting = [lane for lane in self._lanes if lane.upstream is upstream and lane.needs == needs and not lane.over]
         lane = min(fitting, key=lambda each: len(each.calls), default=None)
         if lane is None or (lane.calls and upstream.asks and len(fitting) < _MOST_LANES):
             own = self._credentials if upstream.entry.settings.per_user else None
@@ -191,7 +197,11 @@ class Lanes:
     async def sweep(self, idle: float, keeps: Callable[[Upstream], bool]) -> None:
         """Close the lanes that were idle for so long, and those of servers that are not kept."""
         before = self._now() - idle
-        over = [lane for lane in self._lanes if not keeps(lane.upstream) or (not lane.calls and lane.used_at < before)]
+        over = [
+            lane
+            for lane in self._lanes
+            if lane.over or not keeps(lane.upstream) or (not lane.calls and lane.used_at < before)
+        ]
         self._lanes = [lane for lane in self._lanes if lane not in over]
         await asyncio.gather(*map(_close, over))
 

@@ -90,6 +90,8 @@ _SIGNS = (
     *("github_pat_", "glpat-", "xox", "akia", "asia", "aiza", "ya29.", "npm_", "pypi-", "hf_", "bearer", "basic", "@"),
     *("password", "passwd", "secret", "token", "api_key", "api-key", "apikey"),
 )
+# As long as ``://a:b@``.
+_SHORTEST_LOOK = 7
 _MARGIN = 1024
 # Names of members come from whoever calls: so many judgements are remembered.
 _MOST_NAMES = 1024
@@ -175,8 +177,12 @@ class Redaction:
 
     def _may_hold(self, text: str) -> bool:
         """Tell whether there is anything in a text to look at more closely."""
-        lowered = text.lower()
-        return any(sign in lowered for sign in _SIGNS) or any(secret in text for secret in self._secrets)
+        if len(text) >= _SHORTEST_LOOK:
+            lowered = text.lower()
+            for sign in _SIGNS:
+                if sign in lowered:
+                    return True
+        return any(secret in text for secret in self._secrets) if self._secrets else False
 
     def _judge(self, name: str) -> bool:
         words = [word.lower() for word in _WORDS.findall(name)]

@@ -20,7 +20,7 @@ from msgspec import Struct
 
 from trunkline.client.client import Client
 from trunkline.client.state import State
-from trunkline.errors import AuthError, ConfigError, ConnectionLost, ServerExited, TrunklineError
+from trunkline.errors import ConfigError, ConnectionLost, ServerExited, TrunklineError
 from trunkline.host.backoff import HALF_OPEN_SECONDS, STEADY_SECONDS, Backoff, Breaker
 from trunkline.host.clients import Logins, make_client, says_who_asks, start_seconds, wants_login
 from trunkline.host.clocks import within
@@ -94,6 +94,8 @@ class Tender:
         self._finished = False
         self._serving: Serving | None = None
         self._loss: Exception | None = None
+        #: The logins there were when it was last started.
+        self._kept: list[Any] = []
         #: The login that the server was last shown.
         self.auth: Any = None
 
@@ -222,23 +224,18 @@ class Tender:
         return self._start
 
     async def _await_login(self, reason: str) -> _Phase | None:
-        """Rest until a login is kept that was not there before."""
-        condition, logins = self._condition, self._around.logins
+        """Rest until other logins are kept than were when the server refused us."""
+        condition = self._condition
         condition.move("needs login", reason)
         self._carried_out()
         seconds = None if says_who_asks(condition.entry) else _LOGIN_SECONDS
-        before: Any = None
         while True:
-            try:
-                kept = await self._unless_ordered(logins.kept(condition.entry))
-            except AuthError as error:
-                log.debug("the logins cannot be read: %s", error)
-                kept = []
-            order = kept if isinstance(kept, Order) else None
-            if order is None and before is not None and kept != before:
+            kept = await self._unless_ordered(self._around.logins.kept(condition.entry))
+            if isinstance(kept, Order):
+                return await self._obey(kept)
+            if kept != self._kept:
                 return self._start
-            before = kept
-            order = order or await self._order_within(seconds)
+            order = await self._order_within(seconds)
             if order is not None:
                 return await self._obey(order)
 
@@ -360,7 +357,9 @@ class Tender:
             await asyncio.wait([self._after])
             self._after = None
         await self._check_trust()
-        self.auth = await self._around.logins.find(condition.entry)
+        logins = self._around.logins
+        self._kept = await logins.kept(condition.entry)
+        self.auth = await logins.find(condition.entry)
         self._loss = None
         condition.forget_stderr()
         client = self._make_client()

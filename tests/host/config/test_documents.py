@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import given as drawn
+from hypothesis import strategies as st
 
 from tests.host.config.support import given, write
 from trunkline.errors import ConfigError
 from trunkline.host.config.files import MAX_BYTES
 from trunkline.host.config.loading import load
+from trunkline.host.entries import ServerEntry
 
 STDIO = """\
 {
@@ -92,6 +97,35 @@ def test_one_bad_entry_stops_no_other(tmp_path: Path) -> None:
     entries = given(tmp_path, {"mcpServers": servers}).entries
     assert [name for name, entry in entries.items() if entry.problem is None] == ["good"]
     assert list(entries) == list(servers)
+
+
+_KEYS = st.sampled_from(
+    ["mcpServers", "servers", "inputs", "id", "options", "command", "args", "env", "url", "headers", "oauth", "tools",
+     "allow", "timeout", "type", "trunkline", "allowedServers", "deniedServers", "exclusive", "name", "\x00",
+     "disabled", "roots"]
+)  # fmt: skip
+_ANY = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(_KEYS | st.text(max_size=3), inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@drawn(st.dictionaries(st.text(max_size=4), st.dictionaries(_KEYS, _ANY)), st.dictionaries(_KEYS, _ANY))
+def test_any_entries_are_read_and_each_can_be_started_or_has_a_problem(
+    tmp_path: Path, servers: dict[str, Any], more: dict[str, Any]
+) -> None:
+    text = json.dumps({**more, "mcpServers": servers}).replace("Infinity", "0")
+    found = _loaded_or_refused(write(tmp_path / "mcp.json", text), write(tmp_path / "managed.json", text))
+    assert [each.problem is None for each in found] == [bool(each.command or each.url) for each in found]
+
+
+def _loaded_or_refused(path: Path, managed: Path) -> list[ServerEntry]:
+    try:
+        return list(load(given=[path], managed=managed, environ={}).entries.values())
+    except ConfigError:
+        return []
 
 
 @pytest.mark.parametrize(

@@ -15,9 +15,14 @@ from hypothesis import strategies as st
 from tests.host.config.support import given, write
 from tests.host.config.test_documents import REMOTE, STDIO
 from trunkline.errors import ConfigError
+from trunkline.host.config.collecting import Ground
+from trunkline.host.config.documents import Document
+from trunkline.host.config.env_files import read_env_file
 from trunkline.host.config.explaining import explain
 from trunkline.host.config.loading import load
+from trunkline.host.config.positions import Leaf, Member
 from trunkline.host.config.records import Configuration
+from trunkline.host.config.variables import Surroundings, expand
 
 SECRET = "s3cr3t-v4lue"
 
@@ -143,6 +148,22 @@ def test_an_entry_that_does_not_hold_is_explained_by_who_hides_it(tmp_path: Path
         explain(configuration, "github")
 
 
+@pytest.mark.parametrize(
+    "record",
+    [
+        pytest.param(Surroundings(environ={"A": SECRET}), id="surroundings"),
+        pytest.param(expand("${A}", Surroundings(environ={"A": SECRET})), id="a text that was filled"),
+        pytest.param(read_env_file(f"A={SECRET}"), id="an env file"),
+        pytest.param(Document(file="x", servers=(Member("a", Leaf(SECRET)),)), id="a document"),
+        pytest.param(
+            Ground(file="x", folder="/", home="/", around=Surroundings(environ={"A": SECRET})), id="the ground"
+        ),
+    ],
+)
+def test_a_record_that_holds_a_secret_does_not_print_it(record: object) -> None:
+    assert SECRET not in repr(record)
+
+
 # --- no secret, ever -------------------------------------------------------------------------------------------------
 
 _TEXT = st.sampled_from(
@@ -151,14 +172,14 @@ _TEXT = st.sampled_from(
 )  # fmt: skip
 _WRONG = st.sampled_from([1, None, True, [], {}, ["${A}", 1], {"k": "${A}"}])
 _NAMES = st.sampled_from(
-    ["command", "args", "env", "cwd", "url", "httpUrl", "headers", "oauth", "auth", "envFile", "type", "roots", "sandbox",
-     "era", "timeout", "tools", "disabled", "nonsense", "command ", "trunkline"]
+    ["command", "args", "env", "cwd", "url", "httpUrl", "headers", "oauth", "auth", "envFile", "type", "roots",
+     "sandbox", "era", "timeout", "tools", "disabled", "nonsense", "command ", "trunkline"]
 )  # fmt: skip
 _MEMBER = _TEXT | _WRONG | st.lists(_TEXT) | st.dictionaries(st.sampled_from(["A", "Authorization", "x y", "k"]), _TEXT)
 _ENTRY = st.dictionaries(_NAMES, _MEMBER, max_size=6)
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=300, deadline=None)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=100, deadline=None)
 @drawn(_ENTRY)
 def test_no_secret_is_ever_shown(tmp_path: Path, members: dict[str, Any]) -> None:
     content = {"inputs": [{"id": "i"}], "servers": {"one": members}}
@@ -168,7 +189,7 @@ def test_no_secret_is_ever_shown(tmp_path: Path, members: dict[str, Any]) -> Non
     assert SECRET not in "\n".join([*shown, *map(str, configuration.problems)])
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=300, deadline=None)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=100, deadline=None)
 @drawn(_ENTRY)
 def test_no_variable_ever_reaches_an_entry_as_it_is_written(tmp_path: Path, members: dict[str, Any]) -> None:
     entry = given(tmp_path, {"servers": {"one": members}}, {"A": SECRET}).entries["one"]

@@ -16,7 +16,12 @@ ONE: dict[str, Any] = {"command": "x", "args": ("a",), "cwd": Path("/y")}
 
 def test_an_entry_in_code_is_read_as_one_in_a_file() -> None:
     entry = entry_from("one", {**ONE, "env": {"A": "${A}"}}, environ={"A": "value"})
-    assert (entry.command, entry.cwd, dict(entry.env), entry.secrets) == (("x", "a"), "/y", {"A": "value"}, {"value"})
+    assert (entry.command, entry.cwd, dict(entry.env), entry.secrets) == (
+        ("x", "a"),
+        "/y",
+        {"A": "value"},
+        frozenset({"value"}),
+    )
     assert (entry.name, entry.source, entry.problem) == ("one", Source("given"), None)
 
 
@@ -67,7 +72,7 @@ def test_warnings_in_code_are_kept() -> None:
         pytest.param({"mcpServers": {}, "servers": {}}, "it has both mcpServers", id="both"),
         pytest.param(
             {"mcpServers": {"a": {"command": object()}}},
-            "a object is nothing that a configuration could hold",
+            "a value of type object is nothing that a configuration could hold",
             id="object",
         ),
         pytest.param({"mcpServers": [1]}, "expected an object with an entry for each server", id="list"),

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from trunkline.host.config.positions import MAX_DEPTH, Items, Leaf, Members, NotJson, kind_of, plain, read_json
 
-_NUMBERS = st.integers(-(10**30), 10**30) | st.floats(allow_nan=False, allow_infinity=False)
+_NUMBERS = st.integers(-(10**30), 10**30) | st.floats(-1e100, 1e100)
 _VALUES = st.recursive(
     st.none() | st.booleans() | _NUMBERS | st.text(),
     lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
@@ -30,7 +30,7 @@ def test_a_document_means_what_the_standard_reader_says(value: Any, indent: int 
 def test_a_document_with_one_character_changed_is_not_read_where_the_standard_reader_refuses_it(
     value: Any, at: int, character: str
 ) -> None:
-    whole = json.dumps(value)
+    whole = json.dumps(value, ensure_ascii=False)
     text = whole[: at % len(whole)] + character + whole[at % len(whole) + 1 :]
     assert _read(text, read_json) == _read(text, json.loads) or _has_last_comma(text)
 
@@ -110,7 +110,7 @@ def test_characters_beyond_the_basic_plane_are_read_from_their_two_escapes() -> 
         pytest.param("[-]", 1, 2, "expected a number", id="minus alone"),
         pytest.param("[NaN]", 1, 2, "expected a value", id="NaN"),
         pytest.param("[1e999]", 1, 2, "too large", id="too large"),
-        pytest.param(f"[{'9' * 5000}]", 1, 2, "more than 400 digits", id="many digits"),
+        pytest.param(f"[{'9' * 5000}]", 1, 2, "more than 300 digits", id="many digits"),
         pytest.param("{} {}", 1, 4, "nothing more", id="two documents"),
         pytest.param("[1 /* ", 1, 4, 'no closing "*/"', id="open comment"),
         pytest.param("[,]", 1, 2, "expected a value", id="comma alone"),

@@ -113,6 +113,8 @@ def test_an_empty_list_of_what_is_allowed_allows_nothing(tmp_path: Path, members
         pytest.param({"timeout": True}, "timeout: expected a number of seconds, found true", id="flag"),
         pytest.param({"timeout": 0}, "expected seconds above 0 and up to 86400", id="zero"),
         pytest.param({"timeout": 600000}, "found 600000; if milliseconds are meant, write 600", id="milliseconds"),
+        pytest.param({"timeout": 10**299}, "found 1e+299", id="enormous"),
+        pytest.param({"healthSeconds": "x"}, "expected a number of seconds, found a text", id="health text"),
         pytest.param({"healthSeconds": -1}, "expected seconds from 0", id="below zero"),
         pytest.param({"crashes": 0}, "expected a whole number from 1 to 10000, found 0", id="no crashes"),
         pytest.param({"crashes": 1.5}, "expected a whole number", id="a fraction"),

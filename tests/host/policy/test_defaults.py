@@ -66,9 +66,7 @@ def test_a_default_has_a_name_and_a_reason() -> None:
 
 
 def test_nothing_said_is_the_worst() -> None:
-    assert effective(Annotations()) == Annotations(
-        read_only=False, destructive=True, idempotent=False, open_world=True
-    )
+    assert effective(Annotations()) == Annotations(read_only=False, destructive=True, idempotent=False, open_world=True)
 
 
 def test_what_only_reads_destroys_nothing_unless_it_says_so() -> None:

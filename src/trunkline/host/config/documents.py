@@ -184,14 +184,16 @@ def _input(item: object, *, file: str | None) -> Input | str:
     kind = item.get("type", "promptString")
     if kind not in ("promptString", "pickString"):
         return f"inputs of type {quoted(str(kind))} are not asked: write promptString or pickString"
-    options = tuple(_option(each) for each in item.get("options") or ()) if kind == "pickString" else ()
+    listed = item.get("options") if kind == "pickString" else []
+    if not isinstance(listed, list):
+        return 'expected a list of "options"; it is ignored'
     default, description = item.get("default"), item.get("description")
     return Input(
         id=item["id"],
         description=description if isinstance(description, str) else "",
         password=item.get("password") is True,
         default=default if isinstance(default, str) else None,
-        options=options,
+        options=tuple(map(_option, listed)),
         file=file,
     )
 

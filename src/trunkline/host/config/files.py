@@ -54,8 +54,6 @@ def _read(path: str, *, plain_only: bool) -> bytes:
     try:
         with open(os.open(path, flags), "rb") as file:
             mode = os.fstat(file.fileno()).st_mode
-            if stat.S_ISDIR(mode):
-                raise Unreadable("it is a folder", fix="name the file in it")
             if plain_only and not stat.S_ISREG(mode):
                 raise Unreadable("it is no plain file")
             return file.read(MAX_BYTES + 1)

@@ -103,19 +103,11 @@ def load(
 # --- where a file stands ---------------------------------------------------------------------------------------------
 
 
-def place(
-    document: Document,
-    *,
-    scope: Scope,
-    environ: Mapping[str, str],
-    ask: Ask | None,
-    folder: str | None = None,
-) -> Placed:
+def place(document: Document, *, scope: Scope, environ: Mapping[str, str], ask: Ask | None) -> Placed:
     """Say what paths and variables of a document mean."""
     file = document.file
-    if folder is None:
-        folder = os.path.dirname(os.path.abspath(file)) if file is not None else os.getcwd()
-        folder = os.path.dirname(folder) if os.path.basename(folder) in _EDITORS else folder
+    folder = os.path.dirname(os.path.abspath(file)) if file is not None else os.getcwd()
+    folder = os.path.dirname(folder) if os.path.basename(folder) in _EDITORS else folder
     home = environ.get("HOME") or environ.get("USERPROFILE") or os.path.expanduser("~")
     folders = {"userHome": home, "pathSeparator": os.sep, "/": os.sep}
     if scope in ("given", "project"):

@@ -110,7 +110,8 @@ _NUMBER = re.compile(r"-?(?:0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?", re.A)
 _WORD = re.compile(r"[A-Za-z_$][\w$]*", re.A)
 _HEX = re.compile(r"[0-9a-fA-F]{4}")
 _LINE_END = re.compile(r"\r\n|\r|\n")
-_LONGEST_NUMBER = 400
+# Beyond it a whole number is no float any more.
+_LONGEST_NUMBER = 300
 
 
 def _simple(letter: str) -> str | None:

@@ -84,12 +84,13 @@ def _seconds(key: str, node: Node, into: Collector) -> float | None:
 
 def _seconds_or_none(key: str, node: Node, into: Collector) -> float | None:
     value = _number(key, node, into, what="a number of seconds")
-    if value is not None and not 0 <= value <= _DAY:
+    if value is None:
+        return None
+    if not 0 <= value <= _DAY:
         into.fail(key, node.line, f"expected seconds from 0 (never) to {_DAY} (a day), found {value:g}")
         return None
-    if value is not None:
-        into.note(key, node.line, f"{value:g} s")
-    return None if value is None else float(value)
+    into.note(key, node.line, f"{value:g} s")
+    return float(value)
 
 
 def _count(key: str, node: Node, into: Collector) -> int | None:

@@ -84,9 +84,6 @@ class _Filled(Struct, frozen=True):
     secret: bool = False
     fault: Fault | None = None
 
-    def __repr__(self) -> str:
-        return "_Filled()"
-
 
 def expand(text: str, around: Surroundings) -> Expansion:
     """Fill all variables of a text."""

@@ -68,7 +68,7 @@ def _case(table: Table, faults: list[str]) -> Case:
         raise wrong[-1]
     for needed in ("server", "expect"):
         if needed not in members:
-            raise Wrong(f"a test has a {needed}: add {needed} = '...'")
+            raise Wrong(f"a test says its {needed}: add {needed} = '...'")
     targets = [key for key in TARGETS if key in members]
     if len(targets) > 1:
         raise Wrong(f"it has both {targets[0]} and {targets[1]}: write a test for each", targets[1])

@@ -42,10 +42,6 @@ class Compiled(NamedTuple):
     #: Hints of a tool play a part.
     reads_hints: bool
 
-    def covers(self, kind: ActKind, server: str, name: str) -> bool:
-        """Tell whether the rule is about this at all."""
-        return kind in self.of_kind and bool(self.of_server(server) and self.of_name(kind, name))
-
 
 def compile_rule(rule: Rule, paths: Paths) -> Compiled:
     """Make a rule ready.

@@ -1,0 +1,318 @@
+"""Runs servers of a configuration for one command: the host, with the face that a client has.
+
+Only the server that is named is started; its tools, prompts and resources have their own names then. Where all servers
+are meant, names are ids, ``server/name``. Trust, policy, consent and audit are the host's: a command cannot go around
+them. What a person has to answer is asked in the terminal; without one the answer is no.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from types import MappingProxyType
+from typing import Any, cast
+
+import msgspec
+
+import trunkline.types as t
+from trunkline.cli.approvals import terminal_face
+from trunkline.cli.configs import answers_for, name_hint, read_configuration
+from trunkline.cli.exits import Exit, exit_for
+from trunkline.cli.output import one_line
+from trunkline.cli.session import Offers, Talk
+from trunkline.cli.targets import Named
+from trunkline.client.client import Client
+from trunkline.client.listening import Change
+from trunkline.client.options import Progress
+from trunkline.client.tool_facts import CallResult
+from trunkline.errors import (
+    AuthError,
+    ConfigError,
+    PolicyDenied,
+    RequestTimeout,
+    ServerUnavailable,
+    TrunklineError,
+)
+from trunkline.host.assembly import HostOptions
+from trunkline.host.catalog_items import Item, Kind
+from trunkline.host.clients import start_seconds
+from trunkline.host.gateway.gateway import GatewayOptions
+from trunkline.host.host import Host
+from trunkline.host.names import id_of, inner_uri, outer_uri
+from trunkline.host.policy.acts import Act
+from trunkline.host.upstream import Status
+
+__all__ = ["NotOffered", "problem_of", "through_host"]
+
+# A server is given up by whoever waits for it, not by itself in the same moment: only then it is a time that ran out.
+_LONGER = 2.0
+_MEMBERS: Mapping[Kind, str] = MappingProxyType(
+    {"tool": "name", "prompt": "name", "resource": "uri", "template": "uri_template"}
+)
+
+
+class NotOffered(TrunklineError):
+    """A server does not offer what was asked for; the message says what it has, or why it is not there."""
+
+
+def through_host(talk: Talk) -> AbstractAsyncContextManager[Offers]:
+    """Read the configuration, ask for what it leaves open, and give what starts the servers and ends them.
+
+    Raises:
+        ConfigError: a file that was named cannot be used.
+    """
+    choices, target = talk.choices, talk.choices.target
+    assert isinstance(target, Named)
+    entries = read_configuration(target.files).entries
+    wanted = [entry for name, entry in entries.items() if target.server in (None, name)]
+    names = None if target.server is None else (target.server,)
+    inputs = answers_for(target.files, names, no_input=choices.no_input)
+    seconds = choices.timeout or max(map(start_seconds, wanted), default=1.0)
+    options: HostOptions = {
+        "only": names,
+        "policy": choices.policy,
+        "consent": terminal_face(talk.screen, no_input=choices.no_input, turn=talk.questions.turn),
+        "sampling": talk.questions.sample,
+        "elicitation": talk.questions.elicit,
+        "elicitation_urls": True,
+        "logging": talk.logged if choices.verbosity else None,
+        "inputs": inputs,
+        "wait": "all",
+        "wait_seconds": seconds,
+        "settings": _settings(choices.revision, choices.timeout, start=seconds + _LONGER),
+    }
+    return _opened(talk, target, options, seconds)
+
+
+def _settings(revision: str, timeout: float | None, *, start: float) -> dict[str, Any]:
+    settings: dict[str, Any] = {"start_timeout": start}
+    if timeout is not None:
+        settings |= {"timeout": timeout, "total_timeout": timeout}
+    if revision != "auto":
+        settings["era"] = revision
+    return settings
+
+
+@asynccontextmanager
+async def _opened(talk: Talk, target: Named, options: HostOptions, seconds: float) -> AsyncIterator[Offers]:
+    async with Host.open(*target.files, **options) as host:
+        statuses = host.status()
+        if target.server is not None:
+            problem = problem_of(statuses[0], seconds)
+            if problem is not None:
+                raise problem
+        else:
+            _tell_of_missing(talk, host, seconds)
+        if talk.choices.verbosity:
+            for status in statuses:
+                talk.screen.line(f"{one_line(status.name)} is {status.state}, revision {status.era or 'not known'}")
+        yield cast("Offers", HostedServers(talk, host, target.server))
+
+
+def problem_of(status: Status, seconds: float) -> TrunklineError | None:
+    """Give the error that a server's state is to whoever wants to use it; None if it can be used."""
+    name = one_line(status.name)
+    why = f"{name}: {status.last_error or status.reason or status.state}"
+    match status.state:
+        case "ready" | "partial" | "known":
+            return None
+        case "starting":
+            return RequestTimeout(f"{name}: not ready after {seconds:g} s", clock="connect", seconds=seconds)
+        case "misconfigured":
+            return ConfigError(status.reason or why)
+        case "disabled":
+            return ConfigError(f"{name} is disabled in {status.source}")
+        case "unapproved":
+            return PolicyDenied(f"{name}: {_with_command(status.reason, f'trunkline trust approve {name}')}")
+        case "needs login":
+            return AuthError(f"{name}: {_with_command(status.reason, f'trunkline auth login {name}')}")
+        case _:
+            return ServerUnavailable(why)
+
+
+def _with_command(reason: str | None, command: str) -> str:
+    reason = reason or "it may not run"
+    return reason if command.rpartition(" ")[0] in reason else f"{reason}; run: {command}"
+
+
+def _tell_of_missing(talk: Talk, host: Host, seconds: float) -> None:
+    """Say which servers are missing from a list of all; those that are disabled are meant to be."""
+    for problem in host.configuration.problems:
+        talk.screen.line(f"trunkline: {problem}")
+        if problem.severity == "error":
+            talk.trouble = Exit.CONFIG
+    for status in host.status():
+        missing = None if status.state == "disabled" else problem_of(status, seconds)
+        if missing is not None:
+            talk.screen.line(f"trunkline: {missing}")
+            talk.trouble = talk.trouble or exit_for(missing)
+
+
+class HostedServers:
+    """One server of a host under its own names, or all of them under ids; the face is that of ``Client``."""
+
+    def __init__(self, talk: Talk, host: Host, server: str | None) -> None:
+        """Take the host that runs them."""
+        self._talk = talk
+        self._host = host
+        self._server = server
+
+    # --- lists -------------------------------------------------------------------------------------------------------
+
+    async def list_tools(self) -> list[Any]:
+        """List the tools that the policy lets anybody see."""
+        return self._list("tool")
+
+    async def list_prompts(self) -> list[Any]:
+        """List the prompts."""
+        return self._list("prompt")
+
+    async def list_resources(self) -> list[Any]:
+        """List the resources."""
+        return self._list("resource")
+
+    async def list_resource_templates(self) -> list[Any]:
+        """List the resource templates."""
+        return self._list("template")
+
+    def _list(self, kind: Kind) -> list[Any]:
+        catalog = self._host.catalog
+        items = [item for item in catalog.of(kind).values() if self._server in (None, item.server)]
+        seen = [item for item in items if self._sees(item)]
+        if len(seen) < len(items):
+            count = len(items) - len(seen)
+            self._note(f"{count} {kind}{'s' if count > 1 else ''} not shown: the policy never allows their use")
+        for drop in catalog.dropped:
+            if drop.kind == kind and self._server in (None, drop.server):
+                self._note(f"{drop.server}/{drop.name} is left out: {drop.reason}")
+        return [self._shown(item) for item in seen]
+
+    def _sees(self, item: Item) -> bool:
+        act = Act(
+            kind="resource" if item.kind == "template" else item.kind,
+            server=item.server,
+            name=item.name,
+            annotations=item.annotations,
+            pin=item.pin,
+            trusted=item.trusted,
+            caller="user",
+        )
+        return self._host.policy.sees(act)
+
+    def _shown(self, item: Item) -> Any:
+        if self._server is not None:
+            return item.definition
+        return msgspec.structs.replace(item.definition, **{_MEMBERS[item.kind]: item.id})
+
+    def _note(self, text: str) -> None:
+        self._talk.screen.line(f"trunkline: {one_line(text)}")
+
+    # --- using them --------------------------------------------------------------------------------------------------
+
+    async def call_tool(
+        self,
+        name: str,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        on_progress: Progress | None = None,
+        timeout: float | None = None,
+        total_timeout: float | None = None,
+        raise_on_error: bool = True,
+    ) -> CallResult:
+        """Call a tool; how long it may take is in the server's settings already."""
+        id = self._id("tool", name)
+        with self._explained():
+            return await self._host.call_tool(id, arguments, on_progress=on_progress, raise_on_error=raise_on_error)
+
+    async def read_resource(self, uri: str) -> list[t.ResourceContents]:
+        """Read a resource."""
+        id = id_of(self._named(uri), uri)
+        if self._host.catalog.find_resource(id) is None:
+            raise NotOffered(self._why_not("resource", uri))
+        with self._explained():
+            return await self._host.read_resource(id)
+
+    async def get_prompt(self, name: str, arguments: Mapping[str, Any] | None = None) -> t.GetPromptResult:
+        """Fill in a prompt."""
+        id = self._id("prompt", name)
+        with self._explained():
+            return await self._host.get_prompt(id, arguments)
+
+    async def complete(
+        self,
+        ref: t.CompletionReference,
+        argument: Mapping[str, str],
+        *,
+        context: Mapping[str, str] | None = None,
+    ) -> t.Completion:
+        """Ask for proposals."""
+        id = self._id("prompt", ref.name) if isinstance(ref, t.PromptReference) else self._id("template", ref.uri)
+        with self._explained():
+            return await self._host.complete(id, argument["name"], argument["value"], context=context)
+
+    @asynccontextmanager
+    async def listen(self, *, uris: Iterable[str] = (), **wanted: bool | None) -> AsyncIterator[AsyncIterator[Change]]:
+        """Follow changes, as the gateway tells them to its clients."""
+        server = self._named("changes")
+        gateway = self._host.gateway(GatewayOptions(servers=frozenset({server})))
+        outer = [outer_uri(server, uri) for uri in uris]
+        try:
+            async with Client(gateway) as client, client.listen(uris=outer, **wanted) as changes:
+                yield _inner(changes, server)
+        finally:
+            await gateway.aclose()
+
+    # --- what they share ---------------------------------------------------------------------------------------------
+
+    def _named(self, what: str) -> str:
+        if self._server is None:
+            raise NotOffered(f"{what}: name the server, too")
+        return self._server
+
+    def _id(self, kind: Kind, name: str) -> str:
+        """Give the id of what the server calls so.
+
+        Raises:
+            NotOffered: it has nothing of that name, or nothing that may be used.
+        """
+        id = id_of(self._named(name), name)
+        if id not in self._host.catalog.of(kind):
+            raise NotOffered(self._why_not(kind, name))
+        return id
+
+    def _why_not(self, kind: Kind, name: str) -> str:
+        server, catalog = self._server, self._host.catalog
+        for words, drops in (("a filter hides it", catalog.hidden), ("it is left out", catalog.dropped)):
+            for drop in drops:
+                if (drop.server, drop.kind, drop.name) == (server, kind, name):
+                    return f"{server} has no {kind} {name!r} here: {words}: {drop.reason}"
+        names = [item.name for item in catalog.of(kind).values() if item.server == server]
+        return f"{server} has no {kind} {name!r}; {name_hint(name, names)}"
+
+    def _explained(self) -> _Explained:
+        return _Explained(self._host, self._server)
+
+
+class _Explained:
+    """Tells why a server could not be used by its state, which says what to do about it."""
+
+    def __init__(self, host: Host, server: str | None) -> None:
+        self._host = host
+        self._server = server
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, ServerUnavailable):
+            for status in self._host.status():
+                problem = problem_of(status, 0.0) if status.name == self._server else None
+                if problem is not None and not isinstance(problem, RequestTimeout):
+                    raise problem from error
+
+
+async def _inner(changes: AsyncIterator[Change], server: str) -> AsyncIterator[Change]:
+    """Give resources back the URIs that their server calls them by."""
+    async for change in changes:
+        pair = None if change.uri is None else inner_uri(change.uri, (server,))
+        yield change if pair is None else Change(change.kind, pair[1])

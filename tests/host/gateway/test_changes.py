@@ -1,0 +1,215 @@
+"""Changes behind the gateway are told in front: of lists, once and filtered; of resources, to those who want to know."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import trunkline.types as t
+from tests.host.gateway.support import CELLS, FRONTS, NEW, OLD, UPSTREAMS, allow, in_loop, on_stage, server, until
+from trunkline import RequestFailed, Server
+from trunkline.host.entries import Filters, ServerEntry, ServerSettings, Source
+
+
+def board(revision: str) -> Server:
+    """Make a server whose offer changes."""
+    made = server("board", revision)
+    notes = {"1": "one", "2": "two"}
+
+    @made.tool
+    async def write(number: str, text: str) -> str:
+        """Write a note."""
+        notes[number] = text
+        made.changed(f"note://{number}")
+        return text
+
+    @made.resource("note://1")
+    async def first() -> str:
+        return notes["1"]
+
+    @made.resource("note://2")
+    async def second() -> str:
+        return notes["2"]
+
+    @made.prompt
+    async def read() -> str:
+        return "read"
+
+    return made
+
+
+async def _nothing() -> str:
+    """Do nothing."""
+    return ""
+
+
+@CELLS
+@in_loop
+async def test_a_change_of_a_resource_is_told_to_whoever_listens(front: str, upstream: str, tmp_path: Path) -> None:
+    async with on_stage({"b": board(upstream)}, tmp_path) as stage, stage.client(front) as client:
+        async with client.listen(uris=["note://b/1"]) as changes:
+            await _watched(stage, "b")
+            await client.call_tool("b__write", {"number": "2", "text": "other"})
+            await client.call_tool("b__write", {"number": "1", "text": "new"})
+            change = await anext(changes)
+        (read,) = await client.read_resource("note://b/1")
+    assert change.uri == "note://b/1"
+    assert read.text == "new"
+
+
+async def _watched(stage: Any, *servers: str) -> None:
+    """Wait until the gateway listens to these servers; how long that takes is not promised."""
+    watches = stage.gateway._watches._watched
+    await until(lambda: set(watches) == set(servers))
+    await asyncio.sleep(0.02)
+
+
+@UPSTREAMS
+@in_loop
+async def test_a_handshake_client_subscribes_and_unsubscribes(upstream: str, tmp_path: Path) -> None:
+    heard: list[Any] = []
+    made = board(upstream)
+    async with (
+        on_stage({"b": made}, tmp_path) as stage,
+        stage.client(OLD, on_notification=lambda method, params: heard.append((method, params.get("uri")))) as client,
+    ):
+        await client.subscribe("note://b/1")
+        await _watched(stage, "b")
+        made.changed("note://1")
+        await until(lambda: heard)
+        await client.unsubscribe("note://b/1")
+        await until(lambda: not stage.gateway._watches._watched)
+        made.changed("note://1")
+        await client.ping()
+    assert heard == [("notifications/resources/updated", "note://b/1")]
+
+
+@FRONTS
+@in_loop
+async def test_a_server_is_listened_to_only_while_somebody_wants_to_hear(front: str, tmp_path: Path) -> None:
+    async with on_stage({"b": board(NEW), "c": board(OLD)}, tmp_path) as stage, stage.client(front) as client:
+        async with client.listen(uris=["note://b/1", "note://c/2"]):
+            await _watched(stage, "b", "c")
+        await _watched(stage)
+
+
+@CELLS
+@in_loop
+async def test_a_subscription_outlives_a_restart_of_the_server(front: str, upstream: str, tmp_path: Path) -> None:
+    made = board(upstream)
+    async with on_stage({"b": made}, tmp_path) as stage, stage.client(front) as client:
+        async with client.listen(uris=["note://b/1"]) as changes:
+            await _watched(stage, "b")
+            await stage.host.restart("b")
+            # What was changed meanwhile is not known: it is told as if it had been.
+            assert (await anext(changes)).uri == "note://b/1"
+            await asyncio.sleep(0.05)
+            made.changed("note://1")
+            assert (await anext(changes)).uri == "note://b/1"
+
+
+@FRONTS
+@pytest.mark.parametrize("uri", ["note://b/2", "note://other/1", "nonsense"])
+@in_loop
+async def test_nobody_hears_of_what_he_may_not_see(front: str, uri: str, tmp_path: Path) -> None:
+    policy = allow("b", more='[[rule]]\neffect = "deny"\nserver = "b"\nresource = "note://2"\n')
+    made = board(NEW)
+    async with on_stage({"b": made}, tmp_path, policy=policy) as stage, stage.client(front) as client:
+        watching = asyncio.create_task(_first(client, uri))
+        await asyncio.wait([watching], timeout=0.05)
+        made.changed("note://2")
+        await asyncio.wait([watching], timeout=0.05)
+        assert watching.done() <= (watching.done() and watching.exception() is not None)
+        assert not stage.gateway._watches._watched
+        watching.cancel()
+
+
+async def _first(client: Any, uri: str) -> Any:
+    async with client.listen(uris=[uri]) as changes:
+        return await anext(changes)
+
+
+@CELLS
+@pytest.mark.parametrize("kind", ["tools", "prompts", "resources"])
+@in_loop
+async def test_a_list_that_changes_is_told_once(front: str, upstream: str, kind: str, tmp_path: Path) -> None:
+    heard: list[str] = []
+    made = board(upstream)
+    async with (
+        on_stage({"b": made}, tmp_path) as stage,
+        stage.client(front, on_change=lambda change: heard.append(change.kind)) as client,
+    ):
+        await asyncio.sleep(0.05)
+        _add(made, kind)
+        await until(lambda: heard)
+        await asyncio.sleep(0.1)
+        listed = [item.name for item in await getattr(client, f"list_{kind}")()]
+    assert heard == [kind]
+    assert any("late" in name for name in listed)
+
+
+def _add(made: Server, kind: str) -> None:
+    if kind == "tools":
+        made.add_tool(_nothing, name="late_one")
+        made.add_tool(_nothing, name="late_two")
+    elif kind == "prompts":
+        made.prompt(_nothing, name="late_one")
+        made.prompt(_nothing, name="late_two")
+    else:
+        made.resource("late://1", name="late_one")(_nothing)
+        made.resource("late://2", name="late_two")(_nothing)
+
+
+@FRONTS
+@in_loop
+async def test_what_filters_hide_is_not_told_of(front: str, tmp_path: Path) -> None:
+    heard: list[str] = []
+    made = board(NEW)
+    entry = ServerEntry(
+        name="b",
+        source=Source("given"),
+        target=made,
+        settings=ServerSettings(tools=Filters(deny=("secret_*",))),
+    )
+    async with (
+        on_stage({"b": entry}, tmp_path) as stage,
+        stage.client(front, on_change=lambda change: heard.append(change.kind)) as client,
+    ):
+        await asyncio.sleep(0.05)
+        made.add_tool(_nothing, name="secret_one")
+        await asyncio.sleep(0.5)
+        assert heard == []
+        assert [tool.name for tool in await client.list_tools()] == ["b__write"]
+
+
+@FRONTS
+@in_loop
+async def test_a_server_that_comes_and_goes_changes_the_lists(front: str, tmp_path: Path) -> None:
+    heard: list[str] = []
+    async with (
+        on_stage({"b": board(NEW)}, tmp_path, policy=allow("b", "c")) as stage,
+        stage.client(front, on_change=lambda change: heard.append(change.kind)) as client,
+    ):
+        await asyncio.sleep(0.05)
+        await stage.host.add_server("c", board(OLD))
+        await until(lambda: set(heard) == {"tools", "prompts", "resources"})
+        assert (await client.call_tool("c__write", {"number": "1", "text": "x"})).data == "x"
+        heard.clear()
+        await stage.host.remove_server("c")
+        await until(lambda: set(heard) == {"tools", "prompts", "resources"})
+        assert [tool.name for tool in await client.list_tools()] == ["b__write"]
+        with pytest.raises(RequestFailed, match="Unknown tool"):
+            await client.call_tool("c__write", {"number": "1", "text": "x"})
+
+
+@in_loop
+async def test_a_stateless_client_is_told_which_of_its_wishes_are_heard(tmp_path: Path) -> None:
+    async with on_stage({"b": board(NEW)}, tmp_path) as stage, stage.client(NEW) as client:
+        async with client.listen(tools=True, uris=["note://b/1", "note://b/9", "note://z/1"]):
+            listeners = [sink for sink in stage.gateway.hub.sinks() if hasattr(sink, "uris")]
+            wanted = [sorted(sink.uris) for sink in listeners]
+    assert wanted == [["note://b/1", "note://b/9"]]
+    assert t.SubscriptionFilter is not None

@@ -1,0 +1,203 @@
+"""Progress, cancellation and time limits cross the gateway in all pairs of eras."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+import trunkline.types as t
+from tests.host.gateway.support import CELLS, OLD, UPSTREAMS, in_loop, on_stage, server, until
+from trunkline import Context, RequestFailed, Server
+from trunkline.host.entries import ServerEntry, ServerSettings, Source
+
+ASKING = pytest.mark.parametrize("asking", [False, True], ids=["shared", "lane"])
+
+
+class Worker:
+    """A server that works slowly and remembers what became of it."""
+
+    def __init__(self, revision: str) -> None:
+        self.events: list[str] = []
+        self.server: Server = server("worker", revision)
+        self.server.add_tool(self.count)
+        self.server.add_tool(self.wait)
+        self.server.add_tool(self.withdraw)
+
+    async def count(self, ctx: Context, steps: int) -> str:
+        """Report each step."""
+        for step in range(steps):
+            await ctx.report_progress(step + 1, steps, f"step {step}")
+        return "counted"
+
+    async def wait(self) -> str:
+        """Wait for ever."""
+        self.events.append("began")
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            self.events.append("cancelled")
+            raise
+        return "never"
+
+    async def withdraw(self, ctx: Context) -> str:
+        """Ask, and withdraw the question once it has been heard."""
+        asking = asyncio.ensure_future(ctx.elicit("Name?", str))
+        await until(lambda: "heard" in self.events)
+        asking.cancel()
+        return "withdrawn"
+
+
+def _answers(asking: bool) -> dict[str, object]:
+    return {"elicitation": lambda _: "x"} if asking else {}
+
+
+@CELLS
+@ASKING
+@in_loop
+async def test_progress_comes_in_order_under_the_clients_own_token(
+    front: str, upstream: str, asking: bool, tmp_path: Path
+) -> None:
+    heard: list[tuple[float, float | None, str | None]] = []
+    async with (
+        on_stage({"w": Worker(upstream).server}, tmp_path) as stage,
+        stage.client(front, **_answers(asking)) as client,
+    ):
+        await client.call_tool("w__count", {"steps": 50}, on_progress=lambda *news: heard.append(news))
+    assert heard == [(step + 1, 50, f"step {step}") for step in range(50)]
+
+
+@CELLS
+@in_loop
+async def test_two_calls_hear_their_own_progress(front: str, upstream: str, tmp_path: Path) -> None:
+    one: list[float | None] = []
+    two: list[float | None] = []
+    async with on_stage({"w": Worker(upstream).server}, tmp_path) as stage, stage.client(front) as client:
+        await asyncio.gather(
+            client.call_tool("w__count", {"steps": 3}, on_progress=lambda done, total, text: one.append(total)),
+            client.call_tool("w__count", {"steps": 5}, on_progress=lambda done, total, text: two.append(total)),
+        )
+    assert (one, two) == ([3.0] * 3, [5.0] * 5)
+
+
+@UPSTREAMS
+@in_loop
+async def test_a_program_hears_progress(upstream: str, tmp_path: Path) -> None:
+    heard: list[str | None] = []
+    async with on_stage({"w": Worker(upstream).server}, tmp_path) as stage:
+        await stage.host.call_tool("w/count", {"steps": 2}, on_progress=lambda done, total, text: heard.append(text))
+    assert heard == ["step 0", "step 1"]
+
+
+@CELLS
+@ASKING
+@in_loop
+async def test_what_the_client_cancels_is_cancelled_at_the_server(
+    front: str, upstream: str, asking: bool, tmp_path: Path
+) -> None:
+    worker = Worker(upstream)
+    async with (
+        on_stage({"w": worker.server}, tmp_path) as stage,
+        stage.client(front, **_answers(asking)) as client,
+    ):
+        call = asyncio.create_task(client.call_tool("w__wait"))
+        await until(lambda: worker.events)
+        call.cancel()
+        await until(lambda: worker.events == ["began", "cancelled"])
+        assert (await client.call_tool("w__count", {"steps": 0})).data == "counted"
+
+
+@CELLS
+@ASKING
+@in_loop
+async def test_what_a_client_that_leaves_had_under_way_is_cancelled(
+    front: str, upstream: str, asking: bool, tmp_path: Path
+) -> None:
+    worker = Worker(upstream)
+    async with on_stage({"w": worker.server}, tmp_path) as stage:
+        client = stage.client(front, **_answers(asking))
+        async with client:
+            call = asyncio.create_task(client.call_tool("w__wait"))
+            await until(lambda: worker.events)
+        await asyncio.wait([call])
+        await until(lambda: worker.events == ["began", "cancelled"])
+    assert call.exception() is not None
+
+
+@UPSTREAMS
+@in_loop
+async def test_what_a_program_cancels_is_cancelled_at_the_server(upstream: str, tmp_path: Path) -> None:
+    worker = Worker(upstream)
+    async with on_stage({"w": worker.server}, tmp_path) as stage:
+        call = asyncio.create_task(stage.host.call_tool("w/wait"))
+        await until(lambda: worker.events)
+        call.cancel()
+        await until(lambda: worker.events == ["began", "cancelled"])
+
+
+@CELLS
+@ASKING
+@in_loop
+async def test_a_server_that_stays_silent_too_long_fails_the_call_and_is_cancelled(
+    front: str, upstream: str, asking: bool, tmp_path: Path
+) -> None:
+    worker = Worker(upstream)
+    entry = ServerEntry(
+        name="w", source=Source("given"), target=worker.server, settings=ServerSettings(timeout=0.1)
+    )
+    async with on_stage({"w": entry}, tmp_path) as stage, stage.client(front, **_answers(asking)) as client:
+        with pytest.raises(RequestFailed, match="'w'.*0.1"):
+            await client.call_tool("w__wait")
+        await until(lambda: worker.events == ["began", "cancelled"])
+
+
+@in_loop
+async def test_a_question_that_the_server_withdraws_is_withdrawn_in_front(tmp_path: Path) -> None:
+    worker = Worker(OLD)
+
+    async def answer(question: t.ElicitRequestParams) -> str:
+        worker.events.append("heard")
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            worker.events.append("withdrawn")
+            raise
+        return "never"
+
+    async with (
+        on_stage({"w": worker.server}, tmp_path) as stage,
+        stage.client(OLD, elicitation=answer) as client,
+    ):
+        assert (await client.call_tool("w__withdraw")).data == "withdrawn"
+        await until(lambda: worker.events == ["heard", "withdrawn"])
+
+
+@CELLS
+@in_loop
+async def test_no_call_under_way_delays_another(front: str, upstream: str, tmp_path: Path) -> None:
+    slow, quick = Worker(upstream), Worker(upstream)
+    async with on_stage({"s": slow.server, "q": quick.server}, tmp_path) as stage, stage.client(front) as client:
+        call = asyncio.create_task(client.call_tool("s__wait"))
+        await until(lambda: slow.events)
+        results = await asyncio.gather(*(client.call_tool("q__count", {"steps": 1}) for _ in range(20)))
+        same = await client.call_tool("s__count", {"steps": 1})
+        call.cancel()
+    assert [each.data for each in (*results, same)] == ["counted"] * 21
+
+
+@UPSTREAMS
+@in_loop
+async def test_calls_beyond_what_a_server_takes_at_once_wait_their_turn(upstream: str, tmp_path: Path) -> None:
+    worker = Worker(upstream)
+    entry = ServerEntry(
+        name="w", source=Source("given"), target=worker.server, settings=ServerSettings(concurrency=1)
+    )
+    async with on_stage({"w": entry}, tmp_path) as stage, stage.client() as client:
+        first = asyncio.create_task(client.call_tool("w__wait"))
+        await until(lambda: worker.events)
+        second = asyncio.create_task(client.call_tool("w__count", {"steps": 0}))
+        await asyncio.wait([second], timeout=0.05)
+        assert not second.done()
+        first.cancel()
+        assert (await second).data == "counted"
