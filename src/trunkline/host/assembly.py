@@ -16,7 +16,7 @@ from typing import Any, Literal, TypedDict
 from msgspec.structs import replace
 
 import trunkline.types as t
-from trunkline.errors import ConfigError, RequestFailed
+from trunkline.errors import ConfigError, MethodNotFound
 from trunkline.host.audit import AuditTrail
 from trunkline.host.config.in_code import entry_from
 from trunkline.host.config.loading import Places, find_config, load
@@ -38,8 +38,6 @@ __all__ = ["ANCESTORS", "Assembly", "HostOptions", "assemble", "at_home", "trust
 
 #: Names, in the environment of a server process, the configurations of the gateways it was started by.
 ANCESTORS = "TRUNKLINE_ANCESTORS"
-# What a client says whose user does not let a model be asked.
-_REJECTED = -1
 
 
 class HostOptions(TypedDict, total=False):
@@ -170,14 +168,15 @@ class Assembly:
         return await self.trust.check(entry)
 
     def _client_options(self, entry: ServerEntry) -> Mapping[str, Any]:
-        # Some servers list a tool only to clients that can be asked what it asks. Whoever calls it so that somebody
-        # can be asked has a connection of his own; on the one that all share, nobody is there.
+        # Some servers list a tool only to clients that can be asked what it asks. Whoever can be asked calls it on a
+        # connection of his own; on the one that all share, nobody is there to answer.
+        roots = entry.settings.roots
         options: dict[str, Any] = {
-            "sampling": _nobody_samples,
+            "sampling": _refusal("sampling"),
             "sampling_tools": True,
-            "elicitation": _nobody_answers,
+            "elicitation": _refusal("elicitation"),
             "elicitation_urls": True,
-            "roots": list(entry.settings.roots or ()),
+            "roots": _refusal("roots") if roots is None else list(roots),
         }
         if entry.command is not None:
             ancestors = [*os.environ.get(ANCESTORS, "").split(), self.fingerprint]
@@ -185,12 +184,11 @@ class Assembly:
         return options
 
 
-def _nobody_samples(params: t.CreateMessageRequestParams) -> t.CreateMessageResult:
-    raise RequestFailed("There is no model here that could be asked", code=_REJECTED)
+def _refusal(capability: str) -> Callable[..., Any]:
+    def refuse(*question: Any) -> Any:
+        raise MethodNotFound(f"Nobody is here to be asked: the one who calls did not declare {capability}")
 
-
-def _nobody_answers(params: t.ElicitRequestParams) -> t.ElicitResult:
-    return t.ElicitResult(action="decline")
+    return refuse
 
 
 async def assemble(sources: Sequence[object], options: HostOptions) -> Assembly:

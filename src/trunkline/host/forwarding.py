@@ -102,14 +102,12 @@ class Forwarder:
                 lane = errand.session.lanes.find(upstream, needs, roots=_own_roots(upstream))
                 client = await self._opened(errand.session, lane)
                 revision = find(client.revision or "") or NEWEST
-                return await (self._on_lane(errand, lane) if revision.handshake else self._in_rounds(errand, client))
+                return await (self._on_lane if revision.handshake else self._in_rounds_on)(errand, lane)
             client = await upstream.reach()
             revision = find(client.revision or "") or NEWEST
             if self._needs_lane(upstream, needs, handshake=revision.handshake):
                 lane = errand.session.lanes.find(upstream, needs, roots=_own_roots(upstream))
-                if revision.handshake:
-                    return await self._on_lane(errand, lane)
-                client = await self._opened(errand.session, lane)
+                return await (self._on_lane if revision.handshake else self._in_rounds_on)(errand, lane)
             if revision.handshake:
                 return await self._plainly(errand, client)
             return await self._in_rounds(errand, client)
@@ -157,6 +155,15 @@ class Forwarder:
         return slot
 
     # --- a stateless server ------------------------------------------------------------------------------------------
+
+    async def _in_rounds_on(self, errand: Errand, lane: Lane) -> tuple[Any, Raw]:
+        """Do so on a lane, which brings the front what the server logs."""
+        client = await self._opened(errand.session, lane)
+        with lane.round(errand.front):
+            try:
+                return await self._in_rounds(errand, client)
+            finally:
+                errand.session.lanes.used(lane)
 
     async def _in_rounds(self, errand: Errand, client: Client) -> tuple[Any, Raw]:
         """Send the request, and again with what the server asked for, until there is a result."""

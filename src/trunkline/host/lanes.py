@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import msgspec
@@ -20,6 +21,7 @@ from trunkline.client.client import Client
 from trunkline.client.state import State
 from trunkline.errors import InvalidParams, PolicyDenied, RequestFailed, TrunklineError
 from trunkline.host.entries import ServerEntry
+from trunkline.host.fronts import Front
 from trunkline.host.running import Running
 from trunkline.host.upstream import Upstream
 from trunkline.protocol.caller import supports
@@ -72,6 +74,8 @@ class Lane:
         self.upstream = upstream
         self.needs = needs
         self.calls: dict[Running, None] = {}
+        #: Those for whom a stateless server works, from which nothing comes on its own but log messages.
+        self._rounds: dict[Front, None] = {}
         self.used_at = 0.0
         self._level: t.LoggingLevel | None = None
         options: dict[str, Any] = {"restart": True}
@@ -92,6 +96,20 @@ class Lane:
     def over(self) -> bool:
         """Whether its client was closed, as those of a server are that is stopped or restarted."""
         return self._client is not None and self._client.state is State.TERMINATED
+
+    @property
+    def busy(self) -> bool:
+        """Whether a call is under way."""
+        return bool(self.calls or self._rounds)
+
+    @contextmanager
+    def round(self, front: Front) -> Iterator[None]:
+        """Stay open while a stateless server works for a front, and bring it what the server logs."""
+        self._rounds[front] = None
+        try:
+            yield
+        finally:
+            del self._rounds[front]
 
     async def open(self) -> Client:
         """Connect, once; whoever comes meanwhile waits for the same."""
@@ -154,10 +172,10 @@ class Lane:
             raise InvalidParams(f"The answer to {method} cannot be read: {error}") from error
 
     def _logged(self, message: t.LoggingMessageNotificationParams) -> None:
-        for running in reversed(self.calls):
-            if running.front is not None and running.front.open:
-                running.front.log(message)
-                return
+        fronts = (*(running.front for running in self.calls), *self._rounds)
+        front = next((each for each in reversed(fronts) if each is not None and each.open), None)
+        if front is not None:
+            front.log(message)
 
 
 class Lanes:
@@ -200,7 +218,7 @@ class Lanes:
         over = [
             lane
             for lane in self._lanes
-            if lane.over or not keeps(lane.upstream) or (not lane.calls and lane.used_at < before)
+            if lane.over or not keeps(lane.upstream) or (not lane.busy and lane.used_at < before)
         ]
         self._lanes = [lane for lane in self._lanes if lane not in over]
         await asyncio.gather(*map(_close, over))

@@ -115,7 +115,7 @@ async def test_a_subscription_outlives_a_restart_of_the_server(front: str, upstr
 @pytest.mark.parametrize("uri", ["note://b/2", "note://other/1", "nonsense"])
 @in_loop
 async def test_nobody_hears_of_what_he_may_not_see(front: str, uri: str, tmp_path: Path) -> None:
-    policy = allow("b", more='[[rule]]\neffect = "deny"\nserver = "b"\nresource = "note://2"\n')
+    policy = allow("b", more='[[rule]]\neffect = "deny"\nserver = "b"\nuri = "note://2"\n')
     made = board(NEW)
     async with on_stage({"b": made}, tmp_path, policy=policy) as stage, stage.client(front) as client:
         watching = asyncio.create_task(_first(client, uri))

@@ -33,19 +33,30 @@ class Ear:
     """Hears log messages."""
 
     def __init__(self) -> None:
-        self.heard: list[object] = []
+        self.heard: list[tuple[str, object]] = []
 
-    def __call__(self, message: t.LoggingMessageNotificationParams) -> None:
-        self.heard.append(message.data["msg"] if isinstance(message.data, dict) else message.data)
+    def __call__(self, method: str, params: dict[str, Any]) -> None:
+        self.heard.append((method, params["data"]["msg"] if isinstance(params["data"], dict) else params["data"]))
+
+    @property
+    def texts(self) -> list[object]:
+        assert {method for method, _ in self.heard} <= {"notifications/message"}
+        return [text for _, text in self.heard]
 
 
-async def _say(stage: Stage, front: str, word: str, level: t.LoggingLevel | None, **options: Any) -> list[object]:
+async def _say(stage: Stage, front: str, word: str, level: t.LoggingLevel, **options: Any) -> list[object]:
     ear = Ear()
-    async with stage.client(front, logging=ear, **options) as client:
-        if level is not None:
-            await client.set_logging_level(level)
+    async with stage.client(front, on_notification=ear, **options) as client:
+        await client.set_logging_level(level)
         await client.call_tool("t__say", {"word": word})
-    return ear.heard
+    return ear.texts
+
+
+async def _say_unasked(stage: Stage, front: str, word: str) -> list[object]:
+    ear = Ear()
+    async with stage.client(front, on_notification=ear) as client:
+        await client.call_tool("t__say", {"word": word})
+    return ear.texts
 
 
 @CELLS
@@ -72,7 +83,7 @@ async def test_a_client_hears_what_it_asked_for(
 @in_loop
 async def test_a_client_that_did_not_ask_hears_nothing(front: str, upstream: str, tmp_path: Path) -> None:
     async with on_stage({"t": talker(upstream)}, tmp_path) as stage:
-        assert await _say(stage, front, "a", None) == []
+        assert await _say_unasked(stage, front, "a") == []
 
 
 @CELLS
@@ -80,7 +91,7 @@ async def test_a_client_that_did_not_ask_hears_nothing(front: str, upstream: str
 async def test_clients_hear_of_their_own_calls_alone(front: str, upstream: str, tmp_path: Path) -> None:
     async with on_stage({"t": talker(upstream)}, tmp_path) as stage:
         heard = await asyncio.gather(
-            *(_say(stage, front, f"w{number}", "info") for number in range(5)), _say(stage, front, "quiet", None)
+            *(_say(stage, front, f"w{number}", "info") for number in range(5)), _say_unasked(stage, front, "quiet")
         )
     assert heard == [*([f"w{number} info", f"w{number} error"] for number in range(5)), []]
 
@@ -88,7 +99,9 @@ async def test_clients_hear_of_their_own_calls_alone(front: str, upstream: str, 
 @UPSTREAMS
 @in_loop
 async def test_a_program_hears_log_messages(upstream: str, tmp_path: Path) -> None:
-    ear = Ear()
-    async with on_stage({"t": talker(upstream)}, tmp_path, logging=ear) as stage:
+    heard: list[t.LoggingLevel] = []
+    async with on_stage(
+        {"t": talker(upstream)}, tmp_path, logging=lambda message: heard.append(message.level)
+    ) as stage:
         await stage.host.call_tool("t/say", {"word": "a"})
-    assert ear.heard == ["a info", "a error"]
+    assert heard == ["info", "error"]
