@@ -38,6 +38,7 @@ CONFIG = {
         "safe": {"command": "no-such-program-anywhere", "trusted": True},
     }
 }
+READER = ("--annotations", '{"read_only": true}')
 
 
 @pytest.fixture(autouse=True)
@@ -100,15 +101,15 @@ def test_why_shows_the_rules_about_something_else_on_demand(capsys: pytest.Captu
     [
         (("files/read_it", "--args", '{"path": "HOME/work/a"}'), 0, "work files"),
         (("files/read_it", "--args", '{"path": "/etc/passwd"}'), 0, "default: untrusted server"),
-        (("files/other", "--trusted", "--annotations", '{"readOnlyHint": true, "title": "T"}'), 0, "default: reading tool"),
-        (("files/other", "--trusted", "--annotations", '{"read_only": true}', "--tainted"), 0, "default: open tool, tainted session"),
+        (("files/x", "--trusted", "--annotations", '{"readOnlyHint": true, "title": "T"}'), 0, "default: reading tool"),
+        (("files/x", *READER, "--trusted", "--tainted"), 0, "default: open tool, tainted session"),
         (("mail/x",), 6, "policy.toml:14"),
         (("files/memo:x", "--kind", "resource"), 0, "default: resources and prompts"),
         (("files", "--kind", "sampling", "--caller", "server"), 0, "default: questions of servers"),
         (("safe/x", "-c", "servers.json", "--annotations", '{"readOnlyHint": true}'), 0, "default: reading tool"),
         (("files/x", "-c", "servers.json", "--principal", "al", "--profile", "p"), 0, "default: untrusted server"),
     ],
-)  # fmt: skip
+)
 def test_why_ends_with_6_if_it_is_denied_and_with_0_if_not(
     capsys: pytest.CaptureFixture[str], folder: Path, arguments: tuple[str, ...], code: int, rule: str
 ) -> None:

@@ -53,7 +53,10 @@ def test_the_clocks_of_the_entry_become_limits() -> None:
 
 
 def test_a_start_has_the_usual_time_unless_the_entry_says_otherwise() -> None:
-    assert (start_seconds(program("a", "plain")), start_seconds(program("a", "plain", start_timeout=3.0))) == (30.0, 3.0)
+    assert (start_seconds(program("a", "plain")), start_seconds(program("a", "plain", start_timeout=3.0))) == (
+        30.0,
+        3.0,
+    )
 
 
 def test_a_process_is_not_started_again_by_its_client_unless_that_is_asked_for() -> None:

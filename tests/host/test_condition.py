@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from typing import Any
 
 import pytest
@@ -78,7 +79,21 @@ def test_only_the_end_of_stderr_is_kept_and_no_secret_of_it() -> None:
 # --- any order of things
 
 STEPS = st.sampled_from(
-    ["restart", "stop", "reach", "call", "die", "storm", "second", "minute", "ten minutes", "good", "bad", "dead", "new"]
+    [
+        "restart",
+        "stop",
+        "reach",
+        "call",
+        "die",
+        "storm",
+        "second",
+        "minute",
+        "ten minutes",
+        "good",
+        "bad",
+        "dead",
+        "new",
+    ]
 )
 
 
@@ -110,9 +125,7 @@ def test_only_moves_of_the_table_happen_whatever_happens(
 
     moves = run_async(main(), seconds=30)
     states = [move.state for move in moves]
-    wrong = [
-        pair for pair in zip(states, states[1:], strict=False) if pair[0] != pair[1] and pair[1] not in MOVES[pair[0]]
-    ]
+    wrong = [pair for pair in itertools.pairwise(states) if pair[0] != pair[1] and pair[1] not in MOVES[pair[0]]]
     assert wrong == []
     assert [move.reason for move in moves if "internal error" in (move.reason or "")] == []
     assert states[-1] == "stopped"

@@ -88,9 +88,7 @@ def test_a_file_that_grew_too_large_is_not_read(tmp_path: Path) -> None:
     assert keep(tmp_path, most_bytes=only_file(tmp_path).stat().st_size - 1).get(ENTRY) is None
 
 
-@pytest.mark.parametrize(
-    "content", [b"", b"{", b"[]", b"\xff", b'{"format":1}', b"[" * 100_000], ids=range(6)
-)
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"\xff", b'{"format":1}', b"[" * 100_000], ids=range(6))
 def test_a_file_that_makes_no_sense_is_as_good_as_none(tmp_path: Path, content: bytes) -> None:
     keep(tmp_path).put(ENTRY, OFFERING)
     only_file(tmp_path).write_bytes(content)

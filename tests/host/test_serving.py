@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -20,7 +21,7 @@ from tests.transports.http.scripted_http import (
     handshake_script,
     stateless_script,
 )
-from trunkline.errors import TrunklineError
+from trunkline.errors import ServerUnavailable, TrunklineError
 from trunkline.host.entries import ServerEntry, ServerSettings, Source
 
 CHANGED = "notifications/tools/list_changed"
@@ -176,7 +177,7 @@ def _end_listening(server: Scripted) -> None:
 
 # --- servers at URLs
 
-OTHERS = {
+OTHERS: Mapping[str, Any] = {
     "prompts/list": {"prompts": []},
     "resources/list": {"resources": []},
     "resources/templates/list": {"resourceTemplates": []},
@@ -299,7 +300,7 @@ def test_a_refusal_at_the_door_means_a_login_and_no_failure(refusal: Status) -> 
                 requests = len(script.requests)
                 await stage.pass_time(HOUR, steps=240)
                 assert len(script.requests) == requests
-                with pytest.raises(Exception, match="a needs a login: .*trunkline auth login a"):
+                with pytest.raises(ServerUnavailable, match=r"a needs a login: .*trunkline auth login a"):
                     await stage.upstream().reach()
 
     run_async(main())

@@ -156,7 +156,9 @@ def test_a_server_that_floods_its_pipes_is_served_all_the_same(module: str) -> N
 
 def test_what_is_not_approved_is_never_started() -> None:
     async def main() -> None:
-        async with supervising({"a": program("a", "plain"), "b": program("b", "plain", start="lazy")}, trust=no_trust) as s:
+        async with supervising(
+            {"a": program("a", "plain"), "b": program("b", "plain", start="lazy")}, trust=no_trust
+        ) as s:
             await s.until_state("unapproved")
             await s.until_state("unapproved", "b")
             with pytest.raises(ServerUnavailable, match="a is not approved: nobody approved it"):
@@ -327,7 +329,9 @@ def dying(**settings: Any) -> ServerEntry:
 
 def test_a_server_that_crashes_again_and_again_is_left_alone() -> None:
     async def main() -> None:
-        async with supervising({"a": program("a", "crash_at_start", crashes=3, secrets=frozenset({"secret-token"}))}) as s:
+        async with supervising(
+            {"a": program("a", "crash_at_start", crashes=3, secrets=frozenset({"secret-token"}))}
+        ) as s:
             for _ in range(2):
                 await s.until_state("waiting")
                 s.clock.advance(2.0)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import click
 
+from trunkline.cli.addresses import Address, http_option, shown_url
 from trunkline.cli.exits import Exit
 from trunkline.cli.loading import load_server
 
@@ -26,40 +26,11 @@ Examples:
 """
 
 _FILE = click.Path()
-_ADDRESS = re.compile(r"(?:(?P<host>\[[0-9A-Fa-f:.]+\]|[^\s:/\[\]]+):)?(?P<port>[0-9]{1,5})")
-# What a server is bound to when it listens on every address; it is called by another name.
-_EVERYWHERE = ("0.0.0.0", "[::]")
-
-
-class _Address(NamedTuple):
-    """What was typed behind ``--http``; what was not is left to the server, and then to the defaults."""
-
-    host: str | None = None
-    port: int | None = None
-
-
-def _address(context: click.Context, option: click.Parameter, value: str | None) -> _Address | None:
-    if not value:
-        return None if value is None else _Address()
-    found = _ADDRESS.fullmatch(value)
-    if found is None:
-        said = f"{value!r} is no [HOST:]PORT; --http alone goes behind the file."
-        raise click.BadParameter(said, context, option)
-    host = found["host"]
-    return _Address(None if host is None else host.strip("[]"), int(found["port"]))
 
 
 @click.command(epilog=_EPILOG)
 @click.argument("spec", metavar="FILE[:OBJECT]")
-@click.option(
-    "--http",
-    "address",
-    metavar="[HOST:]PORT",
-    is_flag=False,
-    flag_value="",
-    callback=_address,
-    help="Serve over HTTP; without an address at 127.0.0.1:8000.",
-)
+@http_option
 @click.option("--path", metavar="/PATH", help="The path of the endpoint, else /mcp.")
 @click.option("--certfile", type=_FILE, help="Serve HTTPS with this certificate (PEM).")
 @click.option("--keyfile", type=_FILE, help="Its key, if that is in another file.")
@@ -69,7 +40,7 @@ def _address(context: click.Context, option: click.Parameter, value: str | None)
 def command(
     spec: str,
     *,
-    address: _Address | None,
+    address: Address | None,
     path: str | None,
     certfile: str | None,
     keyfile: str | None,
@@ -114,11 +85,7 @@ def _serve_http(server: Server, options: Mapping[str, object]) -> None:
     def tell(origin: str) -> None:
         from trunkline.cli.output import complain, one_line
 
-        scheme, _, where = origin.partition("://")
-        host, _, port = where.rpartition(":")
-        here = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}.get(host, host)
-        url = f"{scheme}://{here}:{port}{path}"
-        everywhere = " (and every other address of this machine)" if host in _EVERYWHERE else ""
+        url, everywhere = shown_url(origin, path)
         complain(f"{one_line(server.name)} is served at {url}{everywhere}; try: trunkline list tools {url}")
 
     given = {name: value for name, value in options.items() if value is not None}

@@ -85,7 +85,8 @@ def through_host(talk: Talk) -> AbstractAsyncContextManager[Offers]:
 
 
 def _settings(revision: str, timeout: float | None, *, start: float) -> dict[str, Any]:
-    settings: dict[str, Any] = {"start_timeout": start}
+    # None is waited for less than the others.
+    settings: dict[str, Any] = {"start_timeout": start, "required": False}
     if timeout is not None:
         settings |= {"timeout": timeout, "total_timeout": timeout}
     if revision != "auto":

@@ -16,7 +16,7 @@ import click
 
 from trunkline.cli.targets import Launch, Named, Site, read_target
 
-__all__ = ["Choices", "client_verb", "config_option", "json_option", "meant", "pairs", "policy_option", "told"]
+__all__ = ["Choices", "client_verb", "config_option", "json_option", "meant", "pairs", "policy_option", "seconds_option", "told"]
 
 
 T = TypeVar("T")
@@ -119,7 +119,7 @@ def _options() -> tuple[Callable[[Callable[..., int]], Callable[..., int]], ...]
         click.option("--header", multiple=True, metavar="'NAME: VALUE'", help="A header for every request to a URL."),
         click.option("--token", metavar="T", help="A token for a URL, sent as Bearer; @file reads a file."),
         click.option("--ca-file", type=_FILE, help="Certificates to trust for a URL, instead of the system's."),
-        click.option("--timeout", type=float, metavar="S", callback=_seconds, help=_TIMEOUT_HELP),
+        seconds_option(_TIMEOUT_HELP),
         click.option("-v", "--verbose", count=True, help="Show the server's log messages and stderr; -vv also debug."),
         click.option("--no-input", is_flag=True, help="Decline every question of the server's."),
     )
@@ -192,6 +192,11 @@ def _seconds(context: click.Context, option: click.Parameter, value: float | Non
     if value is not None and not (value > 0 and math.isfinite(value)):
         raise click.BadParameter("give a number of seconds above 0.", context, option)
     return value
+
+
+def seconds_option(help: str) -> Callable[[Callable[..., int]], Callable[..., int]]:
+    """Make ``--timeout S``."""
+    return click.option("--timeout", type=float, metavar="S", callback=_seconds, help=help)
 
 
 def _environment(entries: tuple[str, ...]) -> dict[str, str]:

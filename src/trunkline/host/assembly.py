@@ -136,7 +136,7 @@ class Assembly:
 
     async def add(self, name: str, entry: object) -> None:
         """Have one more server."""
-        self._added[name] = _given(name, entry)
+        self._added[name] = _given(name, entry, self.options)
         self._removed.discard(name)
         await self.core.apply(self._entries())
 
@@ -154,7 +154,8 @@ class Assembly:
         return await self.core.apply(self._entries())
 
     def _entries(self) -> dict[str, ServerEntry]:
-        entries = {**self.configuration.entries, **_in_code(self._sources), **self._added}
+        in_code = {**_in_code(self._sources, self.options), **self._added}
+        entries = {**self.configuration.entries, **{name: self._ruled(entry) for name, entry in in_code.items()}}
         only = self.options.get("only")
         kept = {
             name: entry
@@ -162,6 +163,11 @@ class Assembly:
             if name not in self._removed and (only is None or name in only or name in self._added)
         }
         return {name: _started(entry, self.options) for name, entry in kept.items()}
+
+    def _ruled(self, entry: ServerEntry) -> ServerEntry:
+        """Hold an entry that was given in code to the administrator's rules."""
+        refusal = self.configuration.rules.refusal(entry)
+        return entry if refusal is None else replace(entry, problem=refusal.why)
 
     async def _may_run(self, entry: ServerEntry) -> tuple[bool, str | None]:
         """Say whether a server may run, and why not."""
@@ -222,11 +228,9 @@ def _trail(options: HostOptions, folder: Path) -> AuditTrail | None:
 def _read(sources: Sequence[object], options: HostOptions) -> Configuration:
     environ = options.get("environ", os.environ)
     files = [os.fspath(each) for each in sources if isinstance(each, str | os.PathLike)]
-    places = Places()
-    if files or not sources:
-        found = find_config(Path(options.get("project") or os.getcwd()))
-        # What the administrator says holds for files that were named, too.
-        places = Places(managed=found.managed) if files else found
+    found = find_config(Path(options.get("project") or os.getcwd()))
+    # What the administrator says holds for what was named, too.
+    places = Places(managed=found.managed) if sources else found
     return load(
         given=files,
         project=places.project,
@@ -247,23 +251,23 @@ def _policy(options: HostOptions) -> Policy:
     return load_policy(usual) if usual.exists() else Policy(())
 
 
-def _in_code(sources: Sequence[object]) -> dict[str, ServerEntry]:
+def _in_code(sources: Sequence[object], options: HostOptions) -> dict[str, ServerEntry]:
     """Take the servers that were given as tables."""
     found: dict[str, ServerEntry] = {}
     for source in sources:
         if isinstance(source, Mapping):
             servers = source.get("mcpServers", source)
-            found |= {str(name): _given(str(name), entry) for name, entry in servers.items()}
+            found |= {str(name): _given(str(name), entry, options) for name, entry in servers.items()}
         elif not isinstance(source, str | os.PathLike):
             raise ConfigError(f"A {type(source).__name__} is no configuration: give a path or a table of servers.")
     return found
 
 
-def _given(name: str, entry: object) -> ServerEntry:
+def _given(name: str, entry: object, options: HostOptions) -> ServerEntry:
     if isinstance(entry, ServerEntry):
         return entry
     if isinstance(entry, Mapping):
-        return entry_from(name, entry, source=Source("given"))
+        return entry_from(name, entry, source=Source("given"), environ=options.get("environ"))
     if hasattr(entry, "accept"):
         return ServerEntry(name=name, source=Source("given"), target=entry)
     raise ConfigError(f"Server {name!r}: give an mcpServers entry or a Server, not a {type(entry).__name__}.")

@@ -73,6 +73,7 @@ class HostCore:
         folder: Path,
         naming: Naming = DEFAULT_NAMING,
         limits: Limits | None = None,
+        inspector: Callable[[Catalog], Catalog] | None = None,
     ) -> None:
         """Put the parts together; nothing runs before ``start``."""
         limits = limits or Limits()
@@ -88,8 +89,12 @@ class HostCore:
         self.forwarder = Forwarder(name=self.id, parking=self.parking, rounds=limits.rounds)
         self.supervisor = supervisor(self)
         self.catalog: Catalog = build({}, {}, naming=naming, counter=0)
+        #: The same before it was looked through.
+        self._whole = self.catalog
         self.sessions: set[HostSession] = set()
         self._naming = naming
+        #: Looks at a catalog before anybody sees it, and takes out what is not to be seen.
+        self._inspector = inspector
         self._followers: list[Callable[[tuple[str, ...]], None]] = []
         self._rebuilding = False
         self._house: asyncio.Task[None] | None = None
@@ -171,7 +176,10 @@ class HostCore:
         offerings = {name: each.offering for name, each in upstreams.items() if each.offering is not None}
         settings = {name: each.entry.settings for name, each in upstreams.items()}
         before = self.catalog
-        after = build(offerings, settings, naming=self._naming, counter=before.counter + 1, before=before)
+        after = build(offerings, settings, naming=self._naming, counter=before.counter + 1, before=self._whole)
+        self._whole = after
+        if self._inspector is not None:
+            after = self._inspector(after)
         kinds = differences(before, after)
         self.catalog = after
         if kinds:

@@ -215,7 +215,9 @@ class Forwarder:
 
     async def _ask(self, errand: Errand, method: str, params: Any, *, key: str) -> Raw:
         answer = await errand.review(method, params)
-        return await errand.front.ask(method, params, key=key) if answer is None else answer
+        return (
+            await errand.front.ask(method, params, key=key, entry=errand.upstream.entry) if answer is None else answer
+        )
 
     # --- a handshake server that may ask -----------------------------------------------------------------------------
 

@@ -9,17 +9,21 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-import msgspec
 from msgspec import Raw
 
 import trunkline.types as t
-from trunkline.client.answers import Answers
 from trunkline.connection import Exchange
+from trunkline.errors import LocalProtocolError
+from trunkline.host.desks import Desk
+from trunkline.host.entries import ServerEntry
 from trunkline.protocol.revisions import Feature
 from trunkline.server.questions import Question
 from trunkline.server.server import Server
+
+if TYPE_CHECKING:
+    from trunkline.host.session import HostSession
 
 __all__ = ["Front", "GatewayFront", "LocalFront"]
 
@@ -56,8 +60,8 @@ class Front(Protocol):
     def log(self, message: t.LoggingMessageNotificationParams) -> None:
         """Pass on a log message."""
 
-    async def ask(self, method: str, params: Any, *, key: str) -> Raw:
-        """Get an answer to a question of a server's, undecoded."""
+    async def ask(self, method: str, params: Any, *, key: str, entry: ServerEntry | None = None) -> Raw:
+        """Get an answer to a question of a server's, or of the host's own, undecoded."""
 
     async def once(self, key: str, function: Callable[..., Any]) -> Any:
         """Do something once, however often the request comes; its result is plain data."""
@@ -116,7 +120,7 @@ class GatewayFront:
         """Pass a log message on, on the stream of this request."""
         self._exchange.notify("notifications/message", message)
 
-    async def ask(self, method: str, params: Any, *, key: str) -> Raw:
+    async def ask(self, method: str, params: Any, *, key: str, entry: ServerEntry | None = None) -> Raw:
         """Ask the client, in the way of its era."""
         return await self._server.asking(self._exchange).ask(Question(method, params, key))
 
@@ -130,9 +134,9 @@ class GatewayFront:
 
 
 class LocalFront:
-    """A program that uses the host: its callbacks answer."""
+    """A program that uses the host: a desk of its own answers."""
 
-    __slots__ = ("_answers", "_log", "_progress", "log_level")
+    __slots__ = ("_desk", "_log", "_progress", "_session", "log_level")
 
     #: The program waits as long as its call lasts, and its request runs once.
     left = False
@@ -141,21 +145,23 @@ class LocalFront:
 
     def __init__(
         self,
-        answers: Answers,
+        desk: Desk,
+        session: HostSession,
         *,
         on_progress: Callable[[t.ProgressNotificationParams], object] | None = None,
         on_log: Callable[[t.LoggingMessageNotificationParams], object] | None = None,
     ) -> None:
         """Take what answers questions, and who hears."""
-        self._answers = answers
+        self._desk = desk
+        self._session = session
         self._progress = on_progress
         self._log = on_log
         self.log_level: t.LoggingLevel | None = None if on_log is None else "info"
 
     @property
     def capabilities(self) -> Mapping[str, Any]:
-        """What the callbacks can answer."""
-        return self._answers.capabilities
+        """What can be asked at the desk."""
+        return self._desk.capabilities
 
     def progress_wanted(self) -> bool:
         """Tell whether there is a callback."""
@@ -171,9 +177,11 @@ class LocalFront:
         if self._log is not None:
             self._log(message)
 
-    async def ask(self, method: str, params: Any, *, key: str) -> Raw:
-        """Ask the callback."""
-        return Raw(msgspec.json.encode(await self._answers.answer(method, params)))
+    async def ask(self, method: str, params: Any, *, key: str, entry: ServerEntry | None = None) -> Raw:
+        """Ask at the desk."""
+        if entry is None:
+            raise LocalProtocolError(f"nobody asks {method}")
+        return await self._desk.answer(entry, method, params, self._session)
 
     async def once(self, key: str, function: Callable[..., Any]) -> Any:
         """Do it: the request runs once."""

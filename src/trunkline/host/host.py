@@ -25,6 +25,7 @@ from trunkline.host.catalog import Catalog
 from trunkline.host.catalog_items import Item
 from trunkline.host.config.records import Configuration
 from trunkline.host.core import Asker
+from trunkline.host.desks import CallbackDesk, Desk
 from trunkline.host.events import Follower
 from trunkline.host.fronts import LocalFront
 from trunkline.host.gateway.gateway import Gateway, GatewayOptions
@@ -227,19 +228,20 @@ class Host:
     def _asker(self, session: HostSession | None, on_progress: Progress | None = None) -> Asker:
         assembly = self._open
         told = None if on_progress is None else _progress(on_progress)
-        front = LocalFront(self._answers(), on_progress=told, on_log=self._options.get("logging"))
         assert self._session is not None
+        session = session or self._session
+        front = LocalFront(self._desk(), session, on_progress=told, on_log=self._options.get("logging"))
         return Asker(
-            session=session or self._session,
+            session=session,
             front=front,
             policy=assembly.policy,
             face=self._options.get("consent"),
             caller=self._options.get("caller", "user"),
         )
 
-    def _answers(self) -> Answers:
+    def _desk(self) -> Desk:
         given = {name: self._options[name] for name in _CALLBACKS if name in self._options}  # type: ignore[literal-required]
-        return Answers(settings_from(given), NEWEST, embedded_requests(NEWEST))
+        return CallbackDesk(Answers(settings_from(given), NEWEST, embedded_requests(NEWEST)))
 
     def _named(self, what: str, name: str, item: Item | None) -> Item:
         if item is None:

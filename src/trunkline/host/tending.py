@@ -171,6 +171,14 @@ class Tender:
         self._asked_for = True
         return self._start
 
+    async def vet(self) -> str | None:
+        """Ask again whether the server may run; say why not."""
+        try:
+            await self._check_trust()
+        except _Unapproved as refusal:
+            return str(refusal)
+        return None
+
     # --- phases ------------------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
@@ -198,7 +206,7 @@ class Tender:
             kept = await self._unless_ordered(self._recall())
         except _Unapproved as refusal:
             return partial(self._rest, "unapproved", str(refusal))
-        except TrunklineError as error:
+        except Exception as error:
             return self._failed(error)
         if isinstance(kept, Order):
             return await self._obey(kept)
@@ -249,7 +257,7 @@ class Tender:
             return partial(self._rest, "unapproved", str(refusal))
         except ConfigError as error:
             return partial(self._rest, "misconfigured", self._said(error))
-        except (TrunklineError, OSError) as error:
+        except Exception as error:
             return self._failed(error)
         if isinstance(started, Order):
             return await self._obey(started)
@@ -307,7 +315,9 @@ class Tender:
         """Say what follows on a server that could not be started, or ended."""
         condition = self._condition
         reason = condition.last_error = self._said(error)
-        log.info("%s: %s", condition.entry.name, reason)
+        # What is neither ours nor the system's is a bug of whoever gave us a callback: one server fails of it.
+        unexpected = isinstance(error, Exception) and not isinstance(error, TrunklineError | OSError)
+        log.log(logging.ERROR if unexpected else logging.INFO, "%s: %s", condition.entry.name, reason)
         if condition.entry.url is not None:
             if isinstance(error, Exception) and wants_login(error):
                 return partial(self._await_login, self._how_to_log_in(reason))
@@ -341,6 +351,11 @@ class Tender:
         return None if cache is None else await asyncio.to_thread(cache.get, self._condition.entry)
 
     async def _check_trust(self) -> None:
+        """Ask whether the server may run.
+
+        Raises:
+            _Unapproved: it may not.
+        """
         condition = self._condition
         condition.approved = False
         seconds = start_seconds(condition.entry)

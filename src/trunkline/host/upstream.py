@@ -188,7 +188,8 @@ class Upstream:
     def make_client(self, **options: Any) -> Client:
         """Make another client to the same server, for somebody who shares it with nobody; the options count first.
 
-        It is not supervised, but closed when the server is stopped, restarted or taken out of the configuration.
+        It is not supervised, but closed when the server is stopped, restarted or taken out of the configuration. It
+        starts a process whenever it is connected: call ``vet`` before that.
 
         Raises:
             ServerUnavailable: the server may not be started now.
@@ -202,6 +203,18 @@ class Upstream:
         )
         self._condition.made.add(client)
         return client
+
+    async def vet(self) -> None:
+        """Ask again whether the server may run, as is done before each start; one that may not any more is ended.
+
+        Raises:
+            ServerUnavailable: it may not.
+        """
+        self._check_hope()
+        reason = await self._tender.vet()
+        if reason is not None:
+            self._tender.order(Order.RESTART)
+            raise ServerUnavailable(f"The server {self.entry.name} {_WHAT_TO_DO['unapproved']}: {reason}")
 
     def using(self) -> AbstractContextManager[None]:
         """Count a call while it is under way: the server is not idle then, and may be as silent as the call may."""

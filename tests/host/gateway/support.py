@@ -34,6 +34,7 @@ __all__ = [
     "in_loop",
     "on_stage",
     "over_http",
+    "quiet",
     "revisions_of",
     "server",
     "until",
@@ -152,6 +153,11 @@ async def until(true: Callable[[], object]) -> None:
     """Wait until something holds; the test's own bound ends a wait for what never will."""
     while not true():
         await asyncio.sleep(0.002)
+
+
+async def quiet() -> None:
+    """Give what should not happen the time in which it would."""
+    await asyncio.sleep(0.15)
 
 
 async def asked(client: Client, name: str, **arguments: Any) -> tuple[t.CallToolRequestParams, t.InputRequiredResult]:

@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-import trunkline.types as t
-from tests.host.gateway.support import CELLS, FRONTS, NEW, OLD, UPSTREAMS, allow, in_loop, on_stage, server, until
-from trunkline import RequestFailed, Server
+from tests.host.gateway.support import (
+    CELLS,
+    FRONTS,
+    NEW,
+    OLD,
+    UPSTREAMS,
+    Stage,
+    allow,
+    in_loop,
+    on_stage,
+    quiet,
+    server,
+    until,
+)
+from trunkline import Client, RequestFailed, Server
 from trunkline.host.entries import Filters, ServerEntry, ServerSettings, Source
 
 
@@ -49,9 +60,10 @@ async def _nothing() -> str:
 @CELLS
 @in_loop
 async def test_a_change_of_a_resource_is_told_to_whoever_listens(front: str, upstream: str, tmp_path: Path) -> None:
-    async with on_stage({"b": board(upstream)}, tmp_path) as stage, stage.client(front) as client:
+    made = board(upstream)
+    async with on_stage({"b": made}, tmp_path) as stage, stage.client(front) as client:
         async with client.listen(uris=["note://b/1"]) as changes:
-            await _watched(stage, "b")
+            await until(lambda: _wanted(made) == {"note://1"})
             await client.call_tool("b__write", {"number": "2", "text": "other"})
             await client.call_tool("b__write", {"number": "1", "text": "new"})
             change = await anext(changes)
@@ -60,11 +72,13 @@ async def test_a_change_of_a_resource_is_told_to_whoever_listens(front: str, ups
     assert read.text == "new"
 
 
-async def _watched(stage: Any, *servers: str) -> None:
-    """Wait until the gateway listens to these servers; how long that takes is not promised."""
-    watches = stage.gateway._watches._watched
-    await until(lambda: set(watches) == set(servers))
-    await asyncio.sleep(0.02)
+def _wanted(made: Server) -> set[str]:
+    """Give the resources of a server that somebody wants to hear of."""
+    return {uri for sink in made.hub.sinks() for uri in getattr(sink, "uris", None) or _subscribed(sink)}
+
+
+def _subscribed(sink: Any) -> Any:
+    return () if getattr(sink, "session", None) is None else sink.session.subscriptions
 
 
 @UPSTREAMS
@@ -77,11 +91,11 @@ async def test_a_handshake_client_subscribes_and_unsubscribes(upstream: str, tmp
         stage.client(OLD, on_notification=lambda method, params: heard.append((method, params.get("uri")))) as client,
     ):
         await client.subscribe("note://b/1")
-        await _watched(stage, "b")
+        await until(lambda: _wanted(made) == {"note://1"})
         made.changed("note://1")
         await until(lambda: heard)
         await client.unsubscribe("note://b/1")
-        await until(lambda: not stage.gateway._watches._watched)
+        await until(lambda: not _wanted(made))
         made.changed("note://1")
         await client.ping()
     assert heard == [("notifications/resources/updated", "note://b/1")]
@@ -90,10 +104,11 @@ async def test_a_handshake_client_subscribes_and_unsubscribes(upstream: str, tmp
 @FRONTS
 @in_loop
 async def test_a_server_is_listened_to_only_while_somebody_wants_to_hear(front: str, tmp_path: Path) -> None:
-    async with on_stage({"b": board(NEW), "c": board(OLD)}, tmp_path) as stage, stage.client(front) as client:
+    one, two = board(NEW), board(OLD)
+    async with on_stage({"b": one, "c": two}, tmp_path) as stage, stage.client(front) as client:
         async with client.listen(uris=["note://b/1", "note://c/2"]):
-            await _watched(stage, "b", "c")
-        await _watched(stage)
+            await until(lambda: (_wanted(one), _wanted(two)) == ({"note://1"}, {"note://2"}))
+        await until(lambda: not _wanted(one) and not _wanted(two))
 
 
 @CELLS
@@ -102,34 +117,38 @@ async def test_a_subscription_outlives_a_restart_of_the_server(front: str, upstr
     made = board(upstream)
     async with on_stage({"b": made}, tmp_path) as stage, stage.client(front) as client:
         async with client.listen(uris=["note://b/1"]) as changes:
-            await _watched(stage, "b")
+            await until(lambda: _wanted(made))
             await stage.host.restart("b")
             # What was changed meanwhile is not known: it is told as if it had been.
             assert (await anext(changes)).uri == "note://b/1"
-            await asyncio.sleep(0.05)
+            await until(lambda: _wanted(made))
             made.changed("note://1")
             assert (await anext(changes)).uri == "note://b/1"
 
 
-@FRONTS
-@pytest.mark.parametrize("uri", ["note://b/2", "note://other/1", "nonsense"])
+HIDDEN = pytest.mark.parametrize("uri", ["note://b/2", "note://other/1", "nonsense"])
+NO_SECOND = '[[rule]]\neffect = "deny"\nserver = "b"\nuri = "note://2"\n'
+
+
+@HIDDEN
 @in_loop
-async def test_nobody_hears_of_what_he_may_not_see(front: str, uri: str, tmp_path: Path) -> None:
-    policy = allow("b", more='[[rule]]\neffect = "deny"\nserver = "b"\nuri = "note://2"\n')
+async def test_a_stateless_client_does_not_hear_of_what_it_may_not_see(uri: str, tmp_path: Path) -> None:
     made = board(NEW)
-    async with on_stage({"b": made}, tmp_path, policy=policy) as stage, stage.client(front) as client:
-        watching = asyncio.create_task(_first(client, uri))
-        await asyncio.wait([watching], timeout=0.05)
-        made.changed("note://2")
-        await asyncio.wait([watching], timeout=0.05)
-        assert watching.done() <= (watching.done() and watching.exception() is not None)
-        assert not stage.gateway._watches._watched
-        watching.cancel()
+    async with on_stage({"b": made}, tmp_path, policy=allow("b", more=NO_SECOND)) as stage, stage.client() as client:
+        async with client.listen(uris=[uri, "note://b/1"]) as changes:
+            await until(lambda: _wanted(made) == {"note://1"})
+            made.changed("note://2")
+            made.changed("note://1")
+            assert (await anext(changes)).uri == "note://b/1"
 
 
-async def _first(client: Any, uri: str) -> Any:
-    async with client.listen(uris=[uri]) as changes:
-        return await anext(changes)
+@HIDDEN
+@in_loop
+async def test_a_handshake_client_cannot_subscribe_to_what_it_may_not_see(uri: str, tmp_path: Path) -> None:
+    policy = allow("b", more=NO_SECOND)
+    async with on_stage({"b": board(NEW)}, tmp_path, policy=policy) as stage, stage.client(OLD) as client:
+        with pytest.raises(RequestFailed, match="Resource not found"):
+            await client.subscribe(uri)
 
 
 @CELLS
@@ -142,13 +161,19 @@ async def test_a_list_that_changes_is_told_once(front: str, upstream: str, kind:
         on_stage({"b": made}, tmp_path) as stage,
         stage.client(front, on_change=lambda change: heard.append(change.kind)) as client,
     ):
-        await asyncio.sleep(0.05)
+        await _listening(stage, client)
         _add(made, kind)
         await until(lambda: heard)
-        await asyncio.sleep(0.1)
+        await quiet()
         listed = [item.name for item in await getattr(client, f"list_{kind}")()]
     assert heard == [kind]
     assert any("late" in name for name in listed)
+
+
+async def _listening(stage: Stage, client: Client) -> None:
+    """Wait until a client would hear of a change."""
+    await until(stage.gateway.hub.sinks)
+    await client.ping()
 
 
 def _add(made: Server, kind: str) -> None:
@@ -178,9 +203,10 @@ async def test_what_filters_hide_is_not_told_of(front: str, tmp_path: Path) -> N
         on_stage({"b": entry}, tmp_path) as stage,
         stage.client(front, on_change=lambda change: heard.append(change.kind)) as client,
     ):
-        await asyncio.sleep(0.05)
+        await _listening(stage, client)
         made.add_tool(_nothing, name="secret_one")
-        await asyncio.sleep(0.5)
+        await until(lambda: stage.host.status()[0].tools == 2)
+        await quiet()
         assert heard == []
         assert [tool.name for tool in await client.list_tools()] == ["b__write"]
 
@@ -193,7 +219,7 @@ async def test_a_server_that_comes_and_goes_changes_the_lists(front: str, tmp_pa
         on_stage({"b": board(NEW)}, tmp_path, policy=allow("b", "c")) as stage,
         stage.client(front, on_change=lambda change: heard.append(change.kind)) as client,
     ):
-        await asyncio.sleep(0.05)
+        await _listening(stage, client)
         await stage.host.add_server("c", board(OLD))
         await until(lambda: set(heard) == {"tools", "prompts", "resources"})
         assert (await client.call_tool("c__write", {"number": "1", "text": "x"})).data == "x"
@@ -203,13 +229,3 @@ async def test_a_server_that_comes_and_goes_changes_the_lists(front: str, tmp_pa
         assert [tool.name for tool in await client.list_tools()] == ["b__write"]
         with pytest.raises(RequestFailed, match="Unknown tool"):
             await client.call_tool("c__write", {"number": "1", "text": "x"})
-
-
-@in_loop
-async def test_a_stateless_client_is_told_which_of_its_wishes_are_heard(tmp_path: Path) -> None:
-    async with on_stage({"b": board(NEW)}, tmp_path) as stage, stage.client(NEW) as client:
-        async with client.listen(tools=True, uris=["note://b/1", "note://b/9", "note://z/1"]):
-            listeners = [sink for sink in stage.gateway.hub.sinks() if hasattr(sink, "uris")]
-            wanted = [sorted(sink.uris) for sink in listeners]
-    assert wanted == [["note://b/1", "note://b/9"]]
-    assert t.SubscriptionFilter is not None

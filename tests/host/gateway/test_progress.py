@@ -143,9 +143,7 @@ async def test_a_server_that_stays_silent_too_long_fails_the_call_and_is_cancell
     front: str, upstream: str, asking: bool, tmp_path: Path
 ) -> None:
     worker = Worker(upstream)
-    entry = ServerEntry(
-        name="w", source=Source("given"), target=worker.server, settings=ServerSettings(timeout=0.1)
-    )
+    entry = ServerEntry(name="w", source=Source("given"), target=worker.server, settings=ServerSettings(timeout=0.1))
     async with on_stage({"w": entry}, tmp_path) as stage, stage.client(front, **_answers(asking)) as client:
         with pytest.raises(RequestFailed, match="'w'.*0.1"):
             await client.call_tool("w__wait")
@@ -190,9 +188,7 @@ async def test_no_call_under_way_delays_another(front: str, upstream: str, tmp_p
 @in_loop
 async def test_calls_beyond_what_a_server_takes_at_once_wait_their_turn(upstream: str, tmp_path: Path) -> None:
     worker = Worker(upstream)
-    entry = ServerEntry(
-        name="w", source=Source("given"), target=worker.server, settings=ServerSettings(concurrency=1)
-    )
+    entry = ServerEntry(name="w", source=Source("given"), target=worker.server, settings=ServerSettings(concurrency=1))
     async with on_stage({"w": entry}, tmp_path) as stage, stage.client() as client:
         first = asyncio.create_task(client.call_tool("w__wait"))
         await until(lambda: worker.events)

@@ -37,6 +37,11 @@ when = [
   { arg = "/b", glob = "a*" },
   { arg = "/url", host_in = ["a.com"] },
   { arg = "/q", absent = true },
+  { arg = "/p", present = true },
+  { arg = "/o", one_of = ["a", 1, { b = [true] }] },
+  { arg = "/e", equals = 1.5 },
+  { arg = "/r", regex = "a+" },
+  { arg = "/t", type = ["null", "string"] },
 ]
 
 [[rule]]
@@ -76,11 +81,16 @@ def test_a_rule_may_say_all_there_is() -> None:
                 Predicate("/b", "glob", ["a*"]),
                 Predicate("/url", "host_in", ["a.com"]),
                 Predicate("/q", "absent", True),
+                Predicate("/p", "present", True),
+                Predicate("/o", "one_of", ["a", 1, {"b": [True]}]),
+                Predicate("/e", "equals", 1.5),
+                Predicate("/r", "regex", "a+"),
+                Predicate("/t", "type", ["null", "string"]),
             ),
         ),
         Rule(
-            name="p.toml:25",
-            where="p.toml:25",
+            name="p.toml:30",
+            where="p.toml:30",
             effect="ask",
             tier=7,
             kinds=("tool", "resource", "prompt", "sampling", "elicitation", "roots"),
@@ -276,12 +286,12 @@ def test_a_member_in_a_table_of_its_own_has_its_line() -> None:
 
 
 def test_a_text_that_is_nested_without_end_is_refused() -> None:
-    with pytest.raises(ConfigError, match="p.toml"):
+    with pytest.raises(ConfigError, match=r"p\.toml"):
         policy("x = " + "[" * 100_000)
 
 
 def test_without_a_home_a_tilde_is_refused() -> None:
-    with pytest.raises(ConfigError, match="p.toml:3: when: '~/a': nobody said where '~' is"):
+    with pytest.raises(ConfigError, match=r"p\.toml:3: when: '~/a': nobody said where '~' is"):
         read_policy(RULE + 'when = [{ arg = "/a", within = "~/a" }]\n', file="p.toml")
 
 

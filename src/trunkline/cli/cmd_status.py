@@ -1,0 +1,195 @@
+"""``trunkline status``: how each server of a configuration is, and why.
+
+Without ``--check`` nothing is started: what is shown is the configuration, the approvals, and what a server offered
+when it last ran. With it, servers that are approved are started, looked at and ended; others never are.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from trunkline.cli.exits import Exit
+from trunkline.cli.options import config_option, json_option, seconds_option, told
+
+if TYPE_CHECKING:
+    from trunkline.host.config.records import Problem
+    from trunkline.host.entries import ServerEntry
+    from trunkline.host.events import ServerState
+    from trunkline.host.upstream import Status
+
+__all__ = ["command"]
+
+_EPILOG = """\
+\b
+Examples:
+  trunkline status
+  trunkline status -c mcp.json --check
+  trunkline status -c mcp.json --json
+
+Without -c it reads what is found: mcp.json, .mcp.json, .vscode/mcp.json or .cursor/mcp.json of this folder, then the
+user's mcp.json. Exit codes: 2 if something is misconfigured; with --check also 4 if a server does not run, 3 if one
+needs a login.
+"""
+_WIDTH = 80
+_CHECK_SECONDS = 30.0
+_HEADINGS = ("NAME", "STATE", "ERA", "TOOLS", "PROMPTS", "RESOURCES")
+#: How the command ends by the states it found; the first that fits.
+_EXITS: Mapping[Exit, frozenset[str]] = MappingProxyType(
+    {
+        Exit.CONFIG: frozenset({"misconfigured"}),
+        Exit.UNREACHABLE: frozenset({"starting", "waiting", "broken", "stopped"}),
+        Exit.AUTH: frozenset({"needs login"}),
+    }
+)
+
+
+@click.command(epilog=_EPILOG)
+@config_option
+@click.option("--check", is_flag=True, help="Start the servers that are approved, and see how they are.")
+@seconds_option("With --check: seconds to wait for the servers; 30 unless said.")
+@json_option
+def command(*, config: tuple[str, ...], check: bool, timeout: float | None, as_json: bool) -> int:
+    """Say of each server in what state it is and why, what it speaks and offers, and where it is configured."""
+    from trunkline.cli.output import complain, say, say_json
+
+    if timeout is not None and not check:
+        raise click.UsageError("--timeout is for --check: nothing is started without.")
+    statuses, problems = told(lambda: _look(config, _seconds(timeout) if check else None), as_json)
+    if as_json:
+        say_json({"servers": statuses, "problems": problems})
+    elif statuses:
+        say("\n".join(_lines(statuses)))
+    for problem in problems if not as_json else ():
+        complain(str(problem))
+    if not statuses and not problems and not as_json:
+        complain("no server is configured; name a file with -c, or write a mcp.json here")
+    if any(problem.severity == "error" for problem in problems):
+        return Exit.CONFIG
+    found = {status.state for status in statuses}
+    return next((code for code, states in _EXITS.items() if found & states), Exit.OK)
+
+
+def _seconds(timeout: float | None) -> float:
+    return _CHECK_SECONDS if timeout is None else timeout
+
+
+def _look(files: Sequence[str], seconds: float | None) -> tuple[list[Status], list[Problem]]:
+    """Find out how the servers are; without a time nothing is started.
+
+    Raises:
+        ConfigError: a file that was named cannot be used.
+    """
+    from trunkline.cli.configs import answers_for, read_configuration
+
+    if seconds is not None:
+        return asyncio.run(_checked(files, answers_for(files, None), seconds))
+    configuration = read_configuration(files)
+    statuses = asyncio.run(_resting(configuration.entries.values()))
+    return statuses, list(configuration.problems)
+
+
+async def _checked(files: Sequence[str], inputs: Any, seconds: float) -> tuple[list[Status], list[Problem]]:
+    from trunkline.host.host import Host
+    from trunkline.host.policy.policy import Policy
+
+    # Nothing is done at the servers but looking, so that no rule is needed and nothing is recorded.
+    settings = {"start": "eager", "required": False}
+    async with Host.open(
+        *files, policy=Policy(()), audit=False, inputs=inputs, wait="all", wait_seconds=seconds, settings=settings
+    ) as host:
+        return host.status(), list(host.configuration.problems)
+
+
+async def _resting(entries: Any) -> list[Status]:
+    """Say how servers are that are not started."""
+    from trunkline.host.assembly import at_home, trust_file
+    from trunkline.host.folders import state_folder
+    from trunkline.host.kept_catalogs import KeptCatalogs
+    from trunkline.host.trust import TrustBook
+
+    folder = state_folder()
+    book, kept = TrustBook(trust_file(folder)), KeptCatalogs(folder / "catalogs")
+    return [await _at_rest(at_home(entry), book, kept) for entry in entries]
+
+
+async def _at_rest(entry: ServerEntry, book: Any, kept: Any) -> Status:
+    from trunkline.host.upstream import Status
+
+    state: ServerState = "known"
+    reason, offering = entry.problem, None
+    if entry.disabled or entry.problem is not None:
+        state = "disabled" if entry.disabled else "misconfigured"
+    else:
+        allowed, reason = await book.check(entry)
+        state = "known" if allowed else "unapproved"
+        offering = kept.get(entry) if allowed else None
+        if allowed:
+            reason = "not started" if offering is None else "not started; this is what it offered when it last ran"
+    return Status(
+        name=entry.name,
+        state=state,
+        reason=reason,
+        era=None if offering is None else offering.revision or None,
+        pid=None,
+        url=None if entry.url is None else entry.shown,
+        tools=0 if offering is None else len(offering.tools),
+        prompts=0 if offering is None else len(offering.prompts),
+        resources=0 if offering is None else len(offering.resources) + len(offering.templates),
+        last_error=None,
+        restarts=0,
+        since=time.time(),
+        source=str(entry.source),
+        command=entry.shown,
+    )
+
+
+# --- for people ------------------------------------------------------------------------------------------------------
+
+
+def _lines(statuses: Sequence[Status]) -> Iterator[str]:
+    from trunkline.cli.output import one_line, table
+
+    rows = [(status.name, status.state, status.era or "-", *_counts(status)) for status in statuses]
+    heading, *lines = table(_HEADINGS, rows).splitlines()
+    yield heading
+    for status, line in zip(statuses, lines, strict=True):
+        yield line
+        for detail in _details(status):
+            yield from _wrapped(one_line(detail))
+
+
+def _counts(status: Status) -> tuple[str, ...]:
+    if status.era is None:
+        return "-", "-", "-"
+    return str(status.tools), str(status.prompts), str(status.resources)
+
+
+def _details(status: Status) -> Iterator[str]:
+    yield status.command if status.pid is None else f"{status.command} (pid {status.pid})"
+    yield f"from {status.source}"
+    if status.reason:
+        yield status.reason
+    if status.last_error and status.last_error not in (status.reason or ""):
+        yield f"last error: {status.last_error}"
+    if status.restarts:
+        yield f"restarted {status.restarts} times"
+
+
+def _wrapped(text: str) -> list[str]:
+    """Break a text at spaces, so that it fits most terminals; a word that is longer is left whole, to be copied."""
+    import textwrap
+
+    return textwrap.wrap(
+        text,
+        _WIDTH,
+        initial_indent="    ",
+        subsequent_indent="      ",
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
