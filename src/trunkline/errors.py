@@ -314,7 +314,12 @@ class AuthRequired(HttpError, AuthError):
 
 
 class PolicyDenied(TrunklineError):
-    """The user's policy forbids this call."""
+    """The user's policy, or the user, says no; ``told`` is what somebody outside may be told."""
+
+    def __init__(self, message: str, *, told: str | None = None) -> None:
+        """Say why; without ``told`` the reason may be told to anybody."""
+        super().__init__(message)
+        self.told = message if told is None else told
 
 
 class ConfigError(TrunklineError):

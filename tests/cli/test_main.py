@@ -36,7 +36,10 @@ from trunkline.errors import (
     ToolError,
 )
 
-VERBS = ("run", "list", "call", "read", "get", "complete", "listen")
+VERBS = (
+    *("run", "serve", "list", "call", "read", "get", "complete", "listen"),
+    *("status", "config", "trust", "policy", "grants", "audit", "auth"),
+)
 
 LOADED = """
 import sys

@@ -11,9 +11,7 @@ import pytest
 from tests.cli.support import DEMO, run
 from trunkline.cli.targets import Launch, Site, read_target
 
-NAMES = (
-    "trunkline: names from a configuration come with the host; give a file, FILE:object, a quoted command or a URL\n"
-)
+NAMES = "give a file, FILE:object, a quoted command, a URL, or the name of a server in a configuration\n"
 
 
 def launch(text: str) -> Launch:
@@ -61,18 +59,31 @@ def test_a_program_given_by_its_path_is_a_command(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "sentence"),
     [
-        pytest.param(("list", "tools", "weather"), 1, NAMES, id="bare name"),
-        pytest.param(("list", "tools", ""), 1, NAMES, id="empty"),
-        pytest.param(("list", "tools", "weather", "-c", "mcp.json"), 1, NAMES, id="config"),
-        pytest.param(("call", "x", "y", "--config", "mcp.json"), 1, NAMES, id="config, long"),
+        pytest.param(
+            ("list", "tools", "weather"),
+            1,
+            f"trunkline: there is no server and no program 'weather': {NAMES}",
+            id="bare name",
+        ),
+        pytest.param(
+            ("list", "tools", ""), 1, f"trunkline: there is no server and no program '': {NAMES}", id="empty"
+        ),
+        pytest.param(("list", "tools"), 1, f"trunkline: no configuration is found here: {NAMES}", id="nothing"),
         pytest.param(("list", "tools", "no.py"), 2, "trunkline: there is no file no.py\n", id="no file"),
         pytest.param(("list", "tools", "no.py:x"), 2, "trunkline: there is no file no.py\n", id="no file, object"),
         pytest.param(("list", "tools", "./no"), 2, "trunkline: there is no file ./no\n", id="no program"),
     ],
 )
 def test_what_cannot_be_started_is_told_in_a_sentence(
-    arguments: tuple[str, ...], code: int, sentence: str, capsys: pytest.CaptureFixture[str]
+    arguments: tuple[str, ...],
+    code: int,
+    sentence: str,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TRUNKLINE_HOME", str(tmp_path))
     assert run(capsys, *arguments) == (code, "", sentence)
 
 

@@ -30,7 +30,7 @@ BLOCKS = [block for page in pages() for block in blocks(page)]
 ADDRESS = "127.0.0.1:8000"
 
 #: The languages a block may have: `text` is what is neither code nor data.
-LANGUAGES = {"console", "json", "python", "sh", "text"}
+LANGUAGES = {"console", "json", "python", "sh", "text", "toml"}
 
 
 def _of(language: str) -> list[object]:

@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from tests.faults.kinds import KINDS, Kind
 from trunkline.host.entries import ServerEntry, ServerSettings, Source
@@ -31,9 +32,9 @@ _LARGE = (
     *("terminated", "stopped", "web-killed", "web-lying"),
 )
 _SMALL = ("honest", "honest", "packaged", "killed")
-_STRICT = {"timeout": 3.0, "total_timeout": 6.0, "start_timeout": 5.0}
+_STRICT = ServerSettings(health_seconds=1.0, timeout=3.0, total_timeout=6.0, start_timeout=5.0)
 # So long that only a server that never answers is meant, on however busy a machine.
-_PATIENT = {"timeout": 25.0, "total_timeout": 28.0, "start_timeout": 25.0}
+_PATIENT = ServerSettings(health_seconds=1.0, timeout=25.0, total_timeout=28.0, start_timeout=25.0)
 
 
 class Part(Struct, frozen=True, kw_only=True):
@@ -86,15 +87,15 @@ def _part(kind: Kind, name: str, era: str, chance: random.Random, *, ledger: Pat
     seed = str(chance.random())
     spoken = [each for each in ALL_NAMES if (found := find(each)) and found.handshake == (era == "handshake")]
     revision = chance.choice(spoken)
-    told = chance.choice(("auto", "auto", era))
+    told = chance.choice(("auto", "auto", revision))
     port = _free_port() if kind.program == "web" else None
-    settings = ServerSettings(era=told, health_seconds=1.0, **(_PATIENT if kind.answers == "always" else _STRICT))
-    common = {"name": name, "source": Source("given"), "settings": settings}
+    settings = replace(_PATIENT if kind.answers == "always" else _STRICT, era=told)
+    entry = ServerEntry(name=name, source=Source("given"), settings=settings)
     if port is not None:
-        entry = ServerEntry(url=f"http://127.0.0.1:{port}/mcp", **common)  # type: ignore[arg-type]
+        entry = replace(entry, url=f"http://127.0.0.1:{port}/mcp")
     else:
         command = _command(kind, (name, era, revision, str(ledger), seed))
-        entry = ServerEntry(command=command, env=_environment(mark), **common)  # type: ignore[arg-type]
+        entry = replace(entry, command=command, env=_environment(mark))
     return Part(name=name, kind=kind, era=era, entry=entry, seed=seed, port=port)
 
 

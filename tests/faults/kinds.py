@@ -6,6 +6,7 @@ cannot be used. States are those in which a server of the kind may be once every
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import Literal, TypeAlias
 
 from msgspec import Struct
@@ -33,18 +34,14 @@ class Kind(Struct, frozen=True, kw_only=True):
     troubles: tuple[Trouble, ...] = ()
     #: The share of its HTTP requests that are answered by a lie.
     lies: float = 0.0
-    #: Seconds that a call may take.
-    seconds: float | None = None
-    #: More of it than one would only slow the machine down.
-    at_most: int = 3
 
 
-def _fault(fault: str, answers: Answers, states: frozenset[str] = _UP, **more: int) -> Kind:
-    return Kind(name=fault, fault=fault, answers=answers, states=states, **more)
+def _fault(fault: str, answers: Answers, states: frozenset[str] = _UP) -> Kind:
+    return Kind(name=fault, fault=fault, answers=answers, states=states)
 
 
 _ALL: tuple[Kind, ...] = (
-    Kind(name="honest", answers="always", at_most=30),
+    Kind(name="honest", answers="always"),
     Kind(name="packaged", answers="always", program="packaged"),
     Kind(name="web", answers="always", program="web"),
     # Honest by themselves; it is what is done to them.
@@ -71,10 +68,10 @@ _ALL: tuple[Kind, ...] = (
     _fault("has-runaways", "always"),
     _fault("prints-junk", "always"),
     _fault("breaks-lines", "perhaps", _BOTH | {"partial"}),
-    _fault("torrent", "always", at_most=1),
-    _fault("endless-line", "perhaps", _BOTH, at_most=1),
-    _fault("floods-stderr", "always", at_most=1),
-    _fault("answers-at-length", "always", at_most=1),
+    _fault("torrent", "always"),
+    _fault("endless-line", "perhaps", _BOTH),
+    _fault("floods-stderr", "always"),
+    _fault("answers-at-length", "always"),
     _fault("changes-list", "always"),
     _fault("repeats-cursor", "never", frozenset({"partial"})),
     _fault("bad-schemas", "always"),
@@ -83,11 +80,11 @@ _ALL: tuple[Kind, ...] = (
     _fault("wrong-types", "perhaps"),
     _fault("wrong-ids", "always"),
     _fault("answers-twice", "always"),
-    _fault("storms", "always", at_most=1),
+    _fault("storms", "always"),
     _fault("meddles", "always"),
 )
 
-KINDS = {kind.name: kind for kind in _ALL}
+KINDS = MappingProxyType({kind.name: kind for kind in _ALL})
 
 #: The servers of a host that is killed: those that could outlive it.
 DOOMED = ("honest", "packaged", "has-children", "has-runaways", "will-not-end", "torrent", "hangs-at-start", "honest")

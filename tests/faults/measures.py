@@ -10,12 +10,12 @@ import time
 from collections import Counter
 from collections.abc import Callable
 
-import psutil
+import psutil  # type: ignore[import-untyped]
 from msgspec import Struct
 
 from tests.faults.casting import MARK
 
-__all__ = ["Measure", "marked", "measure", "settled", "until"]
+__all__ = ["Measure", "below", "lives", "marked", "measure", "named", "settled", "until"]
 
 
 class Measure(Struct, frozen=True, kw_only=True):
@@ -91,13 +91,35 @@ def _trim() -> None:
         trim(0)
 
 
-def marked(mark: str) -> list[psutil.Process]:
-    """Find the processes of a run, this one left out; one that has ended and is not reaped counts too."""
+def marked(mark: str) -> list[int]:
+    """Find the processes of a run, this one left out."""
     found = []
     for process in psutil.process_iter():
         try:
             if process.pid != os.getpid() and process.environ().get(MARK) == mark:
-                found.append(process)
+                found.append(process.pid)
         except psutil.Error:
             continue
     return found
+
+
+def below(pid: int) -> list[int]:
+    """Find all processes that a process started, and those that they started."""
+    return [process.pid for process in psutil.Process(pid).children(recursive=True)]
+
+
+def lives(pid: int) -> bool:
+    """Tell whether a process runs; one that only waits to be reaped does not."""
+    try:
+        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
+    except psutil.Error:
+        return False
+
+
+def named(pid: int) -> str:
+    """Name a process, for a message."""
+    try:
+        process = psutil.Process(pid)
+        return f"{pid} ({process.status()}, below {process.ppid()}) {' '.join(process.cmdline())[-120:]}"
+    except psutil.Error:
+        return str(pid)

@@ -1,4 +1,4 @@
-"""A supervisor on a stage: entries for the odd programs here, a record of all that happened, and ways to wait for it."""
+"""A supervisor on a stage: entries for the odd programs here, a record of what happened, and ways to wait for it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from trunkline.host.supervisor import Supervisor
 from trunkline.host.upstream import Upstream
 from trunkline.testing.clock import FakeClock
 
-__all__ = ["Stage", "no_trust", "program", "scripted", "supervising"]
+__all__ = ["ROOT", "Stage", "kept_in", "no_trust", "program", "scripted", "supervising"]
 
 ROOT = Path(__file__).parents[2]
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.client.scripted import Scripted, handshake_server, settle, stateless
-from tests.host.supervised import Stage, program, scripted, supervising
+from tests.host.supervised import Stage, kept_in, program, scripted, supervising
 from tests.support import run_async
 from tests.transports.http.scripted_http import (
     LISTENING,
@@ -175,6 +176,60 @@ def _end_listening(server: Scripted) -> None:
     server.stage.put(Response(ids[-1], {"resultType": "complete"}))
 
 
+def test_a_stream_that_broke_off_is_opened_again_and_the_lists_are_read_again() -> None:
+    async def main() -> None:
+        async def listen(got: Got, writer: Writer) -> None:
+            writer.stream()
+            writer.event(_acknowledgement(got.id))
+            await writer.flush()
+            breaking = asyncio.ensure_future(broken.wait())
+            await asyncio.wait([breaking, asyncio.ensure_future(writer.until_left())], return_when="FIRST_COMPLETED")
+            writer.break_off()
+
+        broken = asyncio.Event()
+        async with modern({"subscriptions/listen": listen}) as script, supervising({"a": at(script)}) as stage:
+            await stage.upstream().reach()
+            await script.until(lambda: script.names.count("subscriptions/listen") == 1)
+            await stage.pass_time(60.0)
+            broken.set()
+            await script.until(lambda: script.names.count("subscriptions/listen") == 2)
+            assert stage.states() == ["known", "starting", "ready"]
+
+    run_async(main())
+
+
+def _acknowledgement(id: Any) -> Any:
+    from trunkline.types import META_SUBSCRIPTION_ID
+
+    params = {"_meta": {META_SUBSCRIPTION_ID: id}, "notifications": {"toolsListChanged": True}}
+    return {"jsonrpc": "2.0", "method": "notifications/subscriptions/acknowledged", "params": params}
+
+
+# --- what cannot be kept or read
+
+
+def test_an_item_that_cannot_be_read_is_told_of() -> None:
+    async def main() -> None:
+        server = handshake_server({"tools/list": {"tools": [*TOOLS["tools"], {"name": "bad"}]}}, tools={})
+        async with supervising({"a": scripted("a", server)}) as stage:
+            await stage.upstream().reach()
+            assert stage.upstream().state == "ready"
+            assert "1 items cannot be read; tools/list: item 1 ('bad')" in (stage.upstream().status.reason or "")
+
+    run_async(main())
+
+
+def test_a_catalog_that_cannot_be_kept_hurts_nobody(tmp_path: Path) -> None:
+    async def main() -> None:
+        (tmp_path / "file").write_text("no folder")
+        async with supervising({"a": program("a", "plain")}, cache=kept_in(tmp_path / "file")) as stage:
+            await stage.upstream().reach()
+            await stage.pass_time(1.0)
+            assert stage.upstream().state == "ready"
+
+    run_async(main())
+
+
 # --- servers at URLs
 
 OTHERS: Mapping[str, Any] = {
@@ -251,12 +306,12 @@ def test_a_session_that_ended_is_renewed_and_the_lists_are_read_again() -> None:
 
 def test_a_request_that_fails_is_no_reason_to_end_anything() -> None:
     async def main() -> None:
-        async with modern({"tools/call": Status(500, b"oops")}) as script:
-            async with supervising({"a": at(script)}) as stage:
-                client = await stage.upstream().reach()
-                with stage.upstream().using(), pytest.raises(TrunklineError):
-                    await client.call_tool("add")
-                assert await stage.upstream().reach() is client
+        script = modern({"tools/call": Status(500, b"oops")})
+        async with script, supervising({"a": at(script)}) as stage:
+            client = await stage.upstream().reach()
+            with stage.upstream().using(), pytest.raises(TrunklineError):
+                await client.call_tool("add")
+            assert await stage.upstream().reach() is client
 
     run_async(main())
 
@@ -293,15 +348,15 @@ REFUSAL = Status(401, b"who are you?", {"WWW-Authenticate": "Bearer"})
 )
 def test_a_refusal_at_the_door_means_a_login_and_no_failure(refusal: Status) -> None:
     async def main() -> None:
-        async with modern({"server/discover": refusal, "initialize": refusal}) as script:
-            async with supervising({"a": at(script)}, logins=_no_logins()) as stage:
-                await stage.until_state("needs login")
-                assert "run: trunkline auth login a" in (stage.upstream().status.reason or "")
-                requests = len(script.requests)
-                await stage.pass_time(HOUR, steps=240)
-                assert len(script.requests) == requests
-                with pytest.raises(ServerUnavailable, match=r"a needs a login: .*trunkline auth login a"):
-                    await stage.upstream().reach()
+        script = modern({"server/discover": refusal, "initialize": refusal})
+        async with script, supervising({"a": at(script)}, logins=_no_logins()) as stage:
+            await stage.until_state("needs login")
+            assert "run: trunkline auth login a" in (stage.upstream().status.reason or "")
+            requests = len(script.requests)
+            await stage.pass_time(HOUR, steps=240)
+            assert len(script.requests) == requests
+            with pytest.raises(ServerUnavailable, match=r"a needs a login: .*trunkline auth login a"):
+                await stage.upstream().reach()
 
     run_async(main())
 
@@ -343,10 +398,9 @@ def guarded() -> HttpScript:
 
 def test_a_login_that_is_kept_is_used() -> None:
     async def main() -> None:
-        async with guarded() as script:
-            async with supervising({"a": at(script)}, logins=await _logins(script.url)) as stage:
-                client = await stage.upstream().reach()
-                assert (await client.call_tool("add")).text == "3"
+        async with guarded() as script, supervising({"a": at(script)}, logins=await _logins(script.url)) as stage:
+            client = await stage.upstream().reach()
+            assert (await client.call_tool("add")).text == "3"
 
     run_async(main())
 

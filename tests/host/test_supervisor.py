@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import signal
@@ -259,6 +260,23 @@ def test_servers_that_cling_to_life_are_ended_at_the_same_time() -> None:
             await stage.supervisor.aclose()
 
     run_async(main(), seconds=15)
+
+
+def test_a_callback_that_never_ends_does_not_keep_the_host_from_closing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("trunkline.host.supervisor._CLOSING_SECONDS", 0.01)
+
+    async def trust(entry: ServerEntry) -> tuple[bool, str | None]:
+        never = asyncio.get_running_loop().create_future()
+        with contextlib.suppress(asyncio.CancelledError):
+            await never
+        await asyncio.get_running_loop().create_future()
+        return True, None
+
+    async def main() -> None:
+        async with supervising({"a": good(), "b": good("b")}, trust=trust):
+            await settle()
+
+    run_async(main())
 
 
 def test_closing_can_be_repeated() -> None:

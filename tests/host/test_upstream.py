@@ -173,6 +173,18 @@ def test_what_is_not_approved_is_never_started() -> None:
     run_async(main())
 
 
+def test_what_is_kept_of_a_server_is_not_shown_once_it_is_not_approved(tmp_path: Path) -> None:
+    async def main() -> None:
+        entry = program("a", "plain", start="lazy")
+        async with supervising({"a": entry}, cache=kept_in(tmp_path)) as stage:
+            await stage.until_count("known", 2)
+        async with supervising({"a": entry}, cache=kept_in(tmp_path), trust=no_trust) as stage:
+            await stage.until_state("unapproved")
+            assert stage.offered == []
+
+    run_async(main())
+
+
 def test_nothing_is_spawned_for_a_server_that_is_not_approved(tmp_path: Path) -> None:
     async def main() -> None:
         entry = replace(program("a", "plain"), command=("touch", str(tmp_path / "ran")))
@@ -201,6 +213,65 @@ def test_trust_is_asked_before_each_start() -> None:
             await stage.until_state("unapproved")
             assert stage.upstream().status.reason == "the program changed"
             assert stage.upstream().offering is None
+
+    run_async(main())
+
+
+def test_a_server_that_may_not_run_any_more_is_ended_when_it_is_vetted() -> None:
+    async def main() -> None:
+        answers = iter([True, True])
+
+        async def trust(entry: ServerEntry) -> tuple[bool, str | None]:
+            return next(answers, False), "it was revoked"
+
+        async with supervising({"a": scripted("a", good_server())}, trust=trust) as stage:
+            await stage.upstream().reach()
+            await stage.upstream().vet()
+            with pytest.raises(ServerUnavailable, match="a is not approved: it was revoked"):
+                await stage.upstream().vet()
+            await stage.until_state("unapproved")
+
+    run_async(main())
+
+
+def test_no_other_client_is_made_before_it_is_clear_that_the_server_may_run() -> None:
+    async def main() -> None:
+        async with supervising({"a": scripted("a", good_server())}) as stage:
+            with pytest.raises(ServerUnavailable, match="not yet found to be approved"):
+                stage.upstream().make_client()
+
+    run_async(main())
+
+
+def failing_once() -> Any:
+    """Make a callback with a bug that shows once."""
+    bugs = iter([KeyError("x")])
+
+    async def trust(entry: ServerEntry) -> tuple[bool, str | None]:
+        for bug in bugs:
+            raise bug
+        return True, None
+
+    return trust
+
+
+def test_a_bug_in_a_callback_of_the_host_fails_one_server_and_is_tried_again() -> None:
+    async def main() -> None:
+        async with supervising({"a": scripted("a", good_server())}, trust=failing_once()) as stage:
+            await stage.until_state("waiting")
+            assert stage.upstream().status.last_error == "'x'"
+            await stage.pass_time(1.0)
+            await stage.upstream().reach()
+
+    run_async(main())
+
+
+def test_a_lazy_server_that_cannot_be_looked_up_is_started_to_learn_what_it_offers(tmp_path: Path) -> None:
+    async def main() -> None:
+        entry = scripted("a", good_server(), start="lazy")
+        async with supervising({"a": entry}, trust=failing_once(), cache=kept_in(tmp_path)) as stage:
+            await stage.until_count("known", 2)
+            assert stage.upstream().status.tools == 1
 
     run_async(main())
 
@@ -644,6 +715,21 @@ def test_an_offering_is_kept_while_the_server_is_away_for_a_moment() -> None:
 
 
 # --- orders
+
+
+def test_a_lazy_server_can_be_stopped_while_it_is_looked_at(tmp_path: Path) -> None:
+    async def main() -> None:
+        async def trust(entry: ServerEntry) -> tuple[bool, str | None]:
+            await asyncio.get_running_loop().create_future()
+            return True, None
+
+        entry = scripted("a", good_server(), start="lazy")
+        async with supervising({"a": entry}, trust=trust, cache=kept_in(tmp_path)) as stage:
+            await settle()
+            await stage.upstream().stop()
+            assert stage.states() == ["known", "stopped"]
+
+    run_async(main())
 
 
 def test_a_stopped_server_stays_so_until_it_is_restarted() -> None:

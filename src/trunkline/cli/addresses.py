@@ -38,7 +38,9 @@ def read_address(text: str) -> Address | None:
 def _read(context: click.Context, option: click.Parameter, value: str | None) -> Address | None:
     address = None if value is None else read_address(value)
     if value is not None and address is None:
-        raise click.BadParameter(f"{value!r} is no [HOST:]PORT; --http alone goes last.", context, option)
+        raise click.BadParameter(
+            f"{value!r} is no [HOST:]PORT; --http alone goes behind the file, or last.", context, option
+        )
     return address
 
 

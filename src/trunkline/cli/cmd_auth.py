@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Coroutine, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
 from trunkline.cli.exits import Exit, Failure
-from trunkline.cli.options import json_option
-from trunkline.cli.targets import Site, read_target
+from trunkline.cli.options import config_option, json_option, told
+from trunkline.cli.targets import Named, Site, read_target
 
 if TYPE_CHECKING:
     from trunkline.auth.keeping import Kept
@@ -24,6 +24,7 @@ _EPILOG = """\
 Examples:
   trunkline auth login https://mcp.example.com/mcp
   trunkline auth login https://mcp.example.com/mcp --scope files:read --no-browser
+  trunkline auth login github -c mcp.json
   trunkline auth list
   trunkline auth logout https://mcp.example.com/mcp
 
@@ -40,22 +41,32 @@ def command() -> None:
 
 @command.command()
 @click.argument("target")
+@config_option
 @click.option("--scope", "scopes", multiple=True, metavar="S", help="A scope to ask for; else what the server names.")
 @click.option("--client-id", metavar="ID", help="The id of a client that is registered there already.")
 @click.option("--no-browser", is_flag=True, help="Show the page's address instead of opening a browser.")
 @click.option("--ca-file", type=_FILE, help="Certificates to trust, instead of the system's.")
 @json_option
 def login(
-    target: str, *, scopes: tuple[str, ...], client_id: str | None, no_browser: bool, ca_file: str | None, as_json: bool
+    target: str,
+    *,
+    config: tuple[str, ...],
+    scopes: tuple[str, ...],
+    client_id: str | None,
+    no_browser: bool,
+    ca_file: str | None,
+    as_json: bool,
 ) -> int:
-    """Log in at the server at the URL TARGET, in a browser, and keep the login for all other commands.
+    """Log in at the server TARGET, in a browser, and keep the login for all other commands.
 
-    The browser may be on another machine: open the address that is shown there, and paste the one it leads to here.
+    TARGET is a URL or the name of a server in a configuration. The browser may be on another machine: open the address
+    that is shown there, and paste the one it leads to here.
     """
     from trunkline.cli.logins import Wanted, document, get_login
     from trunkline.cli.output import complain, say, say_json
 
-    url = _url(target)
+    place = told(lambda: _place(target, config, approved=True), as_json)
+    url, scopes, client_id = place.url, scopes or place.scopes, client_id or place.client_id
     kept = _run(get_login(Wanted(url, scopes, client_id, not no_browser, ca_file)), as_json)
     if as_json:
         say_json(None if kept is None else document(kept))
@@ -68,15 +79,16 @@ def login(
 
 @command.command()
 @click.argument("target", required=False)
+@config_option
 @click.option("--all", "everywhere", is_flag=True, help="Forget every login.")
-def logout(target: str | None, *, everywhere: bool) -> int:
-    """Forget the login at the server at the URL TARGET, or all of them."""
+def logout(target: str | None, *, config: tuple[str, ...], everywhere: bool) -> int:
+    """Forget the login at the server TARGET, a URL or a name, or all of them."""
     from trunkline.cli.logins import forget_logins
     from trunkline.cli.output import complain, say
 
     if (target is None) is not everywhere:
-        raise click.UsageError("Give the URL of a server, or --all.")
-    url = None if target is None else _url(target)
+        raise click.UsageError("Give the URL or the name of a server, or --all.")
+    url = None if target is None else _place(target, config, approved=False).url
     count = _run(forget_logins(url), as_json=False)
     if not count:
         complain("there is no login" if url is None else f"there is no login for {url}")
@@ -103,34 +115,55 @@ def list_them(*, as_json: bool) -> int:
     return Exit.OK
 
 
-def _url(target: str) -> str:
-    """Take a TARGET that one can log in at.
+class _Place(NamedTuple):
+    """Where to log in, and what its entry says about that."""
+
+    url: str
+    scopes: tuple[str, ...] = ()
+    client_id: str | None = None
+
+
+def _place(target: str, files: Sequence[str], *, approved: bool) -> _Place:
+    """Take a TARGET that one can log in at; what a project's file names must have been approved, if that counts.
 
     Raises:
         Failure: it is none.
+        ConfigError: a file that was named cannot be used.
+        PolicyDenied: it is not approved.
     """
     from trunkline.auth.addresses import may_carry_secrets
 
-    site = read_target(target)
-    if not isinstance(site, Site):
+    found = read_target(target, files)
+    place = _configured(found, approved=approved) if isinstance(found, Named) else None
+    if isinstance(found, Site):
+        place = _Place(found.url)
+    if place is None:
         raise Failure("one logs in at URLs; a server that is started gets its credentials by --env", Exit.USAGE)
-    if not may_carry_secrets(site.url):
+    if not may_carry_secrets(place.url):
         raise Failure("a login needs an https URL without a user in it, or one of this machine", Exit.CONFIG)
-    return site.url
+    return place
+
+
+def _configured(named: Named, *, approved: bool) -> _Place | None:
+    from trunkline.cli.configs import check_approved, read_configuration
+    from trunkline.errors import ConfigError
+    from trunkline.host.config.spelling import snake
+
+    entry = read_configuration(named.files).entries[named.server or ""]
+    if entry.problem is not None:
+        raise ConfigError(entry.problem)
+    if entry.url is None:
+        return None
+    if approved:
+        check_approved(entry)
+    said = {snake(str(name)): value for name, value in entry.auth.items()} if isinstance(entry.auth, Mapping) else {}
+    scopes = said.get("scopes") or ()
+    return _Place(entry.url, tuple(scopes.split() if isinstance(scopes, str) else scopes), said.get("client_id"))
 
 
 def _run(work: Coroutine[Any, Any, T], as_json: bool) -> T:
     """Do something with logins; what fails is told as JSON too if that was asked for."""
-    from trunkline.cli.output import say_json
-    from trunkline.cli.session import error_document
-    from trunkline.errors import TrunklineError
-
-    try:
-        return asyncio.run(work)
-    except TrunklineError as error:
-        if as_json:
-            say_json(error_document(error))
-        raise
+    return told(lambda: asyncio.run(work), as_json)
 
 
 def _scopes(kept: Kept) -> str:

@@ -45,6 +45,8 @@ def command(choices: Choices, *, kind: str) -> int:
 
     async def show(talk: Talk) -> Exit:
         found = await _fetch(talk.client, kind)
+        for note in talk.notes:
+            complain(note)
         if choices.as_json:
             say_json(found)
             return talk.done()

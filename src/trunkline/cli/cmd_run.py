@@ -85,7 +85,7 @@ def _serve_http(server: Server, options: Mapping[str, object]) -> None:
     def tell(origin: str) -> None:
         from trunkline.cli.output import complain, one_line
 
-        url, everywhere = shown_url(origin, path)
+        url, everywhere = shown_url(origin, str(path))
         complain(f"{one_line(server.name)} is served at {url}{everywhere}; try: trunkline list tools {url}")
 
     given = {name: value for name, value in options.items() if value is not None}

@@ -171,14 +171,15 @@ def _counts(status: Status) -> tuple[str, ...]:
 
 
 def _details(status: Status) -> Iterator[str]:
-    yield status.command if status.pid is None else f"{status.command} (pid {status.pid})"
+    if status.state != "misconfigured":
+        yield status.command if status.pid is None else f"{status.command} (pid {status.pid})"
     yield f"from {status.source}"
     if status.reason:
         yield status.reason
     if status.last_error and status.last_error not in (status.reason or ""):
         yield f"last error: {status.last_error}"
     if status.restarts:
-        yield f"restarted {status.restarts} times"
+        yield f"restarts: {status.restarts}"
 
 
 def _wrapped(text: str) -> list[str]:

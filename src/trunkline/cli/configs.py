@@ -14,8 +14,6 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
-import click
-
 from trunkline.cli.output import one_line
 from trunkline.cli.terminal import InputEnded, Terminal, is_there
 from trunkline.host.config.loading import find_config, load
@@ -24,7 +22,7 @@ from trunkline.host.config.records import Configuration, Input
 if TYPE_CHECKING:
     from trunkline.host.entries import ServerEntry
 
-__all__ = ["Ask", "answers_for", "check_approved", "config_option", "name_hint", "read_configuration"]
+__all__ = ["Ask", "answers_for", "check_approved", "name_hint", "read_configuration"]
 
 #: Gives the value of an input; None: nobody answered.
 Ask: TypeAlias = Callable[[Input], str | None]

@@ -124,16 +124,13 @@ def problem_of(status: Status, seconds: float) -> TrunklineError | None:
         case "disabled":
             return ConfigError(f"{name} is disabled in {status.source}")
         case "unapproved":
-            return PolicyDenied(f"{name}: {_with_command(status.reason, f'trunkline trust approve {name}')}")
+            return PolicyDenied(
+                f"{name}: {status.reason or f'it is not approved; run: trunkline trust approve {name}'}"
+            )
         case "needs login":
-            return AuthError(f"{name}: {_with_command(status.reason, f'trunkline auth login {name}')}")
+            return AuthError(f"{name}: {status.reason or f'run: trunkline auth login {name}'}")
         case _:
             return ServerUnavailable(why)
-
-
-def _with_command(reason: str | None, command: str) -> str:
-    reason = reason or "it may not run"
-    return reason if command.rpartition(" ")[0] in reason else f"{reason}; run: {command}"
 
 
 def _tell_of_missing(talk: Talk, host: Host, seconds: float) -> None:
@@ -182,7 +179,7 @@ class HostedServers:
         seen = [item for item in items if self._sees(item)]
         if len(seen) < len(items):
             count = len(items) - len(seen)
-            self._note(f"{count} {kind}{'s' if count > 1 else ''} not shown: the policy never allows their use")
+            self._note(f"not shown, since the policy never allows it: {count} {kind}{'s' if count > 1 else ''}")
         for drop in catalog.dropped:
             if drop.kind == kind and self._server in (None, drop.server):
                 self._note(f"{drop.server}/{drop.name} is left out: {drop.reason}")
@@ -206,7 +203,7 @@ class HostedServers:
         return msgspec.structs.replace(item.definition, **{_MEMBERS[item.kind]: item.id})
 
     def _note(self, text: str) -> None:
-        self._talk.screen.line(f"trunkline: {one_line(text)}")
+        self._talk.notes.append(one_line(text))
 
     # --- using them --------------------------------------------------------------------------------------------------
 

@@ -16,7 +16,17 @@ import click
 
 from trunkline.cli.targets import Launch, Named, Site, read_target
 
-__all__ = ["Choices", "client_verb", "config_option", "json_option", "meant", "pairs", "policy_option", "seconds_option", "told"]
+__all__ = [
+    "Choices",
+    "client_verb",
+    "config_option",
+    "json_option",
+    "meant",
+    "pairs",
+    "policy_option",
+    "seconds_option",
+    "told",
+]
 
 
 T = TypeVar("T")

@@ -16,7 +16,19 @@ from typing import Any
 
 import click
 
-__all__ = ["clip", "complain", "error_document", "one_line", "plain", "say", "say_bytes", "say_json", "size_text", "table", "wire_json"]
+__all__ = [
+    "clip",
+    "complain",
+    "error_document",
+    "one_line",
+    "plain",
+    "say",
+    "say_bytes",
+    "say_json",
+    "size_text",
+    "table",
+    "wire_json",
+]
 
 # C0 but for tab and line feed, DEL and C1; marks, embeddings, overrides and isolates of direction; the line and
 # paragraph separators; invisible tag characters; halves of surrogate pairs, which no encoding can write.

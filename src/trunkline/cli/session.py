@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from trunkline.client.options import Progress
     from trunkline.client.tool_facts import CallResult
 
-__all__ = ["Offers", "Talk", "converse", "error_document", "failure"]
+__all__ = ["LogOnScreen", "Offers", "Talk", "converse", "error_document", "failure"]
 
 # A server that never ends its line must not be kept waiting, or kept.
 _LONGEST_LINE = 64 * 1024
@@ -106,6 +106,8 @@ class Talk:
         self.questions = Questions(self.screen, no_input=choices.no_input)
         #: What is missing from the answer, if some of several servers could not be asked.
         self.trouble = Exit.OK
+        #: What a list does not show, and why.
+        self.notes: list[str] = []
 
     def done(self, *, failed: bool = False) -> Exit:
         """Say how the command ends, now that there is an answer: a question that was declined decides first."""
@@ -173,7 +175,7 @@ async def _converse(
     talk: Talk, opened: AbstractAsyncContextManager[Offers], work: Callable[[Talk], Awaitable[Exit]]
 ) -> Exit:
     choices = talk.choices
-    log, shown = logging.getLogger("trunkline"), _OnScreen(talk.screen, choices.verbosity)
+    log, shown = logging.getLogger("trunkline"), LogOnScreen(talk.screen, choices.verbosity)
     log.addHandler(shown)
     try:
         async with opened as talk.client:
@@ -274,10 +276,11 @@ def _not_let_in(choices: Choices, error: TrunklineError) -> str:
     return f"the server does not let us in: {said} ({hint})"
 
 
-class _OnScreen(logging.Handler):
+class LogOnScreen(logging.Handler):
     """Shows the package's own log on the screen: warnings, and with ``-v`` more."""
 
     def __init__(self, screen: Screen, verbosity: int) -> None:
+        """Show warnings, or more."""
         super().__init__(logging.INFO if verbosity else logging.WARNING)
         self._screen = screen
 

@@ -29,7 +29,7 @@ from trunkline.host.folders import config_folder, private_folder, state_folder
 from trunkline.host.grants import GrantBook
 from trunkline.host.kept_catalogs import KeptCatalogs
 from trunkline.host.policy.policy import Policy
-from trunkline.host.policy.reading import load_policy
+from trunkline.host.policy.reading import load_policy, places_here
 from trunkline.host.supervisor import Supervisor
 from trunkline.host.trust import TrustBook, project_folder
 from trunkline.protocol.limits import Limits
@@ -204,7 +204,7 @@ async def assemble(sources: Sequence[object], options: HostOptions) -> Assembly:
         ConfigError: a configuration or policy that was named cannot be read.
     """
     configuration = await asyncio.to_thread(_read, sources, options)
-    policy = await asyncio.to_thread(_policy, options)
+    policy = await asyncio.to_thread(_policy, options, configuration)
     return Assembly(sources, options, configuration=configuration, policy=policy)
 
 
@@ -241,14 +241,15 @@ def _read(sources: Sequence[object], options: HostOptions) -> Configuration:
     )
 
 
-def _policy(options: HostOptions) -> Policy:
+def _policy(options: HostOptions, configuration: Configuration) -> Policy:
     given = options.get("policy")
     if isinstance(given, Policy):
         return given
+    places = places_here(configuration.entries.values())
     if given is not None:
-        return load_policy(given)
+        return load_policy(given, places=places)
     usual = config_folder() / "policy.toml"
-    return load_policy(usual) if usual.exists() else Policy(())
+    return load_policy(usual, places=places) if usual.exists() else Policy(())
 
 
 def _in_code(sources: Sequence[object], options: HostOptions) -> dict[str, ServerEntry]:

@@ -29,6 +29,7 @@ from trunkline.host.events import CatalogChanged, Events
 from trunkline.host.forwarding import Errand, Forwarder
 from trunkline.host.fronts import Front
 from trunkline.host.judging import Case, Judge
+from trunkline.host.loops import leads_back
 from trunkline.host.names import DEFAULT_NAMING, Naming
 from trunkline.host.policy.acts import Act, ActKind
 from trunkline.host.policy.policy import Policy
@@ -173,7 +174,11 @@ class HostCore:
     def _rebuild(self) -> None:
         self._rebuilding = False
         upstreams = self.supervisor.upstreams
-        offerings = {name: each.offering for name, each in upstreams.items() if each.offering is not None}
+        offerings = {
+            name: each.offering
+            for name, each in upstreams.items()
+            if each.offering is not None and not leads_back(self.id, each.offering)
+        }
         settings = {name: each.entry.settings for name, each in upstreams.items()}
         before = self.catalog
         after = build(offerings, settings, naming=self._naming, counter=before.counter + 1, before=self._whole)

@@ -8,10 +8,12 @@ request is taken up again.
 from __future__ import annotations
 
 import inspect
+import os
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec import Raw
+from msgspec.structs import replace
 
 import trunkline.types as t
 from trunkline.connection import Exchange
@@ -59,6 +61,9 @@ class Front(Protocol):
 
     def log(self, message: t.LoggingMessageNotificationParams) -> None:
         """Pass on a log message."""
+
+    def page_finished(self, name: str) -> None:
+        """Tell that a page that was to be opened is finished with, by the id it was asked under."""
 
     async def ask(self, method: str, params: Any, *, key: str, entry: ServerEntry | None = None) -> Raw:
         """Get an answer to a question of a server's, or of the host's own, undecoded."""
@@ -120,8 +125,17 @@ class GatewayFront:
         """Pass a log message on, on the stream of this request."""
         self._exchange.notify("notifications/message", message)
 
+    def page_finished(self, name: str) -> None:
+        """Tell the client, if its revision has ids for pages."""
+        if self.knows_url_errors:
+            params = t.ElicitationCompleteNotificationParams(elicitation_id=name)
+            self._exchange.notify("notifications/elicitation/complete", params)
+
     async def ask(self, method: str, params: Any, *, key: str, entry: ServerEntry | None = None) -> Raw:
         """Ask the client, in the way of its era."""
+        if isinstance(params, t.ElicitRequestParams) and params.mode == "url" and self.knows_url_errors:
+            # A page has an id in this revision; the server's may have none.
+            params = replace(params, elicitation_id=params.elicitation_id or os.urandom(16).hex())
         return await self._server.asking(self._exchange).ask(Question(method, params, key))
 
     async def once(self, key: str, function: Callable[..., Any]) -> Any:
@@ -176,6 +190,9 @@ class LocalFront:
         """Call back."""
         if self._log is not None:
             self._log(message)
+
+    def page_finished(self, name: str) -> None:
+        """Keep it: callbacks are not told."""
 
     async def ask(self, method: str, params: Any, *, key: str, entry: ServerEntry | None = None) -> Raw:
         """Ask at the desk."""

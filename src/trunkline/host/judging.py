@@ -168,7 +168,8 @@ class Judge:
             note=ruling.reason,
         )
         self._events.tell(Acted(act.server, act.name, act.kind, "denied", 0.0))
-        raise PolicyDenied(ruling.reason)
+        told = None if decision.effect == "ask" else decision.message or "The policy of this host does not allow it."
+        raise PolicyDenied(ruling.reason, told=told)
 
     def _record(self, case: Case, act: Act, act_id: str, stage: Any, **more: Any) -> None:
         if self._audit is None:

@@ -16,8 +16,8 @@ import msgspec
 from msgspec import Struct
 
 from trunkline.host.entries import ServerEntry
-from trunkline.host.folders import private_folder
 from trunkline.host.offerings import Offering
+from trunkline.host.state_files import write_private
 
 __all__ = ["KeptCatalogs", "launch_key"]
 
@@ -84,8 +84,7 @@ class KeptCatalogs:
         if len(content) > self._most_bytes:
             self.forget(entry.name)
             return False
-        private_folder(self._folder)
-        self._write(self._path(entry.name), content)
+        write_private(str(self._path(entry.name)), content)
         self._tidy()
         return True
 
@@ -97,19 +96,6 @@ class KeptCatalogs:
     def _path(self, name: str) -> Path:
         # A digest: names differ in case alone, or hold what some file systems do not take.
         return self._folder / f"{hashlib.sha256(name.encode('utf-8', 'surrogatepass')).hexdigest()[:32]}.json"
-
-    def _write(self, path: Path, content: bytes) -> None:
-        other = self._folder / f".{path.name}.{os.getpid()}.{os.urandom(8).hex()}"
-        descriptor = os.open(other, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        try:
-            with open(descriptor, "wb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-            other.replace(path)
-        except BaseException:
-            other.unlink(missing_ok=True)
-            raise
 
     def _tidy(self) -> None:
         """Forget the servers that were not started for the longest time, when there are too many."""

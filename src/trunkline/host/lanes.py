@@ -11,7 +11,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 import msgspec
 from msgspec import Struct
@@ -87,6 +87,8 @@ class Lane:
             options["roots"] = roots or self._roots
         if needs.logs:
             options["logging"] = self._logged
+        if needs.elicitation_urls:
+            options["on_notification"] = self._told
         self._options = options
         self._credentials = credentials
         self._client: Client | None = None
@@ -171,11 +173,27 @@ class Lane:
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise InvalidParams(f"The answer to {method} cannot be read: {error}") from error
 
-    def _logged(self, message: t.LoggingMessageNotificationParams) -> None:
+    def _told(self, method: str, params: dict[str, Any]) -> None:
+        if method == "notifications/elicitation/complete" and isinstance(params.get("elicitationId"), str):
+            front = self._front()
+            if front is not None:
+                front.page_finished(params["elicitationId"])
+
+    def _front(self) -> Front | None:
+        """Say who hears what the server tells: the one whose call began last."""
         fronts = (*(running.front for running in self.calls), *self._rounds)
-        front = next((each for each in reversed(fronts) if each is not None and each.open), None)
-        if front is not None:
+        return next((each for each in reversed(fronts) if each is not None and each.open), None)
+
+    def _logged(self, message: t.LoggingMessageNotificationParams) -> None:
+        front = self._front()
+        # A server that declares no logging cannot be told a level, and may log all the same.
+        if front is not None and _is_wanted(message.level, front.log_level):
             front.log(message)
+
+
+def _is_wanted(level: t.LoggingLevel, least: t.LoggingLevel | None) -> bool:
+    levels = get_args(t.LoggingLevel)
+    return least is not None and levels.index(level) >= levels.index(least)
 
 
 class Lanes:

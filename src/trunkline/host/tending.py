@@ -206,8 +206,10 @@ class Tender:
             kept = await self._unless_ordered(self._recall())
         except _Unapproved as refusal:
             return partial(self._rest, "unapproved", str(refusal))
-        except Exception as error:
-            return self._failed(error)
+        except Exception:
+            # What is in the way will show again, in a start that can fail.
+            log.exception("what %s offers cannot be looked up", entry.name)
+            return self._start
         if isinstance(kept, Order):
             return await self._obey(kept)
         if kept is None:
@@ -257,7 +259,11 @@ class Tender:
             return partial(self._rest, "unapproved", str(refusal))
         except ConfigError as error:
             return partial(self._rest, "misconfigured", self._said(error))
+        except (TrunklineError, OSError) as error:
+            return self._failed(error)
         except Exception as error:
+            # A bug of whoever gave us a callback; one server fails of it, and no other.
+            log.exception("starting %s failed", condition.entry.name)
             return self._failed(error)
         if isinstance(started, Order):
             return await self._obey(started)
@@ -315,9 +321,7 @@ class Tender:
         """Say what follows on a server that could not be started, or ended."""
         condition = self._condition
         reason = condition.last_error = self._said(error)
-        # What is neither ours nor the system's is a bug of whoever gave us a callback: one server fails of it.
-        unexpected = isinstance(error, Exception) and not isinstance(error, TrunklineError | OSError)
-        log.log(logging.ERROR if unexpected else logging.INFO, "%s: %s", condition.entry.name, reason)
+        log.info("%s: %s", condition.entry.name, reason)
         if condition.entry.url is not None:
             if isinstance(error, Exception) and wants_login(error):
                 return partial(self._await_login, self._how_to_log_in(reason))

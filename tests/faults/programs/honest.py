@@ -104,7 +104,8 @@ class Honest:
     def serve(self, id: Any, method: str, params: dict[str, Any]) -> None:
         """Answer a request by the method of this class that is named after it."""
         answer = getattr(self, "on_" + method.replace("/", "_"), None)
-        if answer is None or (method == "server/discover") != self.stateless and method in _OPENINGS:
+        other_era = method in _OPENINGS and (method == "server/discover") != self.stateless
+        if answer is None or other_era:
             self.send({"id": id, "error": {"code": -32601, "message": "Method not found"}})
         else:
             answer(id, params)
@@ -127,9 +128,7 @@ class Honest:
     def on_initialize(self, id: Any, params: dict[str, Any]) -> None:
         """Open a conversation in its own revision."""
         info = {"name": self.name, "version": "1"}
-        self.result(
-            id, {"protocolVersion": self.revision, "capabilities": self.capabilities, "serverInfo": info}
-        )
+        self.result(id, {"protocolVersion": self.revision, "capabilities": self.capabilities, "serverInfo": info})
 
     def on_server_discover(self, id: Any, params: dict[str, Any]) -> None:
         """Say what it speaks."""

@@ -99,7 +99,7 @@ class WrongTypes(Honest):
             {"content": [], "isError": "yes"},
             {"content": {}, "structuredContent": 3},
             {"resultType": "input_required"},
-            {"resultType": "whatever", "content": []},
+            {"resultType": "whatever", **self.echoed(call, value)},
         ]
         kind = self.chance.randrange(2 * len(wrong))
         if kind < len(wrong):

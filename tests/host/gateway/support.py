@@ -48,7 +48,7 @@ UPSTREAMS = pytest.mark.parametrize("upstream", [OLD, NEW], ids=["handshake-serv
 P = ParamSpec("P")
 
 
-def CELLS(test: Callable[P, None]) -> Callable[P, None]:  # noqa: N802 - it is used as the marks beside it are
+def CELLS(test: Callable[P, None]) -> Callable[P, None]:
     """Run a test in all four pairs of eras."""
     return FRONTS(UPSTREAMS(test))
 
@@ -138,7 +138,8 @@ async def over_http(host: Host, **options: Any) -> AsyncIterator[Web]:
             **options,
         )
     )
-    await asyncio.wait({serving, told}, return_when=asyncio.FIRST_COMPLETED)
+    either: list[asyncio.Future[Any]] = [serving, told]
+    await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
     if serving.done():
         serving.result()
     url, token = told.result()
@@ -151,7 +152,7 @@ async def over_http(host: Host, **options: Any) -> AsyncIterator[Web]:
 
 async def until(true: Callable[[], object]) -> None:
     """Wait until something holds; the test's own bound ends a wait for what never will."""
-    while not true():
+    while not true():  # noqa: ASYNC110 - what is waited for has no event of its own
         await asyncio.sleep(0.002)
 
 

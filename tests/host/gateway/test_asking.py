@@ -220,7 +220,7 @@ async def test_a_client_that_cannot_be_asked_is_told_what_the_call_needs(
     front: str, upstream: str, name: str, arguments: dict[str, Any], tmp_path: Path
 ) -> None:
     async with on_stage({"a": inquirer(upstream)}, tmp_path) as stage, stage.client(front) as client:
-        with pytest.raises((ToolError, RequestFailed), match="elicitation|sampling|roots"):
+        with pytest.raises((ToolError, RequestFailed), match=r"elicitation|sampling|roots"):
             await client.call_tool(name, arguments)
 
 

@@ -1,4 +1,4 @@
-"""Changes behind the gateway are told in front: of lists, once and filtered; of resources, to those who want to know."""
+"""Changes behind the gateway are told in front: of lists, once and filtered; of resources, to those who listen."""
 
 from __future__ import annotations
 
@@ -115,15 +115,18 @@ async def test_a_server_is_listened_to_only_while_somebody_wants_to_hear(front: 
 @in_loop
 async def test_a_subscription_outlives_a_restart_of_the_server(front: str, upstream: str, tmp_path: Path) -> None:
     made = board(upstream)
-    async with on_stage({"b": made}, tmp_path) as stage, stage.client(front) as client:
-        async with client.listen(uris=["note://b/1"]) as changes:
-            await until(lambda: _wanted(made))
-            await stage.host.restart("b")
-            # What was changed meanwhile is not known: it is told as if it had been.
-            assert (await anext(changes)).uri == "note://b/1"
-            await until(lambda: _wanted(made))
-            made.changed("note://1")
-            assert (await anext(changes)).uri == "note://b/1"
+    async with (
+        on_stage({"b": made}, tmp_path) as stage,
+        stage.client(front) as client,
+        client.listen(uris=["note://b/1"]) as changes,
+    ):
+        await until(lambda: _wanted(made))
+        await stage.host.restart("b")
+        # What was changed meanwhile is not known: it is told as if it had been.
+        assert (await anext(changes)).uri == "note://b/1"
+        await until(lambda: _wanted(made))
+        made.changed("note://1")
+        assert (await anext(changes)).uri == "note://b/1"
 
 
 HIDDEN = pytest.mark.parametrize("uri", ["note://b/2", "note://other/1", "nonsense"])
@@ -134,12 +137,15 @@ NO_SECOND = '[[rule]]\neffect = "deny"\nserver = "b"\nuri = "note://2"\n'
 @in_loop
 async def test_a_stateless_client_does_not_hear_of_what_it_may_not_see(uri: str, tmp_path: Path) -> None:
     made = board(NEW)
-    async with on_stage({"b": made}, tmp_path, policy=allow("b", more=NO_SECOND)) as stage, stage.client() as client:
-        async with client.listen(uris=[uri, "note://b/1"]) as changes:
-            await until(lambda: _wanted(made) == {"note://1"})
-            made.changed("note://2")
-            made.changed("note://1")
-            assert (await anext(changes)).uri == "note://b/1"
+    async with (
+        on_stage({"b": made}, tmp_path, policy=allow("b", more=NO_SECOND)) as stage,
+        stage.client() as client,
+        client.listen(uris=[uri, "note://b/1"]) as changes,
+    ):
+        await until(lambda: _wanted(made) == {"note://1"})
+        made.changed("note://2")
+        made.changed("note://1")
+        assert (await anext(changes)).uri == "note://b/1"
 
 
 @HIDDEN

@@ -129,7 +129,8 @@ async def test_a_handshake_client_gets_an_object_with_a_schema_that_says_so(upst
 @in_loop
 async def test_media_pass_and_links_can_be_read_through_the_gateway(front: str, upstream: str, tmp_path: Path) -> None:
     async with on_stage({"shop": shop(upstream)}, tmp_path) as stage, stage.client(front) as client:
-        text, image, audio, link, embedded = (await client.call_tool("shop__media")).content
+        content: list[Any] = list((await client.call_tool("shop__media")).content)
+        text, image, audio, link, embedded = content
         read = await client.read_resource(link.uri)
     assert (text.text, image.mime_type, audio.mime_type) == ("text", "image/png", "audio/wav")
     assert (link.uri, embedded.resource.uri) == ("note://shop/1", "note://shop/1")

@@ -145,7 +145,7 @@ async def test_a_server_that_stays_silent_too_long_fails_the_call_and_is_cancell
     worker = Worker(upstream)
     entry = ServerEntry(name="w", source=Source("given"), target=worker.server, settings=ServerSettings(timeout=0.1))
     async with on_stage({"w": entry}, tmp_path) as stage, stage.client(front, **_answers(asking)) as client:
-        with pytest.raises(RequestFailed, match="'w'.*0.1"):
+        with pytest.raises(RequestFailed, match=r"'w'.*0\.1"):
             await client.call_tool("w__wait")
         await until(lambda: worker.events == ["began", "cancelled"])
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from typing import Any
+from typing import Any, ClassVar
 
 __all__ = ["Plain", "tool"]
 
@@ -18,7 +18,7 @@ def tool(name: str) -> dict[str, Any]:
 class Plain:
     """Answers one line after the other; ``pid`` is its only tool that does something."""
 
-    capabilities: dict[str, Any] = {"tools": {"listChanged": True}}
+    capabilities: ClassVar[dict[str, Any]] = {"tools": {"listChanged": True}}
 
     def run(self) -> None:
         """Serve until the input ends."""

@@ -41,6 +41,7 @@ from trunkline.host.gateway.searching import MetaTool, Searching
 from trunkline.host.gateway.shelves import Shelved, Shelves, outward
 from trunkline.host.gateway.watching import GatewayHub, Watches
 from trunkline.host.judging import decoded
+from trunkline.host.loops import announcement
 from trunkline.host.names import inner_uri
 from trunkline.host.policy.acts import Act, Annotations
 from trunkline.host.policy.policy import Policy
@@ -92,8 +93,10 @@ class Gateway(Server):
     ) -> None:
         """Serve a host; ``face`` is who is asked for consent, in place of the client that calls."""
         self.options = options or GatewayOptions()
+        profile = self.options.profile
         super().__init__(
-            self.options.name,
+            # What is sealed for one profile is sealed for its name, too: it is nothing in another.
+            self.options.name if profile is None else f"{self.options.name}/{profile}",
             version=__version__,
             capabilities=("tools", "prompts", "resources"),
             visible=self._visible,
@@ -158,6 +161,7 @@ class Gateway(Server):
         self._meta_tools = self._searching.meta_tools()
         self.registry = self._shelves.registry(self.registry.counter + 1, self._meta_tools)
         self.instructions = _instructions(catalog.instructions, self.options.servers)
+        self.experimental = announcement(self._core.id, (part.offering for part in catalog.parts.values()))
         self._seen = {}
 
     def _belongs(self, item: Item) -> bool:
@@ -231,7 +235,7 @@ class Gateway(Server):
                 return await self._core.call_tool(item, arguments, asker)
             except PolicyDenied as denial:
                 # For the model to read: a refusal is no fault of the protocol's.
-                return failed(str(denial))
+                return failed(denial.told)
 
         return outward(await self._for(exchange, item.server, call), item.server)
 
@@ -386,8 +390,10 @@ class Gateway(Server):
         except RequestFailed as error:
             # Anew: what the server's transport said beside it (a challenge, a status) is between it and us.
             raise type(error)(error.message, code=error.code, data=error.data) from error
-        except (PolicyDenied, AuditFailed) as error:
-            raise RequestFailed(str(error)) from error
+        except PolicyDenied as error:
+            raise RequestFailed(error.told) from error
+        except AuditFailed as error:
+            raise RequestFailed("The audit trail of the gateway cannot be written, so nothing is done") from error
         except (LinkError, RemoteProtocolError, MissingCapability) as error:
             raise RequestFailed(f"Server {server!r}: {_reason(error)}") from error
         finally:

@@ -102,6 +102,9 @@ def outward(result: Any, server: str) -> Any:
     meta = result.meta
     if meta is not None and t.META_SERVER_INFO in meta:
         changes["meta"] = {name: value for name, value in meta.items() if name != t.META_SERVER_INFO} or None
+    if result.result_type not in (None, "complete"):
+        # A server of an era that has no kinds may say anything here; what the client gets is always a result.
+        changes["result_type"] = None
     if isinstance(result, t.CallToolResult):
         if any(type(block) is not t.TextContent for block in result.content):
             changes["content"] = [_block(block, server) for block in result.content]

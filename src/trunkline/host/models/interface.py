@@ -43,11 +43,15 @@ ModelFault: TypeAlias = Literal["no key", "refused key", "rate limited", "down",
 class ModelError(TrunklineError):
     """A model did not answer; the message is one sentence with the fix."""
 
-    def __init__(self, message: str, *, fault: ModelFault, retry_after: float | None = None) -> None:
+    def __init__(
+        self, message: str, *, fault: ModelFault, retry_after: float | None = None, passing: bool = False
+    ) -> None:
         """Keep what went wrong, and after how many seconds another try makes sense, if the provider said so."""
         super().__init__(message)
         self.fault: ModelFault = fault
         self.retry_after = retry_after
+        #: Whether the same request may well succeed in a moment, with nothing changed.
+        self.passing = passing
 
 
 # --- what is said ----------------------------------------------------------------------------------------------------
@@ -141,12 +145,15 @@ class Usage(Struct, frozen=True):
     output_tokens: int = 0
     #: Of the input, those that were read from a cache.
     cached_tokens: int = 0
+    #: Of the input, those that were written to a cache.
+    written_tokens: int = 0
 
     def __add__(self, other: Usage) -> Usage:
         return Usage(
             self.input_tokens + other.input_tokens,
             self.output_tokens + other.output_tokens,
             self.cached_tokens + other.cached_tokens,
+            self.written_tokens + other.written_tokens,
         )
 
 
@@ -188,8 +195,33 @@ class Traits(Struct, frozen=True, kw_only=True):
     #: For choosing by a server's preferences, from 0 to 1.
     speed: float = 0.5
     intelligence: float = 0.5
-    #: Which schemas it accepts: the name of a projection in ``host/projection.py``.
+    #: Which schemas it accepts: the name of a projection in ``host/chat/projection.py``.
     schemas: str = "plain"
+    #: The most it writes in one turn, what it thinks included.
+    output_tokens: int = 4096
+    #: Whether it takes a temperature; where it does not, none is sent.
+    temperature: bool = True
+    #: US dollars for a million tokens of input that were read from a cache, or written to one; None: as any other.
+    cached_price: float | None = None
+    written_price: float | None = None
+    #: Input of more tokens than this makes the whole turn dearer, by these factors; None if it does not.
+    long_tokens: int | None = None
+    long_input_factor: float = 1.0
+    long_output_factor: float = 1.0
+
+    def cost(self, usage: Usage) -> float | None:
+        """Say what one turn cost in US dollars; None if the prices are not known."""
+        if self.input_price is None or self.output_price is None:
+            return None
+        cached, written = usage.cached_tokens, usage.written_tokens
+        plain = max(0, usage.input_tokens - cached - written)
+        read_price = self.input_price if self.cached_price is None else self.cached_price
+        write_price = self.input_price if self.written_price is None else self.written_price
+        taken = plain * self.input_price + cached * read_price + written * write_price
+        given = usage.output_tokens * self.output_price
+        if self.long_tokens is not None and usage.input_tokens > self.long_tokens:
+            taken, given = taken * self.long_input_factor, given * self.long_output_factor
+        return (taken + given) / 1_000_000
 
 
 class Model(Protocol):

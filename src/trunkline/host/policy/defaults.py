@@ -6,6 +6,8 @@ they are the worst. So leaving a server's hints out is the same as assuming the 
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from msgspec import Struct
 
 from trunkline.host.policy.acts import Act, ActKind, Annotations, Decision, Effect
@@ -82,16 +84,19 @@ def effective(hints: Annotations) -> Annotations:
 
 def default_decision(act: Act, hints: Annotations) -> Decision:
     """Say what holds for an act that no rule decides, if these are the hints to go by."""
+    return _of(act.kind, act.trusted, act.tainted, hints)
+
+
+@lru_cache(maxsize=2048)
+def _of(kind: ActKind, trusted: bool, tainted: bool, hints: Annotations) -> Decision:
     said = effective(hints)
-    return next(row.decision for row in DEFAULTS if _fits(row, act, said))
-
-
-def _fits(row: Default, act: Act, said: Annotations) -> bool:
-    return (
-        act.kind in row.kinds
-        and row.trusted in (None, act.trusted)
+    return next(
+        row.decision
+        for row in DEFAULTS
+        if kind in row.kinds
+        and row.trusted in (None, trusted)
         and row.read_only in (None, said.read_only)
         and row.destructive in (None, said.destructive)
         and row.open_world in (None, said.open_world)
-        and row.tainted in (None, act.tainted)
+        and row.tainted in (None, tainted)
     )

@@ -54,10 +54,10 @@ class Paths:
         try:
             return self._read[key]
         except KeyError:
-            written = _absolute(value, self.places.folders.get(server))
-            path = None if written is None else _Path(written, self.places.resolve)
-            self._read[key] = path
-            return path
+            pass
+        written = _absolute(value, self.places.folders.get(server))
+        path = self._read[key] = None if written is None else _Path(written)
+        return path
 
     def forget(self) -> None:
         """Forget what was read, for the next act."""
@@ -66,32 +66,24 @@ class Paths:
 
 
 class _Path:
-    """A path in its forms, each found when it is first wanted and with a slash at its end."""
+    """A path in its forms; what its links lead to is found when it is first wanted."""
 
-    __slots__ = ("_folded", "_real", "_resolve", "_written", "straight")
+    __slots__ = ("_real", "_written", "folded", "straight")
 
-    def __init__(self, written: str, resolve: Callable[[str], str] | None) -> None:
+    def __init__(self, written: str) -> None:
         self._written = written
-        self._resolve = resolve
         self.straight = _straight(written)
-        self._folded = ""
+        self.folded = _fold(self.straight)
         self._real: _Path | None = None
 
-    @property
-    def folded(self) -> str:
-        if not self._folded:
-            self._folded = _fold(self.straight)
-        return self._folded
-
-    def real(self) -> _Path:
+    def real(self, resolve: Callable[[str], str]) -> _Path:
         """Follow the links.
 
         Raises:
             OSError, ValueError: they cannot be followed.
         """
         if self._real is None:
-            assert self._resolve is not None
-            self._real = _Path(self._resolve(self._written), None)
+            self._real = _Path(resolve(self._written))
         return self._real
 
 
@@ -106,21 +98,24 @@ def compile_within(folders: Iterable[str], *, paths: Paths, loose: bool) -> Call
     """
     resolve = paths.places.resolve
     written = [_folder(each, paths.places) for each in folders]
-    roots = tuple(dict.fromkeys([*written, *(_straight(resolve(each)) for each in written if resolve is not None)]))
-    folded = tuple(map(_fold, roots))
+    real_ones = [_straight(resolve(each)) for each in written if resolve is not None]
+    roots = tuple(dict.fromkeys(map(_fold, (*written, *real_ones)) if loose else (*written, *real_ones)))
+    # Of one text it is found out faster than of one of several.
+    starts = roots[0] if len(roots) == 1 else roots
+    read = paths.read
 
     def judge(value: str, server: str) -> bool | None:
-        path = paths.read(value, server)
+        path = read(value, server)
         if path is None:
             return None
-        inside = path.straight.startswith(roots) or (loose and path.folded.startswith(folded))
+        inside = (path.folded if loose else path.straight).startswith(starts)
         if resolve is None or inside is loose:
             return inside
         try:
-            real = path.real()
+            real = path.real(resolve)
         except (OSError, ValueError):
             return None
-        return real.straight.startswith(roots) or (loose and real.folded.startswith(folded))
+        return (real.folded if loose else real.straight).startswith(starts)
 
     return judge
 

@@ -96,11 +96,14 @@ def compile_predicate(predicate: Predicate, *, opens: bool, paths: Paths) -> Tes
 
 
 def _of_one(name: str, judge: _Judge, opens: bool) -> Test:
+    otherwise = not opens
+
     def holds(act: Act, hints: object, now: object) -> bool | None:
-        if act.arguments is None:
+        arguments = act.arguments
+        if arguments is None:
             return None
-        verdict = judge(act.arguments.get(name, MISSING), act)
-        return not opens if verdict is None else verdict
+        verdict = judge(arguments.get(name, MISSING), act)
+        return otherwise if verdict is None else verdict
 
     return holds
 

@@ -9,11 +9,10 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from trunkline.errors import ConfigError
 from trunkline.host.config.spelling import nearest
-from trunkline.host.entries import ServerEntry
 from trunkline.host.policy.dead import dead_rules
 from trunkline.host.policy.globs import is_glob
 from trunkline.host.policy.matching import compile_rule
@@ -22,7 +21,7 @@ from trunkline.host.policy.paths import Paths, Places
 from trunkline.host.policy.policy import Policy
 from trunkline.host.policy.rules import WITH_ARGUMENTS, Redact, Rule
 
-__all__ = ["Table", "load_policy", "places_here", "read_policy", "read_tables", "read_text"]
+__all__ = ["Located", "Table", "load_policy", "places_here", "read_policy", "read_tables", "read_text"]
 
 _TABLES = ("redact", "rule", "test")
 _LINE = re.compile(r"\(at line (\d+), column \d+\)")
@@ -52,6 +51,25 @@ class Table(NamedTuple):
         return f"{self.where if line is None else f'{self.file}:{line}'}: {wrong}"
 
 
+class Located(Protocol):
+    """What policy wants to know of a server: its name, and where it is started, if it is."""
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        ...
+
+    @property
+    def command(self) -> tuple[str, ...] | None:
+        """The program and its arguments; None if it is reached by a URL."""
+        ...
+
+    @property
+    def cwd(self) -> str | None:
+        """The folder it is started in; None for ours."""
+        ...
+
+
 def load_policy(path: str | os.PathLike[str], *, places: Places | None = None) -> Policy:
     """Read a policy from a file; paths in it and in arguments mean what they mean on this machine, unless said.
 
@@ -62,7 +80,7 @@ def load_policy(path: str | os.PathLike[str], *, places: Places | None = None) -
     return read_policy(read_text(file), file=file, places=places_here() if places is None else places)
 
 
-def places_here(entries: Iterable[ServerEntry] = ()) -> Places:
+def places_here(entries: Iterable[Located] = ()) -> Places:
     """Say what paths mean on this machine, and to these servers: one that is reached by a URL has no folder here."""
     home = os.path.expanduser("~")
     folders = {each.name: os.path.abspath(each.cwd or ".") for each in entries if each.command is not None}

@@ -1,0 +1,214 @@
+"""Runs the gateway until it is told to stop, and tells on stderr where it is and how its servers are.
+
+Over stdio the standard output is the protocol's alone: nothing here writes to it. SIGHUP has the configuration read
+again; SIGTERM and SIGINT end it, while servers still start as well as later.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, contextmanager
+from typing import Any, NamedTuple
+
+from trunkline.cli.addresses import shown_url
+from trunkline.cli.configs import answers_for
+from trunkline.cli.output import clip, complain, one_line
+from trunkline.cli.screen import Screen
+from trunkline.cli.session import LogOnScreen
+from trunkline.errors import ConfigError
+from trunkline.host.events import Missed, ServerStateChanged
+from trunkline.host.host import Host
+from trunkline.server.run import run_loop
+
+__all__ = ["Plan", "run_gateway"]
+
+_LONGEST_REASON = 300
+
+
+class Plan(NamedTuple):
+    """What is to be served, and how."""
+
+    files: Sequence[str]
+    policy: str | None
+    #: Seconds to wait for servers before anything is served.
+    wait: float
+    #: Those of ``Host.serve``.
+    options: Mapping[str, Any]
+    verbose: bool
+
+
+def run_gateway(plan: Plan) -> None:
+    """Serve until the client goes away or a signal comes.
+
+    Raises:
+        ConfigError: it cannot be served so.
+    """
+    inputs = answers_for(plan.files, None)
+    log, shown = logging.getLogger("trunkline"), LogOnScreen(Screen(verbose=plan.verbose), int(plan.verbose))
+    log.addHandler(shown)
+    try:
+        run_loop(_run(plan, inputs))
+    finally:
+        log.removeHandler(shown)
+
+
+async def _run(plan: Plan, inputs: Any) -> None:
+    stop = _Stop()
+    try:
+        async with AsyncExitStack() as stack:
+            with stop.heard():
+                host = await stack.enter_async_context(
+                    Host.open(
+                        *plan.files,
+                        policy=plan.policy,
+                        inputs=inputs,
+                        wait="all" if plan.wait else "none",
+                        wait_seconds=plan.wait,
+                    )
+                )
+            _tell_problems(host)
+            with _followed(host, plan), _reloaded(host):
+                await _serve(host, plan)
+    except asyncio.CancelledError:
+        if not stop.came:
+            raise
+
+
+async def _serve(host: Host, plan: Plan) -> None:
+    options: dict[str, Any] = dict(plan.options)
+    if options.get("http") is not None:
+        options["started"] = lambda url, token: _tell_address(url, token, options)
+    elif sys.stdin is not None and sys.stdin.isatty():
+        complain("serving over stdio: a client is awaited on standard input; --http PORT serves over HTTP")
+    await host.serve(**options)
+
+
+class _Stop:
+    """A signal that ends the program before it serves; afterwards whoever serves hears them."""
+
+    def __init__(self) -> None:
+        """Start without one."""
+        self.came = False
+
+    @contextmanager
+    def heard(self) -> Iterator[None]:
+        """Have signals cancel the task that runs this."""
+        task = asyncio.current_task()
+        assert task is not None
+
+        def stop() -> None:
+            self.came = True
+            task.cancel()
+
+        with _signals({signal.SIGTERM: stop, signal.SIGINT: stop}):
+            yield
+
+
+@contextmanager
+def _signals(wanted: Mapping[signal.Signals, Callable[[], None]]) -> Iterator[None]:
+    loop = asyncio.get_running_loop()
+    heard: list[signal.Signals] = []
+    try:
+        for number, function in wanted.items():
+            try:
+                loop.add_signal_handler(number, function)
+            except (NotImplementedError, RuntimeError, ValueError):
+                # Not the main thread, or a system without such signals.
+                break
+            heard.append(number)
+        yield
+    finally:
+        for number in heard:
+            loop.remove_signal_handler(number)
+
+
+# --- reading the configuration again ---------------------------------------------------------------------------------
+
+
+@contextmanager
+def _reloaded(host: Host) -> Iterator[None]:
+    """Have SIGHUP read the configuration again, one reading after another."""
+    hangup = getattr(signal, "SIGHUP", None)
+    again = asyncio.Event()
+    task = asyncio.get_running_loop().create_task(_reload(host, again))
+    try:
+        with _signals({} if hangup is None else {hangup: again.set}):
+            yield
+    finally:
+        task.cancel()
+
+
+async def _reload(host: Host, again: asyncio.Event) -> None:
+    while True:
+        await again.wait()
+        again.clear()
+        try:
+            changes = await host.reload()
+        except ConfigError as error:
+            complain(f"the configuration stays as it was: {error}")
+            continue
+        parts = [
+            f"{what} {', '.join(names)}"
+            for what, names in (("added", changes.added), ("changed", changes.changed), ("removed", changes.removed))
+            if names
+        ]
+        complain(f"the configuration was read again: {'; '.join(parts) or 'nothing changed'}")
+        _tell_problems(host)
+
+
+# --- telling ---------------------------------------------------------------------------------------------------------
+
+
+def _tell_problems(host: Host) -> None:
+    for problem in host.configuration.problems:
+        complain(str(problem))
+
+
+def _tell_address(url: str, token: str | None, options: Mapping[str, Any]) -> None:
+    """Say where the gateway is; a token that was made up is told here and nowhere else."""
+    scheme, _, rest = url.partition("://")
+    where, _, path = rest.partition("/")
+    here, everywhere = shown_url(f"{scheme}://{where}", f"/{path}")
+    proof = "" if token is None else " --token TOKEN"
+    complain(f"the gateway is served at {here}{everywhere}; try: trunkline list tools {here}{proof}")
+    for name in options.get("profiles") or {}:
+        complain(f"profile {name}: {here}/{name}")
+    if token is not None and options.get("token") is None:
+        header = f"Authorization: Bearer {token}"
+        complain(f"its token, made up for this run and shown only here: {token}")
+        complain(f'for one client: claude mcp add --transport http trunkline {here} --header "{header}"')
+        entry = f'{{"url": "{here}", "headers": {{"Authorization": "Bearer {token}"}}}}'
+        complain(f'for others: {{"mcpServers": {{"trunkline": {entry}}}}}')
+
+
+@contextmanager
+def _followed(host: Host, plan: Plan) -> Iterator[None]:
+    """Tell how the servers are, a line each time one changes; to a person, or to whoever asked for it."""
+    if not plan.verbose and not (sys.stderr is not None and sys.stderr.isatty()):
+        yield
+        return
+    for status in host.status():
+        _tell_state(status.name, status.state, status.reason)
+    task = asyncio.get_running_loop().create_task(_follow(host))
+    try:
+        yield
+    finally:
+        task.cancel()
+
+
+async def _follow(host: Host) -> None:
+    async with host.events() as events:
+        async for event in events:
+            if isinstance(event, ServerStateChanged):
+                _tell_state(event.server, event.state, event.reason)
+            elif isinstance(event, Missed):
+                complain(f"{event.count} changes were too many to be shown")
+
+
+def _tell_state(server: str, state: str, reason: str | None) -> None:
+    why = f": {clip(one_line(reason), _LONGEST_REASON)}" if reason else ""
+    complain(f"{one_line(server)}: {state}{why}")

@@ -1,0 +1,197 @@
+"""What a tool, a resource or a prompt gave, as a model gets to see it.
+
+Blocks of content and the structured value are both shown, neither twice. A text that is too long is kept in a file, and
+its beginning and end are shown. Pictures are shown if the model can see them and they are what they say; what cannot be
+shown is kept and named. The caller gives the spill, and runs this in a thread where it may write.
+"""
+
+from __future__ import annotations
+
+import binascii
+from base64 import b64decode
+from collections.abc import Iterable
+from typing import Any, TypeAlias
+
+import msgspec
+from msgspec import UNSET, Struct
+
+import trunkline.types as t
+from trunkline.host.catalog_items import estimate_tokens
+from trunkline.host.chat.pictures import MOST_BYTES, PictureError, look_at
+from trunkline.host.chat.spill import Spill
+from trunkline.host.models.interface import AudioBlock, ImageBlock, TextBlock, Traits
+
+__all__ = ["Rendered", "Renderer", "Shown", "result_limit"]
+
+Shown: TypeAlias = TextBlock | ImageBlock | AudioBlock
+
+#: Where a tool says how long its results may be, and what a token of ours is in the unit of that.
+_LIMITS = (("dev.trunkline/maxResultTokens", 1.0), ("anthropic/maxResultSizeChars", 1 / 3.6))
+_HEAD_SHARE = 0.7
+_CHARACTERS_A_TOKEN = 3.6
+_PREVIEW_TOKENS = 2000
+_MOST_BLOCKS = 100
+_SOUNDS = {"audio/wav": "wav", "audio/x-wav": "wav", "audio/mpeg": "mp3", "audio/mp3": "mp3"}
+
+
+class Rendered(Struct, frozen=True):
+    """What is shown, and the file that has all of it, if there is one."""
+
+    content: tuple[Shown, ...]
+    spilled: str | None = None
+
+    @property
+    def text(self) -> str:
+        """The texts of it."""
+        return "\n".join(block.text for block in self.content if isinstance(block, TextBlock))
+
+
+def result_limit(definition: t.Tool | None, *, usual: int, ceiling: int) -> int:
+    """Say how many tokens a tool's result may have: what the tool asks for, under the ceiling, else what is usual."""
+    meta = (definition.meta if definition is not None else None) or {}
+    for name, tokens in _LIMITS:
+        wanted = meta.get(name)
+        if isinstance(wanted, int | float) and not isinstance(wanted, bool) and wanted >= 1:
+            return int(min(wanted * tokens, ceiling))
+    return min(usual, ceiling)
+
+
+class Renderer:
+    """Shows content to one model."""
+
+    def __init__(self, spill: Spill, traits: Traits) -> None:
+        """Take where large outputs go, and what the model can see and hear."""
+        self._spill = spill
+        self._traits = traits
+
+    def result(self, result: t.CallToolResult, *, limit: int) -> Rendered:
+        """Show what a tool gave."""
+        blocks = [shown for block in result.content[:_MOST_BLOCKS] for shown in self._block(block)]
+        if len(result.content) > _MOST_BLOCKS:
+            blocks.append(TextBlock(f"[{len(result.content) - _MOST_BLOCKS} more blocks are not shown]"))
+        structured = result.structured_content
+        if structured is not UNSET and structured is not None and not _is_shown(structured, result.content):
+            blocks.append(TextBlock(f"structuredContent: {msgspec.json.encode(structured).decode()}"))
+        return self._bounded(blocks or [TextBlock("(no output)")], limit)
+
+    def resource(self, contents: Iterable[t.ResourceContents], *, limit: int) -> Rendered:
+        """Show what a resource holds."""
+        blocks = [shown for each in contents for shown in self._contents(each)]
+        return self._bounded(blocks or [TextBlock("(empty)")], limit)
+
+    def block(self, block: t.ContentBlock, *, limit: int) -> Rendered:
+        """Show one block, such as a message of a prompt."""
+        return self._bounded(self._block(block), limit)
+
+    def text(self, text: str, *, limit: int) -> Rendered:
+        """Show a text."""
+        return self._bounded([TextBlock(text)], limit)
+
+    # --- one block ---------------------------------------------------------------------------------------------------
+
+    def _block(self, block: t.ContentBlock) -> list[Shown]:
+        if isinstance(block, t.TextContent):
+            return [TextBlock(block.text)] if block.text else []
+        if isinstance(block, t.ImageContent):
+            return [self._picture(block.data, block.mime_type)]
+        if isinstance(block, t.AudioContent):
+            return [self._sound(block.data, block.mime_type)]
+        if isinstance(block, t.EmbeddedResource):
+            return self._contents(block.resource)
+        about = "; ".join(part for part in (block.mime_type, block.description) if part)
+        return [TextBlock(f"[resource {block.title or block.name}: {block.uri}" + (f" ({about})]" if about else "]"))]
+
+    def _contents(self, contents: t.ResourceContents) -> list[Shown]:
+        kind = contents.mime_type or ""
+        if contents.text is not None:
+            return [TextBlock(f"[resource {contents.uri}]\n{contents.text}")]
+        if contents.blob is None:
+            return [TextBlock(f"[resource {contents.uri}: empty]")]
+        if kind.startswith("image/"):
+            return [TextBlock(f"[resource {contents.uri}]"), self._picture(contents.blob, kind)]
+        if kind.startswith("audio/"):
+            return [TextBlock(f"[resource {contents.uri}]"), self._sound(contents.blob, kind)]
+        try:
+            data = b64decode(contents.blob, validate=True)
+        except (binascii.Error, ValueError):
+            return [TextBlock(f"[resource {contents.uri}: it is no base64]")]
+        return [self._kept(data, f"resource {contents.uri}, {kind or 'binary'}", "bin")]
+
+    def _picture(self, data: str, said: str) -> Shown:
+        try:
+            picture, content = look_at(data)
+        except PictureError as problem:
+            return TextBlock(f"[a picture ({_word(said)}) cannot be shown: {problem}]")
+        kind = picture.mime_type
+        if self._traits.images and picture.fits and kind is not None and len(content) <= MOST_BYTES:
+            return ImageBlock(data, kind)
+        return self._kept(content, f"a picture, {kind or _word(said)}", "bin" if kind is None else kind[6:])
+
+    def _sound(self, data: str, said: str) -> Shown:
+        try:
+            content = b64decode(data, validate=True)
+        except (binascii.Error, ValueError):
+            content = b""
+        if not content:
+            return TextBlock(f"[a sound ({_word(said)}) cannot be played: it is empty or no base64]")
+        if self._traits.audio and said in _SOUNDS and len(content) <= MOST_BYTES:
+            return AudioBlock(data, said)
+        return self._kept(content, f"a sound, {_word(said)}", _SOUNDS.get(said, "bin"))
+
+    def _kept(self, content: bytes, what: str, suffix: str) -> TextBlock:
+        """Keep what cannot be shown; the model learns that it is there, the person where."""
+        try:
+            output = self._spill.keep(content, suffix=suffix)
+        except OSError as error:
+            return TextBlock(f"[{what}, {_size(len(content))}: not shown, and not kept: {error.strerror}]")
+        return TextBlock(f"[{what}, {_size(len(content))}: not shown; kept for the user as {output.path}]")
+
+    # --- bounds ------------------------------------------------------------------------------------------------------
+
+    def _bounded(self, blocks: list[Shown], limit: int) -> Rendered:
+        """Keep the text in a file if it is too long, and show its beginning and end."""
+        text = "\n".join(block.text for block in blocks if isinstance(block, TextBlock))
+        tokens = estimate_tokens(text)
+        if tokens <= limit:
+            return Rendered(tuple(blocks))
+        room = int(min(limit, _PREVIEW_TOKENS) * _CHARACTERS_A_TOKEN)
+        head = int(room * _HEAD_SHARE)
+        # Characters of some scripts are several tokens each; the shown part stays within its share of the whole.
+        ratio = min(1.0, len(text) / (tokens * _CHARACTERS_A_TOKEN))
+        first, last = text[: int(head * ratio)], text[-max(1, int((room - head) * ratio)) :]
+        try:
+            output = self._spill.keep(text)
+        except OSError as error:
+            way, path = f"the rest cannot be kept: {error.strerror}", None
+        else:
+            way, path = f"all of it is {output.id}: use read_output or search_output", output.path
+        between = f"\n[… {len(text) - len(first) - len(last)} of {len(text)} characters are not shown; {way} …]\n"
+        others = [block for block in blocks if not isinstance(block, TextBlock)]
+        return Rendered((TextBlock(first + between + last), *others), path)
+
+
+def _is_shown(structured: Any, content: Iterable[t.ContentBlock]) -> bool:
+    """Tell whether the texts say what the structured value says: all of it, or what is wrapped in a lone ``result``."""
+    texts = [block.text for block in content if isinstance(block, t.TextContent)]
+    read = [value for value in map(_decoded, texts) if value is not UNSET]
+    if structured in read:
+        return True
+    if not isinstance(structured, dict) or structured.keys() != {"result"}:
+        return False
+    inner = structured["result"]
+    return inner in texts or inner in read or (isinstance(inner, list) and inner in (texts, read))
+
+
+def _decoded(text: str) -> Any:
+    try:
+        return msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
+        return UNSET
+
+
+def _word(text: str) -> str:
+    return "".join(character for character in text[:60] if character.isprintable()) or "no type"
+
+
+def _size(count: int) -> str:
+    return f"{count} bytes" if count < 10_240 else f"{count // 1024} KB"

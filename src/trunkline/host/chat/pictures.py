@@ -1,0 +1,130 @@
+"""Pictures as models take them: of which kind one is by its bytes, whatever is said of it, how large, and what it costs.
+
+Nothing is decoded beyond the header. No I/O.
+"""
+
+from __future__ import annotations
+
+import binascii
+from base64 import b64decode
+
+from msgspec import Struct
+
+__all__ = ["MOST_BYTES", "MOST_PIXELS", "Picture", "PictureError", "look_at", "picture_tokens"]
+
+#: What no provider takes: a picture of more bytes, or of more pixels along an edge.
+MOST_BYTES = 3_750_000
+MOST_PIXELS = 8_000
+_TOKENS_A_PICTURE = 1600
+# One provider's rule, in pixels for each token; the others' results are of the same order.
+_PIXELS_A_TOKEN = 750
+_HEAD = 64 * 1024
+_FRAMES = frozenset({*range(0xC0, 0xD0)} - {0xC4, 0xC8, 0xCC})
+
+
+class PictureError(ValueError):
+    """The bytes are no picture; the message says why."""
+
+
+class Picture(Struct, frozen=True):
+    """What the header of a picture says; a type that models do not take is None, a size that is not known 0."""
+
+    mime_type: str | None
+    width: int = 0
+    height: int = 0
+
+    @property
+    def fits(self) -> bool:
+        """Whether a provider would take it, for its type and edges."""
+        return self.mime_type is not None and max(self.width, self.height) <= MOST_PIXELS
+
+
+def look_at(data: str) -> tuple[Picture, bytes]:
+    """Read the header of a picture in base64, and give its bytes.
+
+    Raises:
+        PictureError: it is empty, or no base64, or cut off before its size.
+    """
+    try:
+        content = b64decode(data, validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise PictureError("it is no base64") from error
+    if not content:
+        raise PictureError("it is empty")
+    return _look(content), content
+
+
+def _look(content: bytes) -> Picture:
+    try:
+        if content.startswith(b"\x89PNG\r\n\x1a\n"):
+            if content[12:16] != b"IHDR":
+                raise PictureError("it is a PNG without a header")
+            return _sized("image/png", _big(content, 16, 4), _big(content, 20, 4))
+        if content.startswith((b"GIF87a", b"GIF89a")):
+            return _sized("image/gif", _little(content, 6, 2), _little(content, 8, 2))
+        if content.startswith(b"\xff\xd8"):
+            return _jpeg(content)
+        if content.startswith(b"RIFF") and content[8:12] == b"WEBP":
+            return _webp(content)
+    except IndexError:
+        raise PictureError("it is cut off in its header") from None
+    return Picture(None)
+
+
+def _sized(mime_type: str, width: int, height: int) -> Picture:
+    if not width or not height:
+        raise PictureError("it has no pixels")
+    return Picture(mime_type, width, height)
+
+
+def _jpeg(content: bytes) -> Picture:
+    """Walk from marker to marker up to the one that says the size."""
+    place = 2
+    while True:
+        while content[place] != 0xFF:
+            place += 1
+        while content[place] == 0xFF:
+            place += 1
+        marker = content[place]
+        if marker in _FRAMES:
+            return _sized("image/jpeg", _big(content, place + 6, 2), _big(content, place + 4, 2))
+        place += 1 if 0xD0 <= marker <= 0xD9 or marker == 1 else 1 + max(2, _big(content, place + 1, 2))
+
+
+def _webp(content: bytes) -> Picture:
+    kind = content[12:16]
+    if kind == b"VP8X":
+        return Picture("image/webp", _little(content, 24, 3) + 1, _little(content, 27, 3) + 1)
+    if kind == b"VP8L":
+        bits = _little(content, 21, 4)
+        return Picture("image/webp", (bits & 0x3FFF) + 1, (bits >> 14 & 0x3FFF) + 1)
+    if kind == b"VP8 ":
+        return _sized("image/webp", _little(content, 26, 2) & 0x3FFF, _little(content, 28, 2) & 0x3FFF)
+    raise PictureError("it is a WebP of no known kind")
+
+
+def _big(content: bytes, place: int, size: int) -> int:
+    return int.from_bytes(_part(content, place, size), "big")
+
+
+def _little(content: bytes, place: int, size: int) -> int:
+    return int.from_bytes(_part(content, place, size), "little")
+
+
+def _part(content: bytes, place: int, size: int) -> bytes:
+    part = content[place : place + size]
+    if len(part) < size:
+        raise IndexError(place)
+    return part
+
+
+def picture_tokens(data: str) -> int:
+    """Estimate what a picture in base64 costs a model."""
+    try:
+        # The header is in the first bytes of all but odd files, whose size is then not known.
+        picture = _look(b64decode(data[:_HEAD]))
+    except (PictureError, ValueError):
+        return _TOKENS_A_PICTURE
+    if picture.mime_type is None:
+        return _TOKENS_A_PICTURE
+    return min(_TOKENS_A_PICTURE, picture.width * picture.height // _PIXELS_A_TOKEN + 85)

@@ -1,0 +1,277 @@
+"""Tools as a provider accepts them: the name, the description, and the input schema projected to what it understands.
+
+A provider that meets one schema it does not know refuses the whole turn, and with it every tool of every server. So a
+schema is flattened (``flattening.py``), what the provider does not know is dropped or said in words, and a tool that
+cannot be put in its terms is left out alone, with a reason. The model thus sees less than the server says; what it
+sends is checked against the server's own schema. Names have their way back by a table. Pure functions.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+import trunkline.types as t
+from trunkline.host.chat.flattening import Unfit, flatten, write_out
+from trunkline.host.models.interface import ToolSpec
+from trunkline.host.names import ANTHROPIC, GEMINI, OPENAI, Naming
+
+__all__ = ["DIALECTS", "Dialect", "Unfit", "dialect_of", "project"]
+
+_TYPES = ("object", "array", "string", "number", "integer", "boolean", "null")
+# Below a schema there are schemas: under names, in a list, or as the value itself.
+_NAMED = ("properties", "patternProperties", "dependentSchemas")
+_LISTED = ("anyOf", "oneOf", "allOf", "prefixItems")
+_DIRECT = (
+    *("items", "additionalProperties", "contains", "not", "if", "then", "else"),
+    *("propertyNames", "unevaluatedItems", "unevaluatedProperties"),
+)
+# What names a schema or speaks to software alone.
+_NEVER = frozenset(
+    {
+        *("$schema", "$id", "id", "$anchor", "$dynamicAnchor", "$dynamicRef", "$recursiveAnchor", "$recursiveRef"),
+        *("$comment", "$vocabulary", "$defs", "definitions", "$ref", "discriminator", "readOnly", "writeOnly"),
+        *("contentSchema", "contentEncoding", "contentMediaType", "dependencies", "additionalItems", "xml"),
+    }
+)
+# Dropped, these are said in the description, as a model can still keep to them.
+_SAYABLE = MappingProxyType(
+    {
+        "pattern": "matches",
+        "format": "format",
+        "const": "always",
+        "default": "by default",
+        "minimum": "at least",
+        "maximum": "at most",
+        "exclusiveMinimum": "above",
+        "exclusiveMaximum": "below",
+        "multipleOf": "a multiple of",
+        "minLength": "characters, at least",
+        "maxLength": "characters, at most",
+        "minItems": "items, at least",
+        "maxItems": "items, at most",
+    }
+)
+_PLAIN = frozenset(
+    {
+        *("type", "title", "description", "properties", "required", "items", "enum", "anyOf", "default"),
+        *("additionalProperties", "minimum", "maximum", "minItems", "maxItems", "minLength", "maxLength", "format"),
+    }
+)
+_GEMINI = frozenset(
+    {
+        *("type", "title", "description", "properties", "required", "items", "enum", "anyOf", "nullable"),
+        *("minimum", "maximum", "minItems", "maxItems"),
+    }
+)
+_LARGE_COUNT = 1000
+_MOST_BYTES = 64 * 1024
+_TALKATIVE_BYTES = 16 * 1024
+_LONGEST_SAID = 120
+
+
+class Dialect(Struct, frozen=True, kw_only=True):
+    """What a provider accepts."""
+
+    naming: Naming
+    #: How many tools may be offered.
+    most_tools: int
+    longest_description: int
+    #: The keywords it knows; None: all.
+    keywords: frozenset[str] | None = None
+    #: What the names of properties look like; None: anything.
+    property_name: str | None = None
+    #: A type is one word, enums are texts, and what may be null is said apart.
+    one_type: bool = False
+
+
+#: By the name that a model's traits have for it.
+DIALECTS: Mapping[str, Dialect] = MappingProxyType(
+    {
+        "plain": Dialect(naming=OPENAI, most_tools=128, longest_description=4096, keywords=_PLAIN),
+        "openai": Dialect(naming=OPENAI, most_tools=128, longest_description=1024),
+        "anthropic": Dialect(
+            naming=ANTHROPIC, most_tools=1024, longest_description=8192, property_name="[A-Za-z0-9_.-]{1,64}"
+        ),
+        "gemini": Dialect(naming=GEMINI, most_tools=512, longest_description=4096, keywords=_GEMINI, one_type=True),
+    }
+)
+
+
+def dialect_of(name: str) -> Dialect:
+    """Give what a model accepts by the name in its traits; the most cautious if it is not known."""
+    return DIALECTS.get(name) or DIALECTS["plain"]
+
+
+def project(tool: t.Tool, name: str, dialect: Dialect) -> ToolSpec:
+    """Put a tool in a provider's terms, under its wire name.
+
+    Raises:
+        Unfit: that cannot be done; the message says why.
+    """
+    flat = flatten(write_out(tool.input_schema))
+    _check_names(flat.schema["properties"], dialect)
+    schema = _cleaned(flat.schema, dialect)
+    schema.setdefault("type", "object")
+    schema.setdefault("properties", {})
+    size = len(msgspec.json.encode(schema))
+    if size > _TALKATIVE_BYTES:
+        schema = _without_talk(schema, depth=0)
+        size = len(msgspec.json.encode(schema))
+    if size > _MOST_BYTES:
+        raise Unfit(f"its schema has {size // 1024} KB, and {_MOST_BYTES // 1024} are allowed")
+    return ToolSpec(name, _description(tool, flat.sentences, dialect.longest_description), schema)
+
+
+def _check_names(properties: Mapping[str, Any], dialect: Dialect) -> None:
+    wrong = [name for name in properties if not re.fullmatch(dialect.property_name or "(?s:.*)", name)]
+    if wrong:
+        raise Unfit(f"the provider does not take an argument named {wrong[0][:80]!r}")
+
+
+def _description(tool: t.Tool, sentences: tuple[str, ...], longest: int) -> str:
+    said = tool.description or tool.title or tool.name
+    more = " ".join(sentences)[: longest // 2]
+    room = longest - len(more) - bool(more)
+    return "\n".join(part for part in (_clipped(said, room), more) if part)
+
+
+def _clipped(text: str, longest: int) -> str:
+    return text if len(text) <= longest else text[: longest - 1] + "…"
+
+
+# --- one schema ------------------------------------------------------------------------------------------------------
+
+
+def _cleaned(schema: dict[str, Any], dialect: Dialect) -> dict[str, Any]:
+    """Give a schema with what the provider knows, and the rest said in its description."""
+    schema = _modern({key: value for key, value in schema.items() if key not in _NEVER and key[:2] != "x-"})
+    if dialect.keywords is not None:
+        schema = _simpler(schema)
+    if dialect.one_type:
+        schema = _one_type(schema)
+    kept = {key: value for key, value in schema.items() if dialect.keywords is None or key in dialect.keywords}
+    dropped = {key: value for key, value in schema.items() if key not in kept}
+    clean = {key: _below(key, value, dialect) for key, value in kept.items()}
+    if clean.get("type") == "array" and "items" not in clean and "prefixItems" not in clean:
+        clean["items"] = {"type": "string"} if dialect.one_type else {}
+    if dialect.one_type and "required" in clean:
+        clean["required"] = [name for name in clean["required"] if name in clean.get("properties", {})]
+    said = _said(dropped)
+    if said:
+        known = clean.get("description")
+        clean["description"] = f"{known} ({said})" if isinstance(known, str) and known else said
+    return clean
+
+
+def _below(key: str, value: Any, dialect: Dialect) -> Any:
+    if key in _NAMED and isinstance(value, dict):
+        return {name: _any(each, dialect) for name, each in value.items() if each is not False}
+    if key in _LISTED and isinstance(value, list):
+        return [_any(each, dialect) for each in value]
+    if key in _DIRECT:
+        # Whether there may be other properties is all that some know of them.
+        return value if key == "additionalProperties" and isinstance(value, bool) else _any(value, dialect)
+    return value
+
+
+def _any(value: Any, dialect: Dialect) -> dict[str, Any]:
+    return _cleaned(value, dialect) if isinstance(value, dict) else {}
+
+
+def _modern(schema: dict[str, Any]) -> dict[str, Any]:
+    """Write what older dialects say in the words of the newest, and leave out what is no schema at all."""
+    new = dict(schema)
+    for exclusive, inclusive in (("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum")):
+        if isinstance(new.get(exclusive), bool) and new.pop(exclusive) and inclusive in new:
+            new[exclusive] = new.pop(inclusive)
+    if isinstance(new.get("items"), list):
+        new["prefixItems"] = new.pop("items")
+    if not isinstance(new.get("required", []), list):
+        del new["required"]
+    if new.get("enum") == []:
+        del new["enum"]
+    if new.pop("nullable", False) is True and isinstance(new.get("type"), str):
+        new["type"] = [new["type"], "null"]
+    kinds = new.get("type")
+    known = [kind for kind in (kinds if isinstance(kinds, list) else [kinds]) if kind in _TYPES]
+    new.pop("type", None)
+    return {"type": known[0] if len(known) == 1 else known, **new} if known else new
+
+
+def _simpler(schema: dict[str, Any]) -> dict[str, Any]:
+    """Say with fewer keywords what can be said with them."""
+    new = dict(schema)
+    for part in new.pop("allOf", None) or ():
+        if isinstance(part, dict):
+            new = {**part, **new, "properties": {**part.get("properties", {}), **new.get("properties", {})}}
+            if not new["properties"]:
+                del new["properties"]
+    if "oneOf" in new:
+        new["anyOf"] = [*new.get("anyOf", ()), *new.pop("oneOf")]
+    if "const" in new and "enum" not in new:
+        new["enum"] = [new.pop("const")]
+    if "prefixItems" in new:
+        firsts = [each for each in new.pop("prefixItems") if isinstance(each, dict)]
+        new.setdefault("items", {"anyOf": firsts} if len(firsts) > 1 else firsts[0] if firsts else {})
+    for word in ("minItems", "maxItems", "minLength", "maxLength"):
+        # Some make a grammar of these, with a rule for each.
+        if isinstance(new.get(word), int) and new[word] > _LARGE_COUNT:
+            del new[word]
+    return new
+
+
+def _one_type(schema: dict[str, Any]) -> dict[str, Any]:
+    """Say of what type something is with one word, and apart whether it may be null."""
+    new = dict(schema)
+    forms = [each for each in new.get("anyOf", ()) if isinstance(each, dict)]
+    others = [each for each in forms if each.get("type") != "null"]
+    kinds = new.get("type")
+    nullable = len(others) < len(forms) or (isinstance(kinds, list) and "null" in kinds)
+    if isinstance(kinds, list):
+        named = [kind for kind in kinds if kind != "null"]
+        del new["type"]
+        if len(named) == 1:
+            new["type"] = named[0]
+        elif named:
+            others = others or [{"type": kind} for kind in named]
+    new.pop("anyOf", None)
+    if len(others) == 1:
+        new = {**others[0], **new}
+    elif others:
+        # Beside alternatives nothing else is taken.
+        return {"anyOf": others}
+    values = new.get("enum")
+    if isinstance(values, list) and not all(isinstance(value, str) for value in values):
+        del new["enum"]
+        new["const"] = values
+    return {**new, "nullable": True} if nullable else new
+
+
+def _said(dropped: Mapping[str, Any]) -> str:
+    """Say what was dropped, as far as a model can keep to it."""
+    said = []
+    for key, value in dropped.items():
+        if key in _SAYABLE:
+            shown = value if isinstance(value, str) else msgspec.json.encode(value).decode()
+            said.append(f"{_SAYABLE[key]} {_clipped(shown, _LONGEST_SAID)}")
+    return "; ".join(said)
+
+
+def _without_talk(value: Any, *, depth: int) -> Any:
+    """Leave out what describes below the tool's own arguments."""
+    if isinstance(value, list):
+        return [_without_talk(each, depth=depth + 1) for each in value]
+    if not isinstance(value, dict):
+        return value
+    quiet = depth > 2
+    return {
+        key: _without_talk(each, depth=depth + 1)
+        for key, each in value.items()
+        if not (quiet and key in ("description", "title", "examples") and isinstance(each, str | list))
+    }

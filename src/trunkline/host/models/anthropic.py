@@ -1,0 +1,119 @@
+"""Models of Anthropic, through its own SDK."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from typing import Any
+
+from msgspec import Struct
+
+from trunkline.host.models.anthropic_wire import MessagesAnswer, messages_body
+from trunkline.host.models.blocks import check_media
+from trunkline.host.models.echoes import Echoes
+from trunkline.host.models.failures import Provider, no_key
+from trunkline.host.models.interface import ModelError, ModelEvent, ModelRequest, Traits
+from trunkline.host.models.pacing import Pace, patiently
+from trunkline.host.models.vendors import VendorClient, load_sdk
+
+__all__ = ["AnthropicModel", "VendorOptions"]
+
+_URL = "https://api.anthropic.com"
+# What the SDK has no argument for in one release or another.
+_EXTRA = ("cache_control", "temperature")
+
+
+class VendorOptions(Struct, frozen=True, kw_only=True):
+    """How a vendor's model is reached."""
+
+    key: str | None = None
+    #: Where, if not at the vendor's own address.
+    url: str | None = None
+    pace: Pace = Pace()
+    #: Whether the provider is asked to keep the beginning of a conversation, which makes going on cheaper.
+    cache: bool = True
+    #: Which of the vendor's interfaces is spoken, where there are two.
+    api: str | None = None
+
+
+class AnthropicModel:
+    """A model of Anthropic."""
+
+    def __init__(self, model: str, options: VendorOptions, *, traits: Traits) -> None:
+        """Make the client; nothing is sent yet.
+
+        Raises:
+            ConfigError: the SDK is not installed.
+            ModelError: there is no key.
+        """
+        self.name = f"anthropic:{model}"
+        self.traits = traits
+        provider = Provider(
+            label="Anthropic",
+            model=self.name,
+            variable="ANTHROPIC_API_KEY",
+            keys_at="https://platform.claude.com/settings/keys",
+            key=options.key,
+            missing_model="its models are listed at https://platform.claude.com/docs/en/about-claude/models",
+        )
+        if not options.key:
+            raise no_key(provider)
+        sdk = load_sdk("anthropic")
+        client = sdk.AsyncAnthropic(
+            api_key=options.key,
+            base_url=options.url or _URL,
+            max_retries=0,
+            timeout=sdk.Timeout(options.pace.idle_seconds, connect=options.pace.connect_seconds),
+        )
+        self._model = model
+        self._cache = options.cache
+        self._client = VendorClient(sdk, client, provider=provider, pace=options.pace)
+        self._echoes = Echoes()
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
+        """Make a turn; closing the iterator stops it at the provider.
+
+        Raises:
+            ModelError: there is no answer, or not all of it.
+        """
+        check_media(request.messages, name=self.name, traits=self.traits)
+        turn = patiently(lambda: self._attempt(request), self._client.pace)
+        try:
+            async for event in turn:
+                yield event
+        finally:
+            await turn.aclose()
+
+    async def _attempt(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
+        body, trail = messages_body(
+            request, model=self._model, traits=self.traits, echoes=self._echoes, cache=self._cache
+        )
+        extra = {name: body.pop(name) for name in _EXTRA if name in body}
+
+        async def opening(client: Any) -> Any:
+            return await client.messages.create(**body, stream=True, extra_body=extra)
+
+        answer = MessagesAnswer()
+        events = self._client.read(opening, answer)
+        try:
+            async for event in events:
+                yield event
+        except ModelError as error:
+            self._distrust(error)
+            raise
+        finally:
+            await events.aclose()
+        finished = answer.finished()
+        echo = answer.echo()
+        if echo is not None:
+            self._echoes.keep(trail.key(finished.message.content), echo)
+        yield finished
+
+    def _distrust(self, error: ModelError) -> None:
+        """Give no thoughts back any more if that is what was refused: the conversation goes on without them."""
+        if error.fault == "refused" and len(self._echoes) and "thinking" in str(error):
+            self._echoes.forget()
+            error.passing = True
+
+    async def aclose(self) -> None:
+        """Let its connections go."""
+        await self._client.aclose()

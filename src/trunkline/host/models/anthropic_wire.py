@@ -1,0 +1,267 @@
+"""Anthropic's Messages API, both ways: a request to its JSON, and the events of its stream to ours; no I/O.
+
+Thoughts are not shown to anybody. They come with a signature and go back unchanged with the results of the calls that
+they led to; see ``echoes``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from msgspec import Struct
+
+from trunkline.host.models.blocks import encoded, read_call, result_blocks, sent_arguments
+from trunkline.host.models.echoes import Echoes, Trail
+from trunkline.host.models.interface import (
+    Block,
+    Finished,
+    ImageBlock,
+    Message,
+    ModelEvent,
+    ModelRequest,
+    StopReason,
+    TextBlock,
+    TextDelta,
+    ToolResultBlock,
+    ToolUseBegun,
+    ToolUseBlock,
+    Traits,
+    Usage,
+)
+
+__all__ = ["MessagesAnswer", "messages_body"]
+
+_CHOICES: Mapping[str, str] = {"auto": "auto", "any": "any", "none": "none"}
+_STOPS: Mapping[str, StopReason] = {
+    "end_turn": "end",
+    "pause_turn": "end",
+    "tool_use": "tools",
+    "max_tokens": "length",
+    "model_context_window_exceeded": "length",
+    "stop_sequence": "stop_sequence",
+    "refusal": "refusal",
+}
+_THOUGHTS = ("thinking", "redacted_thinking")
+
+
+# --- the request -----------------------------------------------------------------------------------------------------
+
+
+def messages_body(
+    request: ModelRequest, *, model: str, traits: Traits, echoes: Echoes, cache: bool
+) -> tuple[dict[str, Any], Trail]:
+    """Write a request, and the trail under which its answer is remembered."""
+    tools = [
+        {"name": tool.name, "description": tool.description, "input_schema": tool.input_schema}
+        for tool in request.tools
+    ]
+    trail = Trail(model, request.system, tools)
+    body: dict[str, Any] = {
+        "model": model,
+        "max_tokens": max(1, min(request.max_tokens, traits.output_tokens)),
+        "messages": _messages(request.messages, trail, traits=traits, echoes=echoes),
+    }
+    if request.system:
+        body["system"] = request.system
+    if tools:
+        body["tools"] = tools
+        body["tool_choice"] = _choice(request.tool_choice)
+    if request.stop_sequences:
+        body["stop_sequences"] = list(request.stop_sequences)
+    if request.temperature is not None and traits.temperature:
+        body["temperature"] = min(request.temperature, 1.0)
+    if cache and (tools or len(request.messages) > 1):
+        body["cache_control"] = {"type": "ephemeral"}
+    return body, trail
+
+
+def _choice(choice: str) -> dict[str, str]:
+    if choice in _CHOICES:
+        return {"type": _CHOICES[choice]}
+    return {"type": "tool", "name": choice}
+
+
+def _messages(
+    messages: tuple[Message, ...], trail: Trail, *, traits: Traits, echoes: Echoes
+) -> list[dict[str, Any]]:
+    written: list[dict[str, Any]] = []
+    for message in messages:
+        content: list[Any] | None = None
+        if message.role == "assistant":
+            content = echoes.recall(trail.key(message.content))
+        if content is None:
+            content = [each for block in _in_order(message) for each in _block(block, traits)]
+        if content:
+            one = {"role": message.role, "content": content}
+            trail.add(one)
+            written.append(one)
+    return written
+
+
+def _in_order(message: Message) -> list[Block]:
+    """Put results first, where they have to be."""
+    return sorted(message.content, key=lambda block: not isinstance(block, ToolResultBlock))
+
+
+def _block(block: Block, traits: Traits) -> Iterator[dict[str, Any]]:
+    match block:
+        # An empty text is refused, and one of nothing but white space too.
+        case TextBlock() if block.text.strip():
+            yield {"type": "text", "text": block.text}
+        case ImageBlock():
+            yield _image(block)
+        case ToolUseBlock():
+            yield {"type": "tool_use", "id": block.id, "name": block.name, "input": sent_arguments(block)}
+        case ToolResultBlock():
+            shown = [part for each in result_blocks(block, traits) for part in _block(each, traits)]
+            yield {
+                "type": "tool_result",
+                "tool_use_id": block.id,
+                "content": shown or [{"type": "text", "text": "(nothing)"}],
+                "is_error": block.is_error,
+            }
+        case _:
+            return
+
+
+def _image(block: ImageBlock) -> dict[str, Any]:
+    source = {"type": "base64", "media_type": block.mime_type.lower(), "data": block.data}
+    return {"type": "image", "source": source}
+
+
+# --- the answer ------------------------------------------------------------------------------------------------------
+
+
+class _Open(Struct):
+    """A content block that is being written."""
+
+    kind: str
+    head: dict[str, Any]
+    pieces: list[str]
+    signature: str = ""
+
+
+class MessagesAnswer:
+    """An answer as it comes: feed it the stream's events, give on what they show, and ask for the whole."""
+
+    def __init__(self) -> None:
+        """Start with nothing."""
+        self._blocks: dict[int, _Open] = {}
+        self._stop: str | None = None
+        self._counts: dict[str, int] = {}
+        self._model = ""
+        #: Whether the provider said that this was all.
+        self.done = False
+
+    def feed(self, event: Mapping[str, Any]) -> Iterator[ModelEvent]:
+        """Take an event of the stream."""
+        match event.get("type"):
+            case "message_start":
+                message = _object(event.get("message"))
+                self._model = str(message.get("model") or "")
+                self._count(message.get("usage"))
+            case "content_block_start":
+                yield from self._begin(event)
+            case "content_block_delta":
+                yield from self._add(event)
+            case "message_delta":
+                self._stop = _object(event.get("delta")).get("stop_reason") or self._stop
+                self._count(event.get("usage"))
+            case "message_stop":
+                self.done = True
+
+    def _begin(self, event: Mapping[str, Any]) -> Iterator[ModelEvent]:
+        head = dict(_object(event.get("content_block")))
+        kind = str(head.get("type"))
+        begun = _Open(kind, head, [])
+        self._blocks[event.get("index", len(self._blocks))] = begun
+        if kind == "tool_use":
+            yield ToolUseBegun(str(head.get("name", "")))
+        elif kind == "text" and head.get("text"):
+            begun.pieces.append(head["text"])
+            yield TextDelta(head["text"])
+
+    def _add(self, event: Mapping[str, Any]) -> Iterator[ModelEvent]:
+        block = self._blocks.get(event.get("index", -1))
+        delta = _object(event.get("delta"))
+        if block is None:
+            return
+        match delta.get("type"):
+            case "text_delta":
+                block.pieces.append(str(delta.get("text", "")))
+                yield TextDelta(block.pieces[-1])
+            case "input_json_delta":
+                block.pieces.append(str(delta.get("partial_json", "")))
+            case "thinking_delta":
+                block.pieces.append(str(delta.get("thinking", "")))
+            case "signature_delta":
+                block.signature += str(delta.get("signature", ""))
+
+    def _count(self, usage: Any) -> None:
+        # The counts of a later event are of the whole answer, not of what came since.
+        self._counts.update({name: count for name, count in _object(usage).items() if isinstance(count, int)})
+
+    def finished(self) -> Finished:
+        """Give the whole."""
+        content = tuple(found for _, block in sorted(self._blocks.items()) if (found := _read(block)) is not None)
+        message = Message("assistant", content)
+        read, written = self._counted("cache_read_input_tokens"), self._counted("cache_creation_input_tokens")
+        usage = Usage(self._counted("input_tokens") + read + written, self._counted("output_tokens"), read, written)
+        stop: StopReason = _STOPS.get(self._stop or "", "end")
+        return Finished(message, "tools" if stop == "end" and message.tool_uses else stop, usage, self._model)
+
+    def _counted(self, name: str) -> int:
+        return self._counts.get(name, 0)
+
+    def echo(self) -> list[Any] | None:
+        """Give the answer in the provider's words, if there are thoughts in it that it wants back."""
+        blocks = [block for _, block in sorted(self._blocks.items())]
+        thoughts = [block for block in blocks if block.kind in _THOUGHTS]
+        if not thoughts or not all(_signed(block) for block in thoughts):
+            return None
+        return [written for block in blocks if (written := _echoed(block)) is not None]
+
+
+def _read(block: _Open) -> TextBlock | ToolUseBlock | None:
+    if block.kind == "text":
+        text = "".join(block.pieces)
+        return TextBlock(text) if text else None
+    if block.kind == "tool_use":
+        return read_call(str(block.head.get("id", "")), str(block.head.get("name", "")), _arguments(block))
+    return None
+
+
+def _arguments(block: _Open) -> str:
+    written = "".join(block.pieces)
+    given = block.head.get("input")
+    # Some write all of the arguments into the beginning of the block.
+    return written if written or not given else encoded(given).decode()
+
+
+def _signed(block: _Open) -> bool:
+    return bool(block.head.get("data")) if block.kind == "redacted_thinking" else bool(_signature(block))
+
+
+def _signature(block: _Open) -> str:
+    return block.signature or str(block.head.get("signature") or "")
+
+
+def _echoed(block: _Open) -> dict[str, Any] | None:
+    match block.kind:
+        case "thinking":
+            thought = str(block.head.get("thinking") or "") + "".join(block.pieces)
+            return {"type": "thinking", "thinking": thought, "signature": _signature(block)}
+        case "redacted_thinking":
+            return {"type": "redacted_thinking", "data": block.head["data"]}
+        case _:
+            found = _read(block)
+            if found is None:
+                return None
+            if isinstance(found, TextBlock):
+                return {"type": "text", "text": found.text} if found.text.strip() else None
+            return {"type": "tool_use", "id": found.id, "name": found.name, "input": sent_arguments(found)}
+
+
+def _object(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}

@@ -1,0 +1,183 @@
+"""What a provider or the network said when it failed, turned into one sentence with the fix; nothing here does I/O.
+
+A provider's words are untrusted: they are made one printable line, cut, and rid of whatever looks like a key, and of
+the key itself.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from msgspec import Struct
+
+from trunkline.host.models.interface import ModelError, ModelFault
+from trunkline.host.redaction import Redaction
+
+__all__ = ["Provider", "Refusal", "cut_off", "down", "no_key", "refused", "retry_after", "words_of"]
+
+_SHOWN = 300
+_TOO_LONG = re.compile(
+    r"context[ _-]?(?:length|window|size|limit)|prompt is too long|too many (?:input )?tokens|max_model_len"
+    r"|maximum (?:context|prompt|input) length|request_too_large|exceed_context|string_above_max_length",
+    re.I,
+)
+_UNPAID = re.compile(r"insufficient_quota|credit balance|billing|exceeded your current quota", re.I)
+_NO_MODEL = re.compile(r"model.{0,80}(?:not found|not_found|does not exist)|model_not_found", re.I)
+_NO_TOOLS = re.compile(r"does not support (?:tools|function)", re.I)
+# A wait that is longer is no wait but a date.
+_LONGEST_WAIT = 86_400.0
+
+
+class Provider(Struct, frozen=True, kw_only=True):
+    """Who is asked, as messages about it need to know."""
+
+    #: What people call it.
+    label: str
+    #: The model, as ``provider:model``.
+    model: str
+    #: The variable that its key is taken from.
+    variable: str
+    #: Where keys are made; empty if nobody knows.
+    keys_at: str = ""
+    #: What it is called with, to be kept out of every message.
+    key: str | None = None
+    #: What to do where a model is not there.
+    missing_model: str = "check its name"
+
+
+class Refusal(Struct, frozen=True, kw_only=True):
+    """An answer that says no."""
+
+    #: The HTTP status; 200 if it came in the middle of a stream.
+    status: int
+    words: str = ""
+    #: The provider's own word for the kind of failure.
+    kind: str = ""
+    retry_after: float | None = None
+
+
+def no_key(provider: Provider) -> ModelError:
+    """Say that there is no key."""
+    where = f" (keys are made at {provider.keys_at})" if provider.keys_at else ""
+    return ModelError(
+        f"{provider.model} needs a key and there is none: set {provider.variable}{where}.", fault="no key"
+    )
+
+
+def refused(provider: Provider, refusal: Refusal) -> ModelError:
+    """Say what an answer that says no means."""
+    status, words = refusal.status, _shown(refusal.words, provider)
+    if _TOO_LONG.search(f"{refusal.kind} {refusal.words}") or status == 413:
+        fix = "start a new conversation, attach less or choose a model with a larger window"
+        return _made(provider, "too long", f"The conversation is too long for {provider.model}: {fix}", words)
+    if _UNPAID.search(f"{refusal.kind} {refusal.words}"):
+        fix = f"no more is paid for at {provider.label}: add credit there or use another model"
+        return _made(provider, "refused", f"{provider.model} did not answer, as {fix}", words)
+    if status in (401, 403):
+        return _about_the_key(provider, status, words)
+    if status == 429 or refusal.kind == "rate_limit_error":
+        wait = "in a moment" if refusal.retry_after is None else f"in {refusal.retry_after:.0f} s"
+        text = f"{provider.label} is asked too often with this key: try again {wait}"
+        return _made(provider, "rate limited", text, words, retry_after=refusal.retry_after, passing=True)
+    if status >= 500 or status == 408 or refusal.kind in ("overloaded_error", "api_error", "server_error"):
+        text = f"{provider.label} cannot answer now ({_status(status) or refusal.kind}): try again in a moment"
+        return _made(provider, "down", text, words, retry_after=refusal.retry_after, passing=True)
+    return _about_the_request(provider, refusal, words)
+
+
+def _about_the_key(provider: Provider, status: int, words: str) -> ModelError:
+    if provider.key is None:
+        return no_key(provider)
+    where = f"; keys are made at {provider.keys_at}" if provider.keys_at else ""
+    if status == 401:
+        # Some repeat the key, or what they take for its beginning and end.
+        text = f"{provider.label} does not accept the key: set {provider.variable} to a valid one{where}."
+        return ModelError(text, fault="refused key")
+    text = f"{provider.label} does not allow this key to use {provider.model}: use one that may{where}"
+    return _made(provider, "refused key", text, words)
+
+
+def _about_the_request(provider: Provider, refusal: Refusal, words: str) -> ModelError:
+    if refusal.status == 404 or _NO_MODEL.search(refusal.words):
+        text = f"{provider.label} has no {provider.model.partition(':')[2]!r} for you: {provider.missing_model}"
+    elif _NO_TOOLS.search(refusal.words):
+        text = f"{provider.model} cannot use tools: choose a model that can"
+    else:
+        text = f"{provider.label} did not accept the request to {provider.model}{_in_brackets(refusal.status)}"
+    return _made(provider, "refused", text, words)
+
+
+def down(provider: Provider, why: str, *, passing: bool = False, fix: str = "") -> ModelError:
+    """Say that a provider cannot be reached."""
+    fix = fix or "check the network, or use another model"
+    return _made(
+        provider, "down", f"{provider.label} cannot be reached: {fix}", _shown(why, provider), passing=passing
+    )
+
+
+def cut_off(provider: Provider, why: str) -> ModelError:
+    """Say that an answer broke off; what came of it was given."""
+    text = f"The answer of {provider.model} broke off: say something to let it go on, or ask again"
+    return _made(provider, "cut off", text, _shown(why, provider))
+
+
+def _made(
+    provider: Provider,
+    fault: ModelFault,
+    text: str,
+    words: str,
+    *,
+    retry_after: float | None = None,
+    passing: bool = False,
+) -> ModelError:
+    said = f' (it said: "{words}")' if words else ""
+    return ModelError(f"{text}{said}.", fault=fault, retry_after=retry_after, passing=passing)
+
+
+def _status(status: int) -> str:
+    return "" if status == 200 else str(status)
+
+
+def _in_brackets(status: int) -> str:
+    return "" if status == 200 else f" ({status})"
+
+
+def _shown(words: str, provider: Provider) -> str:
+    line = " ".join(words[: 8 * _SHOWN].split())
+    line = "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in line)
+    hidden = Redaction(secrets=frozenset({provider.key} if provider.key else ()), text_length=4 * _SHOWN).text(line)
+    return (hidden if len(hidden) <= _SHOWN else hidden[: _SHOWN - 1] + "…").rstrip(".")
+
+
+# --- reading what was said -------------------------------------------------------------------------------------------
+
+
+def words_of(body: Any) -> tuple[str, str]:
+    """Find the sentence and the kind in the body of an error, in any of the shapes that are about."""
+    if isinstance(body, str):
+        return body, ""
+    if not isinstance(body, Mapping):
+        return "", ""
+    inner = body.get("error", body)
+    if isinstance(inner, str):
+        return inner, ""
+    if not isinstance(inner, Mapping):
+        return "", ""
+    words = inner.get("message", inner.get("detail", ""))
+    kinds = (inner.get("code"), inner.get("type"))
+    kind = " ".join(each for each in kinds if isinstance(each, str))
+    return (words if isinstance(words, str) else ""), kind
+
+
+def retry_after(headers: Mapping[str, str]) -> float | None:
+    """Read how many seconds to wait; a date counts as not said."""
+    for name, scale in (("retry-after-ms", 1000.0), ("retry-after", 1.0)):
+        try:
+            seconds = float(headers.get(name, "")) / scale
+        except ValueError:
+            continue
+        if 0 <= seconds <= _LONGEST_WAIT:
+            return seconds
+    return None

@@ -1,0 +1,153 @@
+"""A vendor's SDK as a source of plain events: opened, read within bounds, closed, and its failures put in our words.
+
+The SDKs of Anthropic and OpenAI are alike in what is used here: exceptions of the same names, streams that are iterated
+and closed, events that give themselves as dictionaries. They are imported when a model of theirs is opened.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from importlib import import_module
+from typing import Any, Protocol
+
+from trunkline.errors import ConfigError
+from trunkline.host.models.failures import Provider, Refusal, cut_off, down, refused, retry_after, words_of
+from trunkline.host.models.interface import Finished, ModelError, ModelEvent
+from trunkline.host.models.pacing import Meter, Pace
+
+__all__ = ["Answer", "VendorClient", "load_sdk"]
+
+# How long the end of a connection is waited for once all was said: a new one costs more.
+_TAIL_SECONDS = 1.0
+
+
+class Answer(Protocol):
+    """What a translation makes of a stream's events."""
+
+    done: bool
+
+    def feed(self, event: Mapping[str, Any]) -> Any:
+        """Take an event and give those that it means."""
+
+    def finished(self) -> Finished:
+        """Give the whole."""
+
+
+def load_sdk(package: str) -> Any:
+    """Import a vendor's SDK.
+
+    Raises:
+        ConfigError: it is not installed.
+    """
+    try:
+        return import_module(package)
+    except ModuleNotFoundError as error:
+        if error.name != package:
+            raise
+        raise ConfigError(
+            f"Models of {package} need its own SDK, which is not installed: pip install 'trunkline[{package}]'."
+        ) from None
+
+
+class VendorClient:
+    """One model of a vendor's, through the vendor's client."""
+
+    def __init__(self, sdk: Any, client: Any, *, provider: Provider, pace: Pace) -> None:
+        """Take the SDK and a client of it that tries everything once."""
+        self._sdk = sdk
+        self._client = client
+        self.provider = provider
+        self.pace = pace
+
+    async def read(self, opening: Callable[[Any], Awaitable[Any]], answer: Answer) -> AsyncGenerator[ModelEvent, None]:
+        """Open a stream by the client and give what comes, all but the end.
+
+        Raises:
+            ModelError: it failed, or ended before its end.
+        """
+        begun = False
+        stream: Any = None
+        failure: ModelError | None = None
+        meter = Meter(self.provider, self.pace.answer_bytes)
+        try:
+            stream = await self._open(opening)
+            async for event in self._events(stream, answer):
+                meter.count(_size(event))
+                for each in answer.feed(event):
+                    begun = True
+                    yield each
+        except ModelError:
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever an SDK raises, its HTTP library's exceptions included
+            failure = self._failure(error, begun=begun)
+        finally:
+            if stream is not None:
+                await stream.close()
+        # Not in the handler: what the SDK raised may hold what a provider said of the key, and is not to be shown.
+        if failure is not None:
+            raise failure
+        if not answer.done:
+            raise cut_off(self.provider, "the stream ended early")
+
+    async def _open(self, opening: Callable[[Any], Awaitable[Any]]) -> Any:
+        async with asyncio.timeout(self.pace.idle_seconds):
+            return await opening(self._client)
+
+    async def _events(self, stream: Any, answer: Answer) -> AsyncGenerator[Mapping[str, Any], None]:
+        events = aiter(stream)
+        while True:
+            try:
+                async with asyncio.timeout(_TAIL_SECONDS if answer.done else self.pace.idle_seconds):
+                    event = await anext(events)
+            except StopAsyncIteration:
+                return
+            except TimeoutError:
+                if answer.done:
+                    return
+                raise
+            as_dict = getattr(event, "to_dict", None)
+            if as_dict is not None:
+                yield as_dict()
+
+    def _failure(self, error: Exception, *, begun: bool) -> ModelError:
+        sdk, provider = self._sdk, self.provider
+        if isinstance(error, sdk.APIStatusError):
+            words, kind = words_of(error.body)
+            waiting = retry_after(error.response.headers)
+            refusal = Refusal(
+                status=error.status_code, words=words or error.message, kind=kind, retry_after=waiting
+            )
+            found = refused(provider, refusal)
+            return cut_off(provider, words) if begun and found.fault == "down" else found
+        if isinstance(error, sdk.APIConnectionError | TimeoutError):
+            return self._lost(error, begun=begun)
+        if isinstance(error, sdk.APIError):
+            words, kind = words_of(error.body)
+            return refused(provider, Refusal(status=200, words=words or error.message, kind=kind))
+        if begun:
+            return cut_off(provider, type(error).__name__)
+        return down(provider, f"what it answers makes no sense: {type(error).__name__}")
+
+    def _lost(self, error: Exception, *, begun: bool) -> ModelError:
+        cause = error.__cause__ or error
+        why = str(cause) or type(cause).__name__
+        if isinstance(error, self._sdk.APITimeoutError | TimeoutError):
+            why = f"nothing came for {self.pace.idle_seconds:.0f} s"
+        if begun:
+            return cut_off(self.provider, why)
+        # A name that is not known or a port that nobody listens on does not mend itself in a second.
+        return down(self.provider, why, passing=type(cause).__name__ not in ("ConnectError", "ConnectTimeout"))
+
+    async def aclose(self) -> None:
+        """Let the connections go."""
+        await self._client.close()
+
+
+def _size(event: Mapping[str, Any]) -> int:
+    """Estimate how large an event is by the texts in it."""
+    return sum(
+        len(value) if isinstance(value, str) else _size(value)
+        for value in event.values()
+        if isinstance(value, str | Mapping)
+    )

@@ -1,0 +1,330 @@
+"""The verbs with servers of a configuration: the same trust, policy, consent and audit as everywhere in the host."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cli.hosted import ALLOW_ALL, demo_entry, write_config
+from tests.cli.support import Outcome, at_a_terminal, run
+
+
+class Desk:
+    """A folder with a configuration that is named, and nothing that would be found by itself."""
+
+    def __init__(self, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        """Write the configuration and the rules."""
+        self.folder = folder
+        self.config = write_config(folder / "servers.json", {"demo": demo_entry()})
+        self.policy = folder / "rules.toml"
+        self.policy.write_text(ALLOW_ALL, encoding="utf-8")
+        self._capsys = capsys
+
+    def run(self, *words: str) -> Outcome:
+        """Run a verb with both."""
+        return run(self._capsys, *words, "-c", str(self.config), "--policy", str(self.policy))
+
+
+@pytest.fixture
+def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Desk:
+    folder = tmp_path / "work"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("TRUNKLINE_HOME", str(tmp_path / "home"))
+    return Desk(folder, capsys)
+
+
+def trail(tmp_path: Path) -> list[dict[str, object]]:
+    """The audit trail of the user."""
+    lines = (tmp_path / "home" / "audit.jsonl").read_text(encoding="utf-8").splitlines()
+    return [entry for entry in map(json.loads, lines) if "stage" in entry]
+
+
+# --- names -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "words", [("demo", "echo", "text=hi"), ("demo/echo", "text=hi")], ids=["two words", "one word"]
+)
+def test_a_tool_of_a_named_server_is_called(words: tuple[str, ...], desk: Desk) -> None:
+    assert desk.run("call", *words) == (0, "hi\n", "")
+
+
+def test_a_call_has_the_same_json_as_without_a_configuration(desk: Desk) -> None:
+    assert json.loads(desk.run("call", "demo", "add", "a=1", "--json").out)["structuredContent"] == {"result": 3}
+
+
+def test_a_resource_is_read_by_the_uri_of_its_server(desk: Desk) -> None:
+    assert desk.run("read", "demo", "note://x/page") == (0, "page of x\n", "")
+
+
+def test_a_prompt_is_filled_in(desk: Desk) -> None:
+    assert desk.run("get", "demo", "greet", "name=ann").out.startswith("user: greet\\x1b[1m ann, short\n")
+
+
+@pytest.mark.parametrize(
+    ("ref", "argument", "out"),
+    [("greet", "name", "ann\nanna\n"), ("note://{name}/page", "name", "a-0\\x1b[1m\n")],
+    ids=["prompt", "template"],
+)
+def test_proposals_are_asked_for(ref: str, argument: str, out: str, desk: Desk) -> None:
+    assert desk.run("complete", "demo", ref, argument, "a").out.startswith(out)
+
+
+def test_one_server_is_listed_under_its_own_names(desk: Desk) -> None:
+    tools = json.loads(desk.run("list", "tools", "demo", "--json").out)["tools"]
+    assert {"add", "echo"} <= {tool["name"] for tool in tools}
+
+
+def test_all_servers_are_listed_under_ids(desk: Desk) -> None:
+    ended = desk.run("list", "resources", "--json")
+    assert ended.code == 0
+    assert {each["uri"] for each in json.loads(ended.out)["resources"]} == {"demo/note://one", "demo/note://bytes"}
+
+
+def test_only_the_server_that_is_named_is_started(desk: Desk) -> None:
+    mark = desk.folder / "started"
+    touching = {"command": sys.executable, "args": ["-c", f"open({str(mark)!r}, 'w')"]}
+    write_config(desk.config, {"demo": demo_entry(), "other": touching})
+    assert desk.run("call", "demo", "echo", "text=hi").code == 0
+    assert not mark.exists()
+
+
+def test_a_list_of_all_says_which_server_is_missing_and_shows_the_others(desk: Desk) -> None:
+    write_config(desk.config, {"demo": demo_entry(), "gone": {"command": "no-such-command"}})
+    code, out, err = desk.run("list", "prompts")
+    assert (code, "demo/greet" in out) == (4, True)
+    assert "trunkline: gone: command not found: no-such-command" in err
+
+
+def test_a_name_of_the_users_own_configuration_needs_no_file(desk: Desk, tmp_path: Path) -> None:
+    (tmp_path / "home").mkdir()
+    write_config(tmp_path / "home" / "mcp.json", {"demo": demo_entry()})
+    ended = run(desk._capsys, "call", "demo", "echo", "text=hi", "--policy", str(desk.policy))
+    assert ended == (0, "hi\n", "")
+
+
+def test_a_file_that_is_there_is_no_name(desk: Desk, tmp_path: Path) -> None:
+    (tmp_path / "home").mkdir()
+    write_config(tmp_path / "home" / "mcp.json", {"demo": demo_entry()})
+    (desk.folder / "demo").mkdir()
+    (desk.folder / "demo" / "echo").write_text("#!/bin/sh\nexit 3\n")
+    (desk.folder / "demo" / "echo").chmod(0o755)
+    code, _, err = run(desk._capsys, "list", "tools", "demo/echo")
+    assert (code, "exited with status 3" in err) == (4, True)
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "sentence"),
+    [
+        pytest.param(("list", "tools", "dmo"), 2, "did you mean demo?", id="no such server"),
+        pytest.param(("list", "tools", "https://x/mcp"), 2, "no server is called 'https://x/mcp'", id="a URL"),
+        pytest.param(("call", "demo", "ecko"), 5, "did you mean echo?", id="no such tool"),
+        pytest.param(("get", "demo", "meet"), 5, "demo has no prompt 'meet'", id="no such prompt"),
+        pytest.param(("read", "demo", "note://no"), 5, "not found: note://no", id="no such resource"),
+        pytest.param(("complete", "demo", "meet", "x"), 5, "demo has no prompt 'meet'", id="nothing to complete"),
+        pytest.param(("call", "demo"), 1, "Missing argument 'TOOL'", id="no tool"),
+        pytest.param(("call", "demo/echo", "echo"), 1, "'echo' is no key=value", id="the tool twice"),
+        pytest.param(("call", "demo", "fail"), 5, "the tool fail failed: no luck", id="tool error"),
+        pytest.param(("call", "demo", "refuse"), 5, "the server answered with an error: not", id="error answer"),
+        pytest.param(("call", "demo", "die"), 4, "last words", id="the server ends"),
+        pytest.param(("call", "demo", "hang", "--timeout", "2"), 7, "no answer after 2 s", id="too slow"),
+        pytest.param(("call", "demo", "choose"), 6, "declined, there is no terminal", id="a question"),
+        pytest.param(("call", "demo", "think"), 6, "its question was declined", id="a model's answer"),
+        pytest.param(("list", "tools", "demo", "--env", "A=b"), 1, "TARGET is a name", id="an option that is not for it"),
+    ],
+)
+def test_what_goes_wrong_is_a_sentence_and_a_code(
+    words: tuple[str, ...], code: int, sentence: str, desk: Desk
+) -> None:
+    ended = desk.run(*words)
+    assert ended.code == code
+    assert sentence in ended.err
+
+
+@pytest.mark.parametrize(
+    ("entry", "code", "sentence"),
+    [
+        pytest.param({"command": "no-such-command"}, 4, "bad: command not found", id="unreachable"),
+        pytest.param({"url": "http://127.0.0.1:1/mcp"}, 4, "bad: ", id="nobody there"),
+        pytest.param({"comand": "x"}, 2, 'did you mean "command"?', id="misconfigured"),
+        pytest.param({"command": "${NO_SUCH_VARIABLE}"}, 2, "NO_SUCH_VARIABLE is not set", id="variable"),
+        pytest.param({"command": "x", "disabled": True}, 2, "bad is disabled in", id="disabled"),
+        pytest.param({"command": "sleep", "args": ["30"]}, 7, "bad: not ready after 0.5 s", id="slow"),
+    ],
+)
+def test_a_server_that_does_not_run_says_why(
+    entry: dict[str, object], code: int, sentence: str, desk: Desk
+) -> None:
+    write_config(desk.config, {"bad": entry})
+    ended = desk.run("list", "tools", "bad", "--timeout", "0.5")
+    assert ended.code == code
+    assert sentence in ended.err
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        pytest.param(None, "there is no such file", id="absent"),
+        pytest.param("", "the file is empty", id="empty"),
+        pytest.param("hello", "the file is not JSON", id="not JSON"),
+        pytest.param('{"mcpServers": {"a": {"command": "x"}, "a": {"command": "y"}}}', "two entries", id="twice"),
+    ],
+)
+def test_a_file_that_cannot_be_used_is_told_as_json_too(text: str | None, sentence: str, desk: Desk) -> None:
+    desk.config.unlink()
+    if text is not None:
+        desk.config.write_text(text, encoding="utf-8")
+    code, out, err = desk.run("list", "tools", "--json")
+    assert code == 2
+    assert sentence in err
+    assert sentence in json.loads(out)["error"]["message"]
+
+
+# --- trust -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_server_of_a_project_runs_only_once_it_is_approved(desk: Desk) -> None:
+    write_config(desk.folder / ".mcp.json", {"demo": demo_entry()})
+    words = ("call", "demo", "echo", "text=hi", "--policy", str(desk.policy))
+    refused = run(desk._capsys, *words)
+    assert (refused.code, refused.out) == (6, "")
+    assert "run: trunkline trust approve demo" in refused.err
+    assert run(desk._capsys, "trust", "approve", "demo", "--yes").code == 0
+    assert run(desk._capsys, *words) == (0, "hi\n", "")
+
+
+def test_a_list_does_not_start_what_is_not_approved(desk: Desk) -> None:
+    mark = desk.folder / "started"
+    touching = {"command": sys.executable, "args": ["-c", f"open({str(mark)!r}, 'w')"]}
+    write_config(desk.folder / "mcp.json", {"demo": touching})
+    assert run(desk._capsys, "list", "tools").code == 6
+    assert not mark.exists()
+
+
+def test_a_login_at_a_server_of_a_project_needs_an_approval(desk: Desk) -> None:
+    write_config(desk.folder / "mcp.json", {"web": {"url": "https://mcp.example.com/mcp"}})
+    code, _, err = run(desk._capsys, "auth", "login", "web")
+    assert (code, "run: trunkline trust approve web" in err) == (6, True)
+
+
+def test_one_logs_in_at_a_server_by_its_name(desk: Desk) -> None:
+    write_config(desk.config, {"web": {"url": "http://127.0.0.1:1/mcp"}})
+    code, _, err = run(desk._capsys, "auth", "login", "web", "-c", str(desk.config))
+    assert (code, "Cannot connect to" in err) == (4, True)
+
+
+def test_one_does_not_log_in_at_a_server_that_is_started(desk: Desk) -> None:
+    code, _, err = run(desk._capsys, "auth", "login", "demo", "-c", str(desk.config))
+    assert (code, "one logs in at URLs" in err) == (1, True)
+
+
+def test_a_project_cannot_take_the_place_of_a_program(desk: Desk) -> None:
+    write_config(desk.folder / "mcp.json", {"sh": demo_entry()})
+    assert run(desk._capsys, "list", "tools", "sh").code == 6
+
+
+# --- policy and consent ----------------------------------------------------------------------------------------------
+
+
+def test_what_the_policy_denies_is_refused_with_the_rule_and_recorded(desk: Desk, tmp_path: Path) -> None:
+    desk.policy.write_text('[[rule]]\neffect = "deny"\nserver = "demo"\ntool = "echo"\n', encoding="utf-8")
+    code, out, err = desk.run("call", "demo", "echo", "text=hi")
+    assert (code, out) == (6, "")
+    assert "rules.toml:1" in err
+    assert [entry["stage"] for entry in trail(tmp_path)] == ["denied"]
+
+
+def test_what_the_policy_never_allows_is_not_listed_and_that_is_said(desk: Desk) -> None:
+    desk.policy.write_text('[[rule]]\neffect = "deny"\nserver = "demo"\ntool = "e*"\n', encoding="utf-8")
+    ended = desk.run("list", "tools", "demo")
+    assert "echo" not in ended.out
+    assert "the policy never allows it: 2 tools" in ended.err
+
+
+def test_nobody_to_ask_is_a_no_with_the_rule_to_add(desk: Desk) -> None:
+    desk.policy.write_text("", encoding="utf-8")
+    code, _, err = desk.run("call", "demo", "echo", "text=hi")
+    assert code == 6
+    assert 'effect = "allow"\nserver = "demo"\ntool = "echo"' in err
+
+
+def test_what_is_done_is_recorded(desk: Desk, tmp_path: Path) -> None:
+    desk.run("call", "demo", "echo", "text=hi")
+    assert [(entry["stage"], entry.get("caller")) for entry in trail(tmp_path)] == [("begun", "user"), ("ended", None)]
+
+
+def test_a_person_is_asked_and_says_yes(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    desk.policy.write_text("", encoding="utf-8")
+    words = ("call", "demo", "echo", "text=hi", "-c", str(desk.config), "--policy", str(desk.policy))
+    code, screen = at_a_terminal(monkeypatch, *words, script=(("Allow it?", "yes\n"),))
+    assert code == 0
+    assert screen.endswith("hi\n")
+
+
+def test_a_person_is_asked_and_says_no(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    desk.policy.write_text("", encoding="utf-8")
+    words = ("call", "demo", "echo", "text=hi", "-c", str(desk.config), "--policy", str(desk.policy))
+    code, screen = at_a_terminal(monkeypatch, *words, script=(("Allow it?", "no\n"),))
+    assert code == 6
+    assert "the user said no" in screen
+
+
+def test_a_question_of_the_server_is_asked_in_the_terminal(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    words = ("call", "demo", "choose", "-c", str(desk.config), "--policy", str(desk.policy))
+    code, screen = at_a_terminal(monkeypatch, *words, script=(("celsius", "1\n"),))
+    assert (code, screen.splitlines()[-1]) == (0, "accept celsius")
+
+
+def test_a_person_is_asked_for_an_input_of_the_server_that_is_named_only(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entry = demo_entry()
+    entry["env"] |= {"WORD": "${input:word}"}
+    inputs = [{"id": "word", "type": "promptString"}, {"id": "other", "type": "promptString"}]
+    servers = {"demo": entry, "two": {"command": "${input:other}"}}
+    write_config(desk.config, servers, inputs=inputs)
+    words = ("call", "demo", "variables", "name=WORD", "-c", str(desk.config), "--policy", str(desk.policy))
+    code, screen = at_a_terminal(monkeypatch, *words, script=(("word", "secret-word\n"),))
+    assert code == 0
+    assert "other" not in screen
+
+
+# --- eras and listening ----------------------------------------------------------------------------------------------
+
+
+def test_a_revision_can_be_chosen(desk: Desk) -> None:
+    ended = desk.run("call", "demo", "echo", "text=hi", "--revision", "2025-06-18", "-v")
+    assert (ended.code, "demo is ready, revision 2025-06-18" in ended.err) == (0, True)
+
+
+def test_a_change_is_shown_as_the_server_names_it(desk: Desk) -> None:
+    ended = desk.run("listen", "demo", "--for", "0.2", "--json")
+    assert (ended.code, json.loads(ended.out)) == (0, [])
+
+
+def test_log_messages_are_shown_to_whoever_wants_them(desk: Desk) -> None:
+    ended = desk.run("call", "demo", "work", "-v")
+    assert "[info] log\\x1b[1m 1\n" in ended.err
+
+
+def test_nothing_of_the_host_is_loaded_for_a_server_that_is_given_by_its_command(desk: Desk) -> None:
+    import subprocess
+
+    from tests.cli.hosted import SOURCE
+    from tests.cli.support import DEMO
+
+    code = "import sys; from trunkline.cli.main import main; main(sys.argv[1:]); print(*sys.modules, file=sys.stderr)"
+    done = subprocess.run(
+        [sys.executable, "-c", code, "call", DEMO, "echo", "text=hi"],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        env={**os.environ, "PYTHONPATH": SOURCE},
+        check=True,
+    )
+    assert not [name for name in done.stderr.split() if name.startswith("trunkline.host")]

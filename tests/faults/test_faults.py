@@ -1,0 +1,41 @@
+"""The fault test, small: six servers, two clients, a few seconds. ``make faults`` runs it whole."""
+
+from __future__ import annotations
+
+import random
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.faults.casting import choose, large_cast
+from tests.faults.claims import Claims
+from tests.faults.run import SMALL, run
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="it looks into /proc")
+
+
+# So long that a machine busy with other tests makes no difference; by itself it takes seconds.
+@pytest.mark.timeout(240)
+def test_what_goes_wrong_at_some_servers_costs_the_others_nothing() -> None:
+    told: list[str] = []
+    broken = run(1, SMALL, told.append)
+    assert broken == [], "\n".join(told)
+
+
+def test_a_seed_always_chooses_the_same() -> None:
+    def chosen(seed: int) -> list[tuple[str, str, str]]:
+        chance = random.Random(seed)
+        parts = choose(large_cast(chance), chance, ledger=Path("ledger"), mark="mark")
+        return [(part.name, part.era, part.entry.settings.era) for part in parts]
+
+    assert chosen(3) == chosen(3)
+    assert chosen(3) != chosen(4)
+
+
+def test_a_claim_that_does_not_hold_is_noted_once() -> None:
+    claims = Claims()
+    claims.hold(False, "it is so")
+    claims.hold(False, "it is so")
+    claims.hold(True, "this too")
+    assert claims.broken == ["it is so"]

@@ -1,0 +1,400 @@
+"""The policy of the host holds at the gateway: what may not be used is not there, and what is judged is what is sent."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import trunkline.types as t
+from tests.host.gateway.support import CELLS, FRONTS, NEW, OLD, UPSTREAMS, allow, in_loop, on_stage, server
+from tests.support import run_async
+from trunkline import Client, Context, RequestFailed, Server, ToolError
+from trunkline.host.consent import Answer, Question
+from trunkline.host.gateway.gateway import GatewayOptions
+from trunkline.host.policy.policy import Policy
+from trunkline.host.policy.reading import read_policy
+
+DENY = '[[rule]]\nname = "no danger"\neffect = "deny"\nserver = "s"\ntool = "danger"\n'
+ASK = read_policy('[[rule]]\nname = "careful"\neffect = "ask"\nserver = "s"\ntool = "*"\n', file="policy.toml")
+ONCE, SESSION, NO = "allow once", "allow for this session", "do not allow"
+
+
+class Shelf:
+    """A server that remembers what it was asked to do."""
+
+    def __init__(self, revision: str) -> None:
+        self.done: list[Any] = []
+        self.server: Server = server("shelf", revision)
+        self.server.add_tool(self.put)
+        self.server.add_tool(self.danger)
+        self.server.add_tool(self.ask)
+        self.server.resource("note://1")(self.note)
+        self.server.resource("secret://1")(self.secret)
+        self.server.prompt(self.hello)
+        self.server.prompt(self.curse)
+
+    async def put(self, value: dict[str, Any]) -> str:
+        """Put something."""
+        self.done.append(value)
+        return "put"
+
+    async def danger(self) -> str:
+        """Do harm."""
+        self.done.append("danger")
+        return "harm"
+
+    async def ask(self, ctx: Context) -> str:
+        """Ask a question of its own."""
+        answer = (await ctx.elicit("Name?", str)).data
+        self.done.append(answer)
+        return str(answer)
+
+    async def note(self) -> str:
+        return "note"
+
+    async def secret(self) -> str:
+        self.done.append("secret")
+        return "secret"
+
+    async def hello(self) -> str:
+        return "hello"
+
+    async def curse(self) -> str:
+        self.done.append("curse")
+        return "curse"
+
+
+async def _refusal(client: Client, method: str, params: dict[str, Any]) -> tuple[int, str, str]:
+    with pytest.raises(RequestFailed) as refused:
+        await client.request(method, params)
+    error = refused.value
+    return error.code, error.message, json.dumps(error.data)
+
+
+@CELLS
+@in_loop
+async def test_a_denied_tool_is_not_listed_and_called_like_one_that_is_not_there(
+    front: str, upstream: str, tmp_path: Path
+) -> None:
+    shelf = Shelf(upstream)
+    policy = allow("s", more=DENY)
+    async with on_stage({"s": shelf.server}, tmp_path, policy=policy) as stage, stage.client(front) as client:
+        names = [tool.name for tool in await client.list_tools()]
+        denied = await _refusal(client, "tools/call", {"name": "s__danger", "arguments": {}})
+        unknown = await _refusal(client, "tools/call", {"name": "s__dangeR", "arguments": {}})
+    assert names == ["s__ask", "s__put"]
+    assert [each.replace("dangeR", "danger") for each in map(str, unknown)] == list(map(str, denied))
+    assert shelf.done == []
+
+
+@CELLS
+@pytest.mark.parametrize(
+    ("rule", "method", "params", "other"),
+    [
+        pytest.param(
+            'uri = "secret://*"',
+            "resources/read",
+            {"uri": "secret://s/1"},
+            {"uri": "secret://s/2"},
+            id="resource",
+        ),
+        pytest.param('prompt = "curse"', "prompts/get", {"name": "s__curse"}, {"name": "s__none"}, id="prompt"),
+    ],
+)
+@in_loop
+async def test_a_denied_resource_or_prompt_is_as_one_that_is_not_there(
+    front: str,
+    upstream: str,
+    rule: str,
+    method: str,
+    params: dict[str, str],
+    other: dict[str, str],
+    tmp_path: Path,
+) -> None:
+    shelf = Shelf(upstream)
+    policy = allow("s", more=f'[[rule]]\neffect = "deny"\nserver = "s"\n{rule}\n')
+    async with on_stage({"s": shelf.server}, tmp_path, policy=policy) as stage, stage.client(front) as client:
+        listed = [each.uri for each in await client.list_resources()]
+        listed += [each.name for each in await client.list_prompts()]
+        denied = await _refusal(client, method, params)
+        unknown = await _refusal(client, method, other)
+    (value,), (elsewhere,) = params.values(), other.values()
+    assert value not in listed
+    assert [str(each).replace(elsewhere, value) for each in unknown] == list(map(str, denied))
+    assert shelf.done == []
+
+
+BY_ARGUMENT = """[[rule]]
+name = "small only"
+effect = "deny"
+server = "s"
+tool = "put"
+when = [{ arg = "/value/size", min = 10 }]
+"""
+
+
+@CELLS
+@in_loop
+async def test_a_call_denied_for_its_arguments_says_so_in_its_result(front: str, upstream: str, tmp_path: Path) -> None:
+    shelf = Shelf(upstream)
+    policy = allow("s", more=BY_ARGUMENT)
+    async with on_stage({"s": shelf.server}, tmp_path, policy=policy) as stage, stage.client(front) as client:
+        assert (await client.call_tool("s__put", {"value": {"size": 1}})).text == "put"
+        refused = await client.call_tool("s__put", {"value": {"size": 11}}, raise_on_error=False)
+    assert refused.is_error
+    assert shelf.done == [{"size": 1}]
+
+
+# --- what is judged is what is sent ----------------------------------------------------------------------------------
+
+
+@CELLS
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        '{"value":{"size":11},"value":{"size":1}}',
+        '{"value":{"size":1},"value":{"size":11}}',
+        '{"value":{"size":11,"size":1}}',
+        '{"value":{"size":1,"size":11}}',
+        '{"value":{"size":1,"\\u0073ize":11}}',
+        '{"Value":{"size":11},"value":{"size":1}}',
+        '{"value":{"size":1,"Size":11}}',
+        '{"value":{"size":1.0}}',
+        '{"value":{"size":1e400}}',
+        '{"value":{"size":11.0}}',
+        '{"value":{"size":"11"}}',
+    ],
+)
+@in_loop
+async def test_members_given_twice_mean_the_same_to_policy_and_server(
+    front: str, upstream: str, arguments: str, tmp_path: Path
+) -> None:
+    """Whatever the server got, the policy would have allowed that very thing."""
+    shelf = Shelf(upstream)
+    policy = allow("s", more=BY_ARGUMENT)
+    async with on_stage({"s": shelf.server}, tmp_path, policy=policy) as stage, stage.client(front) as client:
+        params = t.CallToolRequestParams(name="s__put", arguments=msgspec.Raw(arguments.encode()))
+        await asyncio.gather(client.pass_on("tools/call", params), return_exceptions=True)
+    assert all(_is_small(value.get("size")) for value in shelf.done)
+
+
+def _is_small(size: Any) -> bool:
+    return not isinstance(size, int | float) or size < 10
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-20, 20) | st.text("ab", max_size=2),
+    lambda inner: st.lists(inner, max_size=2) | st.lists(st.tuples(st.sampled_from(["size", "a"]), inner), max_size=4),
+    max_leaves=6,
+)
+
+
+def _written(value: Any) -> str:
+    """Write JSON in which members may stand twice: a list of pairs is an object."""
+    if isinstance(value, list) and value and all(isinstance(each, tuple) for each in value):
+        return "{" + ",".join(f"{json.dumps(name)}:{_written(inner)}" for name, inner in value) + "}"
+    if isinstance(value, list):
+        return "[" + ",".join(map(_written, value)) + "]"
+    return json.dumps(value)
+
+
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@given(pairs=st.lists(st.tuples(st.sampled_from(["value", "size"]), JSON), max_size=4))
+def test_the_server_sees_what_the_policy_saw(pairs: list[tuple[str, Any]], tmp_path: Path) -> None:
+    judged: list[Any] = []
+    sent: list[Any] = []
+    made = Server("any")
+
+    class Judging(Policy):
+        """Allows everything, and remembers what it saw."""
+
+        __slots__ = ()
+
+        def decide(self, act: Any, now: float | None = None) -> Any:
+            judged.append(act.arguments)
+            return super().decide(act, now)
+
+    @made.tool(output_schema=None)
+    async def put(value: Any = None, size: Any = None) -> str:
+        """Put."""
+        return ""
+
+    async def see(request: Any, call_next: Any) -> Any:
+        if request.method == "tools/call":
+            sent.append(msgspec.json.decode(request.params.arguments))
+        return await call_next(request)
+
+    made.add_middleware(see)
+    written = "{" + ",".join(f"{json.dumps(name)}:{_written(value)}" for name, value in pairs) + "}"
+
+    async def main() -> None:
+        policy = Judging(allow("s").rules)
+        async with on_stage({"s": made}, tmp_path, policy=policy) as stage, stage.client() as client:
+            params = t.CallToolRequestParams(name="s__put", arguments=msgspec.Raw(written.encode()))
+            await client.pass_on("tools/call", params)
+
+    run_async(main())
+    assert judged == sent == [msgspec.json.decode(written)]
+
+
+# --- asking for consent ----------------------------------------------------------------------------------------------
+
+
+@CELLS
+@in_loop
+async def test_nobody_to_ask_is_a_no_that_names_the_rule_to_add(front: str, upstream: str, tmp_path: Path) -> None:
+    shelf = Shelf(upstream)
+    async with on_stage({"s": shelf.server}, tmp_path, policy=ASK) as stage, stage.client(front) as client:
+        result = await client.call_tool("s__danger", raise_on_error=False)
+    assert result.is_error
+    assert 'effect = "allow"\nserver = "s"\ntool = "danger"' in result.text
+    assert shelf.done == []
+
+
+class User:
+    """A user in front of the gateway, who answers what a list says."""
+
+    def __init__(self, *answers: str) -> None:
+        self.answers = list(answers)
+        self.asked: list[t.ElicitRequestParams] = []
+
+    def __call__(self, question: t.ElicitRequestParams) -> Any:
+        self.asked.append(question)
+        answer = self.answers.pop(0)
+        return {"decision": answer} if answer in (ONCE, SESSION, NO) else answer
+
+
+@CELLS
+@pytest.mark.parametrize(
+    ("answer", "done"), [pytest.param(ONCE, ["danger"], id="yes"), pytest.param(NO, [], id="no")]
+)
+@in_loop
+async def test_the_client_in_front_is_asked_for_consent(
+    front: str, upstream: str, answer: str, done: list[str], tmp_path: Path
+) -> None:
+    shelf, user = Shelf(upstream), User(answer)
+    async with (
+        on_stage({"s": shelf.server}, tmp_path, policy=ASK) as stage,
+        stage.client(front, elicitation=user) as client,
+    ):
+        result = await client.call_tool("s__danger", raise_on_error=False)
+    (question,) = user.asked
+    assert "'danger' of server 's'" in question.message
+    assert "careful" in question.message
+    assert (shelf.done, result.is_error) == (done, not done)
+
+
+@CELLS
+@pytest.mark.parametrize("action", ["decline", "cancel"])
+@in_loop
+async def test_everything_but_a_yes_is_a_no(front: str, upstream: str, action: Any, tmp_path: Path) -> None:
+    shelf = Shelf(upstream)
+    async with (
+        on_stage({"s": shelf.server}, tmp_path, policy=ASK) as stage,
+        stage.client(front, elicitation=lambda _: t.ElicitResult(action=action)) as client,
+    ):
+        with pytest.raises(ToolError, match="said no"):
+            await client.call_tool("s__danger")
+    assert shelf.done == []
+
+
+@CELLS
+@in_loop
+async def test_consent_for_a_session_holds_for_that_session_alone(front: str, upstream: str, tmp_path: Path) -> None:
+    shelf, one, two = Shelf(upstream), User(SESSION), User(NO)
+    async with on_stage({"s": shelf.server}, tmp_path, policy=ASK) as stage:
+        async with stage.client(front, elicitation=one) as client:
+            await client.call_tool("s__danger")
+            await client.call_tool("s__danger")
+            async with stage.client(front, elicitation=two) as other:
+                refused = await other.call_tool("s__danger", raise_on_error=False)
+            await client.call_tool("s__danger")
+    assert (len(one.asked), len(two.asked)) == (1, 1)
+    assert (shelf.done, refused.is_error) == (["danger"] * 3, True)
+
+
+@CELLS
+@in_loop
+async def test_consent_and_the_servers_own_question_are_both_asked_once(
+    front: str, upstream: str, tmp_path: Path
+) -> None:
+    shelf, user = Shelf(upstream), User(ONCE, "Ada")
+    async with (
+        on_stage({"s": shelf.server}, tmp_path, policy=ASK) as stage,
+        stage.client(front, elicitation=user) as client,
+    ):
+        assert (await client.call_tool("s__ask")).text == "Ada"
+    assert [question.message.partition(" ")[0] for question in user.asked] == ["May", "Name?"]
+    assert shelf.done == ["Ada"]
+
+
+@CELLS
+@in_loop
+async def test_consent_for_a_session_survives_the_servers_own_question(
+    front: str, upstream: str, tmp_path: Path
+) -> None:
+    shelf, user = Shelf(upstream), User(SESSION, "Ada", "Bea")
+    async with (
+        on_stage({"s": shelf.server}, tmp_path, policy=ASK) as stage,
+        stage.client(front, elicitation=user) as client,
+    ):
+        results = [(await client.call_tool("s__ask")).text, (await client.call_tool("s__ask")).text]
+    assert results == ["Ada", "Bea"]
+    assert user.answers == []
+
+
+@CELLS
+@in_loop
+async def test_a_face_at_the_gateway_is_asked_in_place_of_the_client(front: str, upstream: str, tmp_path: Path) -> None:
+    from trunkline.host.gateway.gateway import Gateway
+
+    shelf = Shelf(upstream)
+    seen: list[Question] = []
+
+    async def face(question: Question) -> Answer:
+        seen.append(question)
+        return Answer(allow=True, arguments={"value": {"size": 2}})
+
+    async with on_stage({"s": shelf.server}, tmp_path, policy=ASK) as stage:
+        gateway = Gateway(stage.gateway._core, ASK, GatewayOptions(), face=face)
+        async with Client(gateway, revision=front, elicitation=lambda _: pytest.fail("asked")) as client:
+            await client.call_tool("s__put", {"value": {"size": 1}})
+        await gateway.aclose()
+    assert [question.arguments for question in seen] == [{"value": {"size": 1}}]
+    assert shelf.done == [{"size": 2}]
+
+
+@FRONTS
+@in_loop
+async def test_hints_of_a_server_do_not_make_its_tools_free(front: str, tmp_path: Path) -> None:
+    made = Server("liar")
+    made.tool(annotations=t.ToolAnnotations(read_only_hint=True))(_wipe)
+    async with on_stage({"s": made}, tmp_path, policy=Policy()) as stage, stage.client(front) as client:
+        with pytest.raises(ToolError, match="nobody is there to ask"):
+            await client.call_tool("s__wipe")
+
+
+async def wipe() -> str:
+    """Say that it only reads."""
+    return "wiped"
+
+
+_wipe = wipe
+
+
+@UPSTREAMS
+@in_loop
+async def test_a_policy_that_knows_principals_hides_by_principal(upstream: str, tmp_path: Path) -> None:
+    """Nobody is known over a pipe in memory, so a rule for somebody does not hold."""
+    rule = '[[rule]]\neffect = "deny"\nserver = "s"\ntool = "danger"\nprincipal = "eve"\n'
+    shelf = Shelf(upstream)
+    async with on_stage({"s": shelf.server}, tmp_path, policy=allow("s", more=rule)) as stage:
+        async with stage.client(OLD) as old, stage.client(NEW) as new:
+            assert (await old.call_tool("s__danger")).text == (await new.call_tool("s__danger")).text == "harm"

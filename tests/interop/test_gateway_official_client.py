@@ -1,0 +1,476 @@
+"""The official Python client in front of the gateway, servers of the SDKs behind it: each pair of eras."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import mcp
+import mcp_types as theirs
+import pytest
+from mcp.client.subscriptions import ResourceUpdated, ToolsListChanged
+
+from tests.interop.gateway_stage import FRONTS, Fronts, Served, configured, fleet, gateway_client, served
+from tests.interop.peers import NEWEST, NEWEST_HANDSHAKE
+from tests.interop.test_official_client import Heard, only_text, refusal
+from tests.interop.test_official_client_asked import accept, choose, folders, model
+from tests.support import run_async
+
+pytestmark = pytest.mark.filterwarnings("ignore::mcp.MCPDeprecationWarning")
+
+PYTHON = ["py-old", "py-new", "py-web-old", "py-web-new"]
+TYPESCRIPT = ["ts1", "ts1-sse", "ts2-old", "ts2-new"]
+EVERY_SERVER = pytest.mark.parametrize("server", [*PYTHON, *TYPESCRIPT])
+PYTHON_SERVERS = pytest.mark.parametrize("server", PYTHON)
+OUR_SERVERS = pytest.mark.parametrize("server", ["our-old", "our-new"])
+
+
+@pytest.fixture(scope="module")
+def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """One gateway over HTTP, with all servers behind it."""
+    with fleet() as servers, served(configured(servers, tmp_path_factory.mktemp("gateway")), servers) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def plain(gateway: Served) -> Iterator[Fronts]:
+    """Clients that cannot be asked anything."""
+    with Fronts(gateway) as fronts:
+        yield fronts
+
+
+@pytest.fixture(scope="module")
+def asked(gateway: Served) -> Iterator[Fronts]:
+    """Clients that can be asked everything."""
+    with Fronts(
+        gateway, elicitation_callback=accept, sampling_callback=model, list_roots_callback=folders
+    ) as fronts:
+        yield fronts
+
+
+def alone(gateway: Served, front: str, work: Callable[[mcp.Client], Any], **options: Any) -> Any:
+    """Do something with a client of its own."""
+
+    async def main() -> Any:
+        async with gateway_client(gateway, front, **options) as client:
+            return await work(client)
+
+    return run_async(main(), seconds=30)
+
+
+# --- who is there ----------------------------------------------------------------------------------------------------
+
+
+@FRONTS
+def test_the_client_and_the_gateway_agree(plain: Fronts, front: str) -> None:
+    async def work(client: mcp.Client) -> tuple[str, str | None, str | None]:
+        info = client.server_info
+        return client.protocol_version, None if info is None else info.name, client.instructions
+
+    agreed, name, instructions = plain(front, work)
+    assert (agreed, name) == (front, "trunkline")
+    assert "## py-old\nBe kind." in instructions
+
+
+@FRONTS
+def test_everything_is_declared(plain: Fronts, front: str) -> None:
+    async def work(client: mcp.Client) -> theirs.ServerCapabilities:
+        return client.server_capabilities
+
+    found = plain(front, work)
+    assert found.completions is not None
+    assert found.tools is not None
+    assert found.prompts is not None
+    assert found.resources is not None
+    assert (found.tools.list_changed, found.prompts.list_changed) == (True, True)
+    assert (found.resources.list_changed, found.resources.subscribe) == (True, True)
+
+
+# --- lists, calls, results -------------------------------------------------------------------------------------------
+
+
+@FRONTS
+@EVERY_SERVER
+def test_tools_prompts_and_resources_are_listed(plain: Fronts, front: str, server: str) -> None:
+    plain.gateway.needs(server)
+
+    async def work(client: mcp.Client) -> tuple[set[str], set[str], set[str]]:
+        tools, prompts, resources = (
+            await client.list_tools(),
+            await client.list_prompts(),
+            await client.list_resources(),
+        )
+        return (
+            {tool.name for tool in tools.tools},
+            {prompt.name for prompt in prompts.prompts},
+            {str(resource.uri) for resource in resources.resources},
+        )
+
+    tools, prompts, resources = plain(front, work)
+    assert {f"{server}__{name}" for name in ("add", "fail", "count", "wait", "ask_person")} <= tools
+    assert f"{server}__greet" in prompts
+    assert f"note://{server}/fixed" in resources
+
+
+@FRONTS
+@EVERY_SERVER
+def test_a_tool_is_called(plain: Fronts, front: str, server: str) -> None:
+    plain.gateway.needs(server)
+    assert only_text(plain(front, lambda client: client.call_tool(f"{server}__add", {"a": 19, "b": 23}))) == "42"
+
+
+@FRONTS
+@EVERY_SERVER
+def test_a_tool_that_fails_says_so(plain: Fronts, front: str, server: str) -> None:
+    plain.gateway.needs(server)
+    result = plain(front, lambda client: client.call_tool(f"{server}__fail"))
+    assert result.is_error
+    assert "out of paper" in only_text(result)
+
+
+@FRONTS
+@PYTHON_SERVERS
+def test_structured_results_pass_the_clients_check(plain: Fronts, front: str, server: str) -> None:
+    async def work(client: mcp.Client) -> theirs.CallToolResult:
+        await client.list_tools()
+        return await client.call_tool(f"{server}__forecast", {"city": "Oslo"})
+
+    assert plain(front, work).structured_content == {"city": "Oslo", "degrees": 21.5}
+
+
+@FRONTS
+@PYTHON_SERVERS
+def test_a_structured_number_passes_the_clients_check(plain: Fronts, front: str, server: str) -> None:
+    async def work(client: mcp.Client) -> theirs.CallToolResult:
+        await client.list_tools()
+        return await client.call_tool(f"{server}__add", {"a": 1, "b": 2})
+
+    assert plain(front, work).structured_content == {"result": 3}
+
+
+@FRONTS
+@OUR_SERVERS
+def test_a_plain_number_of_ours_passes_the_clients_check(plain: Fronts, front: str, server: str) -> None:
+    async def work(client: mcp.Client) -> theirs.CallToolResult:
+        await client.list_tools()
+        return await client.call_tool(f"{server}__add", {"a": 1, "b": 2})
+
+    wrapped = front == NEWEST_HANDSHAKE or server == "our-old"
+    assert plain(front, work).structured_content == ({"result": 3} if wrapped else 3)
+
+
+@FRONTS
+@PYTHON_SERVERS
+def test_a_picture_arrives(plain: Fronts, front: str, server: str) -> None:
+    [image] = plain(front, lambda client: client.call_tool(f"{server}__picture")).content
+    assert (base64.b64decode(image.data), image.mime_type) == (b"\x89PNG\r\n\x1a\n", "image/png")
+
+
+@FRONTS
+@pytest.mark.parametrize("server", ["low-old", "low-new"])
+def test_every_kind_of_content_arrives_under_its_own_server(plain: Fronts, front: str, server: str) -> None:
+    result = plain(front, lambda client: client.call_tool(f"{server}__raw"))
+    text, audio, embedded, link = result.content
+    assert (text.annotations.priority, audio.mime_type) == (0.5, "audio/wav")
+    assert (embedded.resource.uri, link.uri) == (f"note://{server}/inside", f"note://{server}/fixed")
+    assert (result.structured_content, result.meta["example.com/mark"]) == ({"ok": True}, 7)
+
+
+@FRONTS
+def test_what_nobody_has_is_an_error(plain: Fronts, front: str) -> None:
+    assert plain(front, lambda client: refusal(client.call_tool("py-old__nothing"))).code == theirs.INVALID_PARAMS
+
+
+@FRONTS
+@EVERY_SERVER
+def test_calls_run_side_by_side(plain: Fronts, front: str, server: str) -> None:
+    plain.gateway.needs(server)
+
+    async def work(client: mcp.Client) -> list[str]:
+        calls = [client.call_tool(f"{server}__add", {"a": number, "b": 1}) for number in range(20)]
+        return [only_text(result) for result in await asyncio.gather(*calls)]
+
+    assert plain(front, work) == [str(number + 1) for number in range(20)]
+
+
+# --- resources, prompts, completion ----------------------------------------------------------------------------------
+
+
+@FRONTS
+@EVERY_SERVER
+def test_a_resource_is_read(plain: Fronts, front: str, server: str) -> None:
+    plain.gateway.needs(server)
+    read = plain(front, lambda client: client.read_resource(f"note://{server}/fixed"))
+    assert (only_text(read), str(read.contents[0].uri)) == ("as it was", f"note://{server}/fixed")
+
+
+@FRONTS
+@PYTHON_SERVERS
+def test_a_template_is_listed_and_read(plain: Fronts, front: str, server: str) -> None:
+    async def work(client: mcp.Client) -> tuple[set[str], str]:
+        found = await client.list_resource_templates()
+        read = await client.read_resource(f"city://{server}/Oslo/map")
+        return {each.uri_template for each in found.resource_templates}, only_text(read)
+
+    templates, text = plain(front, work)
+    assert f"city://{server}/{{name}}/map" in templates
+    assert text == "the map of Oslo"
+
+
+@FRONTS
+@PYTHON_SERVERS
+def test_an_unknown_resource_is_an_error_of_the_clients_era(plain: Fronts, front: str, server: str) -> None:
+    code = plain(front, lambda client: refusal(client.read_resource(f"note://{server}/missing"))).code
+    assert code == (-32002 if front == NEWEST_HANDSHAKE else theirs.INVALID_PARAMS)
+
+
+@FRONTS
+@EVERY_SERVER
+def test_a_prompt_is_filled_in(plain: Fronts, front: str, server: str) -> None:
+    plain.gateway.needs(server)
+    prompt = plain(front, lambda client: client.get_prompt(f"{server}__greet", {"name": "Ann"}))
+    assert prompt.messages[0].content.text.startswith("Greet Ann")
+
+
+@FRONTS
+@PYTHON_SERVERS
+def test_arguments_are_completed(plain: Fronts, front: str, server: str) -> None:
+    async def work(client: mcp.Client) -> list[list[str]]:
+        prompt = theirs.PromptReference(name=f"{server}__greet")
+        template = theirs.ResourceTemplateReference(uri=f"city://{server}/{{name}}/map")
+        return [
+            (await client.complete(prompt, {"name": "tone", "value": "k"})).completion.values,
+            (await client.complete(template, {"name": "name", "value": "O"}, {"country": "Norway"})).completion.values,
+        ]
+
+    assert plain(front, work) == [["kind", "keen"], ["Oslo"]]
+
+
+@FRONTS
+@pytest.mark.parametrize("server", ["ts1", "ts2-new"])
+def test_a_server_without_completion_proposes_nothing(plain: Fronts, front: str, server: str) -> None:
+    plain.gateway.needs(server)
+    ref = theirs.PromptReference(name=f"{server}__greet")
+    found = plain(front, lambda client: client.complete(ref, {"name": "name", "value": "A"}))
+    assert found.completion.values == []
+
+
+# --- progress, logging, giving up ------------------------------------------------------------------------------------
+
+
+@FRONTS
+@EVERY_SERVER
+def test_progress_is_heard_before_the_result(plain: Fronts, front: str, server: str) -> None:
+    plain.gateway.needs(server)
+    heard: list[float] = []
+
+    async def on_progress(progress: float, total: float | None, message: str | None) -> None:
+        heard.append(progress)
+
+    call = plain(front, lambda client: client.call_tool(f"{server}__count", {"steps": 3}, progress_callback=on_progress))
+    assert (only_text(call), heard) == ("3", [1, 2, 3])
+
+
+@FRONTS
+@EVERY_SERVER
+def test_giving_up_a_call_stops_its_tool(plain: Fronts, front: str, server: str) -> None:
+    plain.gateway.needs(server)
+
+    async def work(client: mcp.Client) -> str:
+        begun = asyncio.Event()
+
+        async def on_progress(progress: float, total: float | None, message: str | None) -> None:
+            begun.set()
+
+        call = asyncio.create_task(client.call_tool(f"{server}__wait", progress_callback=on_progress))
+        await begun.wait()
+        call.cancel()
+        await asyncio.wait([call])
+        return only_text(await client.call_tool(f"{server}__was_stopped"))
+
+    assert plain(front, work) == "true"
+
+
+@pytest.mark.parametrize("server", ["py-old", "py-web-old", "py-new", "our-old", "our-new"])
+def test_a_session_hears_log_messages_from_its_level_on(gateway: Served, server: str) -> None:
+    heard = Heard()
+
+    async def work(client: mcp.Client) -> list[Any]:
+        await client.set_logging_level("error")
+        await client.call_tool(f"{server}__talk")
+        return await heard.until(lambda items: len(items) == 1)
+
+    found = alone(gateway, NEWEST_HANDSHAKE, work, logging_callback=heard)
+    assert [(each.level, each.data) for each in found] == [("error", "an error")]
+
+
+@pytest.mark.parametrize("server", ["py-old", "py-web-old", "py-new", "our-old", "our-new"])
+def test_a_request_hears_log_messages_from_its_level_on(gateway: Served, server: str) -> None:
+    heard = Heard()
+
+    async def work(client: mcp.Client) -> list[Any]:
+        await client.call_tool(f"{server}__talk")
+        return await heard.until(lambda items: len(items) == 1)
+
+    found = alone(gateway, NEWEST, work, logging_callback=heard, log_level="error")
+    assert [(each.level, each.data) for each in found] == [("error", "an error")]
+
+
+# --- questions -------------------------------------------------------------------------------------------------------
+
+
+@FRONTS
+@EVERY_SERVER
+def test_the_user_is_asked(asked: Fronts, front: str, server: str) -> None:
+    asked.gateway.needs(server)
+    text = only_text(asked(front, lambda client: client.call_tool(f"{server}__ask_person")))
+    assert text in ("you?, 7", "accept: Who?")
+
+
+@FRONTS
+@PYTHON_SERVERS
+@pytest.mark.parametrize(
+    ("tool", "answer"),
+    [
+        ("ask_model", "parrot: [None] Say hello."),
+        ("ask_roots", "file:///home/ann"),
+        ("ask_all", "you? parrot 1"),
+    ],
+    ids=["model", "roots", "all"],
+)
+def test_the_client_is_asked(asked: Fronts, front: str, server: str, tool: str, answer: str) -> None:
+    assert only_text(asked(front, lambda client: client.call_tool(f"{server}__{tool}"))) == answer
+
+
+@FRONTS
+@OUR_SERVERS
+@pytest.mark.parametrize(
+    ("tool", "answer"),
+    [
+        ("ask_in_turn", "[None] Greet 1? and 2?.: 1?, 2?"),
+        ("ask_at_once", "[None] Say hello.: you?"),
+        ("ask_page", "accept"),
+    ],
+    ids=["in turn", "at once", "page"],
+)
+def test_the_client_is_asked_more_than_once(asked: Fronts, front: str, server: str, tool: str, answer: str) -> None:
+    assert only_text(asked(front, lambda client: client.call_tool(f"{server}__{tool}"))) == answer
+
+
+@FRONTS
+@OUR_SERVERS
+def test_prompts_and_resources_may_ask(asked: Fronts, front: str, server: str) -> None:
+    async def work(client: mcp.Client) -> tuple[str, str]:
+        prompt = await client.get_prompt(f"{server}__personal")
+        assert isinstance(prompt.messages[0].content, theirs.TextContent)
+        return prompt.messages[0].content.text, only_text(await client.read_resource(f"secret://{server}/door"))
+
+    assert asked(front, work) == ("Write to whom?.", "opened for knocks?")
+
+
+@FRONTS
+@pytest.mark.parametrize("server", PYTHON)
+def test_the_model_may_choose_a_tool(gateway: Served, front: str, server: str) -> None:
+    text = alone(
+        gateway,
+        front,
+        lambda client: client.call_tool(f"{server}__ask_model_with_tools"),
+        sampling_callback=choose,
+        sampling_capabilities=theirs.SamplingCapability(tools=theirs.SamplingToolsCapability()),
+    )
+    assert only_text(text) == "toolUse: clock"
+
+
+@FRONTS
+@EVERY_SERVER
+def test_a_client_that_cannot_be_asked_is_told(plain: Fronts, front: str, server: str) -> None:
+    plain.gateway.needs(server)
+
+    async def work(client: mcp.Client) -> str:
+        try:
+            result = await client.call_tool(f"{server}__ask_person")
+        except mcp.MCPError as error:
+            return str(error)
+        assert result.is_error
+        return only_text(result)
+
+    assert "elicitation" in plain(front, work)
+
+
+# --- changes ---------------------------------------------------------------------------------------------------------
+
+
+@OUR_SERVERS
+def test_a_changed_list_is_told_to_a_session(gateway: Served, server: str) -> None:
+    heard = Heard()
+
+    async def work(client: mcp.Client) -> set[str]:
+        await client.call_tool(f"{server}__grow")
+        await heard.until(lambda items: "notifications/tools/list_changed" in {item.method for item in items})
+        return {tool.name for tool in (await client.list_tools()).tools}
+
+    assert f"{server}__sprout" in alone(gateway, NEWEST_HANDSHAKE, work, message_handler=heard)
+
+
+@pytest.mark.parametrize("server", ["ts1", "ts1-sse"])
+@FRONTS
+def test_a_changed_list_is_read_anew(gateway: Served, front: str, server: str) -> None:
+    gateway.needs(server)
+
+    async def sprouts(client: mcp.Client) -> int:
+        return sum("sprout" in tool.name for tool in (await client.list_tools()).tools)
+
+    async def work(client: mcp.Client) -> None:
+        before = await sprouts(client)
+        await client.call_tool(f"{server}__grow")
+        while await sprouts(client) == before:
+            await asyncio.sleep(0.05)
+
+    alone(gateway, front, work, cache=None)
+
+
+@pytest.mark.parametrize("server", ["our-old", "our-new", "low-old", "low-new"])
+def test_a_subscribed_resource_is_told_to_a_session(gateway: Served, server: str) -> None:
+    heard = Heard()
+    uri = f"note://{server}/fixed"
+
+    async def work(client: mcp.Client) -> None:
+        await client.subscribe_resource(uri)
+        await until_told(client, server, lambda: any(item.method.endswith("updated") for item in heard.items))
+
+    alone(gateway, NEWEST_HANDSHAKE, work, message_handler=heard)
+    assert uri in {str(item.params.uri) for item in heard.items if item.method.endswith("resources/updated")}
+
+
+@pytest.mark.parametrize("server", ["our-old", "our-new", "low-old", "low-new"])
+def test_a_subscribed_resource_is_told_to_a_listener(gateway: Served, server: str) -> None:
+    uri = f"note://{server}/fixed"
+
+    async def work(client: mcp.Client) -> Any:
+        async with client.listen(resource_subscriptions=[uri]) as changes:
+            told = asyncio.ensure_future(anext(changes))
+            await until_told(client, server, told.done)
+            return await told
+
+    assert alone(gateway, NEWEST, work) == ResourceUpdated(uri=uri)
+
+
+def test_a_changed_list_is_told_to_a_listener(gateway: Served) -> None:
+    gateway.needs("ts1")
+
+    async def work(client: mcp.Client) -> Any:
+        async with client.listen(tools_list_changed=True) as changes:
+            await client.call_tool("ts1__grow")
+            return await anext(changes)
+
+    assert alone(gateway, NEWEST, work) == ToolsListChanged()
+
+
+async def until_told(client: mcp.Client, server: str, told: Callable[[], bool]) -> None:
+    """Change a resource until somebody heard: the gateway listens to the server soon after it was asked to."""
+    tool = "change" if server.startswith("low") else "touch"
+    while not told():
+        await client.call_tool(f"{server}__{tool}", {} if tool == "change" else {"uri": "note://fixed"})
+        await asyncio.sleep(0.05)
