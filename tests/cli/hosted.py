@@ -30,7 +30,7 @@ tool = "*"
 [[rule]]
 effect = "allow"
 server = "demo"
-uri = "**"
+uri = "*"
 
 [[rule]]
 effect = "allow"

@@ -256,6 +256,7 @@ class Forwarder:
         settings = errand.upstream.entry.settings
 
         def progress(news: t.ProgressNotificationParams) -> None:
+            errand.upstream.heard()
             if running.front is not None and running.front.open:
                 running.front.progress(news)
 

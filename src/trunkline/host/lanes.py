@@ -78,7 +78,7 @@ class Lane:
         self._rounds: dict[Front, None] = {}
         self.used_at = 0.0
         self._level: t.LoggingLevel | None = None
-        options: dict[str, Any] = {"restart": True}
+        options: dict[str, Any] = {}
         if needs.sampling:
             options |= {"sampling": self._sample, "sampling_tools": needs.sampling_tools}
         if needs.elicitation:
@@ -96,8 +96,11 @@ class Lane:
 
     @property
     def over(self) -> bool:
-        """Whether its client was closed, as those of a server are that is stopped or restarted."""
-        return self._client is not None and self._client.state is State.TERMINATED
+        """Whether its client was closed, as those of a stopped or restarted server are, or its process ended."""
+        if self._client is None:
+            return False
+        state = self._client.state
+        return state is State.TERMINATED or (state is State.FAILED and self.upstream.entry.command is not None)
 
     @property
     def busy(self) -> bool:
@@ -121,6 +124,7 @@ class Lane:
         return await asyncio.shield(self._opening)
 
     async def _connect(self) -> Client:
+        await self.upstream.vet()
         options = self._options
         if self._credentials is not None:
             options = {**options, **await self._credentials(self.upstream.entry)}

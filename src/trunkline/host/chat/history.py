@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
+import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -132,9 +133,9 @@ class History:
                 while wanted in self._ids:
                     wanted, number = f"{name}-{number}", number + 1
                 self._ids.add(wanted)
-                yield block if wanted == block.id else replace(block, id=wanted)
+                yield _sound(block if wanted == block.id else replace(block, id=wanted))
             else:
-                yield block
+                yield _sound(block)
 
     # --- what it costs -----------------------------------------------------------------------------------------------
 
@@ -212,6 +213,19 @@ def consistent(kept: Iterable[Kept]) -> list[Kept]:
             history.add(replace(each.message, content=content), servers=[server for _, server in rest])
     history.settle("The result is lost.")
     return list(history.kept)
+
+
+def _sound(block: Block) -> Block:
+    """Give a block that can be written down: a model may write halves of characters."""
+    if isinstance(block, TextBlock) and not block.text.isascii():
+        return TextBlock(block.text.encode("utf-8", "replace").decode())
+    if isinstance(block, ToolUseBlock):
+        try:
+            msgspec.json.encode([block.name, block.arguments, block.raw])
+        except (UnicodeEncodeError, TypeError, ValueError, RecursionError):
+            name = block.name.encode("ascii", "replace").decode()
+            return replace(block, name=name, arguments=None, raw="(what cannot be written as JSON)")
+    return block
 
 
 def _is_answer(message: Message) -> bool:

@@ -1,4 +1,4 @@
-"""Pictures as models take them: of which kind one is by its bytes, whatever is said of it, how large, and what it costs.
+"""Pictures as models take them: of which kind one is, by its bytes, how large it is, and what it costs.
 
 Nothing is decoded beyond the header. No I/O.
 """
