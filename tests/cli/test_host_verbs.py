@@ -4,13 +4,38 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from tests.cli.hosted import ALLOW_ALL, demo_entry, write_config
-from tests.cli.support import Outcome, at_a_terminal, run
+from tests.cli.hosted import ALLOW_ALL, SOURCE, demo_entry, write_config
+from tests.cli.support import DEMO, Outcome, at_a_terminal, run, serving
+
+GUARDED = str(Path(__file__).with_name("guarded.py"))
+
+TICKING = """\
+import asyncio
+from contextlib import asynccontextmanager
+from trunkline import Server
+
+@asynccontextmanager
+async def ticking(server):
+    async def tick():
+        while True:
+            await asyncio.sleep(0.1)
+            server.changed("tick://one")
+    task = asyncio.create_task(tick())
+    yield None
+    task.cancel()
+
+server = Server("ticking", lifespan=ticking)
+
+@server.resource("tick://one")
+def one() -> str:
+    return "tick"
+"""
 
 
 class Desk:
@@ -26,7 +51,11 @@ class Desk:
 
     def run(self, *words: str) -> Outcome:
         """Run a verb with both."""
-        return run(self._capsys, *words, "-c", str(self.config), "--policy", str(self.policy))
+        return self.plain(*words, "-c", str(self.config), "--policy", str(self.policy))
+
+    def plain(self, *words: str) -> Outcome:
+        """Run a verb with neither."""
+        return run(self._capsys, *words)
 
 
 @pytest.fixture
@@ -55,7 +84,8 @@ def test_a_tool_of_a_named_server_is_called(words: tuple[str, ...], desk: Desk) 
 
 
 def test_a_call_has_the_same_json_as_without_a_configuration(desk: Desk) -> None:
-    assert json.loads(desk.run("call", "demo", "add", "a=1", "--json").out)["structuredContent"] == {"result": 3}
+    plain = desk.plain("call", DEMO, "add", "a=1", "--json")
+    assert desk.run("call", "demo", "add", "a=1", "--json") == plain
 
 
 def test_a_resource_is_read_by_the_uri_of_its_server(desk: Desk) -> None:
@@ -104,7 +134,7 @@ def test_a_list_of_all_says_which_server_is_missing_and_shows_the_others(desk: D
 def test_a_name_of_the_users_own_configuration_needs_no_file(desk: Desk, tmp_path: Path) -> None:
     (tmp_path / "home").mkdir()
     write_config(tmp_path / "home" / "mcp.json", {"demo": demo_entry()})
-    ended = run(desk._capsys, "call", "demo", "echo", "text=hi", "--policy", str(desk.policy))
+    ended = desk.plain("call", "demo", "echo", "text=hi", "--policy", str(desk.policy))
     assert ended == (0, "hi\n", "")
 
 
@@ -114,7 +144,7 @@ def test_a_file_that_is_there_is_no_name(desk: Desk, tmp_path: Path) -> None:
     (desk.folder / "demo").mkdir()
     (desk.folder / "demo" / "echo").write_text("#!/bin/sh\nexit 3\n")
     (desk.folder / "demo" / "echo").chmod(0o755)
-    code, _, err = run(desk._capsys, "list", "tools", "demo/echo")
+    code, _, err = desk.plain("list", "tools", "demo/echo")
     assert (code, "exited with status 3" in err) == (4, True)
 
 
@@ -135,12 +165,12 @@ def test_a_file_that_is_there_is_no_name(desk: Desk, tmp_path: Path) -> None:
         pytest.param(("call", "demo", "hang", "--timeout", "2"), 7, "no answer after 2 s", id="too slow"),
         pytest.param(("call", "demo", "choose"), 6, "declined, there is no terminal", id="a question"),
         pytest.param(("call", "demo", "think"), 6, "its question was declined", id="a model's answer"),
-        pytest.param(("list", "tools", "demo", "--env", "A=b"), 1, "TARGET is a name", id="an option that is not for it"),
+        pytest.param(
+            ("list", "tools", "demo", "--env", "A=b"), 1, "TARGET is a name", id="an option that is not for it"
+        ),
     ],
 )
-def test_what_goes_wrong_is_a_sentence_and_a_code(
-    words: tuple[str, ...], code: int, sentence: str, desk: Desk
-) -> None:
+def test_what_goes_wrong_is_a_sentence_and_a_code(words: tuple[str, ...], code: int, sentence: str, desk: Desk) -> None:
     ended = desk.run(*words)
     assert ended.code == code
     assert sentence in ended.err
@@ -154,14 +184,12 @@ def test_what_goes_wrong_is_a_sentence_and_a_code(
         pytest.param({"comand": "x"}, 2, 'did you mean "command"?', id="misconfigured"),
         pytest.param({"command": "${NO_SUCH_VARIABLE}"}, 2, "NO_SUCH_VARIABLE is not set", id="variable"),
         pytest.param({"command": "x", "disabled": True}, 2, "bad is disabled in", id="disabled"),
-        pytest.param({"command": "sleep", "args": ["30"]}, 7, "bad: not ready after 0.5 s", id="slow"),
+        pytest.param({"command": "sleep", "args": ["30"]}, 7, "bad: not ready after 5 s", id="slow"),
     ],
 )
-def test_a_server_that_does_not_run_says_why(
-    entry: dict[str, object], code: int, sentence: str, desk: Desk
-) -> None:
+def test_a_server_that_does_not_run_says_why(entry: dict[str, object], code: int, sentence: str, desk: Desk) -> None:
     write_config(desk.config, {"bad": entry})
-    ended = desk.run("list", "tools", "bad", "--timeout", "0.5")
+    ended = desk.run("list", "tools", "bad", "--timeout", "5")
     assert ended.code == code
     assert sentence in ended.err
 
@@ -176,9 +204,8 @@ def test_a_server_that_does_not_run_says_why(
     ],
 )
 def test_a_file_that_cannot_be_used_is_told_as_json_too(text: str | None, sentence: str, desk: Desk) -> None:
-    desk.config.unlink()
-    if text is not None:
-        desk.config.write_text(text, encoding="utf-8")
+    desk.config = desk.folder / "other.json" if text is None else desk.config
+    desk.config.parent.joinpath("servers.json").write_text(text or "", encoding="utf-8")
     code, out, err = desk.run("list", "tools", "--json")
     assert code == 2
     assert sentence in err
@@ -191,41 +218,61 @@ def test_a_file_that_cannot_be_used_is_told_as_json_too(text: str | None, senten
 def test_a_server_of_a_project_runs_only_once_it_is_approved(desk: Desk) -> None:
     write_config(desk.folder / ".mcp.json", {"demo": demo_entry()})
     words = ("call", "demo", "echo", "text=hi", "--policy", str(desk.policy))
-    refused = run(desk._capsys, *words)
+    refused = desk.plain(*words)
     assert (refused.code, refused.out) == (6, "")
     assert "run: trunkline trust approve demo" in refused.err
-    assert run(desk._capsys, "trust", "approve", "demo", "--yes").code == 0
-    assert run(desk._capsys, *words) == (0, "hi\n", "")
+    assert desk.plain("trust", "approve", "demo", "--yes").code == 0
+    assert desk.plain(*words) == (0, "hi\n", "")
 
 
 def test_a_list_does_not_start_what_is_not_approved(desk: Desk) -> None:
     mark = desk.folder / "started"
     touching = {"command": sys.executable, "args": ["-c", f"open({str(mark)!r}, 'w')"]}
     write_config(desk.folder / "mcp.json", {"demo": touching})
-    assert run(desk._capsys, "list", "tools").code == 6
+    assert desk.plain("list", "tools").code == 6
     assert not mark.exists()
 
 
 def test_a_login_at_a_server_of_a_project_needs_an_approval(desk: Desk) -> None:
     write_config(desk.folder / "mcp.json", {"web": {"url": "https://mcp.example.com/mcp"}})
-    code, _, err = run(desk._capsys, "auth", "login", "web")
+    code, _, err = desk.plain("auth", "login", "web")
     assert (code, "run: trunkline trust approve web" in err) == (6, True)
 
 
 def test_one_logs_in_at_a_server_by_its_name(desk: Desk) -> None:
     write_config(desk.config, {"web": {"url": "http://127.0.0.1:1/mcp"}})
-    code, _, err = run(desk._capsys, "auth", "login", "web", "-c", str(desk.config))
+    code, _, err = desk.plain("auth", "login", "web", "-c", str(desk.config))
     assert (code, "Cannot connect to" in err) == (4, True)
 
 
 def test_one_does_not_log_in_at_a_server_that_is_started(desk: Desk) -> None:
-    code, _, err = run(desk._capsys, "auth", "login", "demo", "-c", str(desk.config))
+    code, _, err = desk.plain("auth", "login", "demo", "-c", str(desk.config))
     assert (code, "one logs in at URLs" in err) == (1, True)
 
 
 def test_a_project_cannot_take_the_place_of_a_program(desk: Desk) -> None:
     write_config(desk.folder / "mcp.json", {"sh": demo_entry()})
-    assert run(desk._capsys, "list", "tools", "sh").code == 6
+    assert desk.plain("list", "tools", "sh").code == 6
+
+
+def test_a_server_that_wants_a_login_is_code_3_with_the_command_to_run(desk: Desk) -> None:
+    with serving(GUARDED, "--http", "0") as guarded:
+        write_config(desk.config, {"web": {"url": guarded.url}})
+        called = desk.run("call", "web", "whoami")
+        status = desk.plain("status", "--check", "-c", str(desk.config))
+    assert (called.code, status.code) == (3, 3)
+    assert "run: trunkline auth login web" in called.err
+    assert "needs login" in status.out
+
+
+def test_a_header_of_the_entry_lets_in_without_being_shown(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WEB_TOKEN", "right")
+    with serving(GUARDED, "--http", "0") as guarded:
+        entry = {"url": guarded.url, "headers": {"Authorization": "Bearer ${WEB_TOKEN}"}, "trusted": True}
+        write_config(desk.config, {"web": entry})
+        ended = desk.run("list", "tools", "web", "-v")
+    assert ended.code == 0
+    assert "Bearer right" not in ended.out + ended.err
 
 
 # --- policy and consent ----------------------------------------------------------------------------------------------
@@ -276,7 +323,7 @@ def test_a_person_is_asked_and_says_no(desk: Desk, monkeypatch: pytest.MonkeyPat
 
 def test_a_question_of_the_server_is_asked_in_the_terminal(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     words = ("call", "demo", "choose", "-c", str(desk.config), "--policy", str(desk.policy))
-    code, screen = at_a_terminal(monkeypatch, *words, script=(("celsius", "1\n"),))
+    code, screen = at_a_terminal(monkeypatch, *words, script=(("value: ", "1\n"),))
     assert (code, screen.splitlines()[-1]) == (0, "accept celsius")
 
 
@@ -289,7 +336,7 @@ def test_a_person_is_asked_for_an_input_of_the_server_that_is_named_only(
     servers = {"demo": entry, "two": {"command": "${input:other}"}}
     write_config(desk.config, servers, inputs=inputs)
     words = ("call", "demo", "variables", "name=WORD", "-c", str(desk.config), "--policy", str(desk.policy))
-    code, screen = at_a_terminal(monkeypatch, *words, script=(("word", "secret-word\n"),))
+    code, screen = at_a_terminal(monkeypatch, *words, script=(("word: ", "secret-word\n"),))
     assert code == 0
     assert "other" not in screen
 
@@ -302,9 +349,17 @@ def test_a_revision_can_be_chosen(desk: Desk) -> None:
     assert (ended.code, "demo is ready, revision 2025-06-18" in ended.err) == (0, True)
 
 
-def test_a_change_is_shown_as_the_server_names_it(desk: Desk) -> None:
+def test_listening_ends_when_it_should(desk: Desk) -> None:
     ended = desk.run("listen", "demo", "--for", "0.2", "--json")
     assert (ended.code, json.loads(ended.out)) == (0, [])
+
+
+def test_a_change_is_shown_under_the_servers_own_uri(desk: Desk) -> None:
+    ticking = desk.folder / "ticking.py"
+    ticking.write_text(TICKING, encoding="utf-8")
+    write_config(desk.config, {"demo": demo_entry(args=["-m", "trunkline", "run", str(ticking)])})
+    ended = desk.run("listen", "demo", "--uri", "tick://one", "--count", "1", "--for", "15")
+    assert ended == (0, "a resource changed: tick://one\n", "")
 
 
 def test_log_messages_are_shown_to_whoever_wants_them(desk: Desk) -> None:
@@ -313,11 +368,6 @@ def test_log_messages_are_shown_to_whoever_wants_them(desk: Desk) -> None:
 
 
 def test_nothing_of_the_host_is_loaded_for_a_server_that_is_given_by_its_command(desk: Desk) -> None:
-    import subprocess
-
-    from tests.cli.hosted import SOURCE
-    from tests.cli.support import DEMO
-
     code = "import sys; from trunkline.cli.main import main; main(sys.argv[1:]); print(*sys.modules, file=sys.stderr)"
     done = subprocess.run(
         [sys.executable, "-c", code, "call", DEMO, "echo", "text=hi"],

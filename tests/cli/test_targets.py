@@ -65,9 +65,7 @@ def test_a_program_given_by_its_path_is_a_command(tmp_path: Path) -> None:
             f"trunkline: there is no server and no program 'weather': {NAMES}",
             id="bare name",
         ),
-        pytest.param(
-            ("list", "tools", ""), 1, f"trunkline: there is no server and no program '': {NAMES}", id="empty"
-        ),
+        pytest.param(("list", "tools", ""), 1, f"trunkline: there is no server and no program '': {NAMES}", id="empty"),
         pytest.param(("list", "tools"), 1, f"trunkline: no configuration is found here: {NAMES}", id="nothing"),
         pytest.param(("list", "tools", "no.py"), 2, "trunkline: there is no file no.py\n", id="no file"),
         pytest.param(("list", "tools", "no.py:x"), 2, "trunkline: there is no file no.py\n", id="no file, object"),

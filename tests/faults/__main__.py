@@ -19,10 +19,11 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1, help="the first seed")
     parser.add_argument("--seeds", type=int, default=1, help="how many seeds in a row")
     parser.add_argument("--small", action="store_true", help="six servers, a few seconds")
+    parser.add_argument("--verbose", action="store_true", help="say why calls failed and servers are not ready")
     chosen = parser.parse_args()
     failed = []
     for seed in range(chosen.seed, chosen.seed + chosen.seeds):
-        broken = run(seed, SMALL if chosen.small else LARGE, _tell)
+        broken = run(seed, SMALL if chosen.small else LARGE, _tell, verbose=chosen.verbose)
         for claim in broken:
             _tell(f"  DOES NOT HOLD: {claim}")
         _tell(f"seed {seed}: {'failed' if broken else 'all claims hold'}")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import logging
 import os
 import random
 import sys
@@ -25,6 +26,7 @@ __all__ = ["main"]
 
 async def main(folder: Path, mark: str, seed: str) -> None:
     """Run until killed."""
+    logging.getLogger("trunkline").addHandler(logging.NullHandler())
     chance = random.Random(seed)
     parts = choose(DOOMED, chance, ledger=folder / "ledger", mark=mark)
     async with open_host(parts, folder) as host:

@@ -45,8 +45,8 @@ _ALL: tuple[Kind, ...] = (
     Kind(name="packaged", answers="always", program="packaged"),
     Kind(name="web", answers="always", program="web"),
     # Honest by themselves; it is what is done to them.
-    Kind(name="killed", answers="perhaps", states=_BOTH, troubles=("kill", "kill", "kill")),
-    Kind(name="terminated", answers="perhaps", states=_BOTH, troubles=("terminate", "terminate")),
+    Kind(name="killed", answers="perhaps", states=_BOTH, troubles=("kill",) * 4),
+    Kind(name="terminated", answers="perhaps", states=_BOTH, troubles=("terminate",) * 3),
     Kind(name="stopped", answers="perhaps", states=_BOTH, troubles=("stop",)),
     Kind(name="paused", answers="perhaps", troubles=("pause",)),
     Kind(name="restarted", answers="perhaps", troubles=("restart", "restart")),

@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from tests.faults.casting import MARK
 
-__all__ = ["Measure", "below", "lives", "marked", "measure", "named", "settled", "until"]
+__all__ = ["Measure", "below", "lives", "marked", "measure", "named", "processes_of", "settled", "until"]
 
 
 class Measure(Struct, frozen=True, kw_only=True):
@@ -101,6 +101,19 @@ def marked(mark: str) -> list[int]:
         except psutil.Error:
             continue
     return found
+
+
+def processes_of(mark: str, name: str) -> list[int]:
+    """Find the processes of one server of a run: the one that all share, and those of single sessions."""
+    return [pid for pid in marked(mark) if name in _arguments(pid)]
+
+
+def _arguments(pid: int) -> list[str]:
+    try:
+        found: list[str] = psutil.Process(pid).cmdline()
+        return found
+    except psutil.Error:
+        return []
 
 
 def below(pid: int) -> list[int]:

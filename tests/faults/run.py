@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import random
 import tempfile
 import time
@@ -26,6 +25,8 @@ from tests.faults.scenes import Stage, play, play_killed
 __all__ = ["LARGE", "SMALL", "Size", "run"]
 
 Tell = Callable[[str], None]
+# A run takes a minute; what takes this long hangs.
+_LONGEST = 400.0
 
 
 class Size(Struct, frozen=True, kw_only=True):
@@ -41,21 +42,24 @@ LARGE = Size(cast=large_cast, warm_seconds=5.0, seconds=20.0, clients=6)
 SMALL = Size(cast=small_cast, warm_seconds=1.0, seconds=2.0, clients=2)
 
 
-def run(seed: int, size: Size, tell: Tell) -> list[str]:
-    """Run one seed; give what does not hold."""
+def run(seed: int, size: Size, tell: Tell, *, verbose: bool = False) -> list[str]:
+    """Run one seed; give what does not hold. ``verbose`` tells also why calls failed and servers are not ready."""
     claims = Claims()
     errors = Errors(claims)
     log = logging.getLogger("trunkline")
     log.addHandler(errors)
     try:
         with tempfile.TemporaryDirectory(prefix="trunkline-faults-", ignore_cleanup_errors=True) as folder:
-            asyncio.run(_run(seed, size, Path(folder), claims, tell))
+            work = _run(seed, size, Path(folder), claims=claims, tell=tell, verbose=verbose)
+            asyncio.run(asyncio.wait_for(work, _LONGEST))
+    except TimeoutError:
+        claims.hold(False, f"the run was not over after {_LONGEST:g} s")
     finally:
         log.removeHandler(errors)
     return claims.broken
 
 
-async def _run(seed: int, size: Size, folder: Path, claims: Claims, tell: Tell) -> None:
+async def _run(seed: int, size: Size, folder: Path, *, claims: Claims, tell: Tell, verbose: bool) -> None:
     asyncio.get_running_loop().set_exception_handler(claims.watch_loop)
     mark = uuid.uuid4().hex
     ledger = folder / "ledger"
@@ -76,6 +80,7 @@ async def _run(seed: int, size: Size, folder: Path, claims: Claims, tell: Tell) 
             tally=tally,
             tell=lambda line: tell(f"  {name:8} {line}"),
             clients=size.clients,
+            verbose=verbose,
         )
 
     began = time.monotonic()
@@ -88,7 +93,8 @@ async def _run(seed: int, size: Size, folder: Path, claims: Claims, tell: Tell) 
     await play_killed(
         folder / "killed", mark=f"{mark}-killed", seed=str(seed), claims=claims, tell=lambda line: tell(f"  {line}")
     )
-    _table(tally, before, after, tell)
+    _table(tally, tell, verbose=verbose)
+    _measures(before, after, tell)
     tell(f"  {time.monotonic() - began:.0f} s in all")
 
 
@@ -121,15 +127,17 @@ def _check_ledger(ledger: Path, claims: Claims) -> None:
     claims.hold(calls, "nothing was executed at all")
 
 
-def _table(tally: Tally, before: Measure, after: Measure, tell: Tell) -> None:
+def _table(tally: Tally, tell: Tell, *, verbose: bool) -> None:
     tell(f"  {'server':18}{'calls':>8}{'answered':>10}{'failed':>8}{'given up':>10}{'slowest':>9}")
     for kind, row in sorted(tally.rows.items()):
         failed = row.failures.total()
         tell(f"  {kind:18}{row.calls:8}{row.answered:10}{failed:8}{row.withdrawn:10}{row.slowest:8.1f} s")
-        if os.environ.get("FAULTS_VERBOSE"):
-            for reason, count in row.failures.most_common(5):
-                tell(f"      {count:6} {reason}")
+        for reason, count in row.failures.most_common(5) if verbose else ():
+            tell(f"      {count:6} {reason}")
     tell(f"  restarts {tally.restarts}")
+
+
+def _measures(before: Measure, after: Measure, tell: Tell) -> None:
     for name, was, is_now in (
         ("descriptors", before.descriptors, after.descriptors),
         ("tasks", before.tasks, after.tasks),

@@ -53,6 +53,7 @@ class Stage(Struct, frozen=True, kw_only=True):
     tell: Callable[[str], None]
     #: How many kinds of clients there are.
     clients: int = 6
+    verbose: bool = False
 
     def chance(self, what: object) -> random.Random:
         """Give luck of its own to everybody, the same each time."""
@@ -168,12 +169,12 @@ def _makers(gateway: Gateway, url: str, headers: dict[str, str]) -> dict[str, Ca
         return lambda: Client(url, revision=revision, timeout=patience, headers=headers)
 
     return {
-        "memory-old": memory(NEWEST_HANDSHAKE.name),
+        # Can be asked, so it has connections of its own to servers of the handshake era.
+        "asked": memory(NEWEST_HANDSHAKE.name, elicitation=lambda params: None),
         "http-new": web(NEWEST.name),
         "http-old": web(NEWEST_HANDSHAKE.name),
         "memory-new": memory(NEWEST.name),
-        # Can be asked, so it has connections of its own to servers of the handshake era.
-        "asked": memory(NEWEST_HANDSHAKE.name, elicitation=lambda params: None),
+        "memory-old": memory(NEWEST_HANDSHAKE.name),
         "oldest": memory(min(ALL_NAMES)),
     }
 
@@ -181,11 +182,13 @@ def _makers(gateway: Gateway, url: str, headers: dict[str, str]) -> dict[str, Ca
 async def _storm(stage: Stage, host: Host, webs: Webs, callers: dict[Caller, Client], seconds: float) -> None:
     """Have everybody call while what was planned is done."""
     stopping = asyncio.Event()
-    maker = Maker(host, webs, stage.parts)
+    maker = Maker(host, webs, stage.parts, mark=stage.mark)
     honest = [part for part in stage.parts if part.honest]
+    # Those that trouble is made for are called most: what is in flight there is what can be lost.
+    victims = [part for part in stage.parts if part.kind.troubles]
     tasks = []
     for caller, client in callers.items():
-        for number, parts in enumerate((honest, stage.parts, stage.parts)):
+        for number, parts in enumerate((honest, stage.parts, victims, victims)):
             luck = stage.chance((caller.name, number))
             tasks.append(asyncio.create_task(caller.keep_calling(client, parts, luck, stopping)))
         tasks.append(asyncio.create_task(caller.keep_visiting(stage.parts, stage.chance(caller.name), stopping)))
@@ -228,8 +231,8 @@ async def _look(stage: Stage, host: Host, callers: dict[Caller, Client]) -> None
     states = Counter(status.state for status in host.status())
     stage.tell(f"settled after {time.monotonic() - began:.1f} s: {', '.join(f'{n} {s}' for s, n in states.items())}")
     for status in host.status():
-        if os.environ.get("FAULTS_VERBOSE") and (status.reason or status.last_error):
-            stage.tell(f"  {status.name} {status.state}: {status.reason} | {status.last_error}"[:400])
+        if stage.verbose and (status.reason or status.last_error):
+            stage.tell(f"  {status.name} {status.state}: {status.reason}; last: {status.last_error}"[:400])
 
 
 def _untrue(part: Part, status: Status | None) -> str | None:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import random
+import signal
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from tests.faults.casting import choose, large_cast
+from tests.faults.casting import MARK, choose, large_cast
 from tests.faults.claims import Claims
+from tests.faults.measures import marked
 from tests.faults.run import SMALL, run
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="it looks into /proc")
@@ -31,6 +35,15 @@ def test_a_seed_always_chooses_the_same() -> None:
 
     assert chosen(3) == chosen(3)
     assert chosen(3) != chosen(4)
+
+
+def test_a_process_with_the_mark_is_found_whoever_its_parent_is() -> None:
+    mark = str(random.random())
+    leaving = f"import os, subprocess; subprocess.Popen(['sleep', '60'], env={{**os.environ, '{MARK}': '{mark}'}})"
+    subprocess.run([sys.executable, "-c", leaving], check=True, timeout=30)
+    found = marked(mark)
+    os.kill(found[0], signal.SIGKILL)
+    assert len(found) == 1
 
 
 def test_a_claim_that_does_not_hold_is_noted_once() -> None:

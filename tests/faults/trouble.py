@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import random
 import signal
@@ -14,6 +15,7 @@ from msgspec import Struct
 
 from tests.faults.casting import Part, web_command
 from tests.faults.kinds import Trouble
+from tests.faults.measures import processes_of
 from trunkline.host.host import Host
 
 __all__ = ["Act", "Maker", "Webs", "plan"]
@@ -63,10 +65,6 @@ class Webs:
             process.kill()
             process.wait()
 
-    def pid(self, part: Part) -> int:
-        """Name the process of one."""
-        return self._running[part.name].pid
-
     def close(self) -> None:
         """Kill them all."""
         running, self._running = self._running, {}
@@ -78,8 +76,9 @@ class Webs:
 class Maker:
     """Makes the trouble that was planned."""
 
-    def __init__(self, host: Host, webs: Webs, parts: Sequence[Part]) -> None:
+    def __init__(self, host: Host, webs: Webs, parts: Sequence[Part], *, mark: str) -> None:
         """Take whom it is made to."""
+        self._mark = mark
         self._host = host
         self._webs = webs
         self._parts = {part.name: part for part in parts}
@@ -95,38 +94,35 @@ class Maker:
                 self.done += 1
 
     async def _do(self, part: Part, what: Trouble) -> None:
-        if what == "restart":
+        if part.port is not None and what == "kill":
+            self._webs.end(part)
+            await asyncio.sleep(0.5)
+            self._webs.start(part)
+        elif what == "restart":
             await self._host.restart(part.name)
         elif what == "replace":
             await self._host.remove_server(part.name)
             await asyncio.sleep(0.3)
             await self._host.add_server(part.name, part.entry)
         elif what == "pause":
-            pid = await self._pid(part)
-            _signal(pid, signal.SIGSTOP)
+            paused = await self._processes(part)
+            _signal(paused, signal.SIGSTOP)
             await asyncio.sleep(2.0)
-            _signal(pid, signal.SIGCONT)
-        elif part.port is not None:
-            self._webs.end(part)
-            await asyncio.sleep(0.5)
-            self._webs.start(part)
+            _signal(paused, signal.SIGCONT)
         else:
-            _signal(await self._pid(part), _SIGNALS[what])
+            _signal(await self._processes(part), _SIGNALS[what])
 
-    async def _pid(self, part: Part) -> int:
-        """Find the process of a server; one that is about to start is waited for."""
-        if part.port is not None:
-            return self._webs.pid(part)
+    async def _processes(self, part: Part) -> list[int]:
+        """Find the processes of a server; one that is about to start is waited for."""
         for _ in range(200):
-            found = [status.pid for status in self._host.status() if status.name == part.name and status.pid]
+            found = processes_of(self._mark, part.name)
             if found:
-                return found[0]
+                return found
             await asyncio.sleep(0.05)
         raise LookupError(f"{part.name} has no process")
 
 
-def _signal(pid: int, number: int) -> None:
-    try:
-        os.kill(pid, number)
-    except ProcessLookupError:
-        return
+def _signal(pids: Sequence[int], number: int) -> None:
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)

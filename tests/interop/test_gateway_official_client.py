@@ -85,7 +85,7 @@ async def until_told(client: mcp.Client, server: str, told: Callable[[], bool]) 
 
 async def until_other(look: Callable[[], Awaitable[T]], before: T) -> T:
     """Look until there is something else to see."""
-    while (found := await look()) == before:
+    while (found := await look()) == before:  # noqa: ASYNC110 - nobody tells
         await asyncio.sleep(0.05)
     return found
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Annotated, Any, Literal, NamedTuple, NoReturn
 
 import msgspec
@@ -64,8 +65,8 @@ class _File(Struct, frozen=True, kw_only=True):
 class GatewayFile(NamedTuple):
     """What a file says: options by their names on the command line, and profiles."""
 
-    options: Mapping[str, Any] = {}
-    profiles: Mapping[str, Profile] = {}
+    options: Mapping[str, Any] = MappingProxyType({})
+    profiles: Mapping[str, Profile] = MappingProxyType({})
 
 
 def read_gateway_file(path: str) -> GatewayFile:

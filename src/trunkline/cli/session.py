@@ -264,8 +264,11 @@ def _sentence(choices: Choices, error: TrunklineError) -> str:
 def _not_let_in(choices: Choices, error: TrunklineError) -> str:
     said = error.message if isinstance(error, RequestFailed) else str(error)
     if isinstance(choices.target, Named):
+        if not isinstance(error, HttpError | RequestFailed):
+            # The state of the server says what to do.
+            return said
         login = f"{_LOGIN} {shlex.quote(choices.target.server or 'NAME')}"
-        return said if _LOGIN in said else f"the server does not let us in: {said} (log in by {login})"
+        return f"the server does not let us in: {said} (log in by {login})"
     hint = "--token or --header says who you are"
     # A proxy that does not let us through (407) is not logged in at.
     if isinstance(choices.target, Site) and not _says_who(choices) and getattr(error, "status", None) != 407:

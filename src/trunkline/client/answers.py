@@ -23,7 +23,7 @@ from trunkline.protocol.methods import LOOSE_NAMES, Method, decode_params
 from trunkline.protocol.revisions import Revision
 from trunkline.protocol.shaping import shape_params
 
-__all__ = ["Answers", "Undeclared", "as_root"]
+__all__ = ["Answers", "Undeclared", "as_root", "further_needs"]
 
 
 class Undeclared(RequestFailed):
@@ -68,8 +68,8 @@ class Answers:
             question = decode_params(row, params)
         except UNREADABLE as error:
             raise InvalidParams(f"Invalid params: {error}") from error
-        for needed, asked in _NEEDS.get(method, ()):
-            if asked(question) and not supports(self.capabilities, needed):
+        for needed in further_needs(method, question):
+            if not supports(self.capabilities, needed):
                 raise Undeclared(InvalidParams(f"Invalid params: this client did not declare {needed}"), needed)
         return question
 
@@ -118,6 +118,11 @@ def _wants_page(question: t.ElicitRequestParams) -> bool:
 
 def _wants_tools(question: t.CreateMessageRequestParams) -> bool:
     return question.tools is not None or question.tool_choice is not None
+
+
+def further_needs(method: str, question: Any) -> list[str]:
+    """Name the capabilities that a question needs besides the one of its method."""
+    return [needed for needed, asked in _NEEDS.get(method, ()) if asked(question)]
 
 
 #: By method: the capabilities that a question needs besides the method's own, and when.

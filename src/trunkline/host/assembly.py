@@ -146,7 +146,10 @@ class Assembly:
             raise KeyError(f"there is no server {name!r}")
         self._added.pop(name, None)
         self._removed.add(name)
+        upstream = self.core.supervisor.upstreams.get(name)
         await self.core.apply(self._entries())
+        if upstream is not None:
+            await asyncio.wait([upstream.end()])
 
     async def reload(self) -> Any:
         """Read the files again."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import shlex
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -108,6 +109,8 @@ def rule_to_add(act: Act) -> str:
         lines.append(f"{named[0]} = {_toml(_SPECIAL.sub(lambda found: f'[{found.group()}]', act.name))}")
     else:
         lines.append(f'kind = "{act.kind}"')
+    if act.tainted:
+        lines.append("tainted = true")
     return "\n".join(lines)
 
 
@@ -260,10 +263,16 @@ def _trimmed(question: Question) -> Question:
     return replace(question, can_remember=tuple(each for each in question.can_remember if each in shown))
 
 
+def _id(act: Act) -> str:
+    return f"{act.server}/{act.name}"
+
+
 def _nobody(act: Act, decision: Decision, problem: str | None) -> str:
     reason = f"{decision.rule} wants {act.server}/{act.name} asked about, and nobody is there to ask"
     if problem is not None:
         reason += f". {problem}"
+    if act.flagged:
+        return f"{reason}. To have it judged by the rules again, run: trunkline pins accept {shlex.quote(_id(act))}"
     return f"{reason}. To allow it without asking, add this to the policy:\n{rule_to_add(act)}"
 
 

@@ -110,7 +110,11 @@ class HostCore:
 
     async def apply(self, entries: Mapping[str, ServerEntry]) -> Any:
         """Have these servers from now on; what did not change is not touched."""
+        before = list(self.supervisor.upstreams.values())
         changes = await self.supervisor.apply(entries)
+        for upstream in before:
+            if self.supervisor.upstreams.get(upstream.entry.name) is not upstream:
+                self.forwarder.forget(upstream)
         await self._sweep()
         self._rebuild()
         return changes

@@ -18,6 +18,7 @@ from msgspec import Raw, Struct
 from msgspec.structs import replace
 
 import trunkline.types as t
+from trunkline.client.answers import further_needs
 from trunkline.client.client import Client
 from trunkline.errors import ConnectionLost, RemoteProtocolError, UrlElicitationRequired
 from trunkline.host.fronts import Front
@@ -210,6 +211,8 @@ class Forwarder:
                 params = decode_params(row, Raw(msgspec.json.encode(question["params"])))
             except _UNREADABLE as error:
                 raise RemoteProtocolError(f"The server asks what cannot be read: {error}") from error
+            if not all(supports(declared, needed) for needed in further_needs(row.name, params)):
+                raise RemoteProtocolError(f"The server asks what cannot be asked here, by {row.name}.")
             work[key] = self._ask(errand, question["method"], params, key=key)
         return dict(zip(work, await asyncio.gather(*work.values()), strict=True))
 
@@ -248,6 +251,7 @@ class Forwarder:
             self._end(running)
             raise
         self._parking.leave(running)
+        running.close()
         return outcome
 
     async def _run(self, errand: Errand, lane: Lane, running: Running) -> tuple[Any, Raw]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 import trunkline.types as t
 from trunkline.client.answers import Answers
@@ -35,6 +35,13 @@ from trunkline.host.session import HostSession
 from trunkline.host.upstream import Status
 from trunkline.protocol.methods import embedded_requests
 from trunkline.protocol.revisions import NEWEST
+
+if TYPE_CHECKING:
+    from trunkline.host.chat.conversation import Attachment, Conversation, Parties
+    from trunkline.host.chat.options import ChatOptions
+    from trunkline.host.chat.reply import ChatReply
+    from trunkline.host.chat.saving import Saved
+    from trunkline.host.models.interface import Model
 
 __all__ = ["Host"]
 
@@ -63,8 +70,10 @@ class Host:
         """Read the configuration and start what may run.
 
         Raises:
-            ConfigError: a configuration or policy that was named cannot be read.
+            ConfigError: a configuration or policy that was named cannot be read, or the host is open already.
         """
+        if self._assembly is not None:
+            raise ConfigError("The host is open already: open another one, or close it first.")
         self._assembly = await assemble(self._sources, self._options)
         try:
             await self._assembly.start()
@@ -205,6 +214,48 @@ class Host:
         )
         result = await self._open.core.complete(item.server, params, self._asker(session))
         return result.completion
+
+    def conversation(
+        self,
+        model: Model,
+        *,
+        session: HostSession | None = None,
+        options: ChatOptions | None = None,
+        saved: Saved | None = None,
+    ) -> Conversation:
+        """Begin a conversation with a model that uses the servers, or go on with one that was saved."""
+        from trunkline.host.chat.conversation import Conversation
+
+        return Conversation(self._open.core, model, self._parties(session), options=options, saved=saved)
+
+    async def chat(
+        self,
+        prompt: str,
+        *,
+        model: Model | str | None = None,
+        attachments: Sequence[Attachment] = (),
+        options: ChatOptions | None = None,
+    ) -> ChatReply:
+        """Ask a model, which may use the servers, and give its reply; ``model`` is one, or ``provider:model``.
+
+        Raises:
+            ModelError: there is no answer, or not all of it.
+            ConfigError: no model was chosen, or it is not known.
+        """
+        from trunkline.host.chat.reply import chat
+
+        parties = self._parties(None)
+        try:
+            return await chat(self._open.core, prompt, parties, model=model, attachments=attachments, options=options)
+        finally:
+            await self._open.core.close_session(parties.session)
+
+    def _parties(self, session: HostSession | None) -> Parties:
+        from trunkline.host.chat.conversation import Parties
+
+        assembly = self._open
+        face = self._options.get("consent")
+        return Parties(session=session or self.session(), policy=assembly.policy, desk=self._desk(), face=face)
 
     async def serve(self, **options: Unpack[ServeOptions]) -> None:
         """Serve all of it as one MCP server, over stdio or HTTP, until told to stop."""

@@ -24,15 +24,22 @@ __all__ = ["Parking", "Pending", "Running"]
 class Pending:
     """One question of a server's that waits for its answer."""
 
-    __slots__ = ("answer", "key", "method", "params")
+    __slots__ = ("answer", "brought", "key", "method", "params")
 
     def __init__(self, method: str, params: Any, key: str) -> None:
         """Say what is asked, under a name of its own in its call."""
         self.method = method
         self.params = params
         self.key = key
+        #: Whether the front was asked.
+        self.brought = False
         #: Done once it is answered; cancelled when the server wants no answer any more.
         self.answer: asyncio.Future[Raw] = asyncio.get_running_loop().create_future()
+
+    @property
+    def outlives(self) -> bool:
+        """Whether it is brought an answer although its call is over: a server asks for roots beside what it does."""
+        return self.brought or self.method == "roots/list"
 
 
 class Running:
@@ -64,15 +71,17 @@ class Running:
             pending.answer.cancel()
 
     async def news(self) -> Pending | None:
-        """Wait for a question, and give it; None once the work is done."""
+        """Wait for a question, and give it; None once the work is done and nobody waits for an answer any more."""
         while not self.pending and not self.task.done():
             self._wake = asyncio.get_running_loop().create_future()
             await self._wake
-        return self.pending[0] if self.pending and not self.task.done() else None
+        over = self.task.done()
+        return next((pending for pending in self.pending if not over or pending.outlives), None)
 
     async def settle(self, pending: Pending, ask: Coroutine[Any, Any, Raw]) -> None:
         """Bring an answer to a question, unless the server withdraws it first."""
         asking = asyncio.get_running_loop().create_task(ask)
+        pending.brought = True
         try:
             await asyncio.wait({asking, pending.answer}, return_when=asyncio.FIRST_COMPLETED)
             if asking.done() and not pending.answer.done():
@@ -88,6 +97,13 @@ class Running:
     def cancel(self) -> None:
         """Cancel the call at the server."""
         self.task.cancel()
+        self.close()
+
+    def close(self) -> None:
+        """Refuse what was asked and is not answered: the call is over."""
+        for pending in self.pending:
+            if not pending.answer.done():
+                pending.answer.set_exception(RequestFailed("The call that this question belongs to is over"))
 
     def _rouse(self, task: object = None) -> None:
         if self._wake is not None and not self._wake.done():

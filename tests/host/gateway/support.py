@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import os
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -31,6 +32,7 @@ __all__ = [
     "again",
     "allow",
     "asked",
+    "gone",
     "in_loop",
     "on_stage",
     "over_http",
@@ -154,6 +156,15 @@ async def until(true: Callable[[], object]) -> None:
     """Wait until something holds; the test's own bound ends a wait for what never will."""
     while not true():  # noqa: ASYNC110 - what is waited for has no event of its own
         await asyncio.sleep(0.002)
+
+
+def gone(pid: int) -> bool:
+    """Tell whether a process is no more."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    return False
 
 
 async def quiet() -> None:

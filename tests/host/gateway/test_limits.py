@@ -77,18 +77,18 @@ async def test_calls_beyond_those_at_once_are_refused(front: str, upstream: str,
 @in_loop
 async def test_a_principal_has_one_budget_for_all_its_sessions(one: str, two: str, tmp_path: Path) -> None:
     auth = StaticTokens({"a" * 20: "ada", "b" * 20: "bea"})
-    async with Host.open({"s": Slow().server}, folder=tmp_path, policy=allow("s"), audit=False) as host:
-        async with (
-            over_http(host, auth=auth, per_minute=2) as web,
-            web.client(one, token="a" * 20) as first,
-            web.client(two, token="a" * 20) as second,
-            web.client(two, token="b" * 20) as other,
-        ):
+    async with (
+        Host.open({"s": Slow().server}, folder=tmp_path, policy=allow("s"), audit=False) as host,
+        over_http(host, auth=auth, per_minute=2) as web,
+        web.client(one, token="a" * 20) as first,
+        web.client(two, token="a" * 20) as second,
+        web.client(two, token="b" * 20) as other,
+    ):
+        await first.call_tool("s__hi")
+        await second.call_tool("s__hi")
+        with pytest.raises(RequestFailed, match="Too many calls"):
             await first.call_tool("s__hi")
-            await second.call_tool("s__hi")
-            with pytest.raises(RequestFailed, match="Too many calls"):
-                await first.call_tool("s__hi")
-            assert (await other.call_tool("s__hi")).data == "hi"
+        assert (await other.call_tool("s__hi")).data == "hi"
 
 
 # --- loops -----------------------------------------------------------------------------------------------------------
@@ -99,15 +99,18 @@ async def test_a_principal_has_one_budget_for_all_its_sessions(one: str, two: st
 @in_loop
 async def test_a_host_does_not_offer_its_own_gateway_as_a_server(front: str, era: str, tmp_path: Path) -> None:
     made = Slow().server
-    async with Host.open({"s": made}, folder=tmp_path, policy=allow("s", "loop"), audit=False) as host:
-        async with over_http(host) as web, web.client(front) as client:
-            entry = {"url": web.url, "headers": {"Authorization": f"Bearer {web.token}"}, "era": era}
-            await host.add_server("loop", entry)
-            await until(lambda: host._open.core.upstream("loop").offering)
-            made.add_tool(_late)
-            await until(lambda: len(host.catalog.tools) == 3)
-            assert [tool.name for tool in await client.list_tools()] == ["s__hi", "s__late", "s__wait"]
-            assert (await client.call_tool("s__hi")).data == "hi"
+    async with (
+        Host.open({"s": made}, folder=tmp_path, policy=allow("s", "loop"), audit=False) as host,
+        over_http(host) as web,
+        web.client(front) as client,
+    ):
+        entry = {"url": web.url, "headers": {"Authorization": f"Bearer {web.token}"}, "era": era}
+        await host.add_server("loop", entry)
+        await until(lambda: host._open.core.upstream("loop").offering)
+        made.add_tool(_late)
+        await until(lambda: len(host.catalog.tools) == 3)
+        assert [tool.name for tool in await client.list_tools()] == ["s__hi", "s__late", "s__wait"]
+        assert (await client.call_tool("s__hi")).data == "hi"
 
 
 async def late() -> str:
@@ -146,9 +149,7 @@ async def _names(client: object) -> list[str]:
 @FRONTS
 @pytest.mark.parametrize("hops", [8, 9, 1000])
 @in_loop
-async def test_a_request_that_came_through_too_many_gateways_is_refused(
-    front: str, hops: int, tmp_path: Path
-) -> None:
+async def test_a_request_that_came_through_too_many_gateways_is_refused(front: str, hops: int, tmp_path: Path) -> None:
     async with on_stage({"s": Slow().server}, tmp_path) as stage, stage.client(front) as client:
         with pytest.raises(InvalidRequest, match="gateway"):
             await client.call_tool("s__hi", meta={VIA: [f"g{number}" for number in range(hops)]})
@@ -174,9 +175,7 @@ async def test_nonsense_in_place_of_gateways_counts_for_nothing(front: str, via:
 
 @CELLS
 @in_loop
-async def test_a_gateway_may_stand_behind_another(
-    front: str, upstream: str, tmp_path: Path
-) -> None:
+async def test_a_gateway_may_stand_behind_another(front: str, upstream: str, tmp_path: Path) -> None:
     made = server("deep", upstream)
 
     made.add_tool(late)

@@ -122,12 +122,14 @@ async def test_a_client_that_hangs_up_cancels_its_call(front: str, upstream: str
 @in_loop
 async def test_a_session_that_ends_takes_its_connections_with_it(tmp_path: Path) -> None:
     office = Office(OLD)
-    async with Host.open({"o": office.server}, folder=tmp_path, policy=allow("o"), audit=False) as host:
-        async with over_http(host) as web:
-            async with web.client(OLD, elicitation=lambda _: "Ada") as client:
-                await client.call_tool("o__ask")
-                before = len(host._open.core.sessions)
-            await until(lambda: len(host._open.core.sessions) < before)
+    async with (
+        Host.open({"o": office.server}, folder=tmp_path, policy=allow("o"), audit=False) as host,
+        over_http(host) as web,
+    ):
+        async with web.client(OLD, elicitation=lambda _: "Ada") as client:
+            await client.call_tool("o__ask")
+            before = len(host._open.core.sessions)
+        await until(lambda: len(host._open.core.sessions) < before)
 
 
 # --- who is let in ---------------------------------------------------------------------------------------------------
@@ -137,9 +139,11 @@ HEADERS = {"accept": "application/json, text/event-stream", "content-type": "app
 
 
 async def _status(url: str, *, verb: str = "POST", **headers: str) -> int:
-    async with aiohttp.ClientSession() as web:
-        async with web.request(verb, url, data=json.dumps(REQUEST), headers={**HEADERS, **headers}) as response:
-            return response.status
+    async with (
+        aiohttp.ClientSession() as web,
+        web.request(verb, url, data=json.dumps(REQUEST), headers={**HEADERS, **headers}) as response,
+    ):
+        return response.status
 
 
 @pytest.mark.parametrize("path", ["", "/dev"], ids=["whole", "profile"])
@@ -280,9 +284,7 @@ async def test_two_users_never_share_a_connection_to_a_server_that_is_each_ones_
     front: str, upstream: str, tmp_path: Path
 ) -> None:
     office = Office(upstream)
-    entry = ServerEntry(
-        name="o", source=Source("given"), target=office.server, settings=ServerSettings(per_user=True)
-    )
+    entry = ServerEntry(name="o", source=Source("given"), target=office.server, settings=ServerSettings(per_user=True))
     async with (
         Host.open({"o": entry}, folder=tmp_path, policy=allow("o"), audit=False) as host,
         over_http(host, auth=USERS) as web,
@@ -445,5 +447,3 @@ def test_an_application_that_asks_nobody_has_to_say_so(tmp_path: Path) -> None:
                 host.asgi()
 
     main()
-
-

@@ -262,7 +262,7 @@ async def test_a_server_that_is_removed_while_it_works_fails_the_call(
         stage.client(front, elicitation=lambda _: "Ada") as client,
     ):
         call = asyncio.create_task(client.call_tool("c__ask_and_work"))
-        await until(lambda: clerk.ended)
+        await until(lambda: "working" in clerk.ended)
         await stage.host.remove_server("c")
         with pytest.raises(RequestFailed, match="'c'"):
             await call

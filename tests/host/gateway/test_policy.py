@@ -1,4 +1,4 @@
-"""The policy of the host holds at the gateway: what may not be used is not there, and what is judged is what is sent."""
+"""The host's policy holds at the gateway: what may not be used is not there, and what is judged is what is sent."""
 
 from __future__ import annotations
 
@@ -141,14 +141,23 @@ when = [{ arg = "/value/size", min = 10 }]
 
 
 @CELLS
+@pytest.mark.parametrize(
+    ("message", "told"),
+    [
+        pytest.param('message = "Smaller, please."', "Smaller, please.", id="message"),
+        pytest.param("", "The policy of this host does not allow it.", id="no message"),
+    ],
+)
 @in_loop
-async def test_a_call_denied_for_its_arguments_says_so_in_its_result(front: str, upstream: str, tmp_path: Path) -> None:
+async def test_a_call_denied_for_its_arguments_says_no_more_than_the_rule_wants_told(
+    front: str, upstream: str, message: str, told: str, tmp_path: Path
+) -> None:
     shelf = Shelf(upstream)
-    policy = allow("s", more=BY_ARGUMENT)
+    policy = allow("s", more=f"{BY_ARGUMENT}{message}\n")
     async with on_stage({"s": shelf.server}, tmp_path, policy=policy) as stage, stage.client(front) as client:
         assert (await client.call_tool("s__put", {"value": {"size": 1}})).text == "put"
         refused = await client.call_tool("s__put", {"value": {"size": 11}}, raise_on_error=False)
-    assert refused.is_error
+    assert (refused.is_error, refused.text) == (True, told)
     assert shelf.done == [{"size": 1}]
 
 
@@ -272,9 +281,7 @@ class User:
 
 
 @CELLS
-@pytest.mark.parametrize(
-    ("answer", "done"), [pytest.param(ONCE, ["danger"], id="yes"), pytest.param(NO, [], id="no")]
-)
+@pytest.mark.parametrize(("answer", "done"), [pytest.param(ONCE, ["danger"], id="yes"), pytest.param(NO, [], id="no")])
 @in_loop
 async def test_the_client_in_front_is_asked_for_consent(
     front: str, upstream: str, answer: str, done: list[str], tmp_path: Path
@@ -309,13 +316,15 @@ async def test_everything_but_a_yes_is_a_no(front: str, upstream: str, action: A
 @in_loop
 async def test_consent_for_a_session_holds_for_that_session_alone(front: str, upstream: str, tmp_path: Path) -> None:
     shelf, one, two = Shelf(upstream), User(SESSION), User(NO)
-    async with on_stage({"s": shelf.server}, tmp_path, policy=ASK) as stage:
-        async with stage.client(front, elicitation=one) as client:
-            await client.call_tool("s__danger")
-            await client.call_tool("s__danger")
-            async with stage.client(front, elicitation=two) as other:
-                refused = await other.call_tool("s__danger", raise_on_error=False)
-            await client.call_tool("s__danger")
+    async with (
+        on_stage({"s": shelf.server}, tmp_path, policy=ASK) as stage,
+        stage.client(front, elicitation=one) as client,
+    ):
+        await client.call_tool("s__danger")
+        await client.call_tool("s__danger")
+        async with stage.client(front, elicitation=two) as other:
+            refused = await other.call_tool("s__danger", raise_on_error=False)
+        await client.call_tool("s__danger")
     assert (len(one.asked), len(two.asked)) == (1, 1)
     assert (shelf.done, refused.is_error) == (["danger"] * 3, True)
 
@@ -395,6 +404,9 @@ async def test_a_policy_that_knows_principals_hides_by_principal(upstream: str, 
     """Nobody is known over a pipe in memory, so a rule for somebody does not hold."""
     rule = '[[rule]]\neffect = "deny"\nserver = "s"\ntool = "danger"\nprincipal = "eve"\n'
     shelf = Shelf(upstream)
-    async with on_stage({"s": shelf.server}, tmp_path, policy=allow("s", more=rule)) as stage:
-        async with stage.client(OLD) as old, stage.client(NEW) as new:
-            assert (await old.call_tool("s__danger")).text == (await new.call_tool("s__danger")).text == "harm"
+    async with (
+        on_stage({"s": shelf.server}, tmp_path, policy=allow("s", more=rule)) as stage,
+        stage.client(OLD) as old,
+        stage.client(NEW) as new,
+    ):
+        assert (await old.call_tool("s__danger")).text == (await new.call_tool("s__danger")).text == "harm"

@@ -73,9 +73,7 @@ async def recorded(revision: str, folder: Path, **more: Any) -> AsyncIterator[tu
     """Open a host that keeps a trail."""
     trail = folder / "audit.jsonl"
     policy = allow("a", more=RULES)
-    entry = ServerEntry(
-        name="a", source=Source("given"), target=vault(revision), secrets=frozenset({"s3cret-value"})
-    )
+    entry = ServerEntry(name="a", source=Source("given"), target=vault(revision), secrets=frozenset({"s3cret-value"}))
     async with on_stage({"a": entry}, folder, policy=policy, audit=trail, **more) as stage:
         yield stage, trail
 

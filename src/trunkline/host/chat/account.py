@@ -5,9 +5,11 @@ Tokens are estimated from text, alike for every provider; the provider's own cou
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from msgspec import Struct
 
-__all__ = ["Account", "ServerShare"]
+__all__ = ["Account", "ServerShare", "account_of"]
 
 
 class ServerShare(Struct, frozen=True, kw_only=True):
@@ -51,3 +53,32 @@ class Account(Struct, frozen=True, kw_only=True):
     def share(self) -> float:
         """Which part of the window that is."""
         return self.tokens / self.window_tokens if self.window_tokens else 1.0
+
+
+def account_of(
+    *,
+    window_tokens: int,
+    system_tokens: int,
+    talk_tokens: int,
+    tools: Mapping[str, int],
+    counts: Mapping[str, int],
+    instructions: Mapping[str, int],
+    results: Mapping[str, int],
+) -> Account:
+    """Put an account together from what each server takes."""
+    shares = [
+        ServerShare(
+            server=server,
+            tools=counts.get(server, 0),
+            tool_tokens=tools.get(server, 0),
+            instruction_tokens=instructions.get(server, 0),
+            result_tokens=results.get(server, 0),
+        )
+        for server in dict.fromkeys([*tools, *instructions, *results])
+    ]
+    return Account(
+        window_tokens=window_tokens,
+        system_tokens=system_tokens,
+        talk_tokens=talk_tokens,
+        servers=tuple(sorted(shares, key=lambda share: (-share.tokens, share.server))),
+    )

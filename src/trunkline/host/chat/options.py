@@ -32,8 +32,8 @@ class ChatOptions(Struct, frozen=True, kw_only=True):
     #: The person's own instructions to the model.
     system: str | None = None
     limits: ChatLimits = ChatLimits()
-    #: Tokens of one answer of the model.
-    max_tokens: int = 4096
+    #: Tokens of one answer of the model; None: what the model can write, within reason.
+    max_tokens: int | None = None
     temperature: float | None = None
     #: Tokens of a result beyond which it goes to a file; a tool may ask for another number under the ceiling.
     result_tokens: int = 10_000

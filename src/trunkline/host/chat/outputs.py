@@ -39,6 +39,8 @@ class Rendered(Struct, frozen=True):
 
     content: tuple[Shown, ...]
     spilled: str | None = None
+    #: The id of that, for the model.
+    output: str | None = None
 
     @property
     def text(self) -> str:
@@ -162,24 +164,23 @@ class Renderer:
         try:
             output = self._spill.keep(text)
         except OSError as error:
-            way, path = f"the rest cannot be kept: {error.strerror}", None
+            way, path, name = f"the rest cannot be kept: {error.strerror}", None, None
         else:
-            way, path = f"all of it is {output.id}: use read_output or search_output", output.path
+            way, path, name = f"all of it is {output.id}: use read_output or search_output", output.path, output.id
         between = f"\n[… {len(text) - len(first) - len(last)} of {len(text)} characters are not shown; {way} …]\n"
         others = [block for block in blocks if not isinstance(block, TextBlock)]
-        return Rendered((TextBlock(first + between + last), *others), path)
+        return Rendered((TextBlock(first + between + last), *others), path, name)
 
 
 def _is_shown(structured: Any, content: Iterable[t.ContentBlock]) -> bool:
     """Tell whether the texts say what the structured value says: all of it, or what is wrapped in a lone ``result``."""
     texts = [block.text for block in content if isinstance(block, t.TextContent)]
     read = [value for value in map(_decoded, texts) if value is not UNSET]
-    if structured in read:
-        return True
-    if not isinstance(structured, dict) or structured.keys() != {"result"}:
-        return False
-    inner = structured["result"]
-    return inner in texts or inner in read or (isinstance(inner, list) and inner in (texts, read))
+    wrapped = isinstance(structured, dict) and structured.keys() == {"result"}
+    values = [structured, structured["result"]] if wrapped else [structured]
+    return any(
+        value in texts or value in read or (isinstance(value, list) and value in (texts, read)) for value in values
+    )
 
 
 def _decoded(text: str) -> Any:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
@@ -20,7 +21,7 @@ from msgspec import Struct
 
 from trunkline.host.folders import private_folder
 
-__all__ = ["Output", "Spill", "SpillError", "sweep"]
+__all__ = ["MOST_BYTES", "MOST_OUTPUTS", "MOST_TOTAL_BYTES", "Output", "Spill", "SpillError", "sweep"]
 
 #: What one output, one conversation may have at most.
 MOST_BYTES = 16 * 1024 * 1024
@@ -29,6 +30,7 @@ MOST_OUTPUTS = 256
 _FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
 _NAME = re.compile(r"[0-9a-f]{8,64}")
 _FILE = re.compile(r"out-([0-9]{1,9})\.[a-z0-9]{1,8}")
+_SWEEP_SECONDS = 600.0
 _MOST_MATCHES = 50
 _AROUND = 120
 _LONGEST_PATTERN = 1000
@@ -66,6 +68,9 @@ class Spill:
         self._folder = folder / name
         self._seconds = seconds
         self._clock = clock
+        self._swept_at = float("-inf")
+        # Several calls may end at once, each in a thread of its own.
+        self._writing = threading.Lock()
         self._outputs: dict[str, Output] = {each.id: each for each in _found(self._folder)}
         self._count = max((int(each.id.removeprefix("out-")) for each in self._outputs.values()), default=0)
 
@@ -83,16 +88,27 @@ class Spill:
         data = content.encode("utf-8", "replace") if isinstance(content, str) else content
         if len(data) > MOST_BYTES:
             data = data[: MOST_BYTES - len(_CUT)] + (_CUT.encode() if text else b"")
-        if self._count == 0 or not self._folder.is_dir():
-            private_folder(self._all)
-            private_folder(self._folder)
-            sweep(self._all, older_than=self._clock() - self._seconds)
+        with self._writing:
+            return self._write(data, text=text, suffix=suffix)
+
+    def _write(self, data: bytes, *, text: bool, suffix: str) -> Output:
+        now = self._clock()
+        if now - self._swept_at > _SWEEP_SECONDS:
+            self._swept_at = now
+            sweep(private_folder(self._all), older_than=now - self._seconds)
         self._make_room(len(data))
         self._count += 1
         name = f"out-{self._count}"
         path = self._folder / f"{name}.{suffix if re.fullmatch('[a-z0-9]{1,8}', suffix) else 'bin'}"
+        private_folder(self._folder)
         with open(os.open(path, _FLAGS, 0o600), "wb") as file:
-            file.write(data)
+            try:
+                file.write(data)
+                file.flush()
+            except OSError:
+                # Half an output would be taken for all of it.
+                os.unlink(path)
+                raise
         output = self._outputs[name] = Output(name, str(path), len(data), text)
         return output
 

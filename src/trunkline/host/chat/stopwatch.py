@@ -70,17 +70,22 @@ class Stopwatch:
 
 
 class PausingFace:
-    """Asks a person, with the time standing still; it is that face to whoever puts questions in a row."""
+    """Asks a person about one call, with the time standing still; questions are put in one row with the face's own."""
 
     def __init__(self, face: Face, watch: Stopwatch) -> None:
         """Take who is asked, and the time to stop."""
         self._face: Callable[[Question], Awaitable[Answer | None]] = face
         self._watch = watch
+        #: The arguments as the person changed them; None if they did not.
+        self.changed: dict[str, Any] | None = None
 
     async def __call__(self, question: Question) -> Answer | None:
         """Ask."""
         with self._watch.pause():
-            return await self._face(question)
+            answer = await self._face(question)
+        if isinstance(answer, Answer) and answer.allow:
+            self.changed = answer.arguments
+        return answer
 
     def __eq__(self, other: object) -> bool:
         return other._face == self._face if isinstance(other, PausingFace) else other == self._face

@@ -3,36 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from typing import Any
-
-from msgspec import Struct
 
 from trunkline.host.models.anthropic_wire import MessagesAnswer, messages_body
 from trunkline.host.models.blocks import check_media
 from trunkline.host.models.echoes import Echoes
 from trunkline.host.models.failures import Provider, no_key
 from trunkline.host.models.interface import ModelError, ModelEvent, ModelRequest, Traits
-from trunkline.host.models.pacing import Pace, patiently
-from trunkline.host.models.vendors import VendorClient, load_sdk
+from trunkline.host.models.pacing import patiently
+from trunkline.host.models.vendors import VendorClient, VendorOptions, load_sdk
 
-__all__ = ["AnthropicModel", "VendorOptions"]
+__all__ = ["AnthropicModel"]
 
 _URL = "https://api.anthropic.com"
 # What the SDK has no argument for in one release or another.
 _EXTRA = ("cache_control", "temperature")
-
-
-class VendorOptions(Struct, frozen=True, kw_only=True):
-    """How a vendor's model is reached."""
-
-    key: str | None = None
-    #: Where, if not at the vendor's own address.
-    url: str | None = None
-    pace: Pace = Pace()
-    #: Whether the provider is asked to keep the beginning of a conversation, which makes going on cheaper.
-    cache: bool = True
-    #: Which of the vendor's interfaces is spoken, where there are two.
-    api: str | None = None
 
 
 class AnthropicModel:
@@ -69,21 +55,16 @@ class AnthropicModel:
         self._client = VendorClient(sdk, client, provider=provider, pace=options.pace)
         self._echoes = Echoes()
 
-    async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
+    def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
         """Make a turn; closing the iterator stops it at the provider.
 
-        Raises:
+        Raises (while iterating):
             ModelError: there is no answer, or not all of it.
         """
-        check_media(request.messages, name=self.name, traits=self.traits)
-        turn = patiently(lambda: self._attempt(request), self._client.pace)
-        try:
-            async for event in turn:
-                yield event
-        finally:
-            await turn.aclose()
+        return patiently(lambda: self._attempt(request), self._client.pace)
 
     async def _attempt(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
+        check_media(request.messages, name=self.name, traits=self.traits)
         body, trail = messages_body(
             request, model=self._model, traits=self.traits, echoes=self._echoes, cache=self._cache
         )
@@ -93,15 +74,13 @@ class AnthropicModel:
             return await client.messages.create(**body, stream=True, extra_body=extra)
 
         answer = MessagesAnswer()
-        events = self._client.read(opening, answer)
         try:
-            async for event in events:
-                yield event
+            async with aclosing(self._client.read(opening, answer)) as events:
+                async for event in events:
+                    yield event
         except ModelError as error:
             self._distrust(error)
             raise
-        finally:
-            await events.aclose()
         finished = answer.finished()
         echo = answer.echo()
         if echo is not None:

@@ -7,6 +7,7 @@ they led to; see ``echoes``.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import Any
 
 from msgspec import Struct
@@ -32,16 +33,18 @@ from trunkline.host.models.interface import (
 
 __all__ = ["MessagesAnswer", "messages_body"]
 
-_CHOICES: Mapping[str, str] = {"auto": "auto", "any": "any", "none": "none"}
-_STOPS: Mapping[str, StopReason] = {
-    "end_turn": "end",
-    "pause_turn": "end",
-    "tool_use": "tools",
-    "max_tokens": "length",
-    "model_context_window_exceeded": "length",
-    "stop_sequence": "stop_sequence",
-    "refusal": "refusal",
-}
+_CHOICES: Mapping[str, str] = MappingProxyType({"auto": "auto", "any": "any", "none": "none"})
+_STOPS: Mapping[str, StopReason] = MappingProxyType(
+    {
+        "end_turn": "end",
+        "pause_turn": "end",
+        "tool_use": "tools",
+        "max_tokens": "length",
+        "model_context_window_exceeded": "length",
+        "stop_sequence": "stop_sequence",
+        "refusal": "refusal",
+    }
+)
 _THOUGHTS = ("thinking", "redacted_thinking")
 
 
@@ -82,9 +85,7 @@ def _choice(choice: str) -> dict[str, str]:
     return {"type": "tool", "name": choice}
 
 
-def _messages(
-    messages: tuple[Message, ...], trail: Trail, *, traits: Traits, echoes: Echoes
-) -> list[dict[str, Any]]:
+def _messages(messages: tuple[Message, ...], trail: Trail, *, traits: Traits, echoes: Echoes) -> list[dict[str, Any]]:
     written: list[dict[str, Any]] = []
     for message in messages:
         content: list[Any] | None = None

@@ -6,7 +6,8 @@ becomes a note instead, since a conversation must be able to go on after any res
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -27,13 +28,15 @@ __all__ = ["AUDIO_FORMATS", "IMAGE_TYPES", "check_media", "encoded", "read_call"
 #: What vision models take.
 IMAGE_TYPES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
 #: What models that hear take, and what it is called there.
-AUDIO_FORMATS = {
-    "audio/wav": "wav",
-    "audio/x-wav": "wav",
-    "audio/wave": "wav",
-    "audio/mpeg": "mp3",
-    "audio/mp3": "mp3",
-}
+AUDIO_FORMATS: Mapping[str, str] = MappingProxyType(
+    {
+        "audio/wav": "wav",
+        "audio/x-wav": "wav",
+        "audio/wave": "wav",
+        "audio/mpeg": "mp3",
+        "audio/mp3": "mp3",
+    }
+)
 # So much is repeated to a model of what it wrote instead of JSON.
 _MOST_RAW = 4096
 #: Writes any value as compact JSON.
@@ -41,7 +44,7 @@ encoded = msgspec.json.encode
 
 
 def read_call(call_id: str, name: str, raw: str) -> ToolUseBlock:
-    """Read a call as a model wrote it; arguments that are no JSON object stay text, and none at all are an empty one."""
+    """Read a call as a model wrote it; arguments that are no JSON object stay text, none at all are an empty one."""
     if not raw.strip():
         return ToolUseBlock(call_id, name, {})
     try:

@@ -26,6 +26,8 @@ _TOO_LONG = re.compile(
 _UNPAID = re.compile(r"insufficient_quota|credit balance|billing|exceeded your current quota", re.I)
 _NO_MODEL = re.compile(r"model.{0,80}(?:not found|not_found|does not exist)|model_not_found", re.I)
 _NO_TOOLS = re.compile(r"does not support (?:tools|function)", re.I)
+_TOO_OFTEN = frozenset({"rate_limit_error", "rate_limit_exceeded"})
+_OVERLOADED = frozenset({"overloaded_error", "api_error", "server_error", "server_is_overloaded", "timeout_error"})
 # A wait that is longer is no wait but a date.
 _LONGEST_WAIT = 86_400.0
 
@@ -68,7 +70,7 @@ def no_key(provider: Provider) -> ModelError:
 
 def refused(provider: Provider, refusal: Refusal) -> ModelError:
     """Say what an answer that says no means."""
-    status, words = refusal.status, _shown(refusal.words, provider)
+    status, words, kinds = refusal.status, _shown(refusal.words, provider), set(refusal.kind.split())
     if _TOO_LONG.search(f"{refusal.kind} {refusal.words}") or status == 413:
         fix = "start a new conversation, attach less or choose a model with a larger window"
         return _made(provider, "too long", f"The conversation is too long for {provider.model}: {fix}", words)
@@ -77,11 +79,11 @@ def refused(provider: Provider, refusal: Refusal) -> ModelError:
         return _made(provider, "refused", f"{provider.model} did not answer, as {fix}", words)
     if status in (401, 403):
         return _about_the_key(provider, status, words)
-    if status == 429 or refusal.kind == "rate_limit_error":
+    if status == 429 or kinds & _TOO_OFTEN:
         wait = "in a moment" if refusal.retry_after is None else f"in {refusal.retry_after:.0f} s"
         text = f"{provider.label} is asked too often with this key: try again {wait}"
         return _made(provider, "rate limited", text, words, retry_after=refusal.retry_after, passing=True)
-    if status >= 500 or status == 408 or refusal.kind in ("overloaded_error", "api_error", "server_error"):
+    if status >= 500 or status == 408 or kinds & _OVERLOADED:
         text = f"{provider.label} cannot answer now ({_status(status) or refusal.kind}): try again in a moment"
         return _made(provider, "down", text, words, retry_after=refusal.retry_after, passing=True)
     return _about_the_request(provider, refusal, words)
@@ -112,9 +114,7 @@ def _about_the_request(provider: Provider, refusal: Refusal, words: str) -> Mode
 def down(provider: Provider, why: str, *, passing: bool = False, fix: str = "") -> ModelError:
     """Say that a provider cannot be reached."""
     fix = fix or "check the network, or use another model"
-    return _made(
-        provider, "down", f"{provider.label} cannot be reached: {fix}", _shown(why, provider), passing=passing
-    )
+    return _made(provider, "down", f"{provider.label} cannot be reached: {fix}", _shown(why, provider), passing=passing)
 
 
 def cut_off(provider: Provider, why: str) -> ModelError:

@@ -110,9 +110,7 @@ _CAUTIOUS: Mapping[str, Traits] = MappingProxyType(
         "anthropic": Traits(
             images=True, window_tokens=200_000, output_tokens=32_000, temperature=False, schemas="anthropic"
         ),
-        "openai": Traits(
-            images=True, window_tokens=128_000, output_tokens=16_384, temperature=False, schemas="openai"
-        ),
+        "openai": Traits(images=True, window_tokens=128_000, output_tokens=16_384, temperature=False, schemas="openai"),
         "scripted": Traits(images=True, audio=True, schemas="plain", input_price=0.0, output_price=0.0),
     }
 )

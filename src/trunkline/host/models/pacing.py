@@ -83,4 +83,3 @@ class Meter:
         self._left -= max(size, self._LEAST)
         if self._left < 0:
             raise cut_off(self._provider, f"it was stopped, as it wrote more than {self._limit} bytes")
-

@@ -11,15 +11,30 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from importlib import import_module
 from typing import Any, Protocol
 
+from msgspec import Struct
+
 from trunkline.errors import ConfigError
 from trunkline.host.models.failures import Provider, Refusal, cut_off, down, refused, retry_after, words_of
 from trunkline.host.models.interface import Finished, ModelError, ModelEvent
 from trunkline.host.models.pacing import Meter, Pace
 
-__all__ = ["Answer", "VendorClient", "load_sdk"]
+__all__ = ["Answer", "VendorClient", "VendorOptions", "load_sdk"]
 
-# How long the end of a connection is waited for once all was said: a new one costs more.
+# How long the end of a stream is waited for once all was said: its connection can be used again then.
 _TAIL_SECONDS = 1.0
+
+
+class VendorOptions(Struct, frozen=True, kw_only=True):
+    """How a vendor's model is reached."""
+
+    key: str | None = None
+    #: Where, if not at the vendor's own address.
+    url: str | None = None
+    pace: Pace = Pace()
+    #: Whether the provider is asked to keep the beginning of a conversation, which makes going on cheaper.
+    cache: bool = True
+    #: Which of the vendor's interfaces is spoken, where there are two.
+    api: str | None = None
 
 
 class Answer(Protocol):
@@ -96,14 +111,19 @@ class VendorClient:
 
     async def _events(self, stream: Any, answer: Answer) -> AsyncGenerator[Mapping[str, Any], None]:
         events = aiter(stream)
+        clock = asyncio.get_running_loop().time
+        last: float | None = None
         while True:
+            if answer.done and last is None:
+                last = clock() + _TAIL_SECONDS
+            until = clock() + self.pace.idle_seconds if last is None else last
             try:
-                async with asyncio.timeout(_TAIL_SECONDS if answer.done else self.pace.idle_seconds):
+                async with asyncio.timeout_at(until):
                     event = await anext(events)
             except StopAsyncIteration:
                 return
             except TimeoutError:
-                if answer.done:
+                if last is not None:
                     return
                 raise
             as_dict = getattr(event, "to_dict", None)
@@ -115,9 +135,7 @@ class VendorClient:
         if isinstance(error, sdk.APIStatusError):
             words, kind = words_of(error.body)
             waiting = retry_after(error.response.headers)
-            refusal = Refusal(
-                status=error.status_code, words=words or error.message, kind=kind, retry_after=waiting
-            )
+            refusal = Refusal(status=error.status_code, words=words or error.message, kind=kind, retry_after=waiting)
             found = refused(provider, refusal)
             return cut_off(provider, words) if begun and found.fault == "down" else found
         if isinstance(error, sdk.APIConnectionError | TimeoutError):

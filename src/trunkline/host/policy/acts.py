@@ -38,6 +38,8 @@ class Act(Struct, frozen=True, kw_only=True):
     trusted: bool = False
     #: Something from an untrusted server came into this session before.
     tainted: bool = False
+    #: The scan found something in the definition that a person should see before it is used.
+    flagged: bool = False
     #: Who asks: ``model``, ``user``, ``gateway`` or ``server``.
     caller: str = "user"
     #: The authenticated subject, if there is one.

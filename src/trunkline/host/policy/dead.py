@@ -59,6 +59,10 @@ _SAYS = MappingProxyType({"allow": "allows", "ask": "asks about", "deny": "denie
 
 def _covers(wide: Rule, narrow: Rule) -> bool:
     """Tell whether a rule holds wherever another does."""
+    opens = wide.effect == narrow.effect == "allow" and wide.tier == narrow.tier
+    if opens and narrow.tainted is True and wide.tainted is not True:
+        # In a tainted session only the one that says so allows.
+        return False
     # A rule that opens holds for less than one that closes with the same words: what cannot be judged is not in it.
     doubt = wide.effect == "allow" and narrow.effect != "allow"
     if doubt and (wide.when or ("resource" in wide.kinds and wide.names)):

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from trunkline.host.policy.acts import Act, ActKind, Annotations, Decision, Effect
 
-__all__ = ["DEFAULTS", "NO_HINTS", "Default", "default_decision", "effective"]
+__all__ = ["DEFAULTS", "FLAGGED", "NO_HINTS", "TAINTED", "Default", "default_decision", "effective"]
 
 NO_HINTS = Annotations()
 
@@ -33,7 +33,13 @@ def _says(effect: Effect, name: str, reason: str) -> Decision:
     return Decision(effect, f"default: {name}", reason)
 
 
-_TAINTED = "something from an untrusted server came into this session before, and no rule allows it"
+#: Why a session in which an untrusted text may steer what is done is looked at more closely.
+TAINTED = "something from an untrusted server came into this session before"
+_TAINTED = f"{TAINTED}, and no rule allows it"
+#: What holds for a definition that the scan flagged, whatever allows it.
+FLAGGED = _says(
+    "ask", "flagged definition", "the scan found something in its definition; trunkline pins diff shows what"
+)
 
 #: The first row that fits decides; the last three fit whatever comes.
 DEFAULTS: tuple[Default, ...] = (
@@ -84,7 +90,8 @@ def effective(hints: Annotations) -> Annotations:
 
 def default_decision(act: Act, hints: Annotations) -> Decision:
     """Say what holds for an act that no rule decides, if these are the hints to go by."""
-    return _of(act.kind, act.trusted, act.tainted, hints)
+    decision = _of(act.kind, act.trusted, act.tainted, hints)
+    return FLAGGED if act.flagged and decision.effect == "allow" else decision
 
 
 @lru_cache(maxsize=2048)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from trunkline.host.policy.acts import Act, ActKind, Annotations, Decision
 from trunkline.host.policy.addresses import uri_forms
-from trunkline.host.policy.defaults import NO_HINTS, effective
+from trunkline.host.policy.defaults import FLAGGED, NO_HINTS, TAINTED, effective
 from trunkline.host.policy.globs import any_glob
 from trunkline.host.policy.paths import Paths
 from trunkline.host.policy.predicates import Test, compile_predicate
@@ -41,6 +41,15 @@ class Compiled(NamedTuple):
     state: Test
     #: Hints of a tool play a part.
     reads_hints: bool
+    #: What a rule that allows says of a writing tool once the session is tainted; None if it allows that too.
+    when_tainted: Decision | None = None
+    #: What a rule that allows says of something that the scan flagged.
+    when_flagged: Decision | None = None
+
+    @property
+    def allows_taint(self) -> bool:
+        """Tell whether it allows things in a tainted session, in so many words."""
+        return self.rule.effect == "allow" and self.rule.tainted is True
 
 
 def compile_rule(rule: Rule, paths: Paths) -> Compiled:
@@ -59,7 +68,17 @@ def compile_rule(rule: Rule, paths: Paths) -> Compiled:
         conditions,
         _all_of(tuple(condition.test for condition in conditions)),
         rule.annotations != NO_HINTS,
+        *_held_back(rule),
     )
+
+
+def _held_back(rule: Rule) -> tuple[Decision | None, Decision | None]:
+    """Say what becomes of a rule that allows where somebody has to look first."""
+    if rule.effect != "allow":
+        return None, None
+    came = f"rule {rule} allows it, but {TAINTED}; tainted = true in the rule would allow it even then"
+    tainted = None if rule.tainted is True else Decision("ask", "default: writing tool, tainted session", came)
+    return tainted, Decision("ask", FLAGGED.rule, f"rule {rule} allows it, but {FLAGGED.reason}")
 
 
 def _all_of(tests: tuple[Test, ...]) -> Test:

@@ -6,6 +6,9 @@ rule that holds decides whole, and in it deny beats ask beats allow. Where none 
 What is not known (arguments while a list is made, the time) counts against the act when it is decided, and for it when
 one asks whether it may be seen: ``sees`` is false only if no arguments could be allowed or asked about.
 
+Where the session is tainted, a rule that allows a writing tool counts only if it says ``tainted = true``; else it asks.
+Of a definition that the scan flagged nothing is allowed unasked.
+
 Hints of a server that is not trusted may only raise the level: its acts are judged once without the hints and, where a
 rule reads any, once with them, and the stricter decision holds.
 """
@@ -16,7 +19,7 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple, TypeAlias, TypeVar
 
 from trunkline.host.policy.acts import Act, ActKind, Annotations, Decision
-from trunkline.host.policy.defaults import NO_HINTS, default_decision
+from trunkline.host.policy.defaults import NO_HINTS, default_decision, effective
 from trunkline.host.policy.matching import Compiled, compile_rule
 from trunkline.host.policy.paths import Paths, Places
 from trunkline.host.policy.rules import Redact, Rule
@@ -148,11 +151,22 @@ def _decided(rules: tuple[Compiled, ...], act: Act, hints: Annotations, now: flo
     for compiled in rules:
         state = compiled.state(act, hints, now)
         if state is True or (state is None and compiled.rule.effect == "deny"):
-            return _stricter(compiled.decision, least)
+            said = _held(compiled, act, hints) if act.tainted or act.flagged else compiled.decision
+            return _stricter(said, least)
         if state is None and compiled.rule.effect == "ask" and least is None:
             # It may not hold, and then a rule further down would decide: the stricter of the two is meant.
             least = compiled.decision
     return _stricter(default_decision(act, hints), least)
+
+
+def _held(compiled: Compiled, act: Act, hints: Annotations) -> Decision:
+    """Give what a rule says of an act that somebody may have to look at, whatever the rule allows."""
+    if act.flagged and compiled.when_flagged is not None:
+        return compiled.when_flagged
+    held = compiled.when_tainted
+    if held is None or not act.tainted or act.kind != "tool" or effective(hints).read_only:
+        return compiled.decision
+    return held
 
 
 def _hoped(rules: tuple[Compiled, ...], act: Act, hints: Annotations, now: float | None) -> Decision:
@@ -175,8 +189,9 @@ def _failure(error: Exception) -> Decision:
     return Decision("deny", "default: not evaluated", f"the policy cannot be evaluated: {why}")
 
 
-def _rank(compiled: Compiled) -> tuple[int, int]:
-    return -compiled.rule.tier, -_STRICTNESS.index(compiled.rule.effect)
+def _rank(compiled: Compiled) -> tuple[int, int, bool]:
+    # A rule that allows things in a tainted session says more than one that allows them, and is asked before it.
+    return -compiled.rule.tier, -_STRICTNESS.index(compiled.rule.effect), not compiled.allows_taint
 
 
 def _remember(kept: dict[K, V], key: K, value: V) -> None:

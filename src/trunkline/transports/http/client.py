@@ -179,7 +179,7 @@ class HttpLink:
 
     async def _announce(self, listening: Listening, head: Mapping[str, str], body: bytes) -> None:
         """Say that we are ready, and then open the stream."""
-        if await self._post(head, body):
+        if await self._post(head, body) and self._closing is None:
             self._listener = self._loop.create_task(listening.run())
         else:
             listening.settled.set()

@@ -1,0 +1,60 @@
+"""The test of both: the script in this process, the gateway as a process of its own."""
+
+import asyncio
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from examples.hosting import script
+from trunkline import Client
+from trunkline.types import ElicitRequestParams
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_a_script_uses_two_servers(capsys: pytest.CaptureFixture[str]) -> None:
+    """The person is asked about what no rule allows; the policy has the last word."""
+    asyncio.run(script.main())
+    assert capsys.readouterr().out.splitlines() == [
+        "clock/now, shop/buy, shop/price",
+        "half past nine",
+        "May shop buy? {'thing': 'kite', 'amount': 12} - yes",
+        "Which colour for the kite? - green",
+        "bought a green kite for 12",
+        "denied: This is more than this house spends.",
+    ]
+
+
+@pytest.fixture
+def served() -> Iterator[tuple[str, str]]:
+    """Start the gateway at a port that is free, and stop it in the end."""
+    program = [sys.executable, "-m", "examples.hosting.gateway"]
+    environment = {**os.environ, "PORT": "0"}
+    with subprocess.Popen(program, stdout=subprocess.PIPE, text=True, env=environment, cwd=ROOT) as process:
+        assert process.stdout is not None
+        _, url, token = process.stdout.readline().split()
+        yield url, token
+        process.terminate()
+        assert process.wait(20) == 0
+
+
+@pytest.mark.parametrize("revision", ["2025-11-25", "2026-07-28"])
+def test_a_gateway_serves_both_as_one(served: tuple[str, str], revision: str) -> None:
+    """Nobody sits at the gateway, so it asks its own client for consent."""
+    url, token = served
+
+    def answer(question: ElicitRequestParams) -> object:
+        return {"decision": "allow once"} if question.message.startswith("May") else "red"
+
+    async def main() -> None:
+        headers = {"Authorization": f"Bearer {token}"}
+        async with Client(url, revision=revision, headers=headers, elicitation=answer) as client:
+            assert [tool.name for tool in await client.list_tools()] == ["clock__now", "shop__buy", "shop__price"]
+            bought = await client.call_tool("shop__buy", {"thing": "kite", "amount": 12})
+            assert bought.data == "bought a red kite for 12"
+
+    asyncio.run(asyncio.wait_for(main(), 20))

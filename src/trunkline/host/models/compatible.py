@@ -1,0 +1,258 @@
+"""Any endpoint that speaks OpenAI's chat completions, without OpenAI's SDK: Ollama, llama.cpp, vLLM, LM Studio.
+
+One POST a turn, answered by a stream of events. The key, if there is one, goes to that endpoint alone: redirects to
+elsewhere are not followed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec import Struct
+
+from trunkline.errors import ConfigError, HttpError, LinkError, RemoteProtocolError
+from trunkline.host.models.blocks import check_media, encoded
+from trunkline.host.models.chat_wire import ChatAnswer, chat_body, spoken_error
+from trunkline.host.models.failures import Provider, Refusal, cut_off, down, refused, retry_after, words_of
+from trunkline.host.models.interface import ModelError, ModelEvent, ModelRequest, Traits
+from trunkline.host.models.pacing import Meter, Pace, patiently
+from trunkline.protocol.limits import Limits
+from trunkline.protocol.sse import EventReader
+
+if TYPE_CHECKING:
+    import aiohttp
+
+    from trunkline.transports.http.client_web import Web
+
+__all__ = ["CompatibleModel", "CompatibleOptions"]
+
+_LONGEST_EVENT = 4 * 1024 * 1024
+# Once the answer has ended, its usage is waited for, and no longer than this.
+_TAIL_SECONDS = 2.0
+_END = b"[DONE]"
+
+
+class CompatibleOptions(Struct, frozen=True, kw_only=True):
+    """How an endpoint is reached."""
+
+    #: Up to and with ``/v1``.
+    url: str
+    key: str | None = None
+    pace: Pace = Pace()
+    #: The proxy's URL; None leaves it to the environment, the empty text means none.
+    proxy: str | None = None
+    #: A file with the certificates to trust instead of the system's.
+    ca_file: str | None = None
+    #: Where the key is taken from.
+    key_from: str = "TRUNKLINE_MODEL_KEY"
+    #: What people call it.
+    label: str = "The endpoint"
+    #: What to do if nothing listens there.
+    start: str = "check its URL, and that it runs"
+    #: What to do if the model is not there.
+    missing_model: str = "check its name"
+
+
+class CompatibleModel:
+    """A model behind an endpoint that speaks chat completions."""
+
+    def __init__(self, name: str, options: CompatibleOptions, *, traits: Traits) -> None:
+        """Take ``provider:model``; nothing is opened yet.
+
+        Raises:
+            ConfigError: what it needs is not installed.
+        """
+        self.name = name
+        self.traits = traits
+        self._model = name.partition(":")[2]
+        self._options = options
+        self._web: Web | None = None
+        self._provider = Provider(
+            label=f"{options.label} at {_shown(options.url)}",
+            model=name,
+            variable=options.key_from,
+            key=options.key,
+            missing_model=options.missing_model,
+        )
+        try:
+            import aiohttp  # noqa: F401 - said now rather than in the middle of the first turn
+        except ImportError:
+            raise ConfigError(f"{name} needs aiohttp, which is not installed: pip install 'trunkline[http]'.") from None
+
+    def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
+        """Make a turn; closing the iterator stops it at the provider.
+
+        Raises (while iterating):
+            ModelError: there is no answer, or not all of it.
+        """
+        return patiently(lambda: self._attempt(request), self._options.pace)
+
+    async def _attempt(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
+        check_media(request.messages, name=self.name, traits=self.traits)
+        body = chat_body(request, model=self._model, traits=self.traits, limit_member="max_tokens")
+        answer = ChatAnswer()
+        response = await self._post(encoded(body))
+        try:
+            async with aclosing(self._chunks(response, answer)) as chunks:
+                async for chunk in chunks:
+                    for event in answer.feed(chunk):
+                        yield event
+        finally:
+            # Unlike `release`, this ends what is still being sent.
+            response.close()
+        if not answer.done:
+            raise cut_off(self._provider, "the stream ended early")
+        yield answer.finished()
+
+    async def aclose(self) -> None:
+        """Let its connections go."""
+        web, self._web = self._web, None
+        if web is not None:
+            await web.aclose()
+
+    # --- the request -------------------------------------------------------------------------------------------------
+
+    async def _post(self, body: bytes) -> aiohttp.ClientResponse:
+        """Send a request and give the answer, if it is one."""
+        head = {
+            "Content-Type": "application/json",
+            "Accept": "text/event-stream, application/json",
+            "Accept-Encoding": "identity",
+            "User-Agent": "trunkline",
+        }
+        if self._options.key:
+            head["Authorization"] = f"Bearer {self._options.key}"
+        why: str
+        try:
+            async with asyncio.timeout(self._options.pace.idle_seconds):
+                response = await self._opened().open("POST", head, body=body)
+        except TimeoutError:
+            why = f"nothing came for {self._options.pace.idle_seconds:.0f} s"
+        except HttpError as error:
+            raise refused(self._provider, Refusal(status=error.status, words=str(error))) from None
+        except (LinkError, RemoteProtocolError) as error:
+            why = str(error)
+        else:
+            if response.status == 200:
+                return response
+            raise await self._refusal(response)
+        raise down(self._provider, why, fix=self._options.start)
+
+    def _opened(self) -> Web:
+        if self._web is None:
+            from trunkline.transports.http.client_web import Web, WebOptions
+
+            options = self._options
+            url = f"{options.url.rstrip('/')}/chat/completions"
+            reach = WebOptions(url=url, proxy=options.proxy, ca_file=options.ca_file)
+            self._web = Web(reach, Limits(connect_seconds=options.pace.connect_seconds))
+        return self._web
+
+    async def _refusal(self, response: aiohttp.ClientResponse) -> ModelError:
+        headers = {name.lower(): value for name, value in response.headers.items()}
+        status = response.status
+        body = await self._whole(response)
+        words, kind = words_of(body)
+        provider = self._provider
+        if status == 404 and "model" not in words.lower():
+            # What is not there is the path, not the model.
+            provider = msgspec.structs.replace(provider, missing_model="is the URL right? It often ends in /v1")
+        refusal = Refusal(status=status, words=words, kind=kind, retry_after=retry_after(headers))
+        return refused(provider, refusal)
+
+    # --- the answer --------------------------------------------------------------------------------------------------
+
+    async def _chunks(
+        self, response: aiohttp.ClientResponse, answer: ChatAnswer
+    ) -> AsyncGenerator[Mapping[str, Any], None]:
+        """Give the chunks of an answer; a whole completion, from who does not stream, is one chunk."""
+        kind = response.content_type
+        if kind == "application/json":
+            body = await self._whole(response)
+            if isinstance(body, Mapping):
+                yield self._sound(body, begun=False)
+        elif kind != "text/event-stream":
+            raise down(self._provider, f"it answers with {kind}", fix="is the URL right? It often ends in /v1")
+        else:
+            meter = Meter(self._provider, self._options.pace.answer_bytes)
+            reader = EventReader(max_event=_LONGEST_EVENT)
+            begun = False
+            while data := await self._more(response, answer):
+                meter.count(len(data))
+                for event in self._cut(reader, data):
+                    if event == _END:
+                        return
+                    yield self._sound(_decoded(event), begun=begun)
+                    begun = True
+
+    async def _more(self, response: aiohttp.ClientResponse, answer: ChatAnswer) -> bytes:
+        """Read on; nothing more is as good as the end once the answer is whole."""
+        why: str
+        seconds = _TAIL_SECONDS if answer.done else self._options.pace.idle_seconds
+        try:
+            async with asyncio.timeout(seconds):
+                return await response.content.readany()
+        except TimeoutError:
+            why = f"nothing came for {seconds:.0f} s"
+        except Exception as error:  # noqa: BLE001 - the HTTP client's and the system's
+            why = str(error) or type(error).__name__
+        if answer.done:
+            return b""
+        raise cut_off(self._provider, why)
+
+    def _cut(self, reader: EventReader, data: bytes) -> list[bytes]:
+        try:
+            return [event.data for event in reader.feed(data)]
+        except RemoteProtocolError as error:
+            raise cut_off(self._provider, str(error)) from error
+
+    def _sound(self, chunk: Any, *, begun: bool) -> Mapping[str, Any]:
+        """Pass a chunk that is a part of an answer.
+
+        Raises:
+            ModelError: it says what went wrong, or nothing at all.
+        """
+        if not isinstance(chunk, Mapping):
+            raise cut_off(self._provider, "it sent what is no JSON object")
+        error = spoken_error(chunk)
+        if error is None:
+            return chunk
+        words, kind = words_of(error)
+        failure = refused(self._provider, Refusal(status=200, words=words, kind=kind))
+        raise cut_off(self._provider, words) if begun and failure.fault == "refused" else failure
+
+    async def _whole(self, response: aiohttp.ClientResponse) -> Any:
+        """Read a whole body as JSON, or as text if it is none."""
+        from trunkline.transports.http.client_web import SMALL, read_body
+
+        limit = self._options.pace.answer_bytes if response.status == 200 else SMALL
+        why: str
+        try:
+            async with asyncio.timeout(self._options.pace.idle_seconds):
+                data = await read_body(response, limit)
+        except Exception as error:  # noqa: BLE001 - the HTTP client's and the system's
+            why = str(error) or type(error).__name__
+        else:
+            decoded = _decoded(data)
+            return data.decode(errors="replace") if decoded is None else decoded
+        finally:
+            response.close()
+        raise cut_off(self._provider, why)
+
+
+def _decoded(data: bytes) -> Any:
+    try:
+        return msgspec.json.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+
+
+def _shown(url: str) -> str:
+    from urllib.parse import urlsplit
+
+    parts = urlsplit(url)
+    return f"{parts.hostname}:{parts.port}" if parts.port else str(parts.hostname)

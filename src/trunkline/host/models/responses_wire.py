@@ -1,0 +1,273 @@
+"""OpenAI's Responses API, both ways: a request to its JSON, and the events of its stream to ours; no I/O.
+
+Nothing is kept at the provider: each request has the whole conversation, and what the model thought comes encrypted
+and goes back with the results of the calls that it led to; see ``echoes``. The interface has no stop sequences, so the
+text is cut here, and the rest of the stream is not waited for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+from typing import Any
+
+from trunkline.host.models.blocks import encoded, read_call, result_blocks, sent_arguments
+from trunkline.host.models.chat_wire import data_url
+from trunkline.host.models.echoes import Echoes, Trail
+from trunkline.host.models.interface import (
+    Block,
+    Finished,
+    ImageBlock,
+    Message,
+    ModelEvent,
+    ModelRequest,
+    StopReason,
+    TextBlock,
+    TextDelta,
+    ToolResultBlock,
+    ToolUseBegun,
+    ToolUseBlock,
+    Traits,
+    Usage,
+)
+
+__all__ = ["ResponsesAnswer", "responses_body"]
+
+_CHOICES: Mapping[str, str] = MappingProxyType({"auto": "auto", "any": "required", "none": "none"})
+# The interface refuses a smaller limit.
+_LEAST_TOKENS = 16
+_UNFINISHED: Mapping[str, StopReason] = MappingProxyType({"max_output_tokens": "length", "content_filter": "refusal"})
+
+
+# --- the request -----------------------------------------------------------------------------------------------------
+
+
+def responses_body(
+    request: ModelRequest, *, model: str, traits: Traits, echoes: Echoes, thinks: bool
+) -> tuple[dict[str, Any], Trail]:
+    """Write a request, and the trail under which its answer is remembered."""
+    tools = [
+        {
+            "type": "function",
+            "name": tool.name,
+            "description": tool.description,
+            "parameters": tool.input_schema,
+            "strict": False,
+        }
+        for tool in request.tools
+    ]
+    trail = Trail(model, request.system, tools)
+    body: dict[str, Any] = {
+        "model": model,
+        "input": _items(request.messages, trail, traits=traits, echoes=echoes),
+        "max_output_tokens": max(_LEAST_TOKENS, min(request.max_tokens, traits.output_tokens)),
+        "store": False,
+        "stream": True,
+    }
+    if thinks:
+        body["include"] = ["reasoning.encrypted_content"]
+    if request.system:
+        body["instructions"] = request.system
+    if tools:
+        body["tools"] = tools
+        choice = request.tool_choice
+        body["tool_choice"] = _CHOICES.get(choice) or {"type": "function", "name": choice}
+    if request.temperature is not None and traits.temperature:
+        body["temperature"] = request.temperature
+    return body, trail
+
+
+def _items(messages: tuple[Message, ...], trail: Trail, *, traits: Traits, echoes: Echoes) -> list[dict[str, Any]]:
+    written: list[dict[str, Any]] = []
+    for message in messages:
+        items: list[Any] | None = None
+        if message.role == "assistant":
+            items = echoes.recall(trail.key(message.content))
+        if items is None:
+            items = list(_assistant(message) if message.role == "assistant" else _user(message, traits))
+        for item in items:
+            trail.add(item)
+        written += items
+    return written
+
+
+def _assistant(message: Message) -> Iterator[dict[str, Any]]:
+    if message.text:
+        yield {"role": "assistant", "content": [{"type": "output_text", "text": message.text}]}
+    for use in message.tool_uses:
+        arguments = encoded(sent_arguments(use)).decode()
+        yield {"type": "function_call", "call_id": use.id, "name": use.name, "arguments": arguments}
+
+
+def _user(message: Message, traits: Traits) -> Iterator[dict[str, Any]]:
+    for block in message.content:
+        if isinstance(block, ToolResultBlock):
+            yield {"type": "function_call_output", "call_id": block.id, "output": _output(block, traits)}
+    parts = [part for block in message.content if (part := _part(block)) is not None]
+    if parts:
+        yield {"role": "user", "content": parts}
+
+
+def _output(block: ToolResultBlock, traits: Traits) -> Any:
+    """Write a result: a text where it is nothing else."""
+    shown = list(result_blocks(block, traits))
+    if block.is_error:
+        shown.insert(0, TextBlock("The call failed:"))
+    if all(isinstance(each, TextBlock) for each in shown):
+        return "\n".join(each.text for each in shown if isinstance(each, TextBlock)) or "(nothing)"
+    return [part for each in shown if (part := _part(each)) is not None]
+
+
+def _part(block: Block) -> dict[str, Any] | None:
+    match block:
+        case TextBlock() if block.text:
+            return {"type": "input_text", "text": block.text}
+        case ImageBlock():
+            return {"type": "input_image", "image_url": data_url(block), "detail": "auto"}
+        case _:
+            return None
+
+
+# --- the answer ------------------------------------------------------------------------------------------------------
+
+
+class ResponsesAnswer:
+    """An answer as it comes: feed it the stream's events, give on what they show, and ask for the whole."""
+
+    def __init__(self, stop_sequences: tuple[str, ...] = ()) -> None:
+        """Start with nothing."""
+        self._cut = _Cut(stop_sequences)
+        self._items: dict[int, Mapping[str, Any]] = {}
+        self._stop: StopReason = "end"
+        self._usage = Usage()
+        self._model = ""
+        self._texts: list[str] = []
+        #: What the provider said went wrong, in its own shape.
+        self.failure: Mapping[str, Any] | None = None
+        #: Whether this was all.
+        self.done = False
+
+    def feed(self, event: Mapping[str, Any]) -> Iterator[ModelEvent]:
+        """Take an event of the stream."""
+        match event.get("type"):
+            case "response.output_text.delta":
+                yield from self._say(str(event.get("delta", "")))
+            case "response.refusal.delta":
+                self._stop = "refusal"
+                yield from self._say(str(event.get("delta", "")))
+            case "response.output_item.added" if _object(event.get("item")).get("type") == "function_call":
+                yield ToolUseBegun(str(event["item"].get("name", "")))
+            case "response.output_item.done":
+                self._items[event.get("output_index", len(self._items))] = _object(event.get("item"))
+            case "response.completed" | "response.incomplete":
+                yield from self._end(_object(event.get("response")))
+            case "response.failed":
+                self.failure = _object(_object(event.get("response")).get("error"))
+            case "error":
+                self.failure = event
+
+    def _say(self, text: str) -> Iterator[ModelEvent]:
+        shown = self._cut.feed(text)
+        if self._cut.hit and not self.done:
+            self._stop = "stop_sequence"
+            self.done = True
+        if shown:
+            self._texts.append(shown)
+            yield TextDelta(shown)
+
+    def _end(self, response: Mapping[str, Any]) -> Iterator[ModelEvent]:
+        self._model = str(response.get("model") or "")
+        self._usage = _usage(_object(response.get("usage")))
+        if self.done:
+            return
+        rest = self._cut.rest()
+        if rest:
+            self._texts.append(rest)
+            yield TextDelta(rest)
+        if response.get("status") == "incomplete":
+            reason = str(_object(response.get("incomplete_details")).get("reason"))
+            self._stop = _UNFINISHED.get(reason, "length")
+        self.done = True
+
+    def finished(self) -> Finished:
+        """Give the whole."""
+        text = "".join(self._texts)
+        blocks: list[Block] = [TextBlock(text)] if text else []
+        blocks += self._calls()
+        message = Message("assistant", tuple(blocks))
+        stop: StopReason = "tools" if self._stop == "end" and message.tool_uses else self._stop
+        return Finished(message, stop, self._usage, self._model)
+
+    def _calls(self) -> Iterator[ToolUseBlock]:
+        if self._stop == "stop_sequence":
+            return
+        for _, item in sorted(self._items.items()):
+            if item.get("type") == "function_call":
+                call_id, name = str(item.get("call_id", "")), str(item.get("name", ""))
+                yield read_call(call_id, name, str(item.get("arguments") or ""))
+
+    def echo(self) -> list[Any] | None:
+        """Give the answer in the provider's words, if there are thoughts in it that it wants back."""
+        items = [dict(item) for _, item in sorted(self._items.items())]
+        thoughts = [item for item in items if item.get("type") == "reasoning"]
+        whole = self._stop in ("end", "tools") and all(item.get("encrypted_content") for item in thoughts)
+        if not thoughts or not whole or any(use.arguments is None for use in self._calls()):
+            return None
+        # What is null in an answer is refused in a request.
+        return [{name: value for name, value in item.items() if value is not None} for item in items]
+
+
+class _Cut:
+    """Ends a text at the first of some sequences, however the text is cut into pieces."""
+
+    def __init__(self, sequences: tuple[str, ...]) -> None:
+        self._sequences = tuple(each for each in sequences if each)
+        self._held = ""
+        #: Whether a sequence came.
+        self.hit = False
+
+    def feed(self, text: str) -> str:
+        """Take more text, and give what can be shown of it."""
+        if self.hit:
+            return ""
+        if not self._sequences:
+            return text
+        text = self._held + text
+        ends = [at for each in self._sequences if (at := text.find(each)) >= 0]
+        if ends:
+            self.hit = True
+            return text[: min(ends)]
+        keep = max(_overlap(text, each) for each in self._sequences)
+        self._held = text[len(text) - keep :]
+        return text[: len(text) - keep]
+
+    def rest(self) -> str:
+        """Give what was held back, as no sequence came of it."""
+        held, self._held = self._held, ""
+        return "" if self.hit else held
+
+
+def _overlap(text: str, sequence: str) -> int:
+    """Say how much of the text's end is a beginning of the sequence."""
+    for size in range(min(len(text), len(sequence) - 1), 0, -1):
+        if text.endswith(sequence[:size]):
+            return size
+    return 0
+
+
+def _usage(usage: Mapping[str, Any]) -> Usage:
+    details = _object(usage.get("input_tokens_details"))
+    return Usage(
+        _number(usage.get("input_tokens")),
+        _number(usage.get("output_tokens")),
+        _number(details.get("cached_tokens")),
+        _number(details.get("cache_write_tokens")),
+    )
+
+
+def _number(value: Any) -> int:
+    return value if isinstance(value, int) else 0
+
+
+def _object(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}

@@ -1,0 +1,204 @@
+"""A model that says what a script says: for tests and demonstrations, without a network and without cost.
+
+A script is a list of turns, taken in order. A turn can demand what the last message says (``expects``), or be taken
+only when the last message says something (``when``), whatever its place. It says a text, calls tools, fails, or waits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Iterable, Mapping
+from typing import Any, TypeAlias
+
+import msgspec
+from msgspec import Struct
+
+from trunkline.errors import ConfigError
+from trunkline.host.models.blocks import encoded, read_call
+from trunkline.host.models.interface import (
+    Block,
+    Finished,
+    Message,
+    ModelError,
+    ModelEvent,
+    ModelFault,
+    ModelRequest,
+    StopReason,
+    TextBlock,
+    TextDelta,
+    ToolResultBlock,
+    ToolSpec,
+    ToolUseBegun,
+    Traits,
+    Usage,
+)
+from trunkline.host.models.known import traits_of
+
+__all__ = ["Call", "ScriptedModel", "Turn"]
+
+_CHARACTERS_A_TOKEN = 4
+
+
+class Call(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A call that a turn makes."""
+
+    #: The tool's name as it is offered, or the end of it after an underscore if only one tool has that.
+    tool: str
+    arguments: dict[str, Any] = {}
+    #: What is written in place of the arguments; may be anything.
+    raw: str | None = None
+
+
+class Turn(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One turn of a script."""
+
+    #: What the last message must have in it; if it does not, the turn fails and says so.
+    expects: str | None = None
+    #: The turn is taken as soon as the last message has this in it, and not before.
+    when: str | None = None
+    #: The text; ``{said}`` stands for the last message's text and ``{result}`` for the last results'.
+    says: str = ""
+    calls: tuple[Call, ...] = ()
+    #: Instead of finishing, fail like this, after the text.
+    fails: ModelFault | None = None
+    #: Seconds before each piece of the text.
+    pause: float = 0.0
+    #: Never finish after the text: wait until somebody has enough of it.
+    hangs: bool = False
+    #: Take the turn as often as it fits.
+    again: bool = False
+    stop: StopReason | None = None
+    usage: Usage | None = None
+
+
+Script: TypeAlias = Iterable[Turn | Mapping[str, Any] | str]
+
+
+class ScriptedModel:
+    """A model that says what a script says."""
+
+    def __init__(
+        self, script: Script, *, name: str = "scripted:script", traits: Traits | None = None, piece: int = 12
+    ) -> None:
+        """Take turns as ``Turn``, as mappings of the same members, or as texts to say; a piece has so many characters.
+
+        Raises:
+            ConfigError: a turn makes no sense.
+        """
+        self.name = name
+        self.traits = traits_of("scripted:script") if traits is None else traits
+        self._turns = [_turn(number, turn, name) for number, turn in enumerate(script, 1)]
+        self._left = list(range(len(self._turns)))
+        self._piece = max(1, piece)
+        #: All that it was asked, in order.
+        self.requests: list[ModelRequest] = []
+        #: How often a turn was closed before its end.
+        self.stopped = 0
+        self.closed = False
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
+        """Make the next turn of the script; closing the iterator stops it.
+
+        Raises:
+            ModelError: the turn fails, the script is over, or it expects something else.
+        """
+        self.requests.append(request)
+        turn = self._take(_last(request))
+        whole = False
+        try:
+            said = _filled(turn.says, request)
+            for at in range(0, len(said), self._piece):
+                if turn.pause:
+                    await asyncio.sleep(turn.pause)
+                yield TextDelta(said[at : at + self._piece])
+            if turn.hangs:
+                await asyncio.Event().wait()
+            if turn.fails is not None:
+                whole = True
+                raise ModelError(f"The script lets {self.name} fail here: {turn.fails}.", fault=turn.fails)
+            blocks: list[Block] = [TextBlock(said)] if said else []
+            for call in turn.calls:
+                tool = _tool(call.tool, request.tools)
+                yield ToolUseBegun(tool)
+                written = encoded(call.arguments).decode() if call.raw is None else call.raw
+                blocks.append(read_call(f"call_{len(self.requests)}_{len(blocks)}", tool, written))
+            whole = True
+            yield self._finished(turn, tuple(blocks), request)
+        finally:
+            self.stopped += not whole
+
+    async def aclose(self) -> None:
+        """Take note that nobody needs it any more."""
+        self.closed = True
+
+    def _take(self, last: str) -> Turn:
+        """Choose the turn: the first that waits for what was said, else the first that waits for nothing."""
+        fitting = [at for at in self._left if (when := self._turns[at].when) is not None and when in last]
+        plain = [at for at in self._left if self._turns[at].when is None]
+        if not fitting and not plain:
+            raise ModelError(f"The script of {self.name} has no turn for {last[:200]!r}.", fault="refused")
+        at = (fitting or plain)[0]
+        turn = self._turns[at]
+        if turn.expects is not None and turn.expects not in last:
+            text = f"Turn {at + 1} of {self.name} expects {turn.expects!r}, but the last message says {last[:500]!r}."
+            raise ModelError(text, fault="refused")
+        if not turn.again:
+            self._left.remove(at)
+        return turn
+
+    def _finished(self, turn: Turn, blocks: tuple[Block, ...], request: ModelRequest) -> Finished:
+        usage = turn.usage
+        if usage is None:
+            asked = sum(len(encoded(message)) for message in request.messages)
+            usage = Usage(
+                asked // _CHARACTERS_A_TOKEN, sum(len(encoded(each)) for each in blocks) // _CHARACTERS_A_TOKEN
+            )
+        stop: StopReason = turn.stop or ("tools" if turn.calls else "end")
+        return Finished(Message("assistant", blocks), stop, usage, self.name.partition(":")[2])
+
+
+def _turn(number: int, turn: Turn | Mapping[str, Any] | str, name: str) -> Turn:
+    if isinstance(turn, Turn):
+        return turn
+    if isinstance(turn, str):
+        return Turn(says=turn)
+    try:
+        return msgspec.convert(dict(turn), Turn)
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"Turn {number} of {name} makes no sense: {error}") from error
+
+
+def _last(request: ModelRequest) -> str:
+    """Give the text of the last message, results of tools included."""
+    return _text(request.messages[-1]) if request.messages else ""
+
+
+def _text(message: Message) -> str:
+    return "\n".join(filter(None, (message.text, _results(message))))
+
+
+def _results(message: Message) -> str:
+    return "\n".join(
+        each.text
+        for block in message.content
+        if isinstance(block, ToolResultBlock)
+        for each in block.content
+        if isinstance(each, TextBlock)
+    )
+
+
+def _filled(says: str, request: ModelRequest) -> str:
+    if "{" not in says:
+        return says
+    results = next((found for message in reversed(request.messages) if (found := _results(message))), "")
+    said = next((message.text for message in reversed(request.messages) if message.role == "user" and message.text), "")
+    # In one go, as what a tool answered may have braces of its own.
+    parts = says.split("{result}")
+    return results.join(part.replace("{said}", said) for part in parts)
+
+
+def _tool(name: str, offered: tuple[ToolSpec, ...]) -> str:
+    """Find the tool that is meant; one that nobody offers is called all the same."""
+    names = [tool.name for tool in offered]
+    ending = [each for each in names if each.endswith(f"_{name}")]
+    return ending[0] if name not in names and len(ending) == 1 else name

@@ -1,0 +1,230 @@
+"""Which files a server can reach: its roots and what was listed, what its own program needs, and what any program needs.
+
+It looks at links and at which files exist, and changes nothing. A server that may write a folder may put links into
+it; so a link that lies where the server can write is followed only to what it can write anyway, or else the next start
+would open what it chose.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from urllib.parse import unquote, urlsplit
+
+from msgspec import Struct
+
+from trunkline.host.commands import run_by
+from trunkline.host.entries import ServerEntry
+from trunkline.host.sandbox.wishes import Sandbox
+
+__all__ = ["DEVICES", "SYSTEM", "Places", "Reach", "beneath", "find_reach", "root_path"]
+
+#: What programs need of the system, as far as it is there: programs, libraries, certificates, names, facts about the
+#: machine. Nothing of it is the user's.
+SYSTEM = (
+    *("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt", "/nix/store", "/gnu/store", "/snap"),
+    *("/etc/alternatives", "/etc/ca-certificates", "/etc/ca-certificates.conf", "/etc/crypto-policies"),
+    *("/etc/fonts", "/etc/gai.conf", "/etc/group", "/etc/host.conf", "/etc/hosts", "/etc/inputrc", "/etc/ld.so.cache"),
+    *("/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/locale.alias", "/etc/localtime", "/etc/magic", "/etc/mime.types"),
+    *("/etc/nsswitch.conf", "/etc/os-release", "/etc/passwd", "/etc/pki", "/etc/protocols", "/etc/resolv.conf"),
+    *("/etc/rpc", "/etc/services", "/etc/ssl", "/etc/terminfo", "/etc/timezone"),
+    *("/sys/devices/system", "/sys/fs/cgroup", "/sys/kernel/mm/transparent_hugepage"),
+)
+#: Of the proc file system, where it is not a view of its own: the server itself, and the machine.
+PROC = tuple(
+    f"/proc/{name}"
+    for name in ("self", "cpuinfo", "filesystems", "loadavg", "meminfo", "stat", "sys", "uptime", "version", "vmstat")
+)
+DEVICES = tuple(f"/dev/{name}" for name in ("full", "null", "random", "urandom", "zero"))
+
+_BESIDE_BIN = ("bin", "lib", "lib32", "lib64", "libexec", "pyvenv.cfg")
+#: A folder with one of these is a program's own, and its scripts look for more in it.
+_PACKAGE_MARKS = ("package.json", "pyproject.toml")
+#: Variables of an entry that say where its code is.
+_CODE_PATHS = ("NODE_PATH", "PYTHONPATH")
+_MOST_LINKS = 40
+
+
+class Places(Struct, frozen=True, kw_only=True):
+    """Where things are for one start."""
+
+    #: A folder for this server alone: its home, and its temporary files.
+    private: str
+    #: The host's own folders, which no server may see.
+    protected: tuple[str, ...]
+    home: str
+    cwd: str
+    environ: Mapping[str, str]
+
+
+class Reach(Struct, frozen=True, kw_only=True):
+    """The files a server can reach; whole trees, where a path is a folder."""
+
+    system: tuple[str, ...]
+    read: tuple[str, ...]
+    write: tuple[str, ...]
+    devices: tuple[str, ...] = DEVICES
+    #: Folders of the host's inside of these, which have to be kept back.
+    covered: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    def covers(self, path: str) -> bool:
+        """Tell whether a path can be read."""
+        real = os.path.realpath(path)
+        return any(beneath(real, os.path.realpath(each)) for each in (*self.system, *self.read, *self.write))
+
+
+def find_reach(
+    entry: ServerEntry, sandbox: Sandbox, roots: Sequence[str], *, program: str | None, places: Places
+) -> Reach:
+    """Find what a server can reach; ``program`` is what is started, None in a container, which has its own."""
+    notes: list[str] = []
+    paths = [path for root in roots if (path := root_path(root, notes)) is not None]
+    writable = _accept([*sandbox.write, *(paths if sandbox.roots_writable else ())], (), notes)
+    readable = _accept([*sandbox.read, *(() if sandbox.roots_writable else paths)], writable, notes)
+    asked = (*writable, *readable)
+    if program is not None:
+        own = [*_of_program(program, entry.env), *_of_code(entry, places, notes)]
+        readable += [path for path in dict.fromkeys(own) if not _planted(path, writable) and os.path.exists(path)]
+    covered = [place for place in places.protected if any(_overlap(place, path) for path in asked)]
+    # What nobody asked for is rather left out than given with the host's own folders.
+    readable = [path for path in readable if path in asked or not any(_overlap(path, each) for each in places.protected)]
+    return Reach(
+        system=SYSTEM,
+        read=tuple(dict.fromkeys(readable)),
+        write=tuple(writable),
+        covered=tuple(covered),
+        notes=tuple(notes),
+    )
+
+
+def root_path(root: str, notes: list[str]) -> str | None:
+    """Give the folder that a root names; one that is no folder of this machine is noted."""
+    if not root.startswith("file:"):
+        return os.path.abspath(root)
+    parts = urlsplit(root)
+    if parts.netloc not in ("", "localhost") or not parts.path.startswith("/"):
+        notes.append(f"the root {root} is not on this machine, and left out")
+        return None
+    return os.path.normpath(unquote(parts.path))
+
+
+def beneath(path: str, folder: str) -> bool:
+    """Tell whether a path is a folder or something in it, as the two are written."""
+    return path == folder or path.startswith(folder.rstrip("/") + "/")
+
+
+def _overlap(one: str, other: str) -> bool:
+    one, other = os.path.realpath(one), os.path.realpath(other)
+    return beneath(one, other) or beneath(other, one)
+
+
+# --- what was asked for ----------------------------------------------------------------------------------------------
+
+
+def _accept(paths: Iterable[str], writable: Sequence[str], notes: list[str]) -> list[str]:
+    """Take the paths that exist, as they are without links; what the server itself may have put there is left out."""
+    taken: list[str] = []
+    for path in sorted(dict.fromkeys(paths), key=len):
+        if not os.path.exists(path):
+            notes.append(f"{path} does not exist, and is left out of the sandbox")
+        elif _planted(path, [*writable, *taken] if not writable else writable):
+            notes.append(f"{path} is left out of the sandbox: a link that the server can change leads out of its folders")
+        else:
+            taken.append(os.path.realpath(path))
+    return list(dict.fromkeys(taken))
+
+
+def _planted(path: str, writable: Sequence[str]) -> bool:
+    """Tell whether a path leads through a link in a folder that the server writes to something outside of those."""
+    real = os.path.realpath(path)
+    if any(beneath(real, folder) for folder in writable):
+        return False
+    return any(beneath(link, folder) for link in _links(path) for folder in writable)
+
+
+def _links(path: str) -> Iterator[str]:
+    """Give the links that a path leads through: each where it truly lies."""
+    done, ahead, count = "/", [part for part in os.path.abspath(path).split("/") if part], 0
+    while ahead:
+        part = ahead.pop(0)
+        here = os.path.normpath(os.path.join(done, part))
+        if not os.path.islink(here) or count == _MOST_LINKS:
+            done = here
+            continue
+        count += 1
+        yield here
+        target = os.readlink(here)
+        done = "/" if target.startswith("/") else done
+        ahead = [each for each in target.split("/") if each and each != "."] + ahead
+
+
+# --- what the program needs ------------------------------------------------------------------------------------------
+
+
+def _of_program(program: str, env: Mapping[str, str]) -> Iterator[str]:
+    """Give the program, what is installed with it, and its interpreter if it is a script."""
+    for hop in _hops(program):
+        yield hop
+        folder = os.path.dirname(hop)
+        if os.path.basename(folder) == "bin" and os.path.dirname(folder) != os.path.expanduser("~"):
+            yield from (os.path.join(os.path.dirname(folder), name) for name in _BESIDE_BIN)
+    interpreter = _interpreter_of(program, env)
+    if interpreter is not None and interpreter != program:
+        yield from _of_program(interpreter, env)
+
+
+def _hops(path: str) -> Iterator[str]:
+    """Follow a link step by step."""
+    for _ in range(_MOST_LINKS):
+        yield path
+        if not os.path.islink(path):
+            break
+        path = os.path.normpath(os.path.join(os.path.dirname(path), os.readlink(path)))
+    yield os.path.realpath(path)
+
+
+def _interpreter_of(program: str, env: Mapping[str, str]) -> str | None:
+    from shutil import which
+
+    try:
+        with open(program, "rb") as file:
+            first = file.readline(512)
+    except OSError:
+        return None
+    if not first.startswith(b"#!"):
+        return None
+    words = [word for word in os.fsdecode(first[2:]).split() if word != "-S"]
+    if words and os.path.basename(words[0]) == "env":
+        return which(words[1], path=env.get("PATH")) if len(words) > 1 else None
+    return words[0] if words and os.path.isabs(words[0]) else None
+
+
+def _of_code(entry: ServerEntry, places: Places, notes: list[str]) -> Iterator[str]:
+    """Give the folders of the scripts that are run, of the code that variables name, and the one it starts in."""
+    cwd = entry.cwd or places.cwd
+    for kind, file in run_by(entry.command or ("",), cwd):
+        if kind == "file":
+            yield from _of_script(file, places, notes)
+            yield from (path for word in entry.command or () if os.path.realpath(path := os.path.join(cwd, word)) == file)
+    for name in _CODE_PATHS:
+        for path in filter(None, entry.env.get(name, "").split(os.pathsep)):
+            yield os.path.join(cwd, path)
+    if entry.cwd is not None and not beneath(places.home, os.path.realpath(entry.cwd)):
+        yield entry.cwd
+
+
+def _of_script(file: str, places: Places, notes: list[str]) -> Iterator[str]:
+    """Give a script and its folder, up to that of the package it belongs to; never a whole home."""
+    yield file
+    folder = os.path.dirname(file)
+    if beneath(places.home, folder):
+        notes.append(f"only {os.path.basename(file)} itself can be read in {folder}: list in read what else it needs")
+        return
+    yield folder
+    above = folder
+    while not beneath(places.home, above) and above != os.path.dirname(above):
+        if any(os.path.exists(os.path.join(above, mark)) for mark in _PACKAGE_MARKS):
+            yield above
+            return
+        above = os.path.dirname(above)

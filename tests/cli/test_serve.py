@@ -1,0 +1,340 @@
+"""``trunkline serve``: the gateway as a process, over stdio and HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.hosted import ALLOW_ALL, SOURCE, Gateway, demo_entry, gateway, write_config
+from tests.cli.support import Outcome, run
+from tests.support import run_async
+from trunkline import Client
+from trunkline.errors import HttpError, RequestFailed
+
+TOKEN = "a-token-of-the-test"
+PROFILES = """\
+rate = 600
+
+[profile.small]
+servers = ["demo"]
+tools = { allow = ["add", "echo"] }
+policy = "rules.toml"
+"""
+
+
+class Desk:
+    """A folder with a configuration, rules and the file of a gateway."""
+
+    def __init__(self, folder: Path, home: Path) -> None:
+        """Write them."""
+        self.folder = folder
+        self.env = {"TRUNKLINE_HOME": str(home), "TRUNKLINE_GATEWAY_TOKEN": ""}
+        self.config = write_config(folder / "servers.json", {"demo": demo_entry()})
+        (folder / "rules.toml").write_text(ALLOW_ALL, encoding="utf-8")
+        (folder / "gateway.toml").write_text(PROFILES, encoding="utf-8")
+
+    def command(self, *words: str) -> list[str]:
+        """The command that serves the configuration over stdio."""
+        return [sys.executable, "-m", "trunkline", "serve", "-c", "servers.json", *words]
+
+    def client(self, *words: str, revision: str = "auto") -> Client:
+        """A client of the gateway over stdio."""
+        env = {"PYTHONPATH": SOURCE, **self.env}
+        return Client(self.command(*words), env=env, cwd=str(self.folder), revision=revision)
+
+    def serving(self, *words: str) -> Any:
+        """The gateway over HTTP."""
+        return gateway("-c", "servers.json", *words, cwd=self.folder, env=self.env)
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Desk:
+    folder = tmp_path / "work"
+    folder.mkdir()
+    return Desk(folder, tmp_path / "home")
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
+    """A gateway with a token and a profile, which all tests that change nothing share."""
+    folder = tmp_path_factory.mktemp("work")
+    shared = Desk(folder, tmp_path_factory.mktemp("home"))
+    words = ("--token", TOKEN, "--gateway", "gateway.toml", "--policy", "rules.toml")
+    with shared.serving(*words) as running:
+        yield running
+
+
+# --- stdio -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("revision", ["2025-11-25", "2026-07-28"])
+def test_a_client_of_either_era_uses_the_servers_over_stdio(revision: str, desk: Desk) -> None:
+    async def main() -> Any:
+        async with desk.client("--policy", "rules.toml", revision=revision) as client:
+            assert "demo__add" in {tool.name for tool in await client.list_tools()}
+            return (await client.call_tool("demo__add", {"a": 1})).data
+
+    assert run_async(main(), seconds=30) == 3
+
+
+def test_a_profile_is_served_over_stdio(desk: Desk) -> None:
+    async def main() -> set[str]:
+        async with desk.client("--gateway", "gateway.toml", "--profile", "small") as client:
+            return {tool.name for tool in await client.list_tools()}
+
+    assert run_async(main(), seconds=30) == {"demo__add", "demo__echo"}
+
+
+def _speak(desk: Desk, text: str) -> Outcome:
+    done = subprocess.run(
+        desk.command("-v"),
+        input=text,
+        capture_output=True,
+        text=True,
+        timeout=30,
+        env={**os.environ, "PYTHONPATH": SOURCE, **desk.env},
+        cwd=desk.folder,
+        check=False,
+    )
+    return Outcome(done.returncode, done.stdout, done.stderr)
+
+
+def test_nothing_but_the_protocol_is_on_stdout(desk: Desk) -> None:
+    code, out, err = _speak(desk, '{"jsonrpc":"2.0","id":1,"method":"ping"}\n')
+    assert code == 0
+    assert [json.loads(line)["id"] for line in out.splitlines()] == [1]
+    assert "trunkline: demo: ready" in err
+
+
+def test_the_end_of_the_input_ends_it_with_0(desk: Desk) -> None:
+    assert _speak(desk, "").code == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["term", "int"])
+def test_a_signal_ends_it_with_0_while_servers_still_start(number: signal.Signals, desk: Desk) -> None:
+    async def main() -> int:
+        started = asyncio.Event()
+
+        async def heard(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            started.set()
+            writer.close()
+
+        async with await asyncio.start_server(heard, "127.0.0.1", 0) as ear:
+            port = ear.sockets[0].getsockname()[1]
+            program = f"import socket, time; socket.create_connection(('127.0.0.1', {port})); time.sleep(60)"
+            write_config(desk.config, {"slow": {"command": sys.executable, "args": ["-c", program]}})
+            process = await asyncio.create_subprocess_exec(
+                *desk.command("--wait", "30"),
+                stdin=asyncio.subprocess.PIPE,
+                cwd=desk.folder,
+                env={**os.environ, "PYTHONPATH": SOURCE, **desk.env},
+            )
+            await started.wait()
+            process.send_signal(number)
+            return await process.wait()
+
+    assert run_async(main(), seconds=30) == 0
+
+
+# --- HTTP: who may come in -------------------------------------------------------------------------------------------
+
+
+async def _tools(url: str, token: str | None) -> set[str]:
+    async with Client(url, auth=token) as client:
+        return {tool.name for tool in await client.list_tools()}
+
+
+def _refused(url: str, token: str | None) -> int:
+    """The HTTP status with which a client is refused."""
+    with pytest.raises((HttpError, RequestFailed)) as refused:
+        run_async(_tools(url, token), seconds=20)
+    status: int = getattr(refused.value, "status", 0)
+    return status
+
+
+def test_a_token_lets_in(served: Gateway) -> None:
+    assert "demo__evil" in run_async(_tools(served.url, TOKEN), seconds=20)
+
+
+@pytest.mark.parametrize("token", [None, "another"], ids=["none", "wrong"])
+def test_without_the_token_nobody_comes_in(token: str | None, served: Gateway) -> None:
+    assert _refused(served.url, token) == 401
+
+
+def test_a_token_that_was_given_is_not_shown(served: Gateway) -> None:
+    assert TOKEN not in "".join(served.said)
+
+
+def test_a_profile_has_a_path_of_its_own(served: Gateway) -> None:
+    assert run_async(_tools(f"{served.url}/small", TOKEN), seconds=20) == {"demo__add", "demo__echo"}
+
+
+def test_a_path_that_is_no_profile_is_not_the_whole(served: Gateway) -> None:
+    assert _refused(f"{served.url}/smal", TOKEN) == 404
+
+
+def test_a_profile_asks_for_the_token_too(served: Gateway) -> None:
+    assert _refused(f"{served.url}/small", None) == 401
+
+
+def test_a_token_is_made_up_and_shown_once_with_an_entry_to_copy(desk: Desk) -> None:
+    with desk.serving() as running:
+        token = running.until(r"shown only here: (\S+)")
+        entry = json.loads(running.until(r"for others: (.+)"))
+        assert entry["mcpServers"]["trunkline"] == {
+            "url": running.url,
+            "headers": {"Authorization": f"Bearer {token}"},
+        }
+        assert "demo__add" in run_async(_tools(running.url, token), seconds=20)
+
+
+def test_the_token_may_come_from_the_environment(desk: Desk) -> None:
+    desk.env["TRUNKLINE_GATEWAY_TOKEN"] = TOKEN
+    with desk.serving() as running:
+        assert "demo__add" in run_async(_tools(running.url, TOKEN), seconds=20)
+
+
+def test_the_token_may_come_from_a_file(desk: Desk) -> None:
+    (desk.folder / "token.txt").write_text(f"{TOKEN}\n", encoding="utf-8")
+    with desk.serving("--token", "@token.txt") as running:
+        assert "demo__add" in run_async(_tools(running.url, TOKEN), seconds=20)
+
+
+def test_nobody_is_asked_if_the_user_says_so(desk: Desk) -> None:
+    with desk.serving("--no-auth") as running:
+        assert "demo__add" in run_async(_tools(running.url, None), seconds=20)
+
+
+# --- HTTP: its life --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["term", "int"])
+def test_a_signal_ends_it_with_0(number: signal.Signals, desk: Desk) -> None:
+    with desk.serving("--no-auth") as running:
+        ended = running.stop(number)
+    assert (ended.code, ended.out) == (0, "")
+
+
+def test_a_hangup_has_the_configuration_read_again(desk: Desk) -> None:
+    with desk.serving("--no-auth") as running:
+        write_config(desk.config, {"demo": demo_entry(), "two": demo_entry()})
+        running.process.send_signal(signal.SIGHUP)
+        assert running.until(r"the configuration was read again: (.+)") == "added two"
+
+
+def test_what_did_not_change_keeps_its_process_when_the_configuration_is_read_again(desk: Desk) -> None:
+    with desk.serving("--no-auth", "-v") as running:
+        write_config(desk.config, {"demo": demo_entry(), "two": demo_entry()})
+        running.process.send_signal(signal.SIGHUP)
+        running.until(r"(two: ready)")
+        said = [line for line in running.said if "demo: starting" in line]
+    assert said == []
+
+
+def test_a_configuration_that_became_wrong_changes_nothing(desk: Desk) -> None:
+    with desk.serving("--no-auth") as running:
+        desk.config.write_text("{", encoding="utf-8")
+        running.process.send_signal(signal.SIGHUP)
+        assert "the file is not JSON" in running.until(r"the configuration stays as it was: (.+)")
+        assert "demo__add" in run_async(_tools(running.url, None), seconds=20)
+
+
+def test_servers_are_told_of_as_they_come_up_if_that_is_wanted(desk: Desk) -> None:
+    write_config(desk.config, {"demo": demo_entry(), "bad": {"comand": "x\x1b[2J"}})
+    with desk.serving("--no-auth", "-v") as running:
+        said = "".join(running.said)
+    assert ("demo: ready" in said, "bad: misconfigured: " in said, "\x1b" in said) == (True, True, False)
+
+
+def test_a_gateway_that_would_start_itself_refuses(desk: Desk) -> None:
+    command = {"command": sys.executable, "args": [*desk.command()[1:]], "cwd": str(desk.folder)}
+    write_config(desk.config, {"demo": demo_entry(), "self": {**command, "env": {"PYTHONPATH": SOURCE, **desk.env}}})
+    with desk.serving("--no-auth", "-v") as running:
+        reason = running.until(r"self: (?:waiting|broken): (.+)")
+    assert "exited with status 2" in reason
+
+
+# --- what makes no sense ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "sentence"),
+    [
+        pytest.param(("--token", "x"), 1, "--token is for HTTP", id="token over stdio"),
+        pytest.param(("--no-auth",), 1, "--no-auth is for HTTP", id="no-auth over stdio"),
+        pytest.param(("--http", "0", "--token", "x", "--no-auth"), 1, "contradict", id="token and none"),
+        pytest.param(("--http", "0", "--token", ""), 1, "--token is empty", id="empty token"),
+        pytest.param(("--http", "x"), 1, "is no [HOST:]PORT", id="no address"),
+        pytest.param(("--http", "0", "--path", "mcp"), 1, "begins with no slash", id="no path"),
+        pytest.param(("--http", "0", "--issuer", "https://x"), 1, "go together", id="issuer alone"),
+        pytest.param(("--http", "0", "--profile", "small"), 1, "--profile is for stdio", id="profile over HTTP"),
+        pytest.param(("--http", "0.0.0.0:0", "--no-auth"), 2, "leave out --no-auth", id="open to all"),
+        pytest.param(("--rate", "0"), 1, "--rate", id="no rate"),
+        pytest.param(("--profile", "smal"), 2, "there is no profile 'smal'", id="no file for the profile"),
+        pytest.param(("--gateway", "gateway.toml", "--profile", "smal"), 2, "did you mean small?", id="no profile"),
+        pytest.param(("--gateway", "nope.toml"), 2, "nope.toml: it cannot be read", id="no gateway file"),
+        pytest.param(("--policy", "nope.toml"), 2, "nope.toml", id="no policy"),
+    ],
+)
+def test_what_makes_no_sense_is_a_sentence_and_a_code(
+    words: tuple[str, ...],
+    code: int,
+    sentence: str,
+    desk: Desk,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(desk.folder)
+    monkeypatch.setenv("TRUNKLINE_HOME", desk.env["TRUNKLINE_HOME"])
+    write_config(desk.config, {})
+    ended = run(capsys, "serve", "-c", "servers.json", *words)
+    assert (ended.code, ended.out) == (code, "")
+    assert sentence in ended.err
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        pytest.param("rate = [", "the file is not TOML", id="not TOML"),
+        pytest.param("raet = 5", "raet: this member is not known; did you mean rate?", id="option"),
+        pytest.param("rate = 0", "rate", id="no rate"),
+        pytest.param('search = "maybe"', "search", id="choice"),
+        pytest.param('token = "x"', "give --token or TRUNKLINE_GATEWAY_TOKEN", id="token"),
+        pytest.param("[profile.a]\nservres = []", "profile.a.servres: this member is not known", id="profile"),
+        pytest.param("[profile.a.tools]\nalow = []", "did you mean allow?", id="filter"),
+        pytest.param('[profile."a/b"]', "a profile's name has letters", id="name"),
+        pytest.param("profile = 3", "profile", id="no table"),
+        pytest.param('[profile.a]\nservers = ["dmo"]', "did you mean demo?", id="server"),
+        pytest.param('http = "x:y"', "is no [HOST:]PORT", id="address"),
+    ],
+)
+def test_a_mistake_in_the_file_of_a_gateway_names_the_fix(
+    text: str,
+    sentence: str,
+    desk: Desk,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(desk.folder)
+    monkeypatch.setenv("TRUNKLINE_HOME", desk.env["TRUNKLINE_HOME"])
+    (desk.folder / "gateway.toml").write_text(text, encoding="utf-8")
+    ended = run(capsys, "serve", "-c", "servers.json", "--gateway", "gateway.toml")
+    assert ended.code == 2
+    assert sentence in ended.err
+
+
+def test_without_a_configuration_nothing_is_served(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TRUNKLINE_HOME", str(tmp_path / "home"))
+    assert run(capsys, "serve") == (2, "", "trunkline: no configuration is found here: name a file with -c\n")

@@ -1,0 +1,167 @@
+"""Servers that are processes and servers at URLs behave behind the gateway as those in memory do."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.host.gateway.program import make
+from tests.host.gateway.support import (
+    CELLS,
+    FRONTS,
+    NEW,
+    OLD,
+    UPSTREAMS,
+    Stage,
+    again,
+    asked,
+    gone,
+    in_loop,
+    on_stage,
+    until,
+)
+from tests.transports.http.serving_support import running
+from trunkline import RequestFailed
+
+ROOT = Path(__file__).parents[3]
+KINDS = pytest.mark.parametrize("kind", ["process", "url"])
+
+
+def process(revision: str, **settings: Any) -> dict[str, Any]:
+    """Make the entry of a server process."""
+    return {
+        "command": sys.executable,
+        "args": ["-m", "tests.host.gateway.program", revision],
+        "env": {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "src")])},
+        **settings,
+    }
+
+
+@asynccontextmanager
+async def behind(kind: str, revision: str, folder: Path) -> AsyncIterator[Stage]:
+    """Put a server of a kind behind a gateway."""
+    if kind == "process":
+        async with on_stage({"p": process(revision)}, folder) as stage:
+            yield stage
+    else:
+        async with running(make(revision).asgi()) as web, on_stage({"p": {"url": f"{web.url}/mcp"}}, folder) as stage:
+            yield stage
+
+
+@CELLS
+@KINDS
+@in_loop
+async def test_calls_questions_progress_and_log_messages_cross(
+    front: str, upstream: str, kind: str, tmp_path: Path
+) -> None:
+    progress: list[float] = []
+    logged: list[str] = []
+    async with (
+        behind(kind, upstream, tmp_path) as stage,
+        stage.client(
+            front,
+            elicitation=lambda _: "Ada",
+            logging=lambda message: logged.append(message.level),
+            log_level="info",
+        ) as client,
+    ):
+        assert (await client.call_tool("p__ask")).data == "hello Ada"
+        assert (await client.read_resource("note://p/1"))[0].text == "note"
+        counted = await client.call_tool(
+            "p__count", {"steps": 3}, on_progress=lambda done, total, text: progress.append(done)
+        )
+    assert (counted.data, progress, logged) == (3, [0, 1, 2], ["info"] * 3)
+
+
+@CELLS
+@KINDS
+@in_loop
+async def test_what_is_cancelled_in_front_frees_the_server(
+    front: str, upstream: str, kind: str, tmp_path: Path
+) -> None:
+    async with behind(kind, upstream, tmp_path) as stage, stage.client(front) as client:
+        call = asyncio.create_task(client.call_tool("p__wait"))
+        await asyncio.wait([call], timeout=0.1)
+        call.cancel()
+        assert (await client.call_tool("p__pid")).data > 0
+
+
+@FRONTS
+@in_loop
+async def test_sessions_that_may_be_asked_have_processes_of_their_own(front: str, tmp_path: Path) -> None:
+    async with (
+        on_stage({"p": process(OLD)}, tmp_path) as stage,
+        stage.client(front, elicitation=lambda _: "x") as one,
+        stage.client(front, elicitation=lambda _: "x") as two,
+        stage.client(front) as three,
+        stage.client(front) as four,
+    ):
+        pids = [(await client.call_tool("p__pid")).data for client in (one, two, three, four, one)]
+    assert len({*pids[:3]}) == 3
+    assert (pids[2], pids[0]) == (pids[3], pids[4])
+
+
+@in_loop
+async def test_no_process_is_left_when_the_gateway_ends(tmp_path: Path) -> None:
+    async with (
+        on_stage({"p": process(OLD)}, tmp_path) as stage,
+        stage.client(elicitation=lambda _: "x") as asked_one,
+        stage.client() as plain,
+    ):
+        pids = [(await client.call_tool("p__pid")).data for client in (asked_one, plain)]
+    assert all(map(gone, pids))
+
+
+@in_loop
+async def test_a_process_that_dies_fails_what_was_parked_there_and_nothing_else(tmp_path: Path) -> None:
+    async with (
+        on_stage({"p": process(OLD), "q": make(OLD)}, tmp_path) as stage,
+        stage.client(elicitation=lambda _: "x") as client,
+    ):
+        pid = (await client.call_tool("p__pid")).data
+        params, question = await asked(client, "p__ask")
+        other, elsewhere = await asked(client, "q__ask")
+        os.kill(pid, signal.SIGKILL)
+        with pytest.raises(RequestFailed, match="'p'"):
+            await client.pass_on("tools/call", again(params, question, "Ada"))
+        result, _ = await client.pass_on("tools/call", again(other, elsewhere, "Bea"))
+        assert result.content[0].text == "hello Bea"
+        again_there = (await client.call_tool("p__pid")).data
+    assert again_there != pid
+
+
+@UPSTREAMS
+@in_loop
+async def test_a_process_that_dies_while_it_works_fails_the_call_at_once(upstream: str, tmp_path: Path) -> None:
+    async with on_stage({"p": process(upstream)}, tmp_path) as stage, stage.client() as client:
+        pid = (await client.call_tool("p__pid")).data
+        call = asyncio.create_task(client.call_tool("p__wait"))
+        await asyncio.wait([call], timeout=0.1)
+        os.kill(pid, signal.SIGKILL)
+        with pytest.raises(RequestFailed, match="'p'"):
+            await call
+        await until(lambda: stage.host.status()[0].state == "ready")
+        assert (await client.call_tool("p__pid")).data != pid
+
+
+@FRONTS
+@in_loop
+async def test_what_a_server_wrote_to_its_stderr_stays_with_the_host(front: str, tmp_path: Path) -> None:
+    entry = process(NEW)
+    entry["args"] = ["-c", "import sys; sys.stderr.write('password=hunter2\\n'); sys.exit(3)"]
+    async with (
+        on_stage({"p": entry, "q": make(NEW)}, tmp_path, wait_seconds=2.0) as stage,
+        stage.client(front) as client,
+    ):
+        assert all(tool.name.startswith("q__") for tool in await client.list_tools())
+        with pytest.raises(RequestFailed, match="Unknown tool") as refused:
+            await client.call_tool("p__pid")
+    assert "hunter2" not in str(refused.value)

@@ -1,0 +1,187 @@
+"""A model that says what a script says."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support import run_async
+from trunkline.errors import ConfigError
+from trunkline.host.models.interface import (
+    Finished,
+    Message,
+    ModelError,
+    ModelRequest,
+    TextBlock,
+    TextDelta,
+    ToolResultBlock,
+    ToolSpec,
+    ToolUseBlock,
+    Usage,
+)
+from trunkline.host.models.script_files import read_script
+from trunkline.host.models.scripted import Call, ScriptedModel, Turn
+
+
+def _said(*texts: str) -> ModelRequest:
+    return ModelRequest(messages=tuple(Message("user", (TextBlock(text),)) for text in texts))
+
+
+def _turns(model: ScriptedModel, *requests: ModelRequest) -> list[Finished]:
+    async def main() -> list[Finished]:
+        found: list[Finished] = []
+        for request in requests:
+            found += [event async for event in model.stream(request) if isinstance(event, Finished)]
+        return found
+
+    return run_async(main())
+
+
+def _texts(model: ScriptedModel, *said: str) -> list[str]:
+    return [finished.message.text for finished in _turns(model, *map(_said, said))]
+
+
+def test_turns_are_made_in_order() -> None:
+    assert _texts(ScriptedModel(["One.", {"says": "Two."}, Turn(says="Three.")]), "a", "b", "c") == [
+        *("One.", "Two.", "Three.")
+    ]
+
+
+def test_text_comes_in_pieces() -> None:
+    async def main() -> list[Any]:
+        return [event async for event in ScriptedModel(["One two."], piece=3).stream(_said("a"))]
+
+    assert run_async(main())[:-1] == [TextDelta("One"), TextDelta(" tw"), TextDelta("o.")]
+
+
+def test_a_turn_that_waits_for_something_is_made_when_it_is_said() -> None:
+    script = [Turn(when="weather", says="Rain."), Turn(says="Hello."), Turn(when="bye", says="Bye.", again=True)]
+    assert _texts(ScriptedModel(script), "hi", "the weather?", "bye", "bye") == ["Hello.", "Rain.", "Bye.", "Bye."]
+
+
+def test_a_turn_that_expects_something_else_says_what() -> None:
+    with pytest.raises(ModelError, match=r"Turn 1 .* expects 'an apple', .* 'a pear'"):
+        _texts(ScriptedModel([Turn(expects="an apple")]), "a pear")
+
+
+def test_a_script_that_is_over_says_so() -> None:
+    with pytest.raises(ModelError, match="no turn"):
+        _texts(ScriptedModel(["One."]), "a", "b")
+
+
+def test_calls_are_made_by_whole_names_or_their_ends() -> None:
+    offered = tuple(ToolSpec(name, "", {}) for name in ("files__look", "files__list", "web__list"))
+    script = [Turn(calls=tuple(Call(tool=name) for name in ("look", "files__list", "list", "fly")))]
+    (finished,) = _turns(ScriptedModel(script), ModelRequest(messages=_said("a").messages, tools=offered))
+    assert [use.name for use in finished.message.tool_uses] == ["files__look", "files__list", "list", "fly"]
+    assert finished.stop_reason == "tools"
+    assert len({use.id for use in finished.message.tool_uses}) == 4
+
+
+def test_arguments_may_be_anything() -> None:
+    script = [Turn(calls=(Call(tool="a", arguments={"x": 1}), Call(tool="b", raw="{oops")))]
+    (finished,) = _turns(ScriptedModel(script), _said("a"))
+    assert [(use.arguments, use.raw) for use in finished.message.tool_uses] == [({"x": 1}, None), (None, "{oops")]
+
+
+def test_a_turn_can_repeat_what_was_said_and_what_a_tool_answered() -> None:
+    messages = (
+        Message("user", (TextBlock("the {result}?"),)),
+        Message("assistant", (ToolUseBlock("c1", "look", {}),)),
+        Message("user", (ToolResultBlock("c1", (TextBlock("{said} apple"),)),)),
+    )
+    model = ScriptedModel([Turn(expects="apple", says="{said} - {result}!")])
+    (finished,) = _turns(model, ModelRequest(messages=messages))
+    assert finished.message.text == "the {result}? - {said} apple!"
+
+
+def test_a_turn_can_fail_after_its_text() -> None:
+    async def main() -> list[Any]:
+        events: list[Any] = []
+        with pytest.raises(ModelError) as caught:
+            async for event in ScriptedModel([Turn(says="One", fails="cut off")]).stream(_said("a")):
+                events.append(event)
+        assert caught.value.fault == "cut off"
+        return events
+
+    assert run_async(main()) == [TextDelta("One")]
+
+
+def test_a_turn_that_hangs_is_stopped_by_closing_it() -> None:
+    async def main() -> None:
+        model = ScriptedModel([Turn(says="One", hangs=True)])
+        events = model.stream(_said("a"))
+        assert await anext(events) == TextDelta("One")
+        await events.aclose()
+        assert model.stopped == 1
+
+    run_async(main())
+
+
+def test_usage_is_what_the_script_says_or_an_estimate() -> None:
+    first, second = _turns(ScriptedModel([Turn(usage=Usage(5, 6)), "Hello there."]), _said("a"), _said("b"))
+    assert first.usage == Usage(5, 6)
+    assert second.usage.output_tokens > 0
+
+
+def test_what_it_was_asked_is_kept() -> None:
+    model = ScriptedModel(["One."])
+    _turns(model, _said("a"))
+    assert model.requests == [_said("a")]
+
+
+TOML = """
+piece = 4
+
+[traits]
+images = false
+
+[[turn]]
+expects = "look"
+says = "Let me see."
+calls = [{ tool = "look", arguments = { path = "/a" } }]
+
+[[turn]]
+says = "It is: {result}"
+"""
+
+
+def test_a_script_is_read_from_toml(tmp_path: Path) -> None:
+    file = tmp_path / "script.toml"
+    file.write_text(TOML)
+    model = read_script(file)
+    (finished,) = _turns(model, _said("look!"))
+    assert finished.message.tool_uses[0].arguments == {"path": "/a"}
+    assert not model.traits.images
+
+
+def test_a_script_is_read_from_json(tmp_path: Path) -> None:
+    file = tmp_path / "script.json"
+    file.write_text(json.dumps({"turn": [{"says": "Hello!"}]}))
+    assert _texts(read_script(file), "a") == ["Hello!"]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "word"),
+    [
+        ("a.toml", "[[turn]]\nsay = 'x'", "say"),
+        ("a.toml", "turns = []", "turns"),
+        ("a.toml", "", "no turns"),
+        ("a.toml", "[[turn]", "makes no sense"),
+        ("a.json", "[1]", "no table"),
+        ("a.toml", "piece = 0\n[[turn]]\nsays = 'x'", "piece"),
+        ("a.toml", "[[turn]]\nfails = 'loudly'", "loudly|fails"),
+    ],
+)
+def test_a_file_that_is_no_script_is_told(tmp_path: Path, name: str, text: str, word: str) -> None:
+    (tmp_path / name).write_text(text)
+    with pytest.raises(ConfigError, match=word):
+        read_script(tmp_path / name)
+
+
+def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="cannot be read"):
+        read_script(tmp_path / "none.toml")

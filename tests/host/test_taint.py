@@ -1,0 +1,186 @@
+"""Taint: what came from whom, which acts it reaches, and what the policy makes of that."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from trunkline.host.consent import rule_to_add
+from trunkline.host.grants import covers, make_grant
+from trunkline.host.policy import Act, Annotations, Policy, Rule, read_policy
+from trunkline.host.taint import Taint
+
+OPEN = Annotations(open_world=True)
+READS = Annotations(read_only=True)
+WRITE = Act(kind="tool", server="mail", name="send", arguments={}, trusted=True, tainted=True, pin="p")
+
+
+def tainted(*sources: tuple[str, str, bool, Annotations]) -> Taint:
+    taint = Taint()
+    [taint.take(server, name, trusted=trusted, hints=hints) for server, name, trusted, hints in sources]
+    return taint
+
+
+# --- where it comes from, and what it reaches ------------------------------------------------------------------------
+
+
+def test_a_new_conversation_is_clean() -> None:
+    taint = Taint()
+    assert (bool(taint), taint.reaches("mail", "send")) == (False, False)
+
+
+def test_words_of_an_untrusted_server_taint_acts_at_others() -> None:
+    taint = tainted(("web", "fetch", False, Annotations()))
+    assert (taint.reaches("mail", "send"), taint.reaches("web", "post")) == (True, False)
+
+
+def test_words_of_a_trusted_server_taint_nothing() -> None:
+    assert not tainted(("files", "read", True, Annotations(open_world=False)))
+
+
+def test_silence_about_the_world_is_no_word_of_strangers_if_the_server_is_trusted() -> None:
+    assert not tainted(("files", "read", True, Annotations()))
+
+
+@pytest.mark.parametrize("trusted", [True, False])
+def test_what_a_tool_brings_from_the_world_taints_writing_at_its_own_server(trusted: bool) -> None:
+    taint = tainted(("hub", "get_issue", trusted, OPEN))
+    assert taint.reaches("hub", "create_pull_request")
+    assert taint.reaches("mail", "send")
+
+
+def test_what_a_tool_brings_from_the_world_leaves_reading_at_its_own_server_alone() -> None:
+    assert not tainted(("hub", "get_issue", True, OPEN)).reaches("hub", "list_files", hints=READS)
+
+
+def test_a_tool_that_reaches_out_may_do_so_again() -> None:
+    assert not tainted(("web", "fetch", False, OPEN)).reaches("web", "fetch")
+
+
+def test_a_reading_act_elsewhere_is_tainted_too() -> None:
+    assert tainted(("web", "fetch", False, OPEN)).reaches("files", "read", hints=READS)
+
+
+def test_a_server_whose_name_begins_like_another_is_another() -> None:
+    assert tainted(("hub", "get", True, OPEN)).reaches("hu", "read", hints=READS)
+
+
+def test_two_untrusted_servers_taint_each_other() -> None:
+    taint = tainted(("a", "x", False, Annotations()), ("b", "x", False, Annotations()))
+    assert (taint.reaches("a", "x"), taint.reaches("b", "x")) == (True, True)
+
+
+def test_where_requests_are_no_conversation_nothing_is_kept() -> None:
+    taint = Taint(kept=False)
+    taint.take("web", "fetch", trusted=False)
+    assert not taint
+
+
+def test_sources_are_bounded_and_too_many_taint_everything() -> None:
+    taint = tainted(*[(f"s{number}", "x", False, Annotations()) for number in range(2000)])
+    assert (len(taint.sources) <= 257, taint.reaches("s1999", "x"), taint.reaches("s1", "x")) == (True, True, True)
+
+
+def test_where_it_came_from_is_told() -> None:
+    taint = tainted(("web", "fetch", False, OPEN), ("mail", "read", False, Annotations()))
+    assert taint.told("mail", "send") == "web, web/fetch"
+    assert repr(taint) == "Taint(mail, web, web/fetch)"
+
+
+# --- what the policy makes of it -------------------------------------------------------------------------------------
+
+
+def rule(name: str = "r", **members: Any) -> Rule:
+    return Rule(**{"name": name, "where": "p.toml:1", "effect": "allow", "servers": ("mail",), **members})
+
+
+def test_a_rule_that_allows_a_writing_tool_asks_once_the_session_is_tainted() -> None:
+    decision = Policy([rule()]).decide(WRITE)
+    assert (decision.effect, decision.rule) == ("ask", "default: writing tool, tainted session")
+    assert decision.reason == (
+        "rule 'r' (p.toml:1) allows it, but something from an untrusted server came into this session before; "
+        "tainted = true in the rule would allow it even then"
+    )
+
+
+@pytest.mark.parametrize(
+    ("members", "act", "effect"),
+    [
+        ({}, {"tainted": False}, "allow"),
+        ({"tainted": True}, {}, "allow"),
+        ({}, {"annotations": READS}, "allow"),
+        ({}, {"annotations": READS, "trusted": False}, "ask"),
+        ({"tainted": False}, {}, "ask"),
+        ({"kinds": ("resource",)}, {"kind": "resource"}, "allow"),
+        ({"effect": "deny"}, {}, "deny"),
+        ({"effect": "ask"}, {}, "ask"),
+    ],
+    ids=["clean", "says so", "reads", "says it reads", "only clean", "resource", "deny", "ask"],
+)
+def test_taint_holds_back_what_may_write(members: dict[str, Any], act: dict[str, Any], effect: str) -> None:
+    assert Policy([rule(**members)]).decide(replace(WRITE, **act)).effect == effect
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)], ids=["before", "after"])
+def test_a_rule_for_tainted_sessions_counts_wherever_it_stands_in_its_tier(order: tuple[int, int]) -> None:
+    rules = [rule("any"), rule("tainted", tainted=True)]
+    policy = Policy([rules[at] for at in order])
+    assert (policy.decide(WRITE).rule, policy.decide(replace(WRITE, tainted=False)).rule) == ("tainted", "any")
+
+
+def test_a_rule_for_tainted_sessions_does_not_reach_over_a_higher_tier() -> None:
+    rules = [rule("high", tier=1), rule("low", tainted=True)]
+    assert Policy(rules).decide(WRITE).effect == "ask"
+
+
+def test_a_rule_for_tainted_sessions_is_not_dead_beside_one_for_all() -> None:
+    allows = '[[rule]]\neffect = "allow"\nserver = "mail"\n'
+    assert read_policy(f"{allows}{allows}tainted = true\n", file="p.toml").decide(WRITE).effect == "allow"
+
+
+def test_a_tainted_act_is_seen_in_lists_as_before() -> None:
+    assert Policy([rule()]).sees(replace(WRITE, arguments=None))
+
+
+def test_an_explanation_says_why_a_rule_that_holds_did_not_decide() -> None:
+    trace = Policy([rule()]).explain(WRITE)
+    assert (trace.steps[0].outcome, trace.decision.rule) == ("matched", "default: writing tool, tainted session")
+
+
+def test_a_grant_from_before_the_taint_does_not_cover_what_comes_after() -> None:
+    before = make_grant(replace(WRITE, tainted=False), "always", now=0.0)
+    knowing = make_grant(WRITE, "always", now=0.0)
+    assert (covers(before, WRITE, 1.0), covers(knowing, WRITE, 1.0)) == (False, True)
+
+
+def test_the_rule_that_is_proposed_for_a_tainted_act_allows_it() -> None:
+    assert read_policy(rule_to_add(WRITE), file="p.toml").decide(WRITE).effect == "allow"
+
+
+# --- what was flagged ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "act",
+    [
+        replace(WRITE, flagged=True),
+        replace(WRITE, flagged=True, tainted=False, annotations=READS),
+        replace(WRITE, flagged=True, tainted=False, kind="resource"),
+    ],
+    ids=["writes", "reads", "resource"],
+)
+@pytest.mark.parametrize("rules", [[], [rule(kinds=("tool", "resource"))], [rule(tainted=True)]], ids=len)
+def test_what_the_scan_flagged_is_asked_about_whatever_allows_it(act: Act, rules: list[Rule]) -> None:
+    assert Policy(rules).decide(act).effect == "ask"
+
+
+def test_a_flag_undoes_no_denial() -> None:
+    assert Policy([rule(effect="deny")]).decide(replace(WRITE, flagged=True)).effect == "deny"
+
+
+def test_a_decision_on_something_flagged_says_so() -> None:
+    decision = Policy([rule()]).decide(replace(WRITE, flagged=True))
+    assert decision.rule == "default: flagged definition"
+    assert decision.reason.startswith("rule 'r' (p.toml:1) allows it, but the scan found something in its definition")
