@@ -82,6 +82,8 @@ class Maker:
         self._host = host
         self._webs = webs
         self._parts = {part.name: part for part in parts}
+        # One thing at a time is done to each: a server that is taken out cannot be taken out again.
+        self._turns = {part.name: asyncio.Lock() for part in parts}
         self.done = 0
 
     async def carry_out(self, acts: Sequence[Act]) -> None:
@@ -90,8 +92,12 @@ class Maker:
         async with asyncio.TaskGroup() as group:
             for act in acts:
                 await asyncio.sleep(began + act.at - asyncio.get_running_loop().time())
-                group.create_task(self._do(self._parts[act.server], act.what))
+                group.create_task(self._in_turn(act))
                 self.done += 1
+
+    async def _in_turn(self, act: Act) -> None:
+        async with self._turns[act.server]:
+            await self._do(self._parts[act.server], act.what)
 
     async def _do(self, part: Part, what: Trouble) -> None:
         if part.port is not None and what == "kill":

@@ -11,7 +11,6 @@ import trunkline.types as t
 from tests.host.gateway.support import in_loop
 from trunkline.client.answers import Answers
 from trunkline.client.options import settings_from
-
 from trunkline.errors import LocalProtocolError
 from trunkline.host.desks import CallbackDesk
 from trunkline.host.entries import ServerEntry, Source
@@ -19,7 +18,6 @@ from trunkline.host.fronts import LocalFront
 from trunkline.host.session import HostSession
 from trunkline.protocol.methods import embedded_requests
 from trunkline.protocol.revisions import NEWEST
-
 
 QUESTION = t.CreateMessageRequestParams(messages=[], max_tokens=3)
 

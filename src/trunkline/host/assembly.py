@@ -74,8 +74,6 @@ class HostOptions(TypedDict, total=False):
     settings: Mapping[str, Any]
     #: Start no server before something of it is used.
     lazy: bool
-    #: Start nothing at all: what is known of the servers is what was kept.
-    idle: bool
     #: Who acts, for rules and the trail: ``user``, or ``model``.
     caller: str
     limits: Limits | None
@@ -119,8 +117,8 @@ class Assembly:
         """Start what may run, and wait for as much of it as was asked for."""
         await self.core.start(self._entries())
         wait = self.options.get("wait", "all")
-        if wait != "none" and not self.options.get("idle", False):
-            await self.core.supervisor.settled(self.options.get("wait_seconds", 10.0))
+        if wait != "none":
+            await self.core.supervisor.settled(self.options.get("wait_seconds", 10.0), everything=wait == "all")
 
     async def aclose(self) -> None:
         """End all of it."""

@@ -16,6 +16,7 @@ from typing import Any
 
 import msgspec
 from msgspec import Raw, Struct
+from msgspec.structs import replace
 
 import trunkline.types as t
 from trunkline.client.answers import as_root
@@ -243,7 +244,16 @@ class HostCore:
         return result
 
     async def complete(self, server: str, params: t.CompleteRequestParams, asker: Asker) -> t.CompleteResult:
-        """Ask a server for proposals; whoever may use what is completed may be helped with it."""
+        """Ask a server for proposals; whoever may use what is completed may be helped with it.
+
+        Raises:
+            PolicyDenied: what is completed may not be used at all.
+        """
+        kind: ActKind = "prompt" if isinstance(params.ref, t.PromptReference) else "resource"
+        name = params.ref.name if isinstance(params.ref, t.PromptReference) else params.ref.uri
+        act = Act(kind=kind, server=server, name=name, caller=asker.caller, principal=asker.session.subject)
+        if not asker.policy.sees(replace(act, profile=asker.session.profile)):
+            raise PolicyDenied(f"the policy does not allow {server}/{name}")
         errand = self._errand(self.upstream(server), "completion/complete", params, asker)
         result, _ = await self.forwarder.send(errand)
         found: t.CompleteResult = result

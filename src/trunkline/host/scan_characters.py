@@ -35,10 +35,11 @@ _MARKS = "\u200e\u200f\u061c"
 _CONTROLS = "\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f"
 _OTHERS = "\ufff9-\ufffb\U0001bca0-\U0001bca3\U0001d173-\U0001d17a"
 
-_ANY = re.compile(f"[{_TAGS}{_SELECTORS}{_ZERO_WIDTH}{_TURNS}{_MARKS}{_CONTROLS}{_OTHERS}\\r\u2028\u2029]")
-#: What is made visible: the same, and halves of surrogate pairs.
-_UNSEEN = re.compile(f"[{_TAGS}{_SELECTORS}{_ZERO_WIDTH}{_TURNS}{_MARKS}{_CONTROLS}{_OTHERS}\\r\u2028\u2029\ud800-\udfff]")
-_DRAWN_BY_NOTHING = re.compile(f"[{_TAGS}{_SELECTORS}{_ZERO_WIDTH}{_TURNS}{_MARKS}{_OTHERS}]")
+_NOTHING_DRAWN = f"{_TAGS}{_SELECTORS}{_ZERO_WIDTH}{_TURNS}{_MARKS}{_OTHERS}"
+_ANY = re.compile(f"[{_NOTHING_DRAWN}{_CONTROLS}\\r\u2028\u2029]")
+# What is made visible: the same, and halves of surrogate pairs.
+_UNSEEN = re.compile(f"[{_NOTHING_DRAWN}{_CONTROLS}\\r\u2028\u2029\ud800-\udfff]")
+_DRAWN_BY_NOTHING = re.compile(f"[{_NOTHING_DRAWN}]")
 # A flag of a region: a black flag, letters and digits as tags, the closing tag (Unicode Technical Standard 51).
 _FLAGS = re.compile("\U0001f3f4[\U000e0030-\U000e0039\U000e0061-\U000e007a]{3,6}\U000e007f")
 _ANSI = re.compile(r"\x1b[\[\]()#PX^_].{0,64}?|\x1b|[\x9b\x9d\x90]|\x08", re.S)

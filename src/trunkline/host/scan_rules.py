@@ -1,8 +1,9 @@
 """What a definition should not say: patterns in words, by what they are about and how bad they are.
 
 Each row is about a text that was folded first (``scan_characters.fold``): in small letters, without what is not seen,
-with one letter for each look-alike. A row is tried only on a text that has one of its words, so most texts cost one
-look. Patterns are bounded: none repeats without an end, so the time they take grows with the text alone.
+with one letter for each look-alike. A row is tried only on a text that has one of its words, or signs if it is about
+the text as it was given, so most texts cost one look. No pattern repeats without an end, so the time that they take
+grows with the text alone.
 
 ``hide`` is for what no honest definition says. ``ask`` is for what some do: one such finding has a person look before
 the first use. Where two findings of different kinds come together (an instruction, and a secret; a concealment, and
@@ -22,6 +23,9 @@ Severity: TypeAlias = Literal["info", "ask", "hide"]
 #: What a finding is about. The first four are what somebody would want; the others are how they would do it.
 Category: TypeAlias = Literal["instruction", "concealment", "secret", "other server", "characters", "markup", "size"]
 
+# The spaces of a pattern stand for any gap, so that a line break, a dash or a quote does not hide a sentence.
+_GAP = r"[\s\-_*`'\",.:;()]{1,6}"
+
 
 class TextRule(Struct, frozen=True, kw_only=True):
     """One row."""
@@ -29,41 +33,35 @@ class TextRule(Struct, frozen=True, kw_only=True):
     name: str
     category: Category
     severity: Severity
-    #: One of these words must be in the text; none: it is tried on every text.
-    words: frozenset[str]
     pattern: re.Pattern[str]
     message: str
-    #: The pattern is about the text as it was given, not folded; then one of these must be in it.
-    raw: bool = False
+    #: One of these words must be in the text, which is folded.
+    words: frozenset[str] = frozenset()
+    #: One of these must be in the text, which is as it was given.
     signs: tuple[str, ...] = ()
-    #: What is only advice in a server's instructions, which are there to instruct.
+    #: In a server's instructions, which are there to instruct, it is no more than that.
     advice: bool = False
 
 
-def _row(
-    name: str,
-    category: Category,
-    severity: Severity,
-    *,
-    words: str = "",
-    pattern: str,
-    message: str,
-    signs: tuple[str, ...] = (),
-    advice: bool = False,
+def _words(
+    category: Category, severity: Severity, name: str, *, words: str, pattern: str, message: str, advice: bool = False
 ) -> TextRule:
-    raw = bool(signs)
     return TextRule(
         name=name,
         category=category,
         severity=severity,
         words=frozenset(words.split()),
-        # The spaces of a pattern stand for any gap, so that a line break or a dash does not hide a sentence.
-        pattern=re.compile(pattern if raw else pattern.replace(" ", r"[\s\-_*`'\",.:;()]{1,6}"), re.I if raw else 0),
+        pattern=re.compile(pattern.replace(" ", _GAP)),
         message=message,
-        raw=raw,
-        signs=signs,
         advice=advice,
     )
+
+
+def _signs(
+    category: Category, severity: Severity, name: str, *, signs: tuple[str, ...], pattern: str, message: str
+) -> TextRule:
+    compiled = re.compile(pattern, re.IGNORECASE | re.MULTILINE)
+    return TextRule(name=name, category=category, severity=severity, signs=signs, pattern=compiled, message=message)
 
 
 def _few(most: int) -> str:
@@ -71,267 +69,316 @@ def _few(most: int) -> str:
     return rf"(?:[^\s]{{1,40}}\s{{1,4}}){{0,{most}}}?"
 
 
-_USER = r"(?:the |this |your |any |their )?(?:users?|humans?|persons?|people|operator|owner|customer|developer)\b"
-_FILES = (
-    r"(?:\.ssh\b|\bid_(?:rsa|dsa|ecdsa|ed25519)\b|\.aws/credentials|\.aws\b|\.gnupg\b|\.netrc\b|\.npmrc\b|\.pypirc\b"
-    r"|\.kube/config|\.git-credentials|\.docker/config|\.bash_history|\.zsh_history|/etc/(?:passwd|shadow|sudoers)"
-    r"|(?<![\w.])\.env\b(?!\.(?:example|sample|template))|\bmcp\.json\b|claude_desktop_config|\.cursor/|\.claude\b"
-    r"|\bwallet\.dat\b|login data\b|cookies\.sqlite)"
-)
-_TAKING = r"(?:read|reads|reading|open|cat|load|include|attach|append|paste|copy|send|upload|forward|pass|put|embed|dump|fetch|contents? of|content from|text of|value of|values of|insert|add|print|output|extract|collect|steal|grab)"
-_GIVING = r"(?:include|attach|append|paste|copy|send|upload|forward|pass|put|embed|dump|reveal|leak|output|insert|provide|supply|transmit|exfiltrate|summari[sz]e|repeat|print|add|extract|collect|share)"
+# --- words that several rows have ------------------------------------------------------------------------------------
 
-#: The rows about texts: descriptions, titles, enum values, defaults, instructions.
-RULES: tuple[TextRule, ...] = (
-    # --- telling the model what to do beyond the tool ---
-    _row(
-        "ignore instructions",
+_USER = r"(?:the |this |your |any |their )?(?:users?|humans?|persons?|people|operator|owner|customer|developer)\b"
+_NOT = r"\b(?:do not|don't|dont|never|without|avoid|must not|should not) (?:ever )?"
+_NOT_WORDS = "not don't dont never without avoid"
+_ANY = "(?:any|all|every|each|other|another)"
+_TOOLS = r"(?:tools?|functions?|commands?)\b"
+_USING = "(?:us(?:e|ing)|call(?:ing)?|invok(?:e|ing)|run(?:ning)?|execut(?:e|ing))"
+_FILES = (
+    r"(?:\.ssh\b|\bid_(?:rsa|dsa|ecdsa|ed25519)\b|\.aws\b|\.gnupg\b|\.netrc\b|\.npmrc\b|\.pypirc\b|\.kube/config"
+    r"|\.git-credentials|\.docker/config|\.(?:bash|zsh)_history|/etc/(?:passwd|shadow|sudoers)"
+    r"|(?<![\w.])\.env\b(?!\.(?:example|sample|template))|\bmcp\.json\b|claude_desktop_config|\.cursor/|\.claude\b"
+    r"|\bwallet\.dat\b|\bcookies\.sqlite)"
+)
+_GIVING = (
+    r"\b(?:include|attach|append|paste|copy|send|upload|forward|pass|put|embed|dump|reveal|leak|output|insert|provide"
+    r"|supply|transmit|exfiltrate|summari[sz]e|repeat|print|add|extract|collect|share)"
+)
+_TAKING = r"\b(?:read(?:s|ing)?|open|cat|load|fetch|contents? (?:of|from)|text of|values? of|steal|grab)"
+_HUSHED = r"(?:tell(?:ing)?|mention(?:ing)?|reveal(?:ing)?|disclos(?:e|ing)|admit(?:ting)?|confess|hint(?:ing)?)"
+_UNTOLD = (
+    r"(?:inform|informing|alert|alerting|warn|warning|show|showing|display|displaying|notify|notifying|explain"
+    r"|explaining|let|letting|ask|asking|report|reporting)"
+)
+_SECRETS = (
+    r"(?:passwords?|(?:access |api |auth |bearer |session |oauth )?(?:tokens?|keys?)|credentials?|secrets?|cookies?"
+    r"|(?:seed|recovery|pass)(?: )?phrases?)\b"
+)
+
+# --- telling the model what to do beyond the tool --------------------------------------------------------------------
+
+_INSTRUCTIONS = (
+    _words(
         "instruction",
         "hide",
-        words="ignore disregard forget override bypass discard overrides supersede supersedes",
-        pattern=rf"\b(?:ignore|disregard|forget|override|overrides|bypass|discard|supersedes?) {_few(3)}"
-        r"(?:previous|prior|above|earlier|preceding|existing|other|original|system|safety|your) "
-        rf"{_few(2)}(?:instructions?|prompts?|rules?|guidelines?|directives?|guardrails?|polic(?:y|ies)|constraints?)\b",
+        "ignore instructions",
+        words="ignore disregard forget override overrides bypass discard supersede supersedes",
+        pattern=rf"\b(?:ignore|disregard|forget|overrides?|bypass|discard|supersedes?) {_few(3)}"
+        rf"(?:previous|prior|above|earlier|preceding|existing|other|original|system|safety|your) {_few(2)}"
+        r"(?:instructions?|prompts?|rules?|guidelines?|directives?|guardrails?|polic(?:y|ies)|constraints?)\b",
         message="it tells the model to set its instructions aside",
     ),
-    _row(
-        "speaks as the system",
+    _signs(
         "instruction",
         "hide",
-        pattern=r"<\|?(?:im_start|im_end|system|assistant|endoftext|eot_id|start_header_id)\|>|\[/?inst\]|<</?sys>>"
-        r"|</?(?:system|system[-_]?(?:prompt|reminder|message|note|instructions?)|developer[-_]?message)\s*/?>",
+        "speaks as the system",
         signs=("<", "["),
+        pattern=r"<\|?(?:im_start|im_end|system|assistant|endoftext|eot_id|start_header_id)\|>|\[/?INST\]|<</?SYS>>"
+        r"|</?(?:system|system[-_]?(?:prompt|reminder|message|note|instructions?)|developer[-_]?message)\s*/?>",
         message="it is written like a message of the system's or of the assistant's own",
     ),
-    _row(
-        "speaks as the system",
+    _words(
         "instruction",
         "ask",
+        "speaks as the system",
         words="system assistant admin administrator developer",
         pattern=r"(?:^|\n)\s{0,4}[#\[*]{0,4}\s?(?:system|assistant|admin(?:istrator)?|developer)"
         r"(?: (?:message|prompt|instructions?|notice|override|note))?\s?[\]*]{0,3}:",
         message="a line begins like a message of the system's",
     ),
-    _row(
-        "new role",
+    _words(
         "instruction",
         "ask",
-        words="now longer pretend jailbreak jailbroken dan unrestricted roleplay",
-        pattern=r"\byou are (?:now|no longer|hereby) \w|\bpretend (?:to be|that you|you are)\b|\bjailbreak|\bjailbroken\b"
+        "new role",
+        words="now longer hereby pretend jailbreak jailbroken unrestricted",
+        pattern=r"\byou are (?:now|no longer|hereby) \w|\bpretend (?:to be|that you|you are)\b|\bjailbr(?:eak|oken)\b"
         r"|\bdo anything now\b|\bunrestricted (?:mode|assistant|ai)\b",
         message="it gives the model another role",
     ),
-    _row(
-        "before everything else",
+    _words(
         "instruction",
         "ask",
+        "before everything else",
         words="before prior first after every each whenever",
-        pattern=rf"\b(?:before|prior to) {_few(4)}(?:any|all|every|each|other|another) {_few(1)}(?:tools?|functions?|commands?)\b"
+        pattern=rf"\b(?:before|prior to) {_few(4)}{_ANY} {_few(1)}{_TOOLS}"
         rf"|\b(?:before|prior to) {_few(1)}(?:do|doing|using|calling) {_few(1)}(?:anything|everything)\b"
-        rf"|\b(?:after|whenever|each time|every time) {_few(3)}(?:us(?:e|ing)|call(?:ing)?|invok(?:e|ing)|run(?:ning)?|execut(?:e|ing)) "
-        rf"{_few(2)}(?:any|all|every|each|other|another) {_few(1)}(?:tools?|functions?|commands?)\b"
-        rf"|\b(?:must|always|should|have to|need to) {_few(2)}(?:call|use|invoke|run|execute) (?:this|it) {_few(2)}(?:first|before (?:any|all|every|each|other))\b",
+        rf"|\b(?:after|whenever|each time|every time) {_few(3)}{_USING} {_few(2)}{_ANY} {_few(1)}{_TOOLS}"
+        rf"|\b(?:must|always|should|have to|need to) {_few(2)}{_USING} (?:this|it) {_few(2)}"
+        r"(?:first|before (?:any|all|every|each|other))\b",
         message="it wants to be used before or after everything else",
         advice=True,
     ),
-    _row(
-        "always call",
+    _words(
         "instruction",
         "ask",
-        words="always must every mandatory required each",
-        pattern=rf"\b(?:always|must|must always|required to|mandatory to) (?:also )?(?:call|invoke|run|execute|trigger) {_few(5)}"
-        r"(?:for every|on every|with every|in every|after every|before every|for each|on each|every (?:message|request|turn|response|time|conversation)"
-        r"|first|no matter|regardless|afterwards|at the (?:start|end|beginning)|even if|before)\b",
+        "always call",
+        words="always must required mandatory",
+        pattern=rf"\b(?:always|must|must always|required to|mandatory to) (?:also )?{_USING} {_few(5)}"
+        r"(?:(?:for|on|with|in|after|before) (?:every|each)|every (?:message|request|turn|response|time|conversation)"
+        r"|no matter|regardless|afterwards|at the (?:start|end|beginning)|even if)\b",
         message="it tells the model to call it whether or not it is needed",
         advice=True,
     ),
-    _row(
-        "whatever the user says",
+    _words(
         "instruction",
         "ask",
-        words="regardless even without no user users permission",
-        pattern=rf"\b(?:regardless of|no matter) {_few(3)}(?:what|whether|if)?(?: )?{_few(2)}{_USER}"
-        rf"|\beven (?:if|when|though) {_USER} (?:does|did|do|has|have|says?|asks?|refuses?|objects?|declines?|is)"
-        rf"|\bwithout (?:ever )?(?:asking|consulting|confirming with|checking with|(?:the )?(?:consent|permission|approval|knowledge)"
-        rf" of|waiting for) {_few(1)}{_USER}|\bwithout {_USER} (?:consent|permission|approval|knowledge|noticing|knowing)",
+        "whatever the user says",
+        words="regardless matter even without",
+        pattern=rf"\b(?:regardless of|no matter) {_few(3)}{_USER}"
+        rf"|\beven (?:if|when|though) {_USER} (?:does|did|do|has|have|says?|asks?|refuses?|objects?|declines?|is)\b"
+        r"|\bwithout (?:ever )?(?:asking|consulting|confirming with|checking with|waiting for"
+        rf"|(?:the )?(?:consent|permission|approval|knowledge) of) {_few(1)}{_USER}"
+        rf"|\bwithout {_USER}(?:'s)? (?:consent|permission|approval|knowledge|noticing|knowing)",
         message="it tells the model to act against or without the user",
     ),
-    _row(
-        "prefers itself",
+    _words(
         "instruction",
         "info",
-        words="instead only prefer preferred never",
-        pattern=rf"\b(?:instead of|rather than|never use|do not use|don't use|over) {_few(2)}(?:any|all|other|another) {_few(1)}tools?\b",
+        "prefers itself",
+        words="instead rather never not don't over",
+        pattern=rf"\b(?:instead of|rather than|never use|do not use|don't use|over) {_few(2)}"
+        rf"(?:any|all|other|another) {_few(1)}tools?\b",
         message="it wants to be used instead of others",
     ),
-    _row(
-        "other tools are bad",
+    _words(
         "instruction",
         "ask",
-        words="deprecated broken unsafe insecure malicious compromised disabled vulnerable replaced",
-        pattern=rf"\b(?:other|all other|another|the other|any other|existing|original) {_few(2)}(?:tools?|servers?|functions?) {_few(3)}"
-        r"(?:deprecated|broken|unsafe|insecure|malicious|compromised|disabled|vulnerable|replaced)\b",
+        "other tools are bad",
+        words="deprecated broken unsafe insecure malicious compromised disabled vulnerable",
+        pattern=rf"\b(?:other|another|existing|original) {_few(2)}(?:tools?|servers?|functions?) {_few(3)}"
+        r"(?:deprecated|broken|unsafe|insecure|malicious|compromised|disabled|vulnerable)\b",
         message="it speaks ill of other tools",
     ),
-    _row(
-        "changes what others do",
+    _words(
         "instruction",
         "ask",
-        words="bcc cc recipient redirect forward recipients addresses instead",
-        pattern=rf"\b(?:change|replace|set|modify|redirect|forward|bcc|cc|send|route|add|copy) {_few(8)}(?:to|with|as|at) "
-        r"['\"<`]{0,2}[\w.+%-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63}){1,4}",
-        message="it names an address that something should go to",
-    ),
-    _row(
         "sends elsewhere",
-        "instruction",
-        "ask",
-        words="forward upload exfiltrate leak beacon bcc mirror transmit",
-        pattern=rf"\b(?:forward|upload|exfiltrate|leak|beacon|mirror|transmit) {_few(8)}(?:to|at) {_few(3)}(?:https?|ftp|wss?)[\s\-_*`'\",.:;()/]{{1,6}}",
+        words="change replace set modify redirect forward bcc cc send route add copy",
+        pattern=rf"\b(?:change|replace|set|modify|redirect|forward|bcc|cc|send|route|add|copy) {_few(8)}"
+        r"(?:to|with|as|at) (?:[<\[])?[\w.+%-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63}){1,4}",
         message="it names an address that something should go to",
     ),
-    # --- hiding it from the person ---
-    _row(
-        "not to be told",
+    _words(
+        "instruction",
+        "ask",
+        "sends elsewhere",
+        words="forward upload exfiltrate leak beacon mirror transmit post",
+        pattern=rf"\b(?:forward|upload|exfiltrate|leak|beacon|mirror|transmit|post) {_few(8)}"
+        rf"(?:to|at) {_few(3)}(?:https?|ftp|wss?)://",
+        message="it names an address that something should go to",
+    ),
+)
+
+# --- hiding it from the person ---------------------------------------------------------------------------------------
+
+_CONCEALMENTS = (
+    _words(
         "concealment",
         "hide",
-        words="not don't never without avoid dont",
-        pattern=rf"\b(?:do not|don't|dont|never|without|avoid|must not|should not) (?:ever )?{_few(1)}(?:tell|telling|mention|mentioning"
-        rf"|reveal|revealing|disclose|disclosing|admit|admitting|confess|hint|hinting) {_few(7)}{_USER}",
+        "not to be told",
+        words=_NOT_WORDS,
+        pattern=rf"{_NOT}{_few(1)}{_HUSHED} {_few(7)}{_USER}",
         message="it tells the model not to tell the user",
     ),
-    _row(
-        "not to be told",
+    _words(
         "concealment",
         "ask",
-        words="not don't never without avoid dont",
-        pattern=rf"\b(?:do not|don't|dont|never|without|avoid|must not|should not) (?:ever )?{_few(1)}(?:inform|informing|alert|alerting|warn|warning|show|showing"
-        rf"|display|displaying|notify|notifying|explain|explaining|let|letting|ask|asking|report|reporting) {_few(5)}{_USER}"
-        r"|\b(?:do not|don't|never) (?:mention|reveal|disclose|acknowledge|refer to|talk about) (?:this|that|these|it|any of|the (?:existence|contents?|instructions?|fact))\b",
+        "not to be told",
+        words=_NOT_WORDS,
+        pattern=rf"{_NOT}{_few(1)}{_UNTOLD} {_few(5)}{_USER}"
+        r"|\b(?:do not|don't|dont|never) (?:mention|reveal|disclose|acknowledge|refer to|talk about) "
+        r"(?:this|that|these|it|any of|the (?:existence|contents?|instructions?|fact))\b",
         message="it tells the model to keep something to itself",
     ),
-    _row(
-        "keep it secret",
+    _words(
         "concealment",
         "hide",
-        words="secret secretly silently covertly hidden quietly invisibly stealthily unnoticed",
-        pattern=rf"\bkeep {_few(3)}(?:secret|hidden|invisible) {_few(1)}(?:from|to)\b|\b(?:secretly|covertly|stealthily|invisibly|quietly|silently) {_few(1)}"
-        r"(?:send|sends|call|calls|invoke|include|read|reads|copy|copies|forward|forwards|upload|uploads|append|add|adds|collect|collects|exfiltrate|log the conversation|transmit)\b"
-        rf"|\bso (?:that )?{_USER} (?:does|do|will|won't|will not|doesn't|don't|cannot|can't)(?: not)? (?:notice|see|know|find|suspect)",
+        "keep it secret",
+        words="secret secretly silently covertly hidden quietly invisibly stealthily invisible so",
+        pattern=rf"\bkeep {_few(3)}(?:secret|hidden|invisible) (?:from|to)\b"
+        rf"|\b(?:secretly|covertly|stealthily|invisibly|quietly|silently) {_few(1)}"
+        r"(?:sends?|calls?|invoke|include|reads?|cop(?:y|ies)|forwards?|uploads?|append|adds?|collects?|exfiltrate"
+        r"|transmit)\b"
+        rf"|\bso (?:that )?{_USER} (?:does|do|will|won't|doesn't|don't|cannot|can't)(?: not)? "
+        r"(?:notice|see|know|find|suspect)",
         message="it wants something done that nobody notices",
     ),
-    # --- asking for what is private ---
-    _row(
-        "private files",
+)
+
+# --- asking for what is private --------------------------------------------------------------------------------------
+
+_PRIVATE = (
+    _words(
         "secret",
         "ask",
-        pattern=rf"\b{_TAKING}\b[^\n]{{0,80}}?{_FILES}|~/{_FILES}|{_FILES}[^\n]{{0,60}}?\b(?:and|then) {_GIVING}\b",
-        words="ssh id_rsa id_dsa id_ecdsa id_ed25519 aws gnupg netrc npmrc pypirc kube git-credentials git docker bash_history zsh_history"
-        " passwd shadow sudoers env mcp claude_desktop_config cursor claude wallet login cookies",
+        "private files",
+        words="ssh id_rsa id_dsa id_ecdsa id_ed25519 aws gnupg netrc npmrc pypirc kube git docker bash_history"
+        " zsh_history passwd shadow sudoers env mcp claude_desktop_config cursor claude wallet cookies",
+        pattern=rf"(?:{_TAKING}|{_GIVING})\b[^\n]{{0,80}}?{_FILES}|~/{_FILES}|{_FILES}[^\n]{{0,60}}?{_GIVING}\b",
         message="it speaks of files that hold secrets",
     ),
-    _row(
-        "the conversation",
+    _words(
         "secret",
         "ask",
-        words="conversation chat dialogue dialog messages transcript history prompt context",
-        pattern=rf"\b{_GIVING} {_few(4)}(?:conversation|chat|dialog(?:ue)?|message|session)s?(?: |'s )(?:history|log|transcript|context|so far|messages)\b"
-        rf"|\b(?:full|entire|complete|whole|verbatim|raw) {_few(1)}(?:conversation|chat|dialog(?:ue)?|transcript|message history|context window)\b"
-        rf"|\b{_GIVING} {_few(3)}(?:system|developer|initial|hidden) (?:prompt|message|instructions?)\b"
-        rf"|\b{_GIVING} {_few(3)}(?:previous|prior|earlier|all|preceding) {_few(1)}(?:messages|conversation|prompts|tool (?:calls|results|outputs))\b",
+        "the conversation",
+        words="conversation conversation's chat dialogue dialog session messages transcript history prompt context"
+        " message prompts instructions calls results outputs",
+        pattern=rf"{_GIVING} {_few(4)}(?:conversation|chat|dialog(?:ue)?|message|session)s? "
+        r"(?:s )?(?:history|log|transcript|context|so far|messages)\b"
+        r"|\b(?:full|entire|complete|whole|verbatim|raw) "
+        rf"{_few(1)}(?:conversation|chat|dialog(?:ue)?|transcript|message history|context window)\b"
+        rf"|{_GIVING} {_few(3)}(?:system|developer|initial|hidden) (?:prompt|message|instructions?)\b"
+        rf"|{_GIVING} {_few(3)}(?:previous|prior|earlier|all|preceding) {_few(1)}"
+        r"(?:messages|conversation|prompts|tool (?:calls|results|outputs))\b",
         message="it asks for the conversation or for the model's instructions",
     ),
-    _row(
-        "credentials",
+    _words(
         "secret",
         "ask",
-        words="password passwords token tokens key keys credential credentials secret secrets cookie cookies phrase passphrase",
-        pattern=rf"\b{_GIVING} {_few(4)}(?:any|all|every|known|available|stored|found|the user's|user's|users|your own|other) {_few(2)}"
-        r"(?:passwords?|(?:access |api |auth |bearer |session |oauth )?(?:tokens?|keys?)|credentials?|secrets?|cookies?|(?:seed|recovery|pass)(?: )?phrases?)\b"
-        r"|\b(?:seed|recovery|mnemonic) phrase\b",
+        "credentials",
+        words="password passwords token tokens key keys credential credentials secret secrets cookie cookies phrase"
+        " phrases",
+        pattern=rf"{_GIVING} {_few(4)}(?:any|all|every|known|available|stored|found|user s|users|your own|other) "
+        rf"{_few(2)}{_SECRETS}|\b(?:seed|recovery|mnemonic) phrase\b",
         message="it asks for credentials",
     ),
-    _row(
-        "the environment",
+    _words(
         "secret",
         "ask",
+        "the environment",
         words="environment env",
-        pattern=rf"\b{_GIVING} {_few(4)}(?:environment|env) (?:variables?|vars?)\b",
-        message="it asks for the environment's variables",
+        pattern=rf"{_GIVING} {_few(4)}(?:environment|env) (?:variables?|vars?)\b",
+        message="it asks for the variables of the environment",
     ),
-    # --- hiding it in markup ---
-    _row(
-        "tags of urgency",
+)
+
+# --- hiding it in markup ---------------------------------------------------------------------------------------------
+
+_MARKUP = (
+    _signs(
         "markup",
         "ask",
-        pattern=r"</?(?:important|critical|urgent|hidden|secret|priority|mandatory|admin|root|override|internal|confidential"
-        r"|instructions?|ai[-_]?(?:only|instructions?)|llm[-_]?\w{0,12}|for[-_]?(?:ai|llm|model|assistant)\w{0,12})\s*/?>",
+        "tags of urgency",
         signs=("<",),
+        pattern=r"</?(?:important|critical|urgent|hidden|secret|priority|mandatory|admin|root|override|internal"
+        r"|confidential|instructions?|ai[-_]?(?:only|instructions?)|llm[-_]?\w{0,12}"
+        r"|for[-_]?(?:ai|llm|model|assistant)\w{0,12})\s*/?>",
         message="a tag that a page would not show and a model obeys",
     ),
-    _row(
-        "comment",
+    _signs(
         "markup",
         "ask",
-        pattern=r"<!--\s*(?=[^\s>-])[\s\S]{0,400}?(?:-->|\Z)|^\s{0,3}\[(?://|comment|_)\]:\s?[#<(][^\n]{1,200}|<(?:script|iframe|object|embed)\b",
-        signs=("<", "["),
-        message="a comment, which is not shown where the text is",
+        "comment",
+        signs=("<", "]:"),
+        pattern=r"<!--\s{0,40}(?=[^\s>-])[\s\S]{0,400}?(?:-->|\Z)|^\s{0,3}\[(?://|comment|_)\]:\s?[#<(][^\n]{1,200}"
+        r"|<(?:script|iframe|object|embed)\b",
+        message="a comment or a script, which is not shown where the text is",
     ),
-    _row(
-        "hidden by style",
+    _signs(
         "markup",
         "hide",
-        pattern=r"style\s*=\s*[\"'][^\"'>]{0,200}?(?:display\s*:\s*none|visibility\s*:\s*hidden|font-size\s*:\s*0|opacity\s*:\s*0(?![.\d]*[1-9])"
-        r"|color\s*:\s*(?:white|transparent|#fff(?:fff)?\b)|left\s*:\s*-\d{3,})|<[a-z]{1,12}\s[^>]{0,80}?\bhidden\b[^>]{0,40}?>|\\color\{white\}|\\phantom\{",
+        "hidden by style",
         signs=("=", "<", "\\"),
+        pattern=r"style\s*=\s*[\"'][^\"'>]{0,200}?(?:display\s*:\s*none|visibility\s*:\s*hidden|font-size\s*:\s*0"
+        r"|opacity\s*:\s*0(?![.\d]*[1-9])|color\s*:\s*(?:white|transparent|#fff(?:fff)?\b)|left\s*:\s*-\d{3})"
+        r"|<[a-z]{1,12}\s(?:[^>]{0,80}\s)?hidden(?:\s[^>]{0,40})?>|\\color\{white\}|\\phantom\{",
         message="a text that is styled not to be seen",
     ),
-    _row(
-        "fetched image",
+    _signs(
         "markup",
         "ask",
-        pattern=r"!\[[^\]\n]{0,200}\]\(\s*<?https?://[^)\s]{1,300}|<img\b[^>]{0,200}?\bsrc\s*=\s*[\"']?https?://|(?<!!)\[\s*\]\([^)\s]{1,300}\)",
+        "fetched image",
         signs=("](", "<"),
+        pattern=r"!\[[^\]\n]{0,200}\]\(\s{0,4}<?https?://[^)\s]{1,300}|<img\b[^>]{0,200}?\bsrc\s*=\s*[\"']?https?://"
+        r"|(?<!!)\[\s{0,4}\]\([^)\s]{1,300}\)",
         message="an image or an empty link that a page would fetch",
     ),
-    _row(
-        "pushed out of sight",
+    _signs(
         "markup",
         "ask",
-        pattern=r"(?:[ \t]*\r?\n){20,}\s*\S|[ \t\u00a0]{100,}\S",
-        signs=("\n\n", "\n \n", "     ", "\r\n", "\t\t"),
+        "pushed out of sight",
+        signs=("\n\n", "\n ", "\n\r", "\n\t", "          ", "\t\t", "\u00a0"),
+        pattern=r"(?:[ \t]{0,80}\r?\n){20}\s{0,2000}\S|[ \t\u00a0]{100}[ \t\u00a0]{0,4000}\S",
         message="a gap so large that what follows is out of sight",
     ),
-    _row(
-        "escapes",
+    _signs(
         "markup",
         "ask",
-        pattern=r"(?:\\x[0-9a-f]{2}){8,}|(?:\\u[0-9a-f]{4}){8,}|(?:%[0-9a-f]{2}){12,}|(?:&#x?[0-9a-f]{1,6};){6,}",
-        signs=("",),
+        "escapes",
+        signs=("\\x", "\\u", "%", "&#"),
+        pattern=r"(?:\\x[0-9a-f]{2}){8}|(?:\\u[0-9a-f]{4}){8}|(?:%[0-9a-f]{2}){12}|(?:&#x?[0-9a-f]{1,6};){6}",
         message="a text in escapes, which a model reads and a person does not",
     ),
 )
 
-_NAMES = "names an argument after what no tool needs"
-#: The rows about names of properties and arguments.
+#: The rows about texts: descriptions, titles, enum values, defaults, instructions.
+RULES: tuple[TextRule, ...] = (*_INSTRUCTIONS, *_CONCEALMENTS, *_PRIVATE, *_MARKUP)
+
+_NAMED = "an argument is named after what no tool needs"
+#: The rows about names of properties and arguments, which they fit as a whole.
 NAME_RULES: tuple[TextRule, ...] = (
-    _row(
+    _signs(
+        "secret",
+        "ask",
         "the conversation",
-        "secret",
-        "ask",
-        pattern=r"(?:full|entire|raw|previous|prior|all)?[_-]?(?:conversation|chat|message|dialog(?:ue)?|tool_?calls?|session|prompt)s?"
-        r"[_-]?(?:history|log|transcript|context|dump)|chain[_-]?of[_-]?thought|(?:hidden|internal)[_-]?reasoning|system[_-]?prompt"
-        r"|(?:all|available|list_?of)[_-]?tools(?:[_-]?list)?|tools[_-]?list|developer[_-]?message|model[_-]?instructions",
         signs=("",),
-        message=_NAMES,
+        pattern=r"(?:full|entire|raw|previous|prior|all)?[_-]?(?:conversation|chat|message|dialog(?:ue)?|tool_?calls?"
+        r"|session|prompt)s?[_-]?(?:history|log|transcript|context|dump)|chain[_-]?of[_-]?thought"
+        r"|(?:hidden|internal)[_-]?reasoning|system[_-]?prompt|(?:all|available|list_?of)[_-]?tools(?:[_-]?list)?"
+        r"|tools[_-]?list|developer[_-]?message|model[_-]?instructions",
+        message=_NAMED,
     ),
-    _row(
-        "credentials",
+    _signs(
         "secret",
         "ask",
-        pattern=r"(?:user|host|local|all)?[_-]?(?:ssh|private)[_-]?keys?(?:[_-]?(?:file|contents?))?|env(?:ironment)?[_-]?(?:dump|variables|contents?)"
-        r"|(?:seed|recovery)[_-]?phrase|(?:all|user)[_-]?(?:passwords|credentials|tokens|secrets|cookies)|id_rsa",
+        "credentials",
         signs=("",),
-        message=_NAMES,
+        pattern=r"(?:user|host|local|all)?[_-]?(?:ssh|private)[_-]?keys?(?:[_-]?(?:file|contents?))?"
+        r"|env(?:ironment)?[_-]?(?:dump|variables|contents?)|(?:seed|recovery)[_-]?phrase"
+        r"|(?:all|user)[_-]?(?:passwords|credentials|tokens|secrets|cookies)|id_rsa",
+        message=_NAMED,
     ),
 )

@@ -145,7 +145,6 @@ class Serving:
         """List again what changed, and a few times what could not be listed."""
         condition = self._condition
         backoff, tries = Backoff(first=1.0), 0
-        await self._keep(condition.offering)
         while True:
             failed = failed_kinds(condition.offering)
             wait = backoff.next(self._spread()) if failed and tries < _LIST_TRIES else None

@@ -142,23 +142,26 @@ class Supervisor:
 
     # --- waiting -----------------------------------------------------------------------------------------------------
 
-    async def settled(self, timeout: float | None = None) -> bool:
-        """Wait until no server is starting any more, or all that are required are ready; tell if that came in time."""
+    async def settled(self, timeout: float | None = None, *, everything: bool = False) -> bool:
+        """Wait until no server is starting any more, or all that are required are ready; tell if that came in time.
+
+        With ``everything`` those that are not required are waited for, too.
+        """
         try:
-            await within(self._timekeeper, timeout, self._until_settled())
+            await within(self._timekeeper, timeout, self._until_settled(everything))
         except RequestTimeout:
             return False
         return True
 
-    async def _until_settled(self) -> None:
-        while not self._is_settled():
+    async def _until_settled(self, everything: bool) -> None:
+        while not self._is_settled(everything):
             self._moved.clear()
             await self._moved.wait()
 
-    def _is_settled(self) -> bool:
+    def _is_settled(self, everything: bool) -> bool:
         upstreams = self._upstreams.values()
         required = [upstream for upstream in upstreams if upstream.entry.settings.required]
-        if required and all(upstream.state in ("ready", "partial") for upstream in required):
+        if required and not everything and all(upstream.state in ("ready", "partial") for upstream in required):
             return True
         return not any(upstream.busy for upstream in upstreams)
 

@@ -7,9 +7,10 @@ policy then asks before anything is changed, whatever would allow it (``policy/p
 Two kinds of source are told apart:
 
 - **a server** that is not trusted. Its words do not taint acts at itself: it could have done those without asking.
-- **a tool that reaches out into the world** by its own word (``openWorldHint``), of a trusted server too. What it brings
-  (an issue, a page, a mail) is a stranger's and not the server's, so it taints writing at the same server as well: an
-  issue must not make an assistant publish what is private beside it. Reading there goes on, and so does the tool itself.
+- **a tool that reaches out into the world** by its own word (``openWorldHint``), of a trusted server too. What it
+  brings (an issue, a page, a mail) is a stranger's and not the server's, so it taints writing at the same server as
+  well: an issue must not make an assistant publish what is private beside it. Reading there goes on, and so does the
+  tool itself.
 
 Hints only raise here: a source that says nothing of the world counts as its server does, and what the second kind adds
 is taken back by nothing but a hint of the same server that the act only reads. It does no I/O and knows no clock.

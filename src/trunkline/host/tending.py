@@ -274,8 +274,9 @@ class Tender:
         since = self._timekeeper.clock.now()
         condition.used_at = condition.heard_at = since
         condition.offer(offering)
+        # Before it is ready: whoever ends it right after that is to find the catalog kept.
+        await keep(self._around.cache, condition, offering)
         if not self._asked_for and not condition.wanted:
-            await keep(self._around.cache, condition, offering)
             await client.aclose()
             return partial(self._rest, "known", "starts when it is used")
         outcome: Ending | Order

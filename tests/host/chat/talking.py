@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -22,8 +23,10 @@ __all__ = [
     "Talking",
     "calls",
     "consistent",
+    "ended",
     "heard",
     "limits",
+    "noticed",
     "of",
     "policy",
     "results",
@@ -69,6 +72,11 @@ class Talking:
     async def say(self, text: str = "Hello.", **more: Any) -> list[ChatEvent]:
         """Say something and hear all of it."""
         return [event async for event in self.conversation.say(text, **more)]
+
+    async def settled(self) -> None:
+        """Wait until what the servers offer is known."""
+        await self.host._open.core.supervisor.settled(5.0)
+        await asyncio.sleep(0)
 
     @property
     def last_request(self) -> str:
@@ -121,10 +129,7 @@ def texts(message: Message) -> list[str]:
 def results(conversation: Conversation) -> list[ToolResultBlock]:
     """Give all results of a conversation."""
     return [
-        block
-        for message in conversation.messages
-        for block in message.content
-        if isinstance(block, ToolResultBlock)
+        block for message in conversation.messages for block in message.content if isinstance(block, ToolResultBlock)
     ]
 
 
@@ -147,6 +152,3 @@ def ended(events: Sequence[ChatEvent]) -> list[Ended]:
 def noticed(events: Sequence[ChatEvent]) -> str:
     """Give all notices as one text."""
     return "\n".join(event.text for event in of(events, Noticed))
-
-
-Make = Callable[[], Server]

@@ -205,7 +205,7 @@ def test_what_the_policy_hides_is_not_offered_and_not_called(tmp_path: Path) -> 
 def test_a_call_that_the_policy_denies_for_its_arguments_is_a_result_and_never_reaches_the_server(
     tmp_path: Path,
 ) -> None:
-    more = '[[rule]]\neffect = "deny"\nserver = "shop"\ntool = "add"\nargs = {"/a" = {equals = 1}}\n'
+    more = '[[rule]]\neffect = "deny"\nserver = "shop"\ntool = "add"\nwhen = [{ arg = "/a", equals = 1 }]\n'
     talk, events, shop = run(tmp_path, [calls(("add", {"a": 1, "b": 2})), "ok"], rules=policy("shop", more=more))
     assert shop.calls == []
     assert ended(events)[0].denied
@@ -385,7 +385,10 @@ class Broken(ScriptedModel):
 
 @pytest.mark.parametrize(
     ("failure", "sentence"),
-    [pytest.param(ValueError("x"), "failed: ValueError", id="fails"), pytest.param(None, "ended its answer", id="ends")],
+    [
+        pytest.param(ValueError("x"), "failed: ValueError", id="fails"),
+        pytest.param(None, "ended its answer", id="ends"),
+    ],
 )
 def test_an_adapter_that_breaks_is_a_failure_of_the_model(
     tmp_path: Path, failure: Exception | None, sentence: str

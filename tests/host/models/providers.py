@@ -176,15 +176,10 @@ def _sse(data: Any, event: str | None = None) -> bytes:
 def messages(texts: Sequence[str], calls: Sequence[Called], stop: str) -> list[bytes]:
     """Answer as Anthropic does, thoughts first."""
     usage = {"input_tokens": 5, "cache_read_input_tokens": 4, "cache_creation_input_tokens": 1, "output_tokens": 1}
-    head: dict[str, Any] = {
-        "id": "msg_1",
-        "type": "message",
-        "role": "assistant",
-        "content": [],
-        "model": "claude-played",
-    }
+    head: dict[str, Any] = {"id": "msg_1", "type": "message", "role": "assistant", "model": "claude-played"}
+    unfinished: dict[str, Any] = {"content": [], "stop_reason": None, "stop_sequence": None, "usage": usage}
     events: list[dict[str, Any]] = [
-        {"type": "message_start", "message": {**head, "stop_reason": None, "stop_sequence": None, "usage": usage}},
+        {"type": "message_start", "message": {**head, **unfinished}},
         {"type": "ping"},
         *_block(0, {"type": "thinking", "thinking": "", "signature": ""}, "thinking_delta", "thinking", ["Hm", "m."]),
     ]

@@ -219,15 +219,9 @@ def test_a_call_that_was_no_json_goes_back_as_an_object(dialect: Dialect) -> Non
 
 
 def test_empty_texts_and_messages_are_left_out(dialect: Dialect) -> None:
-    asked = ModelRequest(
-        messages=(
-            *ASKED.messages,
-            Message("assistant", (TextBlock(""),)),
-            Message("user", (TextBlock("Still there?"),)),
-        )
-    )
-    body = sent(dialect, asked)
-    said = body.get("messages", body.get("input"))
+    empty, more = Message("assistant", (TextBlock(""),)), Message("user", (TextBlock("Still there?"),))
+    body = sent(dialect, ModelRequest(messages=(*ASKED.messages, empty, more)))
+    said = body["input"] if "input" in body else body["messages"]
     assert [each["role"] for each in said] == ["user", "user"]
 
 

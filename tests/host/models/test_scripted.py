@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.host.models.providers import cut_short
 from tests.support import run_async
 from trunkline.errors import ConfigError
 from trunkline.host.models.interface import (
@@ -99,15 +100,11 @@ def test_a_turn_can_repeat_what_was_said_and_what_a_tool_answered() -> None:
 
 
 def test_a_turn_can_fail_after_its_text() -> None:
-    async def main() -> list[Any]:
-        events: list[Any] = []
-        with pytest.raises(ModelError) as caught:
-            async for event in ScriptedModel([Turn(says="One", fails="cut off")]).stream(_said("a")):
-                events.append(event)
-        assert caught.value.fault == "cut off"
-        return events
-
-    assert run_async(main()) == [TextDelta("One")]
+    model = ScriptedModel([Turn(says="One", fails="cut off")])
+    events, error = run_async(cut_short(model, _said("a")))
+    assert events == [TextDelta("One")]
+    assert error is not None
+    assert error.fault == "cut off"
 
 
 def test_a_turn_that_hangs_is_stopped_by_closing_it() -> None:

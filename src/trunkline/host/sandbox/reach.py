@@ -43,6 +43,7 @@ _PACKAGE_MARKS = ("package.json", "pyproject.toml")
 #: Variables of an entry that say where its code is.
 _CODE_PATHS = ("NODE_PATH", "PYTHONPATH")
 _MOST_LINKS = 40
+_MOST_LEVELS = 4
 
 
 class Places(Struct, frozen=True, kw_only=True):
@@ -69,9 +70,17 @@ class Reach(Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...] = ()
 
     def covers(self, path: str) -> bool:
-        """Tell whether a path can be read."""
-        real = os.path.realpath(path)
-        return any(beneath(real, os.path.realpath(each)) for each in (*self.system, *self.read, *self.write))
+        """Tell whether a path can be read, the system's own included."""
+        return self.mounts(path) or _in_any(path, self.system)
+
+    def mounts(self, path: str) -> bool:
+        """Tell whether a path is in what was given besides the system."""
+        return _in_any(path, (*self.read, *self.write))
+
+
+def _in_any(path: str, folders: Iterable[str]) -> bool:
+    real = os.path.realpath(path)
+    return any(beneath(real, os.path.realpath(each)) for each in folders)
 
 
 def find_reach(
@@ -80,15 +89,19 @@ def find_reach(
     """Find what a server can reach; ``program`` is what is started, None in a container, which has its own."""
     notes: list[str] = []
     paths = [path for root in roots if (path := root_path(root, notes)) is not None]
-    writable = _accept([*sandbox.write, *(paths if sandbox.roots_writable else ())], (), notes)
-    readable = _accept([*sandbox.read, *(() if sandbox.roots_writable else paths)], writable, notes)
+    writable: list[str] = []
+    for path in _shortest_first([*sandbox.write, *(paths if sandbox.roots_writable else ())]):
+        writable += _accept(path, writable, places=places, notes=notes)
+    readable: list[str] = []
+    for path in _shortest_first([*sandbox.read, *(() if sandbox.roots_writable else paths)]):
+        readable += _accept(path, writable, places=places, notes=notes)
     asked = (*writable, *readable)
     if program is not None:
-        own = [*_of_program(program, entry.env), *_of_code(entry, places, notes)]
-        readable += [path for path in dict.fromkeys(own) if not _planted(path, writable) and os.path.exists(path)]
-    covered = [place for place in places.protected if any(_overlap(place, path) for path in asked)]
-    # What nobody asked for is rather left out than given with the host's own folders.
-    readable = [path for path in readable if path in asked or not any(_overlap(path, each) for each in places.protected)]
+        own = (*_of_program(program, places), *_of_code(entry, writable, places=places, notes=notes))
+        # What nobody asked for is rather left out than given together with the host's own folders.
+        readable += [path for path in own if os.path.exists(path) and not _planted(path, writable)
+                     and not any(_overlap(path, each) for each in places.protected)]
+    covered = [place for place in places.protected if any(beneath(os.path.realpath(place), path) for path in asked)]
     return Reach(
         system=SYSTEM,
         read=tuple(dict.fromkeys(readable)),
@@ -122,17 +135,23 @@ def _overlap(one: str, other: str) -> bool:
 # --- what was asked for ----------------------------------------------------------------------------------------------
 
 
-def _accept(paths: Iterable[str], writable: Sequence[str], notes: list[str]) -> list[str]:
-    """Take the paths that exist, as they are without links; what the server itself may have put there is left out."""
-    taken: list[str] = []
-    for path in sorted(dict.fromkeys(paths), key=len):
-        if not os.path.exists(path):
-            notes.append(f"{path} does not exist, and is left out of the sandbox")
-        elif _planted(path, [*writable, *taken] if not writable else writable):
-            notes.append(f"{path} is left out of the sandbox: a link that the server can change leads out of its folders")
-        else:
-            taken.append(os.path.realpath(path))
-    return list(dict.fromkeys(taken))
+def _shortest_first(paths: Iterable[str]) -> list[str]:
+    """Sort paths so that a folder comes before what is in it."""
+    return sorted(dict.fromkeys(paths), key=len)
+
+
+def _accept(path: str, writable: Sequence[str], *, places: Places, notes: list[str]) -> list[str]:
+    """Take a path that exists, as it is without links; what the server itself may have put there is left out."""
+    real = os.path.realpath(path)
+    if not os.path.exists(path):
+        notes.append(f"{path} does not exist, and is left out of the sandbox")
+    elif _planted(path, writable):
+        notes.append(f"{path} is left out of the sandbox: a link that the server can change leads out of its folders")
+    elif any(beneath(real, os.path.realpath(place)) for place in places.protected):
+        notes.append(f"{path} is left out of the sandbox: the host keeps its own files there")
+    else:
+        return [real]
+    return []
 
 
 def _planted(path: str, writable: Sequence[str]) -> bool:
@@ -162,16 +181,16 @@ def _links(path: str) -> Iterator[str]:
 # --- what the program needs ------------------------------------------------------------------------------------------
 
 
-def _of_program(program: str, env: Mapping[str, str]) -> Iterator[str]:
+def _of_program(program: str, places: Places) -> Iterator[str]:
     """Give the program, what is installed with it, and its interpreter if it is a script."""
     for hop in _hops(program):
         yield hop
         folder = os.path.dirname(hop)
-        if os.path.basename(folder) == "bin" and os.path.dirname(folder) != os.path.expanduser("~"):
+        if os.path.basename(folder) == "bin" and os.path.dirname(folder) != places.home:
             yield from (os.path.join(os.path.dirname(folder), name) for name in _BESIDE_BIN)
-    interpreter = _interpreter_of(program, env)
+    interpreter = _interpreter_of(program, places)
     if interpreter is not None and interpreter != program:
-        yield from _of_program(interpreter, env)
+        yield from _of_program(interpreter, places)
 
 
 def _hops(path: str) -> Iterator[str]:
@@ -184,7 +203,7 @@ def _hops(path: str) -> Iterator[str]:
     yield os.path.realpath(path)
 
 
-def _interpreter_of(program: str, env: Mapping[str, str]) -> str | None:
+def _interpreter_of(program: str, places: Places) -> str | None:
     from shutil import which
 
     try:
@@ -196,17 +215,22 @@ def _interpreter_of(program: str, env: Mapping[str, str]) -> str | None:
         return None
     words = [word for word in os.fsdecode(first[2:]).split() if word != "-S"]
     if words and os.path.basename(words[0]) == "env":
-        return which(words[1], path=env.get("PATH")) if len(words) > 1 else None
+        return which(words[1], path=places.environ.get("PATH")) if len(words) > 1 else None
     return words[0] if words and os.path.isabs(words[0]) else None
 
 
-def _of_code(entry: ServerEntry, places: Places, notes: list[str]) -> Iterator[str]:
+def _of_code(
+    entry: ServerEntry, writable: Sequence[str], *, places: Places, notes: list[str]
+) -> Iterator[str]:
     """Give the folders of the scripts that are run, of the code that variables name, and the one it starts in."""
     cwd = entry.cwd or places.cwd
-    for kind, file in run_by(entry.command or ("",), cwd):
+    words = entry.command or ("",)
+    for kind, file in run_by(words, cwd):
         if kind == "file":
-            yield from _of_script(file, places, notes)
-            yield from (path for word in entry.command or () if os.path.realpath(path := os.path.join(cwd, word)) == file)
+            named = [path for path in _named(words, cwd) if os.path.realpath(path) == file]
+            if named and not any(_planted(path, writable) for path in named):
+                yield from named
+                yield from _of_script(file, places, notes)
     for name in _CODE_PATHS:
         for path in filter(None, entry.env.get(name, "").split(os.pathsep)):
             yield os.path.join(cwd, path)
@@ -214,17 +238,30 @@ def _of_code(entry: ServerEntry, places: Places, notes: list[str]) -> Iterator[s
         yield entry.cwd
 
 
+def _named(words: Sequence[str], cwd: str) -> Iterator[str]:
+    """Give every path that the words of a command may mean."""
+    values = [value for word in words[1:] for value in (word, word.partition("=")[2]) if value]
+    folders = [cwd, *(path for value in values if os.path.isdir(path := os.path.join(cwd, value)))]
+    yield from (os.path.join(folder, value) for folder in folders for value in values)
+
+
 def _of_script(file: str, places: Places, notes: list[str]) -> Iterator[str]:
     """Give a script and its folder, up to that of the package it belongs to; never a whole home."""
     yield file
-    folder = os.path.dirname(file)
-    if beneath(places.home, folder):
-        notes.append(f"only {os.path.basename(file)} itself can be read in {folder}: list in read what else it needs")
+    above = os.path.dirname(file)
+    if beneath(places.home, above):
+        notes.append(f"only {os.path.basename(file)} itself can be read in {above}: list in read what else it needs")
         return
-    yield folder
-    above = folder
-    while not beneath(places.home, above) and above != os.path.dirname(above):
+    yield above
+    for _ in range(_MOST_LEVELS):
+        if beneath(places.home, above) or _for_all(above):
+            return
         if any(os.path.exists(os.path.join(above, mark)) for mark in _PACKAGE_MARKS):
             yield above
             return
         above = os.path.dirname(above)
+
+
+def _for_all(folder: str) -> bool:
+    """Tell whether anybody may write a folder: what it looks like is then anybody's choice."""
+    return bool(os.stat(folder).st_mode & 0o002)
