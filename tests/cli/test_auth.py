@@ -351,7 +351,7 @@ def test_the_list_says_until_when(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    async def logins() -> list[Kept]:
+    async def logins(owner: object) -> list[Kept]:
         return [Kept("https://a/mcp", "https://b", "https://a", "c", None, expires_at, renewable)]
 
     monkeypatch.setattr("trunkline.cli.logins.list_logins", logins)

@@ -336,6 +336,19 @@ BENIGN: dict[str, dict[str, Any]] = {
         "Replace text in files", "replace", pattern={"type": "string", "pattern": "^[\\p{L}\\u4e00-\\u9fff_-]{1,64}$"}
     ),
     "percent": tool("Build a URL", "make_url", path="Percent-encoded where needed, e.g. a%20b%2Fc"),
+    "placeholder": tool("Creates a client: hub clients add --id <id> --secret <secret> --scopes <scopes>", "add_client"),
+    "never without": tool("Deletes a cluster. Never call this tool without the user's approval.", "delete_cluster"),
+    "never before showing": tool("Applies a plan. Do not proceed without first showing the user the plan.", "apply"),
+    "never silently": tool("Moves files; never overwrites anything without telling the user.", "move"),
+    "credentials chain": tool("Lists buckets. Credentials come from the usual chain (variables, ~/.aws/credentials).", "ls"),
+    "one variable": tool("Builds. You can provide an environment variable that applies to all functions.", "build"),
+    "support case": tool("Read the full conversation history of a support case.", "describe_communications"),
+    "ask first": tool(
+        "Creates a stack. Get the required values from the user before making any tool calls. Never ask to check what "
+        "stacks the user has.",
+        "create_stack",
+    ),
+    "arguments in words": tool("Installs.\n\nArgs:\n    system: name of the operating system\n    path: where", "install"),
     "resources": {"uri": "demo://docs/start.md", "name": "start.md", "description": "How to begin", "mimeType": "text/md"},
     "template": {"uriTemplate": "weather://{city}/today", "name": "Today", "description": "The weather of a city today"},
     "prompt": {

@@ -1,4 +1,4 @@
-"""The official TypeScript clients, both versions, in front of the gateway: over HTTP and stdio, to servers of both eras."""
+"""The official TypeScript clients, both versions, in front of the gateway, over HTTP and stdio; servers of both eras."""
 
 from __future__ import annotations
 
@@ -95,8 +95,7 @@ def test_a_client_is_asked(stage: Stage, client: tuple[str, str], agreed: str, s
 )
 @pytest.mark.parametrize("token", ["", "Bearer wrong"], ids=["none", "wrong"])
 def test_a_client_without_the_token_is_kept_out(stage: Stage, client: tuple[str, str], token: str) -> None:
-    seen = stage.look(client, "py-old", authorization=token)
-    assert "401" in f"{seen['refused']} {seen['said']}" or "Unauthorized" in seen["said"]
+    assert stage.look(client, "py-old", authorization=token)["refused"] == 401
 
 
 @pytest.mark.parametrize(

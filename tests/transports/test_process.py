@@ -186,7 +186,7 @@ def test_a_program_the_kernel_refuses_is_reported_at_once(tmp_path: Path) -> Non
 
 
 def test_a_watcher_that_fails_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("trunkline.transports.launch._interpreter", lambda: "/bin/false")
+    monkeypatch.setattr("trunkline.transports.launch.find_interpreter", lambda: "/bin/false")
 
     async def main() -> ServerExited:
         return await ended(*start(ECHO))

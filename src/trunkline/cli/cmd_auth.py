@@ -14,6 +14,7 @@ from trunkline.cli.targets import Named, Site, read_target
 
 if TYPE_CHECKING:
     from trunkline.auth.keeping import Kept
+    from trunkline.cli.logins import Owner
 
 __all__ = ["command"]
 
@@ -32,6 +33,8 @@ Logins are kept in the system's keyring or, where there is none, in an encrypted
 a folder for that file. All other commands use them by themselves.
 """
 _FILE = click.Path(exists=True, dir_okay=False)
+_USER = click.option("--user", metavar="SUBJECT", help="For a gateway: the login of this user of it, not one's own.")
+_USER_ISSUER = click.option("--user-issuer", metavar="URL", help="Who names that user, if the gateway checks tokens.")
 
 
 @click.group("auth", epilog=_EPILOG)
@@ -46,6 +49,8 @@ def command() -> None:
 @click.option("--client-id", metavar="ID", help="The id of a client that is registered there already.")
 @click.option("--no-browser", is_flag=True, help="Show the page's address instead of opening a browser.")
 @click.option("--ca-file", type=_FILE, help="Certificates to trust, instead of the system's.")
+@_USER
+@_USER_ISSUER
 @json_option
 def login(
     target: str,
@@ -55,6 +60,8 @@ def login(
     client_id: str | None,
     no_browser: bool,
     ca_file: str | None,
+    user: str | None,
+    user_issuer: str | None,
     as_json: bool,
 ) -> int:
     """Log in at the server TARGET, in a browser, and keep the login for all other commands.
@@ -67,7 +74,8 @@ def login(
 
     place = told(lambda: _place(target, config, approved=True), as_json)
     url, scopes, client_id = place.url, scopes or place.scopes, client_id or place.client_id
-    kept = _run(get_login(Wanted(url, scopes, client_id, not no_browser, ca_file)), as_json)
+    owner = _owner(user, user_issuer)
+    kept = _run(get_login(Wanted(url, scopes, client_id, not no_browser, ca_file, owner)), as_json)
     if as_json:
         say_json(None if kept is None else document(kept))
     elif kept is not None:
@@ -81,7 +89,11 @@ def login(
 @click.argument("target", required=False)
 @config_option
 @click.option("--all", "everywhere", is_flag=True, help="Forget every login.")
-def logout(target: str | None, *, config: tuple[str, ...], everywhere: bool) -> int:
+@_USER
+@_USER_ISSUER
+def logout(
+    target: str | None, *, config: tuple[str, ...], everywhere: bool, user: str | None, user_issuer: str | None
+) -> int:
     """Forget the login at the server TARGET, a URL or a name, or all of them."""
     from trunkline.cli.logins import forget_logins
     from trunkline.cli.output import complain, say
@@ -89,7 +101,7 @@ def logout(target: str | None, *, config: tuple[str, ...], everywhere: bool) -> 
     if (target is None) is not everywhere:
         raise click.UsageError("Give the URL or the name of a server, or --all.")
     url = None if target is None else _place(target, config, approved=False).url
-    count = _run(forget_logins(url), as_json=False)
+    count = _run(forget_logins(url, _owner(user, user_issuer)), as_json=False)
     if not count:
         complain("there is no login" if url is None else f"there is no login for {url}")
     else:
@@ -98,13 +110,15 @@ def logout(target: str | None, *, config: tuple[str, ...], everywhere: bool) -> 
 
 
 @command.command("list")
+@_USER
+@_USER_ISSUER
 @json_option
-def list_them(*, as_json: bool) -> int:
+def list_them(*, user: str | None, user_issuer: str | None, as_json: bool) -> int:
     """List where one is logged in, by whom and until when; tokens are never shown."""
     from trunkline.cli.logins import document, list_logins
     from trunkline.cli.output import complain, say, say_json, table
 
-    found = _run(list_logins(), as_json)
+    found = _run(list_logins(_owner(user, user_issuer)), as_json)
     if as_json:
         say_json({"logins": [document(each) for each in found]})
     elif found:
@@ -159,6 +173,17 @@ def _configured(named: Named, *, approved: bool) -> _Place | None:
     said = {snake(str(name)): value for name, value in entry.auth.items()} if isinstance(entry.auth, Mapping) else {}
     scopes = said.get("scopes") or ()
     return _Place(entry.url, tuple(scopes.split() if isinstance(scopes, str) else scopes), said.get("client_id"))
+
+
+def _owner(user: str | None, issuer: str | None) -> Owner | None:
+    """Say whose login is meant: one's own, or that of a user of a gateway."""
+    if user is None:
+        if issuer is not None:
+            raise click.UsageError("--user-issuer goes with --user.")
+        return None
+    from trunkline.cli.logins import Owner
+
+    return Owner(user, issuer)
 
 
 def _run(work: Coroutine[Any, Any, T], as_json: bool) -> T:

@@ -23,9 +23,16 @@ from trunkline.errors import AuthError
 if TYPE_CHECKING:
     from trunkline.auth.drive import Fetching
 
-__all__ = ["Wanted", "document", "forget_logins", "get_login", "list_logins", "stored_login"]
+__all__ = ["Owner", "Wanted", "document", "forget_logins", "get_login", "list_logins", "stored_login"]
 
 _PASTE = "If the browser then cannot show a page, paste its address here: "
+
+
+class Owner(NamedTuple):
+    """A user of a gateway, as its authentication names them."""
+
+    subject: str
+    issuer: str | None = None
 
 
 class Wanted(NamedTuple):
@@ -36,6 +43,8 @@ class Wanted(NamedTuple):
     client_id: str | None
     browser: bool
     ca_file: str | None
+    #: Whose login it is, for a gateway that serves many; None: one's own.
+    owner: Owner | None = None
 
 
 # --- finding ----------------------------------------------------------------------------------------------------------
@@ -59,22 +68,22 @@ async def stored_login(url: str) -> OAuth | None:
     return None
 
 
-async def list_logins() -> list[Kept]:
+async def list_logins(owner: Owner | None = None) -> list[Kept]:
     """List the logins that are kept.
 
     Raises:
         AuthError: they cannot be read.
     """
-    return await kept_logins(await _store())
+    return await kept_logins(await _store(owner))
 
 
-async def forget_logins(url: str | None) -> int:
+async def forget_logins(url: str | None, owner: Owner | None = None) -> int:
     """Forget the logins for a server, or all of them; say for how many servers there were any.
 
     Raises:
         AuthError: the store does not let us.
     """
-    store = await _store()
+    store = await _store(owner)
     kept = await kept_logins(store)
     if url is not None:
         return await forget(store, url)
@@ -83,7 +92,15 @@ async def forget_logins(url: str | None) -> int:
     return len(kept)
 
 
-async def _store() -> Store:
+async def _store(owner: Owner | None = None) -> Store:
+    if owner is not None:
+        from trunkline.auth.store import FileStore
+        from trunkline.host.folders import private_folder, state_folder
+        from trunkline.host.personal import store_path
+
+        path = store_path(state_folder(), issuer=owner.issuer, subject=owner.subject)
+        private_folder(path.parent)
+        return FileStore(path)
     # Finding the system's keyring may take a while.
     return await asyncio.to_thread(find_store, None)
 
@@ -111,7 +128,7 @@ async def get_login(wanted: Wanted) -> Kept | None:
     found = await kept_logins(fresh)
     if not found:
         return None
-    store = await _store()
+    store = await _store(wanted.owner)
     await forget(store, wanted.url)
     for key in await fresh.keys():
         await store.put(key, await fresh.get(key) or "")

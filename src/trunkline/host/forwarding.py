@@ -202,7 +202,8 @@ class Forwarder:
     async def _ask_all(self, errand: Errand, questions: Mapping[str, Any], number: int) -> dict[str, Raw]:
         """Ask all questions of a round at once, so that a stateless front gets them together."""
         rows, declared = embedded_requests(NEWEST), _declared(errand.front.capabilities, errand.upstream)
-        work: dict[str, Awaitable[Raw]] = {}
+        asked: dict[str, tuple[str, Any]] = {}
+        answers: dict[str, Raw] = {}
         for key, question in questions.items():
             row = rows.get(question["method"])
             if row is None or row.capability is None or not supports(declared, row.capability):
@@ -213,8 +214,17 @@ class Forwarder:
                 raise RemoteProtocolError(f"The server asks what cannot be read: {error}") from error
             if not all(supports(declared, needed) for needed in further_needs(row.name, params)):
                 raise RemoteProtocolError(f"The server asks what cannot be asked here, by {row.name}.")
-            work[key] = self._ask(errand, question["method"], params, key=key)
-        return dict(zip(work, await asyncio.gather(*work.values()), strict=True))
+            asked[key] = (row.name, params)
+        # All are reviewed before one is asked: nobody should answer what comes to nothing.
+        for key, (method, params) in asked.items():
+            if (answer := await errand.review(method, params)) is not None:
+                answers[key] = answer
+        open_ones = {key: question for key, question in asked.items() if key not in answers}
+        entry = errand.upstream.entry
+        given = await asyncio.gather(
+            *(errand.front.ask(*question, key=key, entry=entry) for key, question in open_ones.items())
+        )
+        return {**answers, **dict(zip(open_ones, given, strict=True))}
 
     async def _ask(self, errand: Errand, method: str, params: Any, *, key: str) -> Raw:
         answer = await errand.review(method, params)
@@ -235,7 +245,8 @@ class Forwarder:
             running.task.add_done_callback(lambda task: self._over(errand.session, lane, running))
         try:
             while (pending := await running.news()) is not None:
-                await front.once("parked", lambda: self._parking.admit(running))
+                if front.parks:
+                    await front.once("parked", lambda: self._parking.admit(running))
                 await running.settle(pending, self._ask(errand, pending.method, pending.params, key=pending.key))
             outcome = await running.task
         except asyncio.CancelledError:

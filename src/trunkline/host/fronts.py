@@ -46,6 +46,10 @@ class Front(Protocol):
         """Whether it understands that a page must be opened first when it is told so by an error."""
 
     @property
+    def parks(self) -> bool:
+        """Whether it goes away to find an answer, and comes back with it."""
+
+    @property
     def left(self) -> bool:
         """Whether the request was left so that questions can go out: it will come again with the answers."""
 
@@ -98,6 +102,11 @@ class GatewayFront:
     def knows_url_errors(self) -> bool:
         """Whether the client's revision has that error."""
         return Feature.URL_ELICITATION_ERROR in self._exchange.admitted.caller.revision.features
+
+    @property
+    def parks(self) -> bool:
+        """Whether the client's revision has questions in results."""
+        return Feature.INPUT_REQUIRED in self._exchange.admitted.caller.revision.features
 
     @property
     def left(self) -> bool:
@@ -156,6 +165,7 @@ class LocalFront:
     left = False
     open = True
     knows_url_errors = False
+    parks = False
 
     def __init__(
         self,

@@ -33,7 +33,7 @@ T = TypeVar("T")
 #: Gives the options of a client that show a server who it is that asks.
 Credentials = Callable[[ServerEntry], Awaitable[Mapping[str, Any]]]
 # More calls of one session at one server share a connection beyond this many.
-_MOST_LANES = 1
+_MOST_LANES = 4
 
 
 class Needs(Struct, frozen=True):

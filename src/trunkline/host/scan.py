@@ -38,6 +38,7 @@ _IDENTIFIER = re.compile(r"[A-Za-z]\w*(?:[-./]\w+)*")
 _BASE64 = re.compile(r"(?<![\w+/=])[A-Za-z0-9+/_-]{24,}={0,2}(?![\w+/=])")
 _HEX = re.compile(r"(?<!\w)(?:[0-9a-fA-F]{2}[ :]?){20,}(?!\w)")
 _IMAGE = re.compile(r"data:[\w.+-]{1,40}/[\w.+-]{1,60};base64,\Z")
+_SHORTEST_CODE = 24
 _BLOB = 200
 _STEERS = (
     r"\b(?:when|whenever|before|after|while|if|instead of|every time|each time|once)\b[^\n]{0,60}?NAME"
@@ -170,17 +171,23 @@ def _in_text(pointer: str, role: _Role, text: str, kind: str) -> Iterator[Findin
 
 
 def _in_words(pointer: str, text: str, kind: str) -> Iterator[Finding]:
-    folded = fold(text)
+    folded, lowered = fold(text), text.lower()
     words = set(_WORD.findall(folded))
     for rule in RULES:
-        if rule.signs:
-            found = rule.pattern.search(text) if any(sign in text for sign in rule.signs) else None
-            if found is not None:
-                yield _finding(rule, pointer, text, found)
-        elif not words.isdisjoint(rule.words):
-            found = rule.pattern.search(folded)
-            if found is not None and not (rule.advice and kind == "instructions"):
-                yield _finding(rule, pointer, folded, found)
+        looked_at, signs_in = (folded, folded) if rule.folded else (text, lowered)
+        if words.isdisjoint(rule.words) and not any(sign in signs_in for sign in rule.signs):
+            continue
+        found = None if rule.advice and kind == "instructions" else _first(rule, looked_at)
+        if found is not None:
+            yield _finding(rule, pointer, looked_at, found)
+
+
+def _first(rule: TextRule, text: str) -> re.Match[str] | None:
+    """Find the first place that a rule is about."""
+    if rule.unless_after is None:
+        return rule.pattern.search(text)
+    found = rule.pattern.finditer(text)
+    return next((each for each in found if not rule.unless_after.search(text, max(0, each.start() - 120), each.start())), None)
 
 
 def _finding(rule: TextRule, pointer: str, text: str, found: re.Match[str] | None) -> Finding:
@@ -201,7 +208,10 @@ def _excerpt(text: str, start: int, end: int) -> str:
 
 def _encoded(pointer: str, text: str, kind: str) -> Iterator[Finding]:
     """Read what is written in base64 or hexadecimal digits, and judge what it says."""
-    for found in (*_BASE64.finditer(text), *_HEX.finditer(text)):
+    if len(text) < _SHORTEST_CODE:
+        return
+    in_one_piece = max(map(len, text.split()), default=0) >= _SHORTEST_CODE
+    for found in (*(_BASE64.finditer(text) if in_one_piece else ()), *_HEX.finditer(text)):
         said = _decoded(found.group())
         excerpt = _excerpt(text, found.start(), min(found.end(), found.start() + _AROUND))
         if said is not None:

@@ -27,6 +27,10 @@ Category: TypeAlias = Literal["instruction", "concealment", "secret", "other ser
 _GAP = r"[\s\-_*`'\",.:;()]{1,6}"
 
 
+# "Never go on without asking the user" asks for what "go on without asking the user" forbids.
+_NEGATION = re.compile(r"\b(?:never|not|cannot|nor|neither|(?:do|does|can|must|should)n't)\b[^.!?\n]{0,100}\Z")
+
+
 class TextRule(Struct, frozen=True, kw_only=True):
     """One row."""
 
@@ -35,24 +39,39 @@ class TextRule(Struct, frozen=True, kw_only=True):
     severity: Severity
     pattern: re.Pattern[str]
     message: str
-    #: One of these words must be in the text, which is folded.
+    #: One of these words must be in the text.
     words: frozenset[str] = frozenset()
-    #: One of these must be in the text, which is as it was given.
+    #: Or one of these, in small letters.
     signs: tuple[str, ...] = ()
+    #: It is about the text as it was folded, and not as it was given.
+    folded: bool = True
+    #: What it says is turned round, and harmless, where this ends the sentence before it.
+    unless_after: re.Pattern[str] | None = None
     #: In a server's instructions, which are there to instruct, it is no more than that.
     advice: bool = False
 
 
 def _words(
-    category: Category, severity: Severity, name: str, *, words: str, pattern: str, message: str, advice: bool = False
+    category: Category,
+    severity: Severity,
+    name: str,
+    *,
+    pattern: str,
+    message: str,
+    words: str = "",
+    signs: tuple[str, ...] = (),
+    unless_negated: bool = False,
+    advice: bool = False,
 ) -> TextRule:
     return TextRule(
         name=name,
         category=category,
         severity=severity,
         words=frozenset(words.split()),
+        signs=signs,
         pattern=re.compile(pattern.replace(" ", _GAP)),
         message=message,
+        unless_after=_NEGATION if unless_negated else None,
         advice=advice,
     )
 
@@ -60,8 +79,15 @@ def _words(
 def _signs(
     category: Category, severity: Severity, name: str, *, signs: tuple[str, ...], pattern: str, message: str
 ) -> TextRule:
-    compiled = re.compile(pattern, re.IGNORECASE | re.MULTILINE)
-    return TextRule(name=name, category=category, severity=severity, signs=signs, pattern=compiled, message=message)
+    return TextRule(
+        name=name,
+        category=category,
+        severity=severity,
+        signs=signs,
+        pattern=re.compile(pattern, re.IGNORECASE | re.MULTILINE),
+        message=message,
+        folded=False,
+    )
 
 
 def _few(most: int) -> str:
@@ -78,10 +104,15 @@ _ANY = "(?:any|all|every|each|other|another)"
 _TOOLS = r"(?:tools?|functions?|commands?)\b"
 _USING = "(?:us(?:e|ing)|call(?:ing)?|invok(?:e|ing)|run(?:ning)?|execut(?:e|ing))"
 _FILES = (
-    r"(?:\.ssh\b|\bid_(?:rsa|dsa|ecdsa|ed25519)\b|\.aws\b|\.gnupg\b|\.netrc\b|\.npmrc\b|\.pypirc\b|\.kube/config"
+    r"(?:\.ssh\b|\bid_(?:rsa|dsa|ecdsa|ed25519)\b|\.aws/credentials|\.gnupg\b|\.netrc\b|\.npmrc\b|\.pypirc\b|\.kube/config"
     r"|\.git-credentials|\.docker/config|\.(?:bash|zsh)_history|/etc/(?:passwd|shadow|sudoers)"
     r"|(?<![\w.])\.env\b(?!\.(?:example|sample|template))|\bmcp\.json\b|claude_desktop_config|\.cursor/|\.claude\b"
     r"|\bwallet\.dat\b|\bcookies\.sqlite)"
+)
+_FILE_SIGNS = (
+    *(".ssh", "id_rsa", "id_dsa", "id_ec", "id_ed", ".aws", ".gnupg", ".netrc", ".npmrc", ".pypirc", ".kube"),
+    *(".git-cred", ".docker", "_history", "/etc/", ".env", "mcp.json", "claude_desktop", ".cursor", ".claude"),
+    *("wallet.dat", "cookies.sqlite"),
 )
 _GIVING = (
     r"\b(?:include|attach|append|paste|copy|send|upload|forward|pass|put|embed|dump|reveal|leak|output|insert|provide"
@@ -91,7 +122,7 @@ _TAKING = r"\b(?:read(?:s|ing)?|open|cat|load|fetch|contents? (?:of|from)|text o
 _HUSHED = r"(?:tell(?:ing)?|mention(?:ing)?|reveal(?:ing)?|disclos(?:e|ing)|admit(?:ting)?|confess|hint(?:ing)?)"
 _UNTOLD = (
     r"(?:inform|informing|alert|alerting|warn|warning|show|showing|display|displaying|notify|notifying|explain"
-    r"|explaining|let|letting|ask|asking|report|reporting)"
+    r"|explaining|let|letting|report|reporting)"
 )
 _SECRETS = (
     r"(?:passwords?|(?:access |api |auth |bearer |session |oauth )?(?:tokens?|keys?)|credentials?|secrets?|cookies?"
@@ -115,7 +146,7 @@ _INSTRUCTIONS = (
         "instruction",
         "hide",
         "speaks as the system",
-        signs=("<", "["),
+        signs=("<|", "inst]", "<<", "sys", "dev"),
         pattern=r"<\|?(?:im_start|im_end|system|assistant|endoftext|eot_id|start_header_id)\|>|\[/?INST\]|<</?SYS>>"
         r"|</?(?:system|system[-_]?(?:prompt|reminder|message|note|instructions?)|developer[-_]?message)\s*/?>",
         message="it is written like a message of the system's or of the assistant's own",
@@ -125,7 +156,8 @@ _INSTRUCTIONS = (
         "ask",
         "speaks as the system",
         words="system assistant admin administrator developer",
-        pattern=r"(?:^|\n)\s{0,4}[#\[*]{0,4}\s?(?:system|assistant|admin(?:istrator)?|developer)"
+        pattern=r"(?:^|\n)\s{0,4}(?:[#\[*]{1,4}\s?(?:system|assistant|admin(?:istrator)?|developer)"
+        r"|(?:system|assistant|admin(?:istrator)?|developer) (?:message|prompt|instructions?|notice|override|note))"
         r"(?: (?:message|prompt|instructions?|notice|override|note))?\s?[\]*]{0,3}:",
         message="a line begins like a message of the system's",
     ),
@@ -143,7 +175,7 @@ _INSTRUCTIONS = (
         "ask",
         "before everything else",
         words="before prior first after every each whenever",
-        pattern=rf"\b(?:before|prior to) {_few(4)}{_ANY} {_few(1)}{_TOOLS}"
+        pattern=rf"\b(?:before|prior to) (?:{_few(2)}{_USING} )?{_ANY} (?:other )?{_TOOLS}"
         rf"|\b(?:before|prior to) {_few(1)}(?:do|doing|using|calling) {_few(1)}(?:anything|everything)\b"
         rf"|\b(?:after|whenever|each time|every time) {_few(3)}{_USING} {_few(2)}{_ANY} {_few(1)}{_TOOLS}"
         rf"|\b(?:must|always|should|have to|need to) {_few(2)}{_USING} (?:this|it) {_few(2)}"
@@ -168,11 +200,12 @@ _INSTRUCTIONS = (
         "whatever the user says",
         words="regardless matter even without",
         pattern=rf"\b(?:regardless of|no matter) {_few(3)}{_USER}"
-        rf"|\beven (?:if|when|though) {_USER} (?:does|did|do|has|have|says?|asks?|refuses?|objects?|declines?|is)\b"
+        rf"|\beven (?:if|when|though) {_USER} (?:does|did|do|doesn't|didn't|says?|asks?|refuses?|objects?|declines?)\b"
         r"|\bwithout (?:ever )?(?:asking|consulting|confirming with|checking with|waiting for"
         rf"|(?:the )?(?:consent|permission|approval|knowledge) of) {_few(1)}{_USER}"
         rf"|\bwithout {_USER}(?:'s)? (?:consent|permission|approval|knowledge|noticing|knowing)",
         message="it tells the model to act against or without the user",
+        unless_negated=True,
     ),
     _words(
         "instruction",
@@ -222,16 +255,18 @@ _CONCEALMENTS = (
         words=_NOT_WORDS,
         pattern=rf"{_NOT}{_few(1)}{_HUSHED} {_few(7)}{_USER}",
         message="it tells the model not to tell the user",
+        unless_negated=True,
     ),
     _words(
         "concealment",
         "ask",
         "not to be told",
         words=_NOT_WORDS,
-        pattern=rf"{_NOT}{_few(1)}{_UNTOLD} {_few(5)}{_USER}"
+        pattern=rf"{_NOT}{_few(1)}{_UNTOLD} {_few(2)}{_USER}"
         r"|\b(?:do not|don't|dont|never) (?:mention|reveal|disclose|acknowledge|refer to|talk about) "
         r"(?:this|that|these|it|any of|the (?:existence|contents?|instructions?|fact))\b",
         message="it tells the model to keep something to itself",
+        unless_negated=True,
     ),
     _words(
         "concealment",
@@ -255,9 +290,8 @@ _PRIVATE = (
         "secret",
         "ask",
         "private files",
-        words="ssh id_rsa id_dsa id_ecdsa id_ed25519 aws gnupg netrc npmrc pypirc kube git docker bash_history"
-        " zsh_history passwd shadow sudoers env mcp claude_desktop_config cursor claude wallet cookies",
-        pattern=rf"(?:{_TAKING}|{_GIVING})\b[^\n]{{0,80}}?{_FILES}|~/{_FILES}|{_FILES}[^\n]{{0,60}}?{_GIVING}\b",
+        signs=_FILE_SIGNS,
+        pattern=rf"(?:{_TAKING}|{_GIVING})\b[^\n]{{0,80}}?{_FILES}|{_FILES}[^\n]{{0,60}}?{_GIVING}\b",
         message="it speaks of files that hold secrets",
     ),
     _words(
@@ -268,7 +302,7 @@ _PRIVATE = (
         " message prompts instructions calls results outputs",
         pattern=rf"{_GIVING} {_few(4)}(?:conversation|chat|dialog(?:ue)?|message|session)s? "
         r"(?:s )?(?:history|log|transcript|context|so far|messages)\b"
-        r"|\b(?:full|entire|complete|whole|verbatim|raw) "
+        rf"|{_GIVING} {_few(3)}(?:full|entire|complete|whole|verbatim|raw) "
         rf"{_few(1)}(?:conversation|chat|dialog(?:ue)?|transcript|message history|context window)\b"
         rf"|{_GIVING} {_few(3)}(?:system|developer|initial|hidden) (?:prompt|message|instructions?)\b"
         rf"|{_GIVING} {_few(3)}(?:previous|prior|earlier|all|preceding) {_few(1)}"
@@ -290,12 +324,15 @@ _PRIVATE = (
         "ask",
         "the environment",
         words="environment env",
-        pattern=rf"{_GIVING} {_few(4)}(?:environment|env) (?:variables?|vars?)\b",
+        pattern=rf"{_GIVING} {_few(2)}(?:all|any|every|the|your|their|current|full|local) {_few(2)}"
+        r"(?:environment|env) (?:variables|vars)\b",
         message="it asks for the variables of the environment",
     ),
 )
 
 # --- hiding it in markup ---------------------------------------------------------------------------------------------
+
+_URGENT = "important|critical|urgent|hidden|secret|priority|mandatory|override|internal|confidential|instructions?"
 
 _MARKUP = (
     _signs(
@@ -303,9 +340,9 @@ _MARKUP = (
         "ask",
         "tags of urgency",
         signs=("<",),
-        pattern=r"</?(?:important|critical|urgent|hidden|secret|priority|mandatory|admin|root|override|internal"
-        r"|confidential|instructions?|ai[-_]?(?:only|instructions?)|llm[-_]?\w{0,12}"
-        r"|for[-_]?(?:ai|llm|model|assistant)\w{0,12})\s*/?>",
+        # In small letters and never closed, it is where something is to be put: ``--client-secret <secret>``.
+        pattern=rf"(?-i:<[A-Z_ -]*(?:{_URGENT.upper()})[A-Z_ -]*>)|<({_URGENT})\s{{0,4}}>[\s\S]{{0,4000}}?</\s{{0,4}}\1"
+        r"|<(?:ai[-_]?(?:only|instructions?)|llm[-_]?\w{0,12}|for[-_]?(?:ai|llm|model|assistant)\w{0,12})\s*>",
         message="a tag that a page would not show and a model obeys",
     ),
     _signs(
@@ -321,7 +358,7 @@ _MARKUP = (
         "markup",
         "hide",
         "hidden by style",
-        signs=("=", "<", "\\"),
+        signs=("style", "hidden", "\\color", "\\phantom"),
         pattern=r"style\s*=\s*[\"'][^\"'>]{0,200}?(?:display\s*:\s*none|visibility\s*:\s*hidden|font-size\s*:\s*0"
         r"|opacity\s*:\s*0(?![.\d]*[1-9])|color\s*:\s*(?:white|transparent|#fff(?:fff)?\b)|left\s*:\s*-\d{3})"
         r"|<[a-z]{1,12}\s(?:[^>]{0,80}\s)?hidden(?:\s[^>]{0,40})?>|\\color\{white\}|\\phantom\{",
@@ -331,7 +368,7 @@ _MARKUP = (
         "markup",
         "ask",
         "fetched image",
-        signs=("](", "<"),
+        signs=("](", "<img"),
         pattern=r"!\[[^\]\n]{0,200}\]\(\s{0,4}<?https?://[^)\s]{1,300}|<img\b[^>]{0,200}?\bsrc\s*=\s*[\"']?https?://"
         r"|(?<!!)\[\s{0,4}\]\([^)\s]{1,300}\)",
         message="an image or an empty link that a page would fetch",
@@ -340,8 +377,16 @@ _MARKUP = (
         "markup",
         "ask",
         "pushed out of sight",
-        signs=("\n\n", "\n ", "\n\r", "\n\t", "          ", "\t\t", "\u00a0"),
-        pattern=r"(?:[ \t]{0,80}\r?\n){20}\s{0,2000}\S|[ \t\u00a0]{100}[ \t\u00a0]{0,4000}\S",
+        signs=("\n",),
+        pattern=r"\n(?:[ \t]{0,80}\r?\n){19}\s{0,2000}\S",
+        message="a gap so large that what follows is out of sight",
+    ),
+    _signs(
+        "markup",
+        "ask",
+        "pushed out of sight",
+        signs=(" " * 20, "\t" * 10, "\u00a0" * 10, "\u3000" * 10),
+        pattern=r"[ \t\u00a0\u2000-\u200a\u3000]{100}\s{0,4000}\S",
         message="a gap so large that what follows is out of sight",
     ),
     _signs(

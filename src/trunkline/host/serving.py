@@ -126,6 +126,9 @@ class Serving:
     async def _listen(self) -> None:
         revision = find(self._client.revision or "") or NEWEST
         async with self._client.listen() as changes:
+            if Feature.LISTEN in revision.features:
+                # What changed after the lists were made and before this stream was open is told to nobody.
+                self._note(EVERYTHING)
             async for change in changes:
                 if change.kind != "missed":
                     self._note({change.kind})

@@ -16,7 +16,7 @@ from contextlib import ExitStack
 from trunkline.errors import LinkError
 from trunkline.transports.watcher import pack_launch
 
-__all__ = ["INHERITED", "Launched", "find_program", "launch", "server_environment"]
+__all__ = ["INHERITED", "Launched", "find_interpreter", "find_program", "launch", "server_environment"]
 
 #: Variables a server process inherits; a star at the end stands for any ending.
 INHERITED = ("HOME", "LANG", "LANGUAGE", "LC_*", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "TZ", "USER")
@@ -124,7 +124,7 @@ def _start_watcher(
     stdin, stdout, stderr = pipes
     # Imported by name, the module comes from its compiled file; run by path, it would be compiled each time.
     code = f"import sys; sys.path.append({os.path.dirname(__file__)!r}); import watcher; watcher.main()"
-    words = [_interpreter(), "-I", "-S", "-c", code, str(control), str(record), str(os.getpid()), str(seconds)]
+    words = [find_interpreter(), "-I", "-S", "-c", code, str(control), str(record), str(os.getpid()), str(seconds)]
     try:
         return subprocess.Popen(
             words,
@@ -140,7 +140,7 @@ def _start_watcher(
         raise LinkError(f"cannot start a process: {error}") from error
 
 
-def _interpreter() -> str:
+def find_interpreter() -> str:
     """Find the Python that runs the watcher; in a frozen program ``sys.executable`` is the program itself."""
     beside = os.path.join(sys.base_prefix, "bin", f"python{sys.version_info.major}.{sys.version_info.minor}")
     for path in (sys.executable, beside):

@@ -31,6 +31,7 @@ __all__ = [
     "policy",
     "results",
     "talking",
+    "text_in",
     "texts",
     "traits",
 ]
@@ -131,6 +132,11 @@ def results(conversation: Conversation) -> list[ToolResultBlock]:
     return [
         block for message in conversation.messages for block in message.content if isinstance(block, ToolResultBlock)
     ]
+
+
+def text_in(result: ToolResultBlock) -> str:
+    """Give the first text of a result."""
+    return next(block.text for block in result.content if isinstance(block, TextBlock))
 
 
 def consistent(messages: Sequence[Message]) -> bool:

@@ -19,6 +19,7 @@ from tests.host.chat.talking import (
     policy,
     results,
     talking,
+    text_in,
     texts,
     traits,
 )
@@ -170,7 +171,7 @@ def test_a_large_catalog_is_searched_and_what_is_found_is_called_by_its_own_name
         ("trunkline", "search_tools"),
         ("many", "tool_17"),
     ]
-    assert "many__tool_17" in results(conversation)[0].content[0].text
+    assert "many__tool_17" in text_in(results(conversation)[0])
     assert heard(events)[0] == "17: x"
 
 
@@ -346,15 +347,26 @@ def test_a_large_output_is_previewed_kept_privately_paged_and_searched(tmp_path:
 
     events, (preview, page, nothing, found) = run_async(main())
     path = Path(ended(events)[0].spilled or "")
-    text = preview.content[0].text
+    text = text_in(preview)
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert text.startswith("Emma, line 0\n")
     assert text.endswith("Emma, line 4999")
     assert "all of it is out-1: use read_output or search_output" in text
     assert len(text) < 9000
-    assert page.content[0].text.startswith("[out-1, characters 100 to 150 of ")
-    assert "Emma, line 4999" in nothing.content[0].text
-    assert ": Emma, line 4321" in found.content[0].text
+    assert text_in(page).startswith("[out-1, characters 100 to 150 of ")
+    assert "Emma, line 4999" in text_in(nothing)
+    assert ": Emma, line 4321" in text_in(found)
+
+
+def test_results_of_one_answer_fit_the_window_together(tmp_path: Path) -> None:
+    async def main() -> Any:
+        script = [calls(*(("whole", {"title": f"Part {number}"}) for number in range(8))), "ok"]
+        async with talking(tmp_path, {"library": library()}, script, model=traits(window_tokens=16_000)) as talk:
+            return await talk.say(), talk.conversation.account()
+
+    events, account = run_async(main())
+    assert heard(events)[1].reason == "end"
+    assert account.share < 0.85
 
 
 def test_old_results_make_room_and_can_still_be_read(tmp_path: Path) -> None:
@@ -373,8 +385,8 @@ def test_old_results_make_room_and_can_still_be_read(tmp_path: Path) -> None:
     events, conversation = run_async(main())
     first, *_, page = results(conversation)
     assert "old results were taken out" in noticed(events)
-    assert "it is out-1: use read_output" in first.content[0].text
-    assert "Emma, line 0" in page.content[0].text
+    assert "it is out-1: use read_output" in text_in(first)
+    assert "Emma, line 0" in text_in(page)
     assert consistent(conversation.messages)
     assert conversation.account().share < 0.85
 
@@ -413,7 +425,7 @@ def test_a_request_that_the_provider_finds_too_long_is_made_again_shorter(tmp_pa
 
     events, (first, _) = run_async(main())
     assert heard(events)[0] == "short"
-    assert "taken out to make room" in first.content[0].text
+    assert "taken out to make room" in text_in(first)
 
 
 def test_a_request_that_cannot_be_made_shorter_fails_as_too_long(tmp_path: Path) -> None:

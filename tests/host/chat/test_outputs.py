@@ -202,6 +202,13 @@ def test_a_picture_that_cannot_be_shown_is_kept_and_named(
     assert path.read_bytes() == data
 
 
+def test_pictures_beyond_the_limit_are_kept_and_the_first_is_shown(tmp_path: Path) -> None:
+    pictures = [t.ImageContent(data=b64(png(1000, 1000)), mime_type="image/png") for _ in range(3)]
+    seen = shown(tmp_path, result(*pictures), limit=2000)
+    assert [type(block).__name__ for block in seen.content] == ["ImageBlock", "TextBlock", "TextBlock"]
+    assert "one of many" in seen.text
+
+
 def test_a_picture_goes_under_the_type_that_it_has(tmp_path: Path) -> None:
     seen = shown(tmp_path, result(t.ImageContent(data=b64(GIF), mime_type="image/png")))
     assert seen.content == (ImageBlock(b64(GIF), "image/gif"),)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.host.chat.talking import calls, consistent, policy, results, talking
+from tests.host.chat.talking import calls, consistent, policy, results, talking, text_in
 from tests.support import run_async
 from trunkline import Server
 from trunkline.errors import ConfigError
@@ -48,12 +48,23 @@ def test_a_conversation_that_was_saved_goes_on_with_what_was_said_and_what_was_k
             before = (talk.conversation.messages, talk.conversation.usage, talk.conversation.cost)
             same = (again.messages, again.usage, again.cost) == before
             [event async for event in again.say("Read it.")]
-            return same, results(again)[-1].content[0].text
+            return same, text_in(results(again)[-1])
 
     same, page = run_async(main())
     assert same
     assert page.endswith("\nentry")
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_what_an_untrusted_server_said_taints_the_session_in_which_it_goes_on(tmp_path: Path) -> None:
+    async def main() -> bool:
+        async with talking(tmp_path, {"shop": shop()}, [calls(("price", {"of": "tea"})), "ok"]) as talk:
+            await talk.say()
+            session = talk.host.session()
+            talk.host.conversation(talk.model, session=session, saved=talk.conversation.snapshot())
+            return session.tainted
+
+    assert run_async(main())
 
 
 def test_a_file_that_ends_within_a_turn_is_completed(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.host.chat.talking import Talking, calls, consistent, ended, heard, of, results, talking
+from tests.host.chat.talking import Talking, calls, consistent, ended, heard, of, results, talking, text_in
 from tests.support import run_async
 from trunkline import Context, Server
 from trunkline.host.chat.events import Began, ChatEvent, TurnOver
@@ -74,7 +74,7 @@ def test_calls_that_are_called_off_are_cancelled_at_the_server_and_say_so(tmp_pa
 
     events, conversation, said, cancelled = run_async(main())
     assert [end.cancelled for end in ended(events)] == [False, True]
-    assert [result.content[0].text for result in results(conversation)] == ["quick", "Called off by the user."]
+    assert [text_in(result) for result in results(conversation)] == ["quick", "Called off by the user."]
     assert consistent(conversation.messages)
     assert (said, cancelled) == ("on", 1)
 

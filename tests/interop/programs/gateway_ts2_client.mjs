@@ -24,7 +24,7 @@ try {
   seen = await look(client, { call, server, asks: JSON.parse(asks) });
   seen.version = client.getNegotiatedProtocolVersion();
 } catch (error) {
-  seen = { refused: error.code ?? error.status ?? null, said: String(error) };
+  seen = { refused: error.data?.status ?? error.code ?? null, said: String(error) };
 }
 await client.close();
 process.stdout.write(JSON.stringify(seen));

@@ -28,6 +28,8 @@ export async function look(client, { call, server, asks }) {
   const giveUp = new AbortController();
   const waiting = call(`${server}__wait`, {}, { signal: giveUp.signal, onprogress: () => giveUp.abort("enough") });
   await waiting.catch(() => {});
+  // A call at the same time could be given a server of its own; this one is for the server that was told to stop.
+  await new Promise((resolve) => setTimeout(resolve, 300));
   seen.stopped = text(await call(`${server}__was_stopped`, {}));
 
   seen.asked = [];

@@ -128,6 +128,8 @@ class Round(Struct, frozen=True, kw_only=True, eq=False):
     results: dict[str, ToolResultBlock]
     #: Where it is noted which output has a result whole.
     kept_as: dict[str, str]
+    #: The most tokens that one result may have, as so many of them have to fit.
+    most_tokens: int
 
 
 class Calling:
@@ -233,7 +235,7 @@ class Calling:
 
     async def _at_host(self, plan: Plan, around: Round) -> _Outcome:
         arguments = plan.arguments or {}
-        limit = self._options.result_tokens
+        limit = min(self._options.result_tokens, around.most_tokens)
         try:
             if plan.own == SEARCH_TOOL and around.toolbox.index is not None:
                 found = search(around.toolbox.index, arguments)
@@ -249,7 +251,7 @@ class Calling:
 
     async def _at_server(self, plan: Plan, item: Item, around: Round) -> _Outcome:
         arguments = plan.arguments or {}
-        problem = self._unfit(item, arguments)
+        problem = self._gone(item) or self._unfit(item, arguments)
         if problem is not None:
             return _failed(problem)
         asker = self.asker(caller="model", on_progress=_progress(plan.use.id, around.tell))
@@ -265,7 +267,8 @@ class Calling:
             log.exception("calling %s failed", item.id)
             return _failed(f"{item.id} failed inside the host: {type(error).__name__}")
         definition = item.definition if isinstance(item.definition, t.Tool) else None
-        limit = result_limit(definition, usual=self._options.result_tokens, ceiling=self._options.result_ceiling)
+        ceiling = min(self._options.result_ceiling, around.most_tokens)
+        limit = result_limit(definition, usual=self._options.result_tokens, ceiling=ceiling)
         rendered = await asyncio.to_thread(around.renderer.result, result, limit=limit)
         changed = asker.face.changed if isinstance(asker.face, PausingFace) else None
         if changed is not None:
@@ -273,6 +276,13 @@ class Calling:
             note = f"[The user changed the arguments to {msgspec.json.encode(changed).decode()}]"
             rendered = replace(rendered, content=(TextBlock(note), *rendered.content))
         return _Outcome(rendered=rendered, is_error=result.is_error is True)
+
+    def _gone(self, item: Item) -> str | None:
+        """Say that a tool is not what was offered any more; None if it is."""
+        current = self._core.catalog.tools.get(item.id)
+        if current is None:
+            return f"Not called: {item.id} is no longer available."
+        return None if current.pin == item.pin else f"Not called: {item.id} has changed; look at its definition again."
 
     def _unfit(self, item: Item, arguments: dict[str, Any]) -> str | None:
         """Say where arguments do not fit the tool's own schema; None if they do."""
@@ -311,7 +321,7 @@ def _failed(text: str) -> _Outcome:
 def _denied(reason: str) -> _Outcome:
     """Tell the model that it may not; how to allow it is for the person to read."""
     said = reason.partition("\n")[0].partition(" To allow it")[0]
-    text = f"Not allowed: {said} Do not look for a way around it; go on without it, or say what you need."
+    text = f"Not allowed: {said.rstrip(' .')}. Do not look for a way around it; go on without it, or say what you need."
     return _Outcome(rendered=Rendered((TextBlock(text),)), is_error=True, denied=True, preview=reason)
 
 

@@ -26,6 +26,7 @@ from trunkline.host.chat.events import ChatEvent, Noticed
 from trunkline.host.chat.history import History
 from trunkline.host.chat.options import ChatOptions
 from trunkline.host.chat.outputs import Rendered, Shown
+from trunkline.host.chat.own_tools import HOST
 from trunkline.host.chat.saving import Saved, write_saved
 from trunkline.host.chat.spill import Spill
 from trunkline.host.chat.talk import Talk
@@ -88,6 +89,7 @@ class Conversation:
             history.left_out = saved.left_out
             self._talk.usage, self._talk.cost = saved.usage, saved.cost
             self._talk.kept_as.update(saved.kept_as)
+            self._take_up_taint(parties.session)
         self._calling = Calling(
             core,
             session=parties.session,
@@ -99,6 +101,14 @@ class Conversation:
         )
         self._attached: list[tuple[str | None, Shown]] = []
         self._turn: Turn | None = None
+
+    def _take_up_taint(self, session: HostSession) -> None:
+        """Note whose words are in what was said before: a new session does not make them harmless."""
+        upstreams = self._core.supervisor.upstreams
+        for server in self._talk.history.shares()[1]:
+            upstream = upstreams.get(server)
+            if server != HOST and (upstream is None or not upstream.entry.settings.trusted):
+                session.tainted = True
 
     # --- what is known -----------------------------------------------------------------------------------------------
 

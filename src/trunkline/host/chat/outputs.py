@@ -17,6 +17,7 @@ from msgspec import UNSET, Struct
 
 import trunkline.types as t
 from trunkline.host.catalog_items import estimate_tokens
+from trunkline.host.chat.history import block_tokens
 from trunkline.host.chat.pictures import MOST_BYTES, PictureError, look_at
 from trunkline.host.chat.spill import Spill
 from trunkline.host.models.interface import AudioBlock, ImageBlock, TextBlock, Traits
@@ -150,8 +151,27 @@ class Renderer:
 
     # --- bounds ------------------------------------------------------------------------------------------------------
 
+    def _fewer(self, blocks: list[Shown], limit: int) -> list[Shown]:
+        """Keep pictures and sounds beyond the limit; the first is always shown."""
+        shown: list[Shown] = []
+        left = limit
+        for block in blocks:
+            if isinstance(block, TextBlock):
+                shown.append(block)
+                continue
+            cost = block_tokens(block)
+            if cost <= left or left == limit:
+                shown.append(block)
+            else:
+                what = "a picture" if isinstance(block, ImageBlock) else "a sound"
+                suffix = block.mime_type.partition("/")[2]
+                shown.append(self._kept(b64decode(block.data), f"{what}, {block.mime_type}, one of many", suffix))
+            left -= cost
+        return shown
+
     def _bounded(self, blocks: list[Shown], limit: int) -> Rendered:
         """Keep the text in a file if it is too long, and show its beginning and end."""
+        blocks = self._fewer(blocks, limit)
         text = "\n".join(block.text for block in blocks if isinstance(block, TextBlock))
         tokens = estimate_tokens(text)
         if tokens <= limit:

@@ -40,6 +40,9 @@ _PREAMBLE = (
 # A result of fewer tokens is not worth a line that says where it went.
 _SMALL = 80
 _LONGEST_ANSWER = 16_384
+# What the results of one answer may take of the window together, and the least that each has.
+_RESULTS_SHARE = 0.5
+_LEAST_RESULT = 200
 
 
 class Talk:
@@ -85,6 +88,11 @@ class Talk:
         traits = self.model.traits
         wanted = self.options.max_tokens or min(traits.output_tokens, _LONGEST_ANSWER)
         return max(1, min(wanted, traits.window_tokens // 4))
+
+    def room_for(self, results: int) -> int:
+        """Say how many tokens each of so many results may have, so that all of them fit."""
+        room = self.model.traits.window_tokens - self.max_tokens
+        return max(_LEAST_RESULT, int(room * _RESULTS_SHARE / max(1, results)))
 
     def spent(self, usage: Usage) -> float | None:
         """Note what an answer took; gives what it cost."""
@@ -155,7 +163,7 @@ class Talk:
     def system(self) -> str:
         """What the model is told before everything else."""
         parts = [_PREAMBLE, self.options.system, self.toolbox.overview, *self._instructions.values()]
-        return "\n\n".join(part for part in parts if part)
+        return "\n\n".join(part for part in parts if part).encode("utf-8", "replace").decode()
 
     @property
     def tokens(self) -> int:

@@ -115,17 +115,15 @@ class Turn:
             sentence = f"The turn took its limit of {self._limits.seconds:g} s."
             over = _Over("limit", sentence, missing=f"Called off: {sentence}")
         finally:
+            self._finish(over)
+
+    def _finish(self, over: _Over) -> None:
+        """Leave the history whole, and tell that it is the person's turn."""
+        try:
             self._answer(over.missing)
-            self.tell(
-                TurnOver(
-                    over.reason,
-                    self._usage,
-                    self._cost,
-                    self._talk.account(),
-                    over.detail,
-                    over.fault,
-                )
-            )
+            account = self._talk.account()
+            self.tell(TurnOver(over.reason, self._usage, self._cost, account, over.detail, over.fault))
+        finally:
             self._events.put_nowait(None)
 
     async def _rounds(self) -> _Over:
@@ -238,7 +236,12 @@ class Turn:
         for plan in plans:
             self.tell(plan.proposed)
         around = Round(
-            toolbox=toolbox, renderer=talk.renderer, tell=self.tell, results=self._results, kept_as=talk.kept_as
+            toolbox=toolbox,
+            renderer=talk.renderer,
+            tell=self.tell,
+            results=self._results,
+            kept_as=talk.kept_as,
+            most_tokens=talk.room_for(len(plans)),
         )
         await self._calling.run(counted, around)
         self._answer("Not called.")

@@ -8,6 +8,7 @@ eras, sessions and lists are the server's own; what happens between a call and t
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeVar
 
@@ -58,6 +59,7 @@ __all__ = ["Gateway", "GatewayOptions"]
 
 T = TypeVar("T")
 _MOST_HOPS = 8
+_SUBSCRIBE_SECONDS = 5.0
 _VIA = VIA.encode()
 
 
@@ -110,6 +112,8 @@ class Gateway(Server):
         self._watches = Watches(lambda: core.supervisor.upstreams, self.changed)
         self.hub = GatewayHub(self._follow_soon, self._left)
         self._following = False
+        #: The resources of those who are about to listen.
+        self._expected: Counter[str] = Counter()
         #: Who sees what, for the catalog at hand.
         self._seen: dict[tuple[Any, Item], bool] = {}
         self._shelves: Shelves | None = None
@@ -314,12 +318,14 @@ class Gateway(Server):
         return outward(await self._for(exchange, server, complete), server)
 
     async def _subscribe(self, exchange: Exchange, params: t.SubscribeRequestParams) -> Any:
-        self._find(exchange, params.uri)
+        server, _, _ = self._find(exchange, params.uri)
         session = exchange.admitted.caller.session
         if len(session.subscriptions) >= self.limits.notices:
             raise RequestFailed(f"Too many subscriptions: {self.limits.notices} is the limit")
         session.subscribe(params.uri)
-        self._follow_soon()
+        self._follow()
+        # Whoever is told that it is subscribed may change the resource at once, and wants to hear of it.
+        await self._watches.settled((server,), _SUBSCRIBE_SECONDS)
         return t.EmptyResult()
 
     async def _unsubscribe(self, exchange: Exchange, params: t.UnsubscribeRequestParams) -> Any:
@@ -337,12 +343,21 @@ class Gateway(Server):
             uri for uri in (wanted.resource_subscriptions or ())[: self.limits.notices] if self._knows(exchange, uri)
         ]
         exchange.params = None
-        return listen(
-            exchange,
-            self.hub,
-            wanted=replace(wanted, resource_subscriptions=uris or None),
-            most=self.limits.notices,
-        )
+        return self._listen(exchange, replace(wanted, resource_subscriptions=uris or None))
+
+    async def _listen(self, exchange: Exchange, wanted: t.SubscriptionFilter) -> Any:
+        """Listen at the servers first, then tell the client that it is heard."""
+        uris = wanted.resource_subscriptions or []
+        if not uris:
+            return await listen(exchange, self.hub, wanted=wanted, most=self.limits.notices)
+        self._expected.update(uris)
+        try:
+            self._follow()
+            await self._watches.settled((self._find(exchange, uri)[0] for uri in uris), _SUBSCRIBE_SECONDS)
+            return await listen(exchange, self.hub, wanted=wanted, most=self.limits.notices)
+        finally:
+            self._expected.subtract(uris)
+            self._follow_soon()
 
     async def _sets_level(self, exchange: Exchange, params: t.SetLevelRequestParams) -> Any:
         exchange.admitted.caller.session.log_level = params.level
@@ -439,7 +454,8 @@ class Gateway(Server):
     def _follow(self) -> None:
         self._following = False
         parts = self._core.catalog.parts
-        pairs = (inner_uri(uri, parts) for uri in self.hub.wanted())  # type: ignore[attr-defined]
+        wanted = self.hub.wanted() | set(+self._expected)  # type: ignore[attr-defined]
+        pairs = (inner_uri(uri, parts) for uri in wanted)
         self._watches.follow(pair for pair in pairs if pair is not None and self._serves(pair[0]))
 
     def _left(self, sink: Sink) -> None:

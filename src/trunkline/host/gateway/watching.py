@@ -67,45 +67,71 @@ class Watches:
         self._upstreams = upstreams
         self._tell = tell
         self._watched: dict[str, tuple[frozenset[str], asyncio.Task[None]]] = {}
+        #: Set while a server is really listened to.
+        self._heard: dict[str, asyncio.Event] = {}
+        self._leaving: set[asyncio.Task[None]] = set()
 
     def follow(self, wanted: Iterable[tuple[str, str]]) -> None:
         """Listen to what is wanted from now on: pairs of a server and a URI of its own."""
         by_server: dict[str, set[str]] = {}
         for server, uri in wanted:
             by_server.setdefault(server, set()).add(uri)
-        for server in [*self._watched]:
-            uris, task = self._watched[server]
-            if uris != by_server.get(server, set()):
-                task.cancel()
-                del self._watched[server]
-        loop = asyncio.get_running_loop()
+        for server in [server for server in self._watched if server not in by_server]:
+            self._watched.pop(server)[1].cancel()
+            self._heard.pop(server, None)
         for server, wants in by_server.items():
-            if server not in self._watched:
-                uris = frozenset(wants)
-                self._watched[server] = (uris, loop.create_task(self._watch(server, uris)))
+            uris, before = self._watched.get(server, (frozenset(), None))
+            if uris != wants:
+                self._begin(server, frozenset(wants), before)
+
+    def _begin(self, server: str, uris: frozenset[str], before: asyncio.Task[None] | None) -> None:
+        """Listen to a server; what listened before goes on until the new one does, so that nothing falls between."""
+        heard = self._heard[server] = asyncio.Event()
+        if before is not None:
+            self._leaving.add(before)
+            before.add_done_callback(self._leaving.discard)
+        task = asyncio.get_running_loop().create_task(self._watch(server, uris, heard, before))
+        self._watched[server] = (uris, task)
+        if before is not None:
+            task.add_done_callback(lambda done: before.cancel())
+
+    async def settled(self, servers: Iterable[str], seconds: float) -> None:
+        """Wait until these servers are listened to, but not for long: one that cannot be keeps nobody waiting."""
+        waits = [heard.wait() for server in set(servers) if (heard := self._heard.get(server)) is not None]
+        try:
+            async with asyncio.timeout(seconds):
+                await asyncio.gather(*waits)
+        except TimeoutError:
+            log.debug("not listening to all of %s yet", servers)
 
     async def aclose(self) -> None:
         """Listen to nothing any more."""
-        tasks = [task for _, task in self._watched.values()]
+        tasks = [*(task for _, task in self._watched.values()), *self._leaving]
         self._watched = {}
         for task in tasks:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks)
 
-    async def _watch(self, server: str, uris: frozenset[str]) -> None:
+    async def _watch(
+        self, server: str, uris: frozenset[str], heard: asyncio.Event, before: asyncio.Task[None] | None
+    ) -> None:
         pause = _FIRST_PAUSE
         while (upstream := self._upstreams().get(server)) is not None:
             try:
                 client = await upstream.reach()
                 with upstream.using():
                     async with client.listen(uris=sorted(uris)) as changes:
+                        heard.set()
+                        if before is not None:
+                            before.cancel()
                         async for change in changes:
                             pause = _FIRST_PAUSE
                             for uri in uris if change.uri is None else (change.uri,):
                                 self._tell(outer_uri(server, uri))
             except TrunklineError as error:
                 log.debug("not listening to %s: %s", server, error)
+            heard.clear()
             await asyncio.sleep(pause)
             pause = min(pause * 2, _LONGEST_PAUSE)
             # What was changed while nobody listened is not known: whoever wanted to hear looks again.

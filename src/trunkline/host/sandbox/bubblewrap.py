@@ -1,4 +1,4 @@
-"""The words that bubblewrap is told: a file system with nothing in it but what the server can reach; pure, but for links.
+"""The words that bubblewrap is told: a file system of what the server can reach, and nothing else.
 
 They travel in a file in memory, not on a command line. Later words cover earlier ones, so a folder comes before what
 lies in it, and the host's own folders are hidden last but for the server's own.
@@ -7,9 +7,9 @@ lies in it, and the host's own folders are hidden last but for the server's own.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
-from trunkline.host.sandbox.reach import Reach
+from trunkline.host.sandbox.reach import Reach, beneath
 
 __all__ = ["bubblewrap_words"]
 
@@ -25,6 +25,9 @@ def bubblewrap_words(reach: Reach, *, home: str, cwd: str, network: bool) -> lis
     words += _binds(reach)
     for place in reach.covered:
         words += ["--tmpfs", os.path.realpath(place)]
+    for name, real in reach.aliases:
+        if not reach.mounts(os.path.dirname(name)):
+            words += ["--symlink", real, name]
     return [*words, "--bind", home, home, "--chdir", cwd]
 
 
@@ -40,9 +43,11 @@ def _system(path: str) -> Iterator[str]:
         yield from ("--ro-bind-try", real, real)
 
 
-def _binds(reach: Reach) -> Sequence[str]:
-    ways = {path: "--ro-bind-try" for path in reach.read} | {path: "--bind" for path in reach.write}
-    words: list[str] = []
-    for path in sorted(ways, key=len):
-        words += [ways[path], path, path]
-    return words
+def _binds(reach: Reach) -> Iterator[str]:
+    """Show what was given; what lies in something shown is there already, unless it may be written as well."""
+    shown: list[str] = []
+    for path in sorted({*reach.read, *reach.write}, key=len):
+        write = path in reach.write
+        if not any(beneath(path, each) for each in (reach.write if write else shown) if each != path):
+            yield from ("--bind" if write else "--ro-bind-try", path, path)
+            shown.append(path)

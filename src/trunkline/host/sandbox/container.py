@@ -97,8 +97,9 @@ def _user(container: Container, engine: Engine, user: int | None, group: int) ->
 
 def _mounts(reach: Reach) -> Iterator[str]:
     ways = dict.fromkeys(reach.read, ",readonly") | dict.fromkeys(reach.write, "")
-    for path in sorted(ways, key=len):
-        yield f"--mount=type=bind,source={_mountable(path)},target={path}{ways[path]}"
+    names = {path: path for path in ways} | dict(reach.aliases)
+    for name in sorted(names, key=len):
+        yield f"--mount=type=bind,source={_mountable(names[name])},target={_mountable(name)}{ways[names[name]]}"
     for place in reach.covered:
         yield f"--mount=type=tmpfs,target={_mountable(place)}"
 

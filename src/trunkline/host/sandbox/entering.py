@@ -7,6 +7,8 @@ process that was started, watched and ended is the same one. The server's own va
 steers an interpreter or a loader would run before the sandbox is closed.
 """
 
+# The signal module proper imports enum, which costs as much as all else.
+import _signal  # type: ignore[import-not-found]
 import os
 import struct
 import sys
@@ -46,7 +48,7 @@ def unpack(environ: "os._Environ[str] | dict[str, str]") -> "dict[str, Any]":
     """Read a record out of variables."""
     import json
 
-    parts = []
+    parts: list[str] = []
     while (part := environ.get(f"{NAME}{len(parts)}")) is not None:
         parts.append(part)
     record: dict[str, Any] = json.loads("".join(parts))
@@ -97,6 +99,9 @@ def main() -> None:
             _close(record)
         for set_limit, number, most in limits:
             set_limit(number, (most, most))
+        # The interpreter ignores these, and a program that is started would go on ignoring them.
+        for number in (_signal.SIGPIPE, _signal.SIGXFSZ):
+            _signal.signal(number, _signal.SIG_DFL)
         os.execve(program, argv, env)
     except Refused as error:
         _end(f"the sandbox cannot be made: {error}")

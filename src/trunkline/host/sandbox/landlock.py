@@ -21,7 +21,12 @@ _REFER = 1 << 13
 _DEVICES = 1 << 6 | 1 << 11
 
 #: The rights there are since each version.
-_SINCE = ((1, _EXECUTE | _WRITE_FILE | _READ_FILE | _READ_DIR | _CHANGE | _DEVICES), (2, _REFER), (3, _TRUNCATE), (5, _IOCTL_DEV))
+_SINCE = (
+    (1, _EXECUTE | _WRITE_FILE | _READ_FILE | _READ_DIR | _CHANGE | _DEVICES),
+    (2, _REFER),
+    (3, _TRUNCATE),
+    (5, _IOCTL_DEV),
+)
 _READ = _EXECUTE | _READ_FILE | _READ_DIR
 _WRITE = _READ | _WRITE_FILE | _CHANGE | _REFER | _TRUNCATE
 _DEVICE = _READ_FILE | _WRITE_FILE | _TRUNCATE | _IOCTL_DEV
@@ -33,20 +38,26 @@ _SCOPED_SINCE = 6
 _ABSTRACT, _SIGNALS = 1, 2
 
 
-def ruleset(version: int, reach: Reach, *, sockets: bool) -> dict[str, Any]:
+def ruleset(version: int, reach: Reach, *, sandboxed_sockets: bool) -> dict[str, Any]:
     """Say what is handled, what is scoped and the rules, for ``entering``."""
     handled = 0
     for since, rights in _SINCE:
         if version >= since:
             handled |= rights
-    scoped = 0 if version < _SCOPED_SINCE else _SIGNALS if sockets else _SIGNALS | _ABSTRACT
+    scoped = 0 if version < _SCOPED_SINCE else _SIGNALS | _ABSTRACT if sandboxed_sockets else _SIGNALS
     rules = [
         *_rules(reach.system, _READ & handled),
         *_rules(reach.read, _READ & handled),
         *_rules(reach.write, _WRITE & handled),
         *_rules(reach.devices, _DEVICE & handled),
     ]
-    return {"handled": handled, "scoped": scoped, "of_files": FILE_RIGHTS, "of_writing": _WRITE & handled, "rules": rules}
+    return {
+        "handled": handled,
+        "scoped": scoped,
+        "of_files": FILE_RIGHTS,
+        "of_writing": _WRITE & handled,
+        "rules": rules,
+    }
 
 
 def _rules(paths: Iterable[str], rights: int) -> list[list[Any]]:

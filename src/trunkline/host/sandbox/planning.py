@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import re
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -71,7 +70,11 @@ class Launch(Struct, frozen=True, kw_only=True):
 
 
 def prepare(
-    entry: ServerEntry, *, env: Mapping[str, str] | None = None, folder: Path | None = None, able: Capabilities | None = None
+    entry: ServerEntry,
+    *,
+    env: Mapping[str, str] | None = None,
+    folder: Path | None = None,
+    able: Capabilities | None = None,
 ) -> Launch:
     """Say how a server is started; ``env`` is what it gets instead of its entry's, ``folder`` the host's state.
 
@@ -131,30 +134,201 @@ def _make_private(private: str) -> None:
 # --- choosing --------------------------------------------------------------------------------------------------------
 
 
-def plan(
-    entry: ServerEntry, sandbox: Sandbox, roots: Sequence[str], *, able: Capabilities, places: Places
-) -> Launch:
+class _Start(Struct, frozen=True, kw_only=True):
+    """One start, with all that is known of it."""
+
+    entry: ServerEntry
+    sandbox: Sandbox
+    program: str
+    env: dict[str, str]
+    reach: Reach
+    able: Capabilities
+    places: Places
+    missing: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def home(self) -> str:
+        """The server's private home."""
+        return os.path.join(self.places.private, "home")
+
+    @property
+    def cwd(self) -> str:
+        """Where the server starts: where its entry says, if it can see that."""
+        wanted = os.path.realpath(self.entry.cwd or self.places.cwd)
+        return wanted if self.reach.covers(wanted) else self.home
+
+
+def plan(entry: ServerEntry, sandbox: Sandbox, roots: Sequence[str], *, able: Capabilities, places: Places) -> Launch:
     """Put together how a server is started in its sandbox; what cannot be had is in ``missing``.
 
     Raises:
         ConfigError: a path or a variable cannot be passed on.
         LinkError: the program is not there.
     """
-    kind: Any = sandbox.kind
-    if kind == "auto":
-        kind = next((each for each in able.kinds if each != "container"), "landlock")
-    obstacle = able.obstacle(kind)
-    if kind == "container":
+    if sandbox.kind == "container":
         return _contained(entry, sandbox, roots, able=able, places=places)
+    kind = sandbox.kind
+    if kind == "auto":
+        kind = "bwrap" if able.obstacle("bwrap") is None else "landlock"
     env = _environment(entry, sandbox, places)
     program = find_program((entry.command or ("",))[0], env, cwd=entry.cwd)
-    inside = replace(places, environ=env)
-    reach = find_reach(entry, sandbox, roots, program=program, places=inside)
-    missing = [] if obstacle is None else [obstacle]
-    if sandbox.limits.processes is not None and able.user == 0:
-        missing.append(NO_COUNT_FOR_ROOT)
-    if obstacle is not None:
-        return _bare(entry, sandbox, env, program=program, places=places, missing=missing)
-    if kind == "bwrap":
-        return _wrapped(entry, sandbox, env, program=program, reach=reach, able=able, places=places, missing=missing)
-    return _landlocked(entry, sandbox, env, program=program, reach=reach, able=able, places=places, missing=missing)
+    reach = find_reach(entry, sandbox, roots, program=program, places=replace(places, environ=env))
+    obstacle = able.obstacle(kind)
+    start = _Start(
+        entry=entry,
+        sandbox=sandbox,
+        program=program,
+        env=env,
+        reach=reach,
+        able=able,
+        places=places,
+        missing=(*((obstacle,) if obstacle else ()), *_unlimited(sandbox, able)),
+        notes=(*reach.notes, *_notes(entry, reach)),
+    )
+    return _bare(start) if obstacle else _wrapped(start) if kind == "bwrap" else _landlocked(start)
+
+
+def _environment(entry: ServerEntry, sandbox: Sandbox, places: Places) -> dict[str, str]:
+    """Make the server's whole environment: what is harmless or listed, a home of its own, and its entry's own."""
+    home = {"HOME": os.path.join(places.private, "home")}
+    return {**home, **_inherited((*_HARMLESS, *sandbox.env), places), **entry.env}
+
+
+def _inherited(allowed: Sequence[str], places: Places) -> dict[str, str]:
+    """Take the variables of the host's that a list names; a star at the end stands for any ending."""
+    names = frozenset(allowed)
+    beginnings = tuple(name[:-1] for name in allowed if name.endswith("*"))
+    return {
+        name: value
+        for name, value in places.environ.items()
+        # A value that begins like this is a shell function, which some shells would run.
+        if (name in names or name.startswith(beginnings)) and not value.startswith("()")
+    }
+
+
+def _unlimited(sandbox: Sandbox, able: Capabilities) -> tuple[str, ...]:
+    """Say which limit cannot be held."""
+    if sandbox.limits.processes is None or (able.platform == "linux" and able.user != 0):
+        return ()
+    return (NO_COUNT_FOR_ROOT if able.user == 0 else "the number of processes cannot be limited here; use a container",)
+
+
+def _notes(entry: ServerEntry, reach: Reach) -> tuple[str, ...]:
+    """Warn of a server that could change what it is started with next time, where no approval would notice."""
+    file = entry.source.file
+    if file is None or entry.source.scope == "project":
+        return ()
+    real = os.path.realpath(os.path.expanduser(file))
+    return (
+        (f"it can change {file}, where its own entry is",) if any(beneath(real, each) for each in reach.write) else ()
+    )
+
+
+# --- each kind -------------------------------------------------------------------------------------------------------
+
+
+def _landlocked(start: _Start) -> Launch:
+    able, reach = start.able, start.reach
+    seen = replace(reach, system=(*reach.system, *PROC), write=(*reach.write, start.home))
+    rules = ruleset(able.landlock, seen, sandboxed_sockets=not start.sandbox.sockets)
+    covered = tuple(
+        f"{place}, where the host keeps its own files, is in a folder that it was given, and Landlock cannot keep it "
+        f"back; give it a smaller one, or use bubblewrap"
+        for place in reach.covered
+    )
+    open_signals = (SIGNALS_OPEN,) if able.landlock < SIGNALS_LANDLOCK else ()
+    start = replace(start, missing=(*start.missing, *covered), notes=(*start.notes, *open_signals))
+    return _entered(start, "landlock", {"landlock": rules})
+
+
+def _wrapped(start: _Start) -> Launch:
+    words = bubblewrap_words(start.reach, home=start.home, cwd=start.cwd, network=start.sandbox.network)
+    # Whoever has a file system of his own has a folder for temporary files of his own, too.
+    start = replace(start, env={"TMPDIR": "/tmp", **start.env})
+    wrapping = {"program": start.able.bwrap, "words": words}
+    # The kernel gives up privileges for bubblewrap, which still needs some to begin with.
+    return _entered(start, "bwrap", {"bwrap": wrapping, "close": False, "temporary": None, "cwd": start.places.private})
+
+
+def _bare(start: _Start) -> Launch:
+    """Start without what cannot be had; whoever required it refuses this."""
+    linux = start.able.platform == "linux"
+    return _entered(start, "limits", {"close": linux, "cwd": start.entry.cwd or start.places.cwd})
+
+
+def _entered(start: _Start, made: Made, more: Mapping[str, Any]) -> Launch:
+    """Have ``entering`` do it."""
+    limits = start.sandbox.limits
+    countable = start.able.platform == "linux" and start.able.user != 0
+    wanted = {name: getattr(limits, field) for field, name in _LIMITS.items()}
+    record = {
+        "program": start.program,
+        "argv": list(start.entry.command or ()),
+        "env": dict(start.env),
+        "cwd": start.cwd,
+        "temporary": os.path.join(start.places.private, "tmp"),
+        "limits": {name: value for name, value in wanted.items() if value is not None},
+        "processes": limits.processes if countable else None,
+        "filter": _filter(start.sandbox, start.able),
+        "close": True,
+        "landlock": None,
+        "bwrap": None,
+        **more,
+    }
+    return Launch(
+        command=_program("entering"),
+        env={**_loader(start.places), **pack(record)},
+        cwd=None,
+        made=made,
+        notes=start.notes,
+        missing=start.missing,
+    )
+
+
+def _filter(sandbox: Sandbox, able: Capabilities) -> str | None:
+    if not able.filters:
+        return None
+    return socket_filter(able.architecture, network=sandbox.network, sockets=sandbox.sockets).hex()
+
+
+def _program(name: str) -> tuple[str, ...]:
+    """Give the command of one of the two programs here."""
+    # Imported by name, the module comes from its compiled file; run by path, it would be compiled each time.
+    code = f"import sys; sys.path.append({os.path.dirname(__file__)!r}); import {name}; {name}.main()"
+    return (find_interpreter(), "-I", "-S", "-c", code)
+
+
+def _loader(places: Places) -> dict[str, str]:
+    return {name: places.environ[name] for name in _LOADER if name in places.environ}
+
+
+def _contained(
+    entry: ServerEntry, sandbox: Sandbox, roots: Sequence[str], *, able: Capabilities, places: Places
+) -> Launch:
+    container = sandbox.container
+    assert container is not None
+    engine = choose_engine(container, able)
+    if engine is None:
+        name = "neither docker nor podman" if container.engine == "auto" else container.engine
+        missing = able.obstacle("container") or f"{name} is not installed; install it, or name the other one"
+        return Launch(command=(), env=MappingProxyType({}), cwd=None, made="container", missing=(missing,))
+    reach = find_reach(entry, sandbox, roots, program=None, places=places)
+    env = {**_inherited(sandbox.env, places), **entry.env}
+    words = container_words(
+        entry, sandbox, reach, engine=engine, env=env, user=able.user, group=os.getgid() if hasattr(os, "getgid") else 0
+    )
+    usual = {name: places.environ[name] for name in ("HOME", "PATH") if name in places.environ}
+    record = {
+        "argv": words,
+        "env": {**usual, **engine_environment(places.environ), **env},
+        "engine": engine.name,
+        "name": f"trunkline-{_SAFE.sub('_', entry.name)}",
+    }
+    return Launch(
+        command=_program("escorting"),
+        env={**_loader(places), **pack(record)},
+        cwd=None,
+        made="container",
+        notes=(*reach.notes, *_notes(entry, reach)),
+    )

@@ -1,4 +1,4 @@
-"""Which files a server can reach: its roots and what was listed, what its own program needs, and what any program needs.
+"""Which files a server can reach: its roots and what was listed, what its own program needs, and what any one needs.
 
 It looks at links and at which files exist, and changes nothing. A server that may write a folder may put links into
 it; so a link that lies where the server can write is followed only to what it can write anyway, or else the next start
@@ -65,6 +65,8 @@ class Reach(Struct, frozen=True, kw_only=True):
     read: tuple[str, ...]
     write: tuple[str, ...]
     devices: tuple[str, ...] = DEVICES
+    #: The names under which some of these were given, which are links, with what they lead to.
+    aliases: tuple[tuple[str, str], ...] = ()
     #: Folders of the host's inside of these, which have to be kept back.
     covered: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
@@ -89,26 +91,43 @@ def find_reach(
     """Find what a server can reach; ``program`` is what is started, None in a container, which has its own."""
     notes: list[str] = []
     paths = [path for root in roots if (path := root_path(root, notes)) is not None]
-    writable: list[str] = []
-    for path in _shortest_first([*sandbox.write, *(paths if sandbox.roots_writable else ())]):
-        writable += _accept(path, writable, places=places, notes=notes)
-    readable: list[str] = []
-    for path in _shortest_first([*sandbox.read, *(() if sandbox.roots_writable else paths)]):
-        readable += _accept(path, writable, places=places, notes=notes)
-    asked = (*writable, *readable)
-    if program is not None:
-        own = (*_of_program(program, places), *_of_code(entry, writable, places=places, notes=notes))
-        # What nobody asked for is rather left out than given together with the host's own folders.
-        readable += [path for path in own if os.path.exists(path) and not _planted(path, writable)
-                     and not any(_overlap(path, each) for each in places.protected)]
-    covered = [place for place in places.protected if any(beneath(os.path.realpath(place), path) for path in asked)]
+    write, read = [*sandbox.write], [*sandbox.read]
+    (write if sandbox.roots_writable else read).extend(paths)
+    writable: dict[str, str] = {}
+    for path in _shortest_first(write):
+        writable |= _accept(path, writable.values(), places=places, notes=notes)
+    readable: dict[str, str] = {}
+    for path in _shortest_first(read):
+        readable |= _accept(path, writable.values(), places=places, notes=notes)
+    given = {**readable, **writable}
+    own = () if program is None else _own(entry, program, writable=tuple(writable.values()), places=places, notes=notes)
     return Reach(
         system=SYSTEM,
-        read=tuple(dict.fromkeys(readable)),
-        write=tuple(writable),
-        covered=tuple(covered),
+        read=tuple(dict.fromkeys((*readable.values(), *own))),
+        write=tuple(dict.fromkeys(writable.values())),
+        aliases=tuple((path, real) for path, real in given.items() if path != real),
+        covered=tuple(
+            place
+            for place in places.protected
+            if any(beneath(os.path.realpath(place), real) for real in given.values())
+        ),
         notes=tuple(notes),
     )
+
+
+def _own(
+    entry: ServerEntry, program: str, *, writable: Sequence[str], places: Places, notes: list[str]
+) -> Iterator[str]:
+    """Give what the server's own program needs: by its name, and where that truly is."""
+    for path in (*_of_program(program, places), *_of_code(entry, writable, places=places, notes=notes)):
+        # What nobody asked for is rather left out than given together with the host's own folders.
+        if (
+            os.path.exists(path)
+            and not _in_any(path, writable)
+            and not _planted(path, writable)
+            and not any(_overlap(path, p) for p in places.protected)
+        ):
+            yield from (path, os.path.realpath(path))
 
 
 def root_path(root: str, notes: list[str]) -> str | None:
@@ -140,18 +159,18 @@ def _shortest_first(paths: Iterable[str]) -> list[str]:
     return sorted(dict.fromkeys(paths), key=len)
 
 
-def _accept(path: str, writable: Sequence[str], *, places: Places, notes: list[str]) -> list[str]:
-    """Take a path that exists, as it is without links; what the server itself may have put there is left out."""
+def _accept(path: str, writable: Iterable[str], *, places: Places, notes: list[str]) -> dict[str, str]:
+    """Take a path that exists, with where it truly is; what the server itself may have put there is left out."""
     real = os.path.realpath(path)
     if not os.path.exists(path):
         notes.append(f"{path} does not exist, and is left out of the sandbox")
-    elif _planted(path, writable):
+    elif _planted(path, tuple(writable)):
         notes.append(f"{path} is left out of the sandbox: a link that the server can change leads out of its folders")
     elif any(beneath(real, os.path.realpath(place)) for place in places.protected):
         notes.append(f"{path} is left out of the sandbox: the host keeps its own files there")
     else:
-        return [real]
-    return []
+        return {path: real}
+    return {}
 
 
 def _planted(path: str, writable: Sequence[str]) -> bool:
@@ -219,9 +238,7 @@ def _interpreter_of(program: str, places: Places) -> str | None:
     return words[0] if words and os.path.isabs(words[0]) else None
 
 
-def _of_code(
-    entry: ServerEntry, writable: Sequence[str], *, places: Places, notes: list[str]
-) -> Iterator[str]:
+def _of_code(entry: ServerEntry, writable: Sequence[str], *, places: Places, notes: list[str]) -> Iterator[str]:
     """Give the folders of the scripts that are run, of the code that variables name, and the one it starts in."""
     cwd = entry.cwd or places.cwd
     words = entry.command or ("",)

@@ -53,6 +53,8 @@ def _checked(given: dict[str, Any]) -> Sandbox:
     sandbox = Sandbox(**given)
     if sandbox.kind == "container" and sandbox.container is None:
         raise ConfigError('sandbox.container: which image? write {"container": "image"}')
+    if sandbox.kind == "container" and not sandbox.required:
+        raise ConfigError("sandbox.required: what runs in a container cannot be started without one; leave it out")
     return sandbox
 
 

@@ -1,0 +1,120 @@
+"""The history: blocks that can be written down, room that is made from the oldest, and the time that stands still."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from tests.host.chat.talking import consistent as is_consistent
+from tests.support import run_async
+from trunkline.host.chat.history import History, Kept, block_tokens, consistent
+from trunkline.host.chat.stopwatch import PausingFace, Stopwatch
+from trunkline.host.consent import Answer, Question
+from trunkline.host.models.interface import AudioBlock, Block, Message, TextBlock, ToolResultBlock, ToolUseBlock
+
+
+def kept(role: Any, *blocks: Block) -> Kept:
+    """Make a message of a file."""
+    return Kept(Message(role, blocks), (None,) * len(blocks), (1,) * len(blocks))
+
+
+USE = ToolUseBlock("a", "tool", {})
+RESULT = ToolResultBlock("a", (TextBlock("ok"),))
+
+
+@pytest.mark.parametrize(
+    "messages",
+    [
+        pytest.param([kept("user", TextBlock("x")), kept("assistant", USE)], id="no-result"),
+        pytest.param([kept("user", RESULT)], id="a-result-of-nothing"),
+        pytest.param([kept("assistant", USE), kept("user", TextBlock("x"))], id="a-text-in-its-place"),
+        pytest.param([kept("assistant", USE), kept("user", ToolResultBlock("b", ()))], id="the-result-of-another"),
+        pytest.param([kept("assistant", USE, USE), kept("user", RESULT)], id="one-id-twice"),
+        pytest.param([kept("assistant", USE), kept("user", RESULT, TextBlock("and"))], id="a-text-beside-it"),
+        pytest.param([kept("assistant", ToolUseBlock("", "tool", {}))], id="no-id"),
+    ],
+)
+def test_messages_of_a_file_become_what_a_provider_takes(messages: list[Kept]) -> None:
+    assert is_consistent([each.message for each in consistent(messages)])
+
+
+def test_halves_of_characters_can_be_written_down() -> None:
+    history = History()
+    history.say("a\ud800b", role="assistant")
+    history.add(Message("assistant", (ToolUseBlock("a", "t\ud800", {"x": "\udfff"}),)))
+    first, second = history.messages
+    assert first.text == "a?b"
+    assert second.tool_uses[0].arguments is None
+
+
+def test_sound_is_counted() -> None:
+    assert block_tokens(AudioBlock("x" * 600, "audio/wav")) == 11
+
+
+def test_what_is_left_out_begins_with_a_message_of_the_person() -> None:
+    history = History()
+    for number in range(3):
+        history.say(f"{number} " + "long " * 100)
+        history.add(Message("assistant", (ToolUseBlock(f"c{number}", "tool", {}),)))
+        history.settle("nothing")
+    assert history.leave_out(200) == 6
+    assert history.sent[0].text.startswith("2 ")
+    assert is_consistent(history.sent)
+    assert history.leave_out(0) == 0
+
+
+# --- time ------------------------------------------------------------------------------------------------------------
+
+
+def test_several_pauses_at_once_are_one() -> None:
+    async def main() -> bool:
+        watch = Stopwatch()
+        async with watch.limit(0.1):
+            with watch.pause():
+                with watch.pause():
+                    await asyncio.sleep(0.1)
+                await asyncio.sleep(0.1)
+            await asyncio.sleep(0)
+        return watch.expired
+
+    assert run_async(main()) is False
+
+
+def test_time_that_went_before_a_pause_counts() -> None:
+    async def main() -> None:
+        watch = Stopwatch()
+        async with watch.limit(0.1):
+            await asyncio.sleep(0.06)
+            with watch.pause():
+                await asyncio.sleep(0.1)
+            await asyncio.sleep(0.06)
+
+    with pytest.raises(TimeoutError):
+        run_async(main())
+
+
+def test_without_a_limit_nothing_is_timed() -> None:
+    async def main() -> bool:
+        watch = Stopwatch()
+        async with watch.limit(None):
+            with watch.pause():
+                await asyncio.sleep(0)
+        return watch.expired
+
+    assert run_async(main()) is False
+
+
+def test_a_face_that_pauses_is_one_with_the_face_it_asks() -> None:
+    async def face(question: Question) -> Answer | None:
+        return None
+
+    async def other(question: Question) -> Answer | None:
+        return None
+
+    pausing = PausingFace(face, Stopwatch())
+    assert pausing == PausingFace(face, Stopwatch())
+    assert pausing == face
+    assert hash(pausing) == hash(face)
+    assert pausing != PausingFace(other, Stopwatch())

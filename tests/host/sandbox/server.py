@@ -1,0 +1,203 @@
+"""A server that tries what it is told to try, and answers what came of it; it needs nothing but the standard library."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from typing import Any
+
+from tests.host.servers.plain import Plain, tool
+
+__all__ = ["Trying"]
+
+_PTRACE_ATTACH = 16
+_IO_URING_SETUP = 425
+
+
+def do_read(path: str) -> str:
+    with open(path, encoding="utf-8", errors="replace") as file:
+        return file.read()
+
+
+def do_list(path: str) -> str:
+    return " ".join(sorted(os.listdir(path)))
+
+
+def do_write(path: str) -> str:
+    with open(path, "w", encoding="utf-8") as file:
+        file.write("written")
+    return "written"
+
+
+def do_truncate(path: str) -> str:
+    os.truncate(path, 0)
+    return "emptied"
+
+
+def do_remove(path: str) -> str:
+    os.unlink(path)
+    return "removed"
+
+
+def do_rename(path: str, to: str) -> str:
+    os.rename(path, to)
+    return "renamed"
+
+
+def do_link(path: str, to: str) -> str:
+    os.link(path, to)
+    return do_read(to)
+
+
+def do_symlink(path: str, to: str) -> str:
+    os.symlink(path, to)
+    return do_read(to)
+
+
+def do_tcp(port: int) -> str:
+    with socket.create_connection(("127.0.0.1", port), timeout=5):
+        return "connected"
+
+
+def do_udp(port: int) -> str:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+        sender.sendto(b"x", ("127.0.0.1", port))
+    return "sent"
+
+
+def do_unix(path: str) -> str:
+    with socket.socket(socket.AF_UNIX) as client:
+        client.connect(path)
+    return "connected"
+
+
+def do_datagram(path: str) -> str:
+    """Send to a name by one end of a pair."""
+    with contextlib.ExitStack() as stack:
+        one, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+        stack.enter_context(one)
+        stack.enter_context(other)
+        one.sendto(b"x", path)
+    return "sent"
+
+
+def do_pair() -> str:
+    one, other = socket.socketpair()
+    with one, other:
+        one.send(b"through")
+        return other.recv(10).decode()
+
+
+def do_ring() -> str:
+    libc = ctypes.CDLL(None, use_errno=True)
+    fd = libc.syscall(_IO_URING_SETUP, 4, ctypes.create_string_buffer(256))
+    if fd < 0:
+        raise OSError(ctypes.get_errno(), "no ring")
+    return "a ring"
+
+
+def do_env() -> str:
+    return " ".join(sorted(os.environ))
+
+
+def do_variable(name: str) -> str:
+    return os.environ[name]
+
+
+def do_cwd() -> str:
+    return os.getcwd()
+
+
+def do_temporary() -> str:
+    import tempfile
+
+    with tempfile.NamedTemporaryFile() as file:
+        return file.name
+
+
+def do_allocate(size: int) -> str:
+    return str(len(bytearray(size)))
+
+
+def do_open(count: int) -> str:
+    with contextlib.ExitStack() as stack:
+        for _ in range(count):
+            stack.enter_context(open(os.devnull, encoding="utf-8"))
+    return "opened"
+
+
+def do_compute() -> str:
+    """Compute in a child for ever; say which signal ended it."""
+    child = os.fork()
+    if child == 0:
+        while True:
+            pass
+    return str(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+
+
+def do_shell(command: str) -> str:
+    ended = subprocess.run(["/bin/sh", "-c", command], capture_output=True, timeout=10, check=False)
+    if ended.returncode:
+        raise OSError(ended.stderr.decode())
+    return ended.stdout.decode()
+
+
+def do_kill(pid: int) -> str:
+    os.kill(pid, signal.SIGKILL)
+    return "killed"
+
+
+def do_trace(pid: int) -> str:
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.ptrace(_PTRACE_ATTACH, pid, None, None) < 0:
+        raise OSError(ctypes.get_errno(), "not traced")
+    return "traced"
+
+
+def do_mount(path: str) -> str:
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.mount(b"none", path.encode(), b"tmpfs", 0, None) < 0:
+        raise OSError(ctypes.get_errno(), "not mounted")
+    return "mounted"
+
+
+def do_stay() -> str:
+    """Leave a child behind in a session of its own that no polite signal ends."""
+    if os.fork() == 0:
+        os.setsid()
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, signal.SIG_IGN)
+        time.sleep(600)
+        os._exit(0)
+    return "stays"
+
+
+def do_descriptors() -> str:
+    return " ".join(sorted(os.listdir("/proc/self/fd")))
+
+
+class Trying(Plain):
+    """Has a tool for each ``do_`` above."""
+
+    def on_tools_list(self, params: dict[str, Any]) -> Any:
+        """List them all."""
+        return {"tools": [tool(name.removeprefix("do_")) for name in globals() if name.startswith("do_")]}
+
+    def on_tools_call(self, params: dict[str, Any]) -> Any:
+        """Try; say how it went."""
+        try:
+            text = globals()[f"do_{params['name']}"](**params["arguments"])
+        except Exception as error:
+            text = f"refused: {error!r}"
+        return {"content": [{"type": "text", "text": text}]}
+
+
+if __name__ == "__main__":
+    sys.stderr.write("ready\n")
+    Trying().run()

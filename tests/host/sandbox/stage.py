@@ -1,0 +1,85 @@
+"""A sandboxed server on a stage: folders inside and outside of its roots, and a way to have it try things."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from tests.support import run_async
+from trunkline import Client
+from trunkline.host.entries import ServerEntry, ServerSettings, Source
+from trunkline.host.sandbox import Capabilities, Launch, capabilities, prepare
+
+__all__ = ["ABLE", "KINDS", "SECRET", "Stage", "each_kind", "needs"]
+
+ROOT = Path(__file__).parents[3]
+SECRET = "nobody may read this"
+#: What this machine can do; found out once, when the tests are collected.
+ABLE: Capabilities = capabilities()
+
+
+def needs(kind: str) -> pytest.MarkDecorator:
+    """Skip where a kind of sandbox cannot be made, and say why."""
+    obstacle = ABLE.obstacle(kind)
+    return pytest.mark.skipif(obstacle is not None, reason=f"{kind}: {obstacle}")
+
+
+KINDS = [pytest.param(kind, marks=needs(kind)) for kind in ("landlock", "bwrap")]
+each_kind = pytest.mark.parametrize("kind", KINDS)
+
+
+class Stage:
+    """The folders of one test: ``inside`` is the server's root, ``outside`` is not."""
+
+    def __init__(self, folder: Path, kind: str) -> None:
+        """Make them."""
+        self.folder, self.kind = folder, kind
+        self.inside, self.outside, self.state = (folder / name for name in ("inside", "outside", "state"))
+        for each in (self.inside, self.outside, self.state):
+            each.mkdir()
+        self.secret = self.outside / "secret"
+        self.secret.write_text(SECRET)
+        (self.inside / "note").write_text("a note")
+
+    def entry(self, sandbox: Mapping[str, Any], **more: Any) -> ServerEntry:
+        """Make the entry of the server that tries things."""
+        return ServerEntry(
+            name=more.pop("name", "trying"),
+            source=more.pop("source", Source("given")),
+            command=(sys.executable, "-m", "tests.host.sandbox.server"),
+            env={"PYTHONPATH": str(ROOT), **more.pop("env", {})},
+            settings=ServerSettings(
+                sandbox={"kind": self.kind, **sandbox}, roots=more.pop("roots", (str(self.inside),)), era="handshake"
+            ),
+            **more,
+        )
+
+    def launch(self, sandbox: Mapping[str, Any], **more: Any) -> Launch:
+        """Prepare it."""
+        return prepare(self.entry(sandbox, **more), folder=self.state, able=more.pop("able", ABLE))
+
+    def tries(self, *calls: tuple[str, dict[str, Any]], more: Mapping[str, Any] | None = None, **sandbox: Any) -> list[str]:
+        """Start it in its sandbox, and give what it says of each thing it tried."""
+        launch = self.launch(sandbox, **(more or {}))
+
+        async def main() -> list[str]:
+            client = Client(list(launch.command), env=launch.env, cwd=launch.cwd, revision="legacy", restart=False)
+            async with client:
+                results = [await client.call_tool(name, arguments) for name, arguments in calls]
+            return [result.content[0].text for result in results]  # type: ignore[union-attr]
+
+        return run_async(main(), seconds=30)
+
+    def try_one(self, name: str, *, more: Mapping[str, Any] | None = None, sandbox: Any = None, **arguments: Any) -> str:
+        """Have it try one thing."""
+        return self.tries((name, arguments), more=more, **(sandbox or {}))[0]
+
+
+def without(able: Capabilities, **changes: Any) -> Capabilities:
+    """Give a machine that can do less."""
+    return replace(able, **changes)
