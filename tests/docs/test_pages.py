@@ -7,6 +7,7 @@ import asyncio
 import importlib.util
 import inspect
 import json
+import os
 import re
 import shlex
 import subprocess
@@ -111,7 +112,11 @@ def test_json_is_json(block: Block) -> None:
 
 
 @pytest.mark.parametrize("block", _of("console"))
-def test_a_command_prints_what_the_page_shows(block: Block) -> None:
+def test_a_command_prints_what_the_page_shows(
+    block: Block, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRUNKLINE_HOME", str(tmp_path))
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
     with _address(block.page) as address:
         for command, shown in re.findall(r"^\$ (.+)\n((?:(?!\$ ).*\n?)*)", block.text, re.M):
             assert _printed(command.replace(ADDRESS, address)).replace(address, ADDRESS) == shown.strip()

@@ -75,9 +75,9 @@ class Stage:
 
         return run_async(main(), seconds=30)
 
-    def try_one(self, name: str, *, more: Mapping[str, Any] | None = None, sandbox: Any = None, **arguments: Any) -> str:
+    def try_one(self, tool: str, /, *, more: Mapping[str, Any] | None = None, sandbox: Any = None, **arguments: Any) -> str:
         """Have it try one thing."""
-        return self.tries((name, arguments), more=more, **(sandbox or {}))[0]
+        return self.tries((tool, arguments), more=more, **(sandbox or {}))[0]
 
 
 def without(able: Capabilities, **changes: Any) -> Capabilities:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import binascii
 from base64 import b64decode
 from collections.abc import Iterable
+from types import MappingProxyType
 from typing import Any, TypeAlias
 
 import msgspec
@@ -32,7 +33,7 @@ _HEAD_SHARE = 0.7
 _CHARACTERS_A_TOKEN = 3.6
 _PREVIEW_TOKENS = 2000
 _MOST_BLOCKS = 100
-_SOUNDS = {"audio/wav": "wav", "audio/x-wav": "wav", "audio/mpeg": "mp3", "audio/mp3": "mp3"}
+_SOUNDS = MappingProxyType({"audio/wav": "wav", "audio/x-wav": "wav", "audio/mpeg": "mp3", "audio/mp3": "mp3"})
 
 
 class Rendered(Struct, frozen=True):

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
+from types import MappingProxyType
 
 from msgspec import Struct
 
@@ -35,13 +36,15 @@ log = logging.getLogger("trunkline.host.chat")
 
 # A listener that stays so far behind hears no more of progress until it has caught up.
 _MOST_PROGRESS = 1000
-_REASONS: dict[StopReason, tuple[TurnReason, str | None]] = {
-    "end": ("end", None),
-    "tools": ("end", None),
-    "stop_sequence": ("end", None),
-    "length": ("length", "The model's answer was cut off at the most tokens it may have."),
-    "refusal": ("refusal", "The model refused to answer."),
-}
+_REASONS: Mapping[StopReason, tuple[TurnReason, str | None]] = MappingProxyType(
+    {
+        "end": ("end", None),
+        "tools": ("end", None),
+        "stop_sequence": ("end", None),
+        "length": ("length", "The model's answer was cut off at the most tokens it may have."),
+        "refusal": ("refusal", "The model refused to answer."),
+    }
+)
 
 
 class _Over(Struct, frozen=True):
