@@ -19,13 +19,14 @@ COVERAGE := 98
 
 # The official TypeScript programs of the interop tests: the reference servers, both versions of the SDK, the Inspector.
 INTEROP := .interop
+SEED := 1
 NPM_SERVERS := $(foreach name,everything filesystem memory,@modelcontextprotocol/server-$(name)@2026.8.31)
 NPM_SDKS := $(addprefix @modelcontextprotocol/,sdk@1.32.2 client@2.4.0 server@2.4.0 node@2.1.2) zod@4.6.7
 NPM_INSPECTOR := @modelcontextprotocol/inspector@2.12.0
 NPM_FLAGS := --no-save --no-audit --no-fund --loglevel=error
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check format test-all fresh bench interop conformance clean
+.PHONY: help run test check format test-all fresh bench interop conformance faults faults-all clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | awk -F '\t' '{ printf "  make %-11s %s\n", $$1, $$2 }'
@@ -135,6 +136,13 @@ interop: $(VENV)/.installed-dev ## the official Python SDK and, where npm is, th
 		|| echo "The Inspector could not be installed: its tests are skipped."; \
 	else echo "npm is not here: the tests against TypeScript programs are skipped."; fi
 	@$(BIN)/python -m pytest -q tests/interop
+
+faults: $(VENV)/.installed-dev ## thirty servers that are killed, hung and lying, under one gateway; SEED=n decides how
+	@$(BIN)/python -m tests.faults --seed $(SEED)
+
+faults-all: $(VENV)/.installed-dev ## twenty seeds of it in a row
+	@for seed in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do \
+		$(BIN)/python -m tests.faults --seed $$seed || exit 1; done
 
 conformance: $(VENV)/.installed-dev ## the official conformance suite, where node and npm are
 	@$(BIN)/python tests/conformance/run.py

@@ -62,6 +62,8 @@ class Item(Struct, frozen=True, kw_only=True, eq=False):
     #: The user trusts what this server says of its tools.
     trusted: bool
     annotations: Annotations
+    #: What the scan found in its definition that a person should see first (``inspecting.py``).
+    flagged: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         """Name it."""

@@ -31,6 +31,7 @@ from trunkline.host.chat.options import ChatOptions
 from trunkline.host.consent import Answer, Question
 from trunkline.host.models.interface import ImageBlock, TextBlock, Usage
 from trunkline.host.models.scripted import Call, ScriptedModel, Turn
+from trunkline.protocol.revisions import HANDSHAKE_NAMES, STATELESS_NAMES
 
 
 class Shop:
@@ -319,6 +320,29 @@ def test_time_stands_still_while_the_person_is_asked(tmp_path: Path) -> None:
     )
     assert heard(events)[1].reason == "end"
     assert shop.calls == [(1, 2)]
+
+
+@pytest.mark.parametrize("revisions", [HANDSHAKE_NAMES, STATELESS_NAMES], ids=["handshake", "stateless"])
+def test_time_stands_still_while_a_servers_question_is_answered(tmp_path: Path, revisions: tuple[str, ...]) -> None:
+    server = Server("shop", revisions=revisions)
+
+    @server.tool
+    async def greet(ctx: Context) -> str:
+        answer = await ctx.elicit("Who are you?", str)
+        return f"Hello, {answer.data}"
+
+    async def answer(params: object) -> str:
+        await asyncio.sleep(0.4)
+        return "Ann"
+
+    async def main() -> Any:
+        options = limits(seconds=0.3)
+        script = [calls("greet"), "{result}"]
+        async with talking(tmp_path, {"shop": server}, script, options=options, elicitation=answer) as talk:
+            return await talk.say()
+
+    said, over = heard(run_async(main()))
+    assert (said, over.reason) == ("Hello, Ann", "end")
 
 
 def test_calls_beyond_those_of_one_answer_are_not_made(tmp_path: Path) -> None:

@@ -1,0 +1,144 @@
+"""Which forms of servers are shown to a person: flat ones that do not ask for what opens doors.
+
+A form goes through the host and, with a model in it, may end where nobody meant it to. So passwords, keys, tokens, codes
+and the like are never filled into one: the specification wants them entered on a page of the server's own. What a field
+asks for is judged by its name, its title, its description and its format, and by the message above the form. That finds
+what says what it is; it is no proof against a server that lies. Pure functions.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from typing import Any
+
+import trunkline.types as t
+from trunkline.protocol.json_schema import SchemaError, check_flat, inline_defs
+
+__all__ = ["FormRefused", "credentials_in", "read_form"]
+
+_MOST_FIELDS = 100
+_LONGEST_TEXT = 20_000
+_SECRET_FORMATS = ("credential", "password", "secret", "token")
+
+# What opens doors or moves money, in words that are one space apart and in small letters.
+_SECRET = (
+    r"(?:pass ?(?:word|phrase|code|wd)s?|pwd|secrets?|tokens?(?<!tokens)|bearer|jwt|credentials?"
+    r"|(?:api|access|private|secret|signing|encryption|ssh|gpg|pgp|master|recovery|account|auth|aws|service) ?keys?"
+    r"|ssn|social security(?: number)?|(?:credit|debit|bank|payment) ?cards?|card (?:number|no|verification)|cvv2?|cvc2?"
+    r"|t?otp|one time (?:codes?|pins?|pass\w*)|(?:2fa|mfa|sms|verification|authenticator|authentication|security) codes?"
+    r"|security answers?|(?:card|sim|bank|atm) pin|pin (?:codes?|numbers?)|seed (?:phrase|words?)"
+    r"|recovery (?:phrase|codes?|words?)|mnemonic(?: phrase)?|connection string|session cookies?"
+    r"|passwort|kennwort|contrasena|contraseña|mot de passe|senha|wachtwoord|hasło|пароль)"
+    # Of these one may well say what they are called or how long they should be.
+    r"(?! (?:names?|ids?|types?|polic(?:y|ies)|lengths?|managers?|strength|limits?|counts?|budgets?|labels?|alias(?:es)?"
+    r"|expiry|expirations?|rotations?|formats?|stores?|vaults?|references?|providers?|required|hints?)\b)"
+)
+_NAMED = re.compile(rf"\b{_SECRET}\b|密码|密碼|パスワード|暗証番号|비밀번호")
+_PIN = re.compile(r"(?:your |the |a )?pins?")
+_NEGATED = re.compile(
+    r"\b(?:do not|don t|dont|does not|doesn t|never|not|no|without)"
+    rf"(?: (?:a|an|any|the|your|my|need|needs|enter|type|provide|put|ask|asks|for|share|send|include|require|use|to|is))*"
+    rf" {_SECRET}\b"
+)
+_ASKED = re.compile(
+    r"\b(?:enter|provide|type|paste|supply|give|share|send|input|insert|submit|tell|need|needs|require|requires|confirm"
+    rf"|what is|your)\b(?: \w+){{0,6}}? {_SECRET}\b|密码|密碼|パスワード|暗証番号|비밀번호"
+)
+# Letters that are written as digits and signs, to be read as the letters.
+_LOOKALIKES = str.maketrans("013457@$!", "oieastasi")
+
+
+class FormRefused(ValueError):
+    """A form is not shown; the message is a sentence that says why."""
+
+
+def read_form(question: t.ElicitRequestParams) -> dict[str, Any]:
+    """Give the schema of a form that may be shown, written plainly: no references, and no field that may be null.
+
+    Raises:
+        FormRefused: it asks for credentials, or is no form that a person can fill in.
+    """
+    schema = question.requested_schema
+    if not isinstance(schema, dict):
+        raise FormRefused("the form has no schema")
+    if len(question.message) > _LONGEST_TEXT:
+        raise FormRefused(f"the message has more than {_LONGEST_TEXT} characters")
+    # Before anything else: of a form that also has other faults, this is what a person has to know.
+    asked = credentials_in(question.message, schema)
+    if asked:
+        raise FormRefused(f"it asks for credentials ({', '.join(asked)}), which are never entered in a form")
+    try:
+        plain = inline_defs(schema)
+        plain = {key: value for key, value in plain.items() if key != "$defs"}
+        fields = plain.get("properties")
+        if isinstance(fields, dict):
+            if len(fields) > _MOST_FIELDS:
+                raise FormRefused(f"the form has {len(fields)} fields, and {_MOST_FIELDS} are allowed")
+            plain["properties"] = {name: _never_null(field) for name, field in fields.items()}
+        check_flat(plain)
+    except (SchemaError, RecursionError) as error:
+        raise FormRefused(f"the form cannot be shown: {error}") from error
+    return plain
+
+
+def _never_null(field: Any) -> Any:
+    """Take away that a field may be null: leaving it out says the same."""
+    if not isinstance(field, dict):
+        return field
+    kinds, forms = field.get("type"), field.get("anyOf")
+    plain = field
+    if isinstance(kinds, list) and len(kinds) == 2 and "null" in kinds:
+        plain = {**field, "type": next(kind for kind in kinds if kind != "null")}
+    elif isinstance(forms, list) and len(forms) == 2 and {"type": "null"} in forms:
+        form = next(each for each in forms if each != {"type": "null"})
+        rest = {key: value for key, value in field.items() if key != "anyOf"}
+        plain = {**form, **rest} if isinstance(form, dict) else field
+    if plain is not field and plain.get("default", "") is None:
+        plain = {key: value for key, value in plain.items() if key != "default"}
+    return plain
+
+
+# --- credentials -----------------------------------------------------------------------------------------------------
+
+
+def credentials_in(message: str, schema: dict[str, Any]) -> tuple[str, ...]:
+    """Name the fields of a form that ask for credentials, or ``the message`` if that does."""
+    fields = schema.get("properties")
+    free = {
+        str(name): field
+        for name, field in (fields.items() if isinstance(fields, dict) else ())
+        if isinstance(field, dict) and _is_free(field)
+    }
+    found = [name for name, field in free.items() if _asks(name, field)]
+    if not found and free and _ASKED.search(_without_no(message)):
+        found = ["the message"]
+    return tuple(found)
+
+
+def _is_free(field: dict[str, Any]) -> bool:
+    """Tell whether anything can be typed into a field: a choice or a switch takes no password."""
+    return field.get("type") not in ("boolean", "array") and not {"enum", "oneOf"} & field.keys()
+
+
+def _asks(name: str, field: dict[str, Any]) -> bool:
+    if str(field.get("format", "")).lower() in _SECRET_FORMATS or field.get("writeOnly") is True:
+        return True
+    labels = [_words(name), _words(name.translate(_LOOKALIKES)), _words(str(field.get("title") or ""))]
+    if any(_NAMED.search(label) or _PIN.fullmatch(label) for label in labels):
+        return True
+    return _NAMED.search(_without_no(str(field.get("description") or ""))) is not None
+
+
+def _without_no(text: str) -> str:
+    """Take out what a text says is not asked for."""
+    return _NEGATED.sub(" ", _words(text))
+
+
+def _words(text: str) -> str:
+    """Write a text or an identifier in small letters, words one space apart, without what cannot be seen."""
+    seen = "".join(
+        each for each in unicodedata.normalize("NFKC", text[:_LONGEST_TEXT]) if unicodedata.category(each) != "Cf"
+    )
+    apart = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", " ", seen)
+    return re.sub(r"[\W_]+", " ", apart.casefold()).strip()
