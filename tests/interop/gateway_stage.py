@@ -34,6 +34,7 @@ __all__ = [
     "stdio_command",
 ]
 
+_AT = "is served at "
 _PROPOSAL = "for others: "
 PYTHON_SERVERS = INTEROP / "python-servers" / "bin"
 FRONTS = pytest.mark.parametrize("front", [NEWEST_HANDSHAKE, NEWEST], ids=["handshake-front", "stateless-front"])
@@ -131,18 +132,21 @@ def stdio_command(file: Path) -> list[str]:
 
 
 @contextmanager
-def served(file: Path, servers: Iterable[str], **variables: str) -> Iterator[Served]:
+def served(file: Path, servers: Iterable[str], *, token: str | None = None, **variables: str) -> Iterator[Served]:
     """Run a gateway over HTTP; where it is, and the token it made up, is read from the entry it proposes to clients."""
     command = [*stdio_command(file), "--http", "0"]
+    if token is not None:
+        variables["TRUNKLINE_GATEWAY_TOKEN"] = token
     process = subprocess.Popen(
         command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=environment(file, **variables)
     )
     assert process.stderr is not None
     try:
-        line = next((line for line in process.stderr if _PROPOSAL in line), "")
+        told = _AT if token is not None else _PROPOSAL
+        line = next((line for line in process.stderr if told in line), "")
         assert line, f"the gateway ended with status {process.wait(5)}"
-        [proposed] = json.loads(line.partition(_PROPOSAL)[2])["mcpServers"].values()
-        yield Served(proposed["url"], proposed["headers"]["Authorization"], tuple(servers))
+        said = line.partition(told)[2]
+        yield Served(*(_proposed(said) if token is None else (said.partition(";")[0], f"Bearer {token}")), (*servers,))
     finally:
         process.terminate()
         try:
@@ -150,6 +154,12 @@ def served(file: Path, servers: Iterable[str], **variables: str) -> Iterator[Ser
         finally:
             process.kill()
             process.stderr.close()
+
+
+def _proposed(entry: str) -> tuple[str, str]:
+    """Read the entry that is proposed to clients."""
+    [proposed] = json.loads(entry)["mcpServers"].values()
+    return proposed["url"], proposed["headers"]["Authorization"]
 
 
 # --- official clients in front ---------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""The official TypeScript clients, both versions, in front of the gateway, over HTTP and stdio; servers of both eras."""
+"""The official TypeScript clients, both versions, in front of the gateway: over HTTP and stdio, to either era."""
 
 from __future__ import annotations
 

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+from trunkline.cli.configs import read_configuration
 from trunkline.cli.exits import Exit
 from trunkline.cli.options import json_option
-
-if TYPE_CHECKING:
-    from trunkline.host.config.records import Configuration
 
 __all__ = ["command"]
 
@@ -59,7 +55,7 @@ def explain(name: str | None, *, files: tuple[str, ...], as_json: bool) -> int:
     from trunkline.host.config.explaining import explain as described
 
     try:
-        document = described(_load(files), name)
+        document = described(read_configuration(files), name)
     except ConfigError as error:
         if as_json:
             say_json(error_document(error))
@@ -71,15 +67,6 @@ def explain(name: str | None, *, files: tuple[str, ...], as_json: bool) -> int:
     else:
         complain("no server is configured; name a file with -c, or write a mcp.json here")
     return Exit.OK
-
-
-def _load(files: tuple[str, ...]) -> Configuration:
-    from trunkline.host.config.loading import find_config, load
-
-    found = find_config(Path.cwd())
-    if files:
-        return load(given=files, managed=found.managed, environ=os.environ)
-    return load(project=found.project, user=found.user, managed=found.managed, environ=os.environ)
 
 
 # --- for people ------------------------------------------------------------------------------------------------------

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from trunkline.cli.configs import read_configuration
 from trunkline.cli.exits import Exit
-from trunkline.cli.options import json_option
+from trunkline.cli.options import json_option, told
 
 if TYPE_CHECKING:
     from trunkline.host.config.records import Configuration
@@ -78,10 +78,10 @@ def why(*, files: tuple[str, ...], policy_file: str | None, everything: bool, as
     from trunkline.cli.output import say, say_json
 
     def ask() -> tuple[Act, Policy]:
-        configuration = _configuration(files)
+        configuration = read_configuration(files)
         return _act(configuration, **given), _policy(policy_file, configuration)
 
-    act, policy = _told(ask, as_json)
+    act, policy = told(ask, as_json)
     now = time.time()
     trace, listed = policy.explain(act, now), policy.sees(replace(act, arguments=None), now)
     if as_json:
@@ -191,7 +191,7 @@ def run_tests(policy: str | None, cases: str | None, *, as_json: bool) -> int:
     """Run the [[test]] tables of a policy, or of the file TESTS."""
     from trunkline.cli.output import complain, say, say_json
 
-    outcomes = _told(lambda: _outcomes(policy, cases), as_json)
+    outcomes = told(lambda: _outcomes(policy, cases), as_json)
     failed = [each for each in outcomes if each.failure is not None]
     if as_json:
         rows = [_outcome_document(each) for each in outcomes]
@@ -245,10 +245,10 @@ def check_it(policy: str | None, *, files: tuple[str, ...], as_json: bool) -> in
     from trunkline.host.policy.checking import check
 
     def read() -> tuple[Policy, Configuration]:
-        configuration = _configuration(files)
+        configuration = read_configuration(files)
         return _policy(_file(policy), configuration), configuration
 
-    rules, configuration = _told(read, as_json)
+    rules, configuration = told(read, as_json)
     known = set(configuration.entries) | {each.entry.name for each in configuration.hidden}
     findings = check(rules, known or None, now=time.time())
     if as_json:
@@ -265,29 +265,6 @@ def _counted(count: int, word: str) -> str:
 
 
 # --- files -----------------------------------------------------------------------------------------------------------
-
-
-def _told(work: Callable[[], T], as_json: bool) -> T:
-    """Read files; what is wrong with them is told as JSON too if that was asked for."""
-    from trunkline.cli.output import say_json
-    from trunkline.cli.session import error_document
-    from trunkline.errors import TrunklineError
-
-    try:
-        return work()
-    except TrunklineError as error:
-        if as_json:
-            say_json(error_document(error))
-        raise
-
-
-def _configuration(files: tuple[str, ...]) -> Configuration:
-    from trunkline.host.config.loading import find_config, load
-
-    found = find_config(Path.cwd())
-    if files:
-        return load(given=files, managed=found.managed, environ=os.environ)
-    return load(project=found.project, user=found.user, managed=found.managed, environ=os.environ)
 
 
 def _file(given: str | None) -> str:

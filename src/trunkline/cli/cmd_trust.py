@@ -10,28 +10,24 @@ import asyncio
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
 from trunkline.cli.exits import Exit, Failure
-from trunkline.cli.options import json_option
+from trunkline.cli.options import json_option, told
 from trunkline.errors import ConfigError
 
 if TYPE_CHECKING:
     from trunkline.cli.screen import Screen
-    from trunkline.host.config.records import Input
     from trunkline.host.entries import ServerEntry
     from trunkline.host.fingerprints import Fingerprint
     from trunkline.host.trust import Approval, Standing, TrustBook
 
 __all__ = ["command"]
-
-T = TypeVar("T")
 
 _EPILOG = """\
 \b
@@ -67,7 +63,7 @@ def list_them(*, config: str | None, as_json: bool) -> int:
     """List what is approved, and the servers of this project that wait for it; nothing is started."""
     from trunkline.cli.output import complain, say, say_json, table
 
-    rows = _told(lambda: _rows(config), as_json)
+    rows = told(lambda: _rows(config), as_json)
     if as_json:
         say_json({"servers": [row._asdict() for row in rows]})
     elif rows:
@@ -91,12 +87,12 @@ def approve(names: tuple[str, ...], *, everything: bool, config: str | None, yes
 
     if bool(names) is everything:
         raise click.UsageError("Give the names of servers, or --all.")
-    wanted = _told(lambda: _wanted(names, _project(config, ask=is_there())), as_json)
+    wanted = told(lambda: _wanted(names, _project(config, ask=is_there())), as_json)
     if not yes and not is_there():
         if as_json:
             say_json({"error": {"message": _ABSENT}})
         raise Failure(_ABSENT, Exit.DENIED)
-    states = _told(lambda: asyncio.run(_approve(wanted, yes=yes)), as_json)
+    states = told(lambda: asyncio.run(_approve(wanted, yes=yes)), as_json)
     if as_json:
         say_json({"servers": [{"name": name, "state": state} for name, state in states.items()]})
     return max((_EXITS.get(state, Exit.DENIED) for state in states.values()), default=Exit.OK)
@@ -111,7 +107,7 @@ def revoke(names: tuple[str, ...], *, folder: str | None, as_json: bool) -> int:
     from trunkline.cli.output import complain, one_line, say, say_json
 
     book = _book()
-    done = _told(lambda: {name: book.revoke(name, folder) for name in names}, as_json)
+    done = told(lambda: {name: book.revoke(name, folder) for name in names}, as_json)
     if as_json:
         say_json({"revoked": [name for name, found in done.items() if found]})
     for name, found in done.items():
@@ -126,24 +122,11 @@ def revoke(names: tuple[str, ...], *, folder: str | None, as_json: bool) -> int:
 
 
 def _book() -> TrustBook:
+    from trunkline.host.assembly import trust_file
     from trunkline.host.folders import state_folder
     from trunkline.host.trust import TrustBook
 
-    return TrustBook(state_folder() / "trust.json")
-
-
-def _told(work: Callable[[], T], as_json: bool) -> T:
-    """Do something; what fails is told as JSON too if that was asked for."""
-    from trunkline.cli.output import say_json
-    from trunkline.cli.session import error_document
-    from trunkline.errors import TrunklineError
-
-    try:
-        return work()
-    except TrunklineError as error:
-        if as_json:
-            say_json(error_document(error))
-        raise
+    return TrustBook(trust_file(state_folder()))
 
 
 def _project(config: str | None, *, ask: bool) -> Mapping[str, ServerEntry]:
@@ -152,60 +135,17 @@ def _project(config: str | None, *, ask: bool) -> Mapping[str, ServerEntry]:
     Raises:
         ConfigError: it cannot be read.
     """
+    from trunkline.cli.configs import typed
+    from trunkline.host.assembly import at_home
     from trunkline.host.config.loading import find_config, load
 
     file = find_config(Path.cwd()).project if config is None else Path(config)
     # Named here, a file is what the question is about, and not the user's word for all that is in it.
-    loaded = load(project=file, environ=os.environ, inputs=_input if ask else None)
+    loaded = load(project=file, environ=os.environ, inputs=typed if ask else None)
     for problem in loaded.problems:
         if problem.severity == "error":
             raise ConfigError(str(problem))
-    return {name: _at_home(entry) for name, entry in loaded.entries.items()}
-
-
-def _at_home(entry: ServerEntry) -> ServerEntry:
-    """Have a server that names no folder start in the project's, as it will when one works there."""
-    from msgspec.structs import replace
-
-    from trunkline.host.trust import project_folder
-
-    if entry.command is None or entry.cwd is not None or entry.source.file is None:
-        return entry
-    return replace(entry, cwd=project_folder(entry.source.file))
-
-
-def _input(declared: Input) -> str:
-    """Ask for a value that the file leaves open, which may be part of what is approved."""
-    from trunkline.cli.screen import Screen
-    from trunkline.cli.terminal import InputEnded, Terminal
-
-    about = f" ({_inert(declared.description)})" if declared.description else ""
-    choices = f" [{', '.join(map(_inert, declared.options))}]" if declared.options else ""
-    try:
-        with _unseen() if declared.password else nullcontext():
-            said = asyncio.run(Terminal(Screen(verbose=False)).ask(f"{_inert(declared.id)}{about}{choices}: "))
-    except InputEnded:
-        said = ""
-    return said or declared.default or ""
-
-
-@contextmanager
-def _unseen() -> Iterator[None]:
-    """Have the terminal not show what is typed."""
-    if sys.platform == "win32":
-        yield
-        return
-    import termios
-
-    fd = sys.stdin.fileno()
-    before = termios.tcgetattr(fd)
-    quiet = [*before]
-    quiet[3] &= ~termios.ECHO
-    termios.tcsetattr(fd, termios.TCSAFLUSH, quiet)
-    try:
-        yield
-    finally:
-        termios.tcsetattr(fd, termios.TCSAFLUSH, before)
+    return {name: at_home(entry) for name, entry in loaded.entries.items()}
 
 
 def _wanted(names: Sequence[str], entries: Mapping[str, ServerEntry]) -> list[ServerEntry]:
@@ -214,15 +154,13 @@ def _wanted(names: Sequence[str], entries: Mapping[str, ServerEntry]) -> list[Se
     Raises:
         ConfigError: there is no such server, or one that was named is not fit to be approved.
     """
-    from difflib import get_close_matches
+    from trunkline.cli.configs import name_hint
 
     if not entries:
         raise ConfigError("There is no project's file with servers in this folder: give one with --config.")
     for name in names:
         if name not in entries:
-            near = get_close_matches(name, entries, 1)
-            hint = f"did you mean {near[0]}?" if near else f"it has: {', '.join(sorted(entries))}"
-            raise ConfigError(f"The project's file has no server {name}; {hint}")
+            raise ConfigError(f"The project's file has no server {name}; {name_hint(name, entries)}")
         if (problem := entries[name].problem) is not None:
             raise ConfigError(problem)
     return [entries[name] for name in dict.fromkeys(names or entries)]

@@ -22,7 +22,7 @@ from trunkline.host.config.records import Configuration, Input
 if TYPE_CHECKING:
     from trunkline.host.entries import ServerEntry
 
-__all__ = ["Ask", "answers_for", "check_approved", "name_hint", "read_configuration"]
+__all__ = ["Ask", "answers_for", "check_approved", "name_hint", "read_configuration", "typed"]
 
 #: Gives the value of an input; None: nobody answered.
 Ask: TypeAlias = Callable[[Input], str | None]
@@ -89,7 +89,7 @@ def answers_for(files: Sequence[str], names: Collection[str] | None, *, no_input
         if declared.id not in open_ones:
             return declared.default
         if key not in answers:
-            answers[key] = _typed(declared)
+            answers[key] = typed(declared)
         return answers[key]
 
     read_configuration(files, inputs=ask)
@@ -107,7 +107,8 @@ def _open(configuration: Configuration, names: Collection[str] | None) -> Iterat
                     yield each.name
 
 
-def _typed(declared: Input) -> str | None:
+def typed(declared: Input) -> str | None:
+    """Ask for a value that a file leaves open."""
     from trunkline.cli.screen import Screen
 
     about = f" ({one_line(declared.description)})" if declared.description else ""

@@ -1,6 +1,6 @@
 """Which forms of servers are shown to a person: flat ones that do not ask for what opens doors.
 
-A form goes through the host and, with a model in it, may end where nobody meant it to. So passwords, keys, tokens, codes
+What is typed into a form goes through the host and may end where nobody meant it to. So passwords, keys, tokens, codes
 and the like are never filled into one: the specification wants them entered on a page of the server's own. What a field
 asks for is judged by its name, its title, its description and its format, and by the message above the form. That finds
 what says what it is; it is no proof against a server that lies. Pure functions.
@@ -25,20 +25,21 @@ _SECRET_FORMATS = ("credential", "password", "secret", "token")
 _SECRET = (
     r"(?:pass ?(?:word|phrase|code|wd)s?|pwd|secrets?|tokens?(?<!tokens)|bearer|jwt|credentials?"
     r"|(?:api|access|private|secret|signing|encryption|ssh|gpg|pgp|master|recovery|account|auth|aws|service) ?keys?"
-    r"|ssn|social security(?: number)?|(?:credit|debit|bank|payment) ?cards?|card (?:number|no|verification)|cvv2?|cvc2?"
-    r"|t?otp|one time (?:codes?|pins?|pass\w*)|(?:2fa|mfa|sms|verification|authenticator|authentication|security) codes?"
+    r"|ssn|social security(?: number)?|(?:credit|debit|bank|payment) ?cards?|card (?:number|no|verification)"
+    r"|cvv2?|cvc2?|t?otp|one time (?:codes?|pins?|pass\w*)"
+    r"|(?:2fa|mfa|sms|verification|authenticator|authentication|security) codes?"
     r"|security answers?|(?:card|sim|bank|atm) pin|pin (?:codes?|numbers?)|seed (?:phrase|words?)"
     r"|recovery (?:phrase|codes?|words?)|mnemonic(?: phrase)?|connection string|session cookies?"
     r"|passwort|kennwort|contrasena|contraseña|mot de passe|senha|wachtwoord|hasło|пароль)"
     # Of these one may well say what they are called or how long they should be.
-    r"(?! (?:names?|ids?|types?|polic(?:y|ies)|lengths?|managers?|strength|limits?|counts?|budgets?|labels?|alias(?:es)?"
-    r"|expiry|expirations?|rotations?|formats?|stores?|vaults?|references?|providers?|required|hints?)\b)"
+    r"(?! (?:names?|ids?|types?|polic(?:y|ies)|lengths?|managers?|strength|limits?|counts?|budgets?|labels?"
+    r"|alias(?:es)?|expiry|expirations?|rotations?|formats?|stores?|vaults?|references?|providers?|required|hints?)\b)"
 )
 _NAMED = re.compile(rf"\b{_SECRET}\b|密码|密碼|パスワード|暗証番号|비밀번호")
 _PIN = re.compile(r"(?:your |the |a )?pins?")
 _NEGATED = re.compile(
     r"\b(?:do not|don t|dont|does not|doesn t|never|not|no|without)"
-    rf"(?: (?:a|an|any|the|your|my|need|needs|enter|type|provide|put|ask|asks|for|share|send|include|require|use|to|is))*"
+    r"(?: (?:a|an|any|the|your|my|need|needs|enter|type|provide|put|ask|asks|for|share|send|include|use|to|is))*"
     rf" {_SECRET}\b"
 )
 _ASKED = re.compile(

@@ -1,7 +1,7 @@
 """The address of a page that a server wants a person to open: read, and looked at for what could deceive them.
 
-Nothing is fetched, and no name is looked up. An address that software reads in more than one way is refused; what can be
-read but may not be what it seems gets a warning for each reason.
+Nothing is fetched, and no name is looked up. An address that software reads in more than one way is refused; what can
+be read but may not be what it seems gets a warning for each reason.
 """
 
 from __future__ import annotations

@@ -18,6 +18,7 @@ __all__ = [
     "Event",
     "Events",
     "Follower",
+    "Inspected",
     "Missed",
     "ServerState",
     "ServerStateChanged",
@@ -73,13 +74,25 @@ class Acted(Struct, frozen=True, tag="acted"):
     seconds: float
 
 
+class Inspected(Struct, frozen=True, tag="inspected"):
+    """Something about a definition was noticed before anybody could use it."""
+
+    server: str
+    #: ``tool``, ``prompt``, ``resource``, ``template`` or ``instructions``.
+    kind: str
+    name: str
+    #: ``new``, ``renamed``, ``changed``, ``returned``, ``gone``; ``flagged`` or ``hidden`` by the scan; ``unlocked``.
+    what: str
+    reason: str
+
+
 class Missed(Struct, frozen=True, tag="missed"):
     """A reader stayed behind: so many events are lost to it."""
 
     count: int
 
 
-Event: TypeAlias = ServerStateChanged | CatalogChanged | Asked | Acted | Missed
+Event: TypeAlias = ServerStateChanged | CatalogChanged | Asked | Acted | Inspected | Missed
 
 _MOST = 1024
 

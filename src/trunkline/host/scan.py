@@ -187,7 +187,9 @@ def _first(rule: TextRule, text: str) -> re.Match[str] | None:
     if rule.unless_after is None:
         return rule.pattern.search(text)
     found = rule.pattern.finditer(text)
-    return next((each for each in found if not rule.unless_after.search(text, max(0, each.start() - 120), each.start())), None)
+    return next(
+        (each for each in found if not rule.unless_after.search(text, max(0, each.start() - 120), each.start())), None
+    )
 
 
 def _finding(rule: TextRule, pointer: str, text: str, found: re.Match[str] | None) -> Finding:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import stat
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ from msgspec.structs import replace
 
 from tests.host.sandbox.stage import Stage
 from trunkline.errors import ConfigError, LinkError
-from trunkline.host.entries import ServerEntry, ServerSettings, Source
+from trunkline.host.entries import ServerEntry, Source
 from trunkline.host.sandbox import Capabilities, Engine, Launch, prepare
 from trunkline.host.sandbox.entering import unpack
 
@@ -190,15 +189,3 @@ def test_a_server_that_could_change_its_own_entry_is_told_of(stage: Stage) -> No
 
 def test_a_project_s_server_needs_no_such_word_since_its_approval_would_not_hold(stage: Stage) -> None:
     assert planned(stage, {}, source=Source("project", str(stage.inside / "mcp.json"), 1)).notes == ()
-
-
-# --- policy ----------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("sandbox", [None, True, {"network": False}, {"container": "a"}])
-def test_a_server_is_asked_for_no_less_because_it_is_sandboxed(sandbox: Any) -> None:
-    from trunkline.host.judging import describe_server
-
-    plain = ServerEntry(name="a", source=Source("project"), command=(sys.executable,))
-    entry = replace(plain, settings=ServerSettings(sandbox=sandbox))
-    assert describe_server(entry) == describe_server(plain)
