@@ -19,7 +19,8 @@ WRITE = Act(kind="tool", server="mail", name="send", arguments={}, trusted=True,
 
 def tainted(*sources: tuple[str, str, bool, Annotations]) -> Taint:
     taint = Taint()
-    [taint.take(server, name, trusted=trusted, hints=hints) for server, name, trusted, hints in sources]
+    for server, name, trusted, hints in sources:
+        taint.take(server, name, trusted=trusted, hints=hints)
     return taint
 
 

@@ -1,9 +1,10 @@
-"""The configurations of client applications, as they stand, with the reference servers in them: the gateway serves them."""
+"""The configurations of client applications, as they stand, with reference servers in them: the gateway serves them."""
 
 from __future__ import annotations
 
 import asyncio
 import json
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -78,7 +79,7 @@ def vs_code(place: Place) -> dict[str, Any]:
         "servers": {
             "filesystem": {"type": "stdio", "command": files[0], "args": [*files[1:], "${env:FILES}"]},
             "memory": {"type": "stdio", "command": memory[0], "args": memory[1:], "envFile": str(place.graph) + ".env"},
-            "remote": {"type": "http", "url": place.url, "headers": {"X-Key": "${env:KEY}"}},
+            "remote": {"type": "http", "url": place.url, "headers": {"X-Key": "${input:key}"}},
         },
     }
 
@@ -99,6 +100,7 @@ def url() -> Iterator[str]:
 def place(tmp_path: Path, url: str) -> Place:
     files = tmp_path / "files"
     files.mkdir()
+    subprocess.run(["git", "init", "-q", str(files)], check=True)
     (files / "note.txt").write_text("as it was")
     graph = tmp_path / "graph.jsonl"
     Path(f"{graph}.env").write_text(f"# where it is kept\nMEMORY_FILE_PATH={graph}\n")

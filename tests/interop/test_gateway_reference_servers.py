@@ -181,7 +181,7 @@ def alone(gateway: Served, front: str, work: Callable[[mcp.Client], Any], **opti
         async with gateway_client(gateway, front, **options) as client:
             return await work(client)
 
-    return run_async(main(), seconds=30)
+    return run_async(main(), seconds=20)
 
 
 # --- everything ------------------------------------------------------------------------------------------------------
@@ -416,8 +416,31 @@ async def until_allowed(client: mcp.Client, folder: str) -> None:
 
 
 @FRONTS
-def test_the_folders_of_one_client_are_not_those_of_another(plain: Fronts, folder: Path, front: str) -> None:
+def test_the_folders_of_one_client_are_not_those_of_a_client_without_any(
+    plain: Fronts, folder: Path, front: str
+) -> None:
     assert str(folder / "files") in only_text(call(plain, front, "files__list_allowed_directories"))
+
+
+@FRONTS
+def test_the_folders_of_one_client_are_not_those_of_another(npm: Served, tmp_path: Path, front: str) -> None:
+    (tmp_path / "one").mkdir()
+    (tmp_path / "other").mkdir()
+
+    def roots(name: str) -> Callable[[ClientRequestContext], Any]:
+        async def here(context: ClientRequestContext) -> theirs.ListRootsResult:
+            return theirs.ListRootsResult(roots=[theirs.Root.model_validate({"uri": (tmp_path / name).as_uri()})])
+
+        return here
+
+    async def first(client: mcp.Client) -> None:
+        await until_allowed(client, str(tmp_path / "one"))
+
+    async def second(client: mcp.Client) -> str:
+        return only_text(await client.call_tool("files__list_allowed_directories"))
+
+    alone(npm, front, first, list_roots_callback=roots("one"))
+    assert str(tmp_path / "one") not in alone(npm, front, second, list_roots_callback=roots("other"))
 
 
 def test_what_a_client_of_one_era_remembers_one_of_the_other_finds(plain: Fronts) -> None:

@@ -19,7 +19,7 @@ import msgspec
 from trunkline.auth.locks import FileLock, LoopLock
 from trunkline.errors import AuthError, ConfigError
 
-__all__ = ["FileStore", "KeyringStore", "MemoryStore", "Store", "default_folder", "find_store"]
+__all__ = ["FileStore", "KeyringStore", "MemoryStore", "Store", "default_folder", "find_store", "usable_keyring"]
 
 _CONTEXT = b"trunkline credentials 1"
 _NONCE = 12
@@ -82,10 +82,11 @@ class MemoryStore:
 class FileStore:
     """Keeps logins in one file, encrypted with AES-256-GCM; the key lies beside it, readable by its owner alone."""
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
-        """Take the file's path; it and its folder are made when something is first kept."""
+    def __init__(self, path: str | os.PathLike[str], *, what: str = "logins") -> None:
+        """Take the file's path; it and its folder are made when something is first kept; ``what`` names its content."""
         self._path = os.path.abspath(os.fspath(path))
         self._folder = os.path.dirname(self._path)
+        self._what = what
 
     def __repr__(self) -> str:
         """Show where it is."""
@@ -132,14 +133,15 @@ class FileStore:
         except FileNotFoundError:
             return {}
         except OSError as error:
-            raise AuthError(f"The logins in {self._path} cannot be read: {error.strerror}.") from error
+            raise AuthError(f"The {self._what} in {self._path} cannot be read: {error.strerror}.") from error
         try:
             plain = self._cipher().decrypt(sealed[:_NONCE], sealed[_NONCE:], _CONTEXT)
             return msgspec.json.decode(plain, type=dict[str, str])
         except (InvalidTag, ValueError, msgspec.DecodeError):
+            again = "log in again" if self._what == "logins" else f"set the {self._what} again"
             raise AuthError(
-                f"The logins in {self._path} cannot be decrypted: the file or its key was changed. Delete {self._path} "
-                "and log in again."
+                f"The {self._what} in {self._path} cannot be decrypted: the file or its key was changed. Delete "
+                f"{self._path} and {again}."
             ) from None
 
     def _write(self, kept: dict[str, str]) -> None:
@@ -148,7 +150,7 @@ class FileStore:
         try:
             _replace(self._path, sealed)
         except OSError as error:
-            raise AuthError(f"The login cannot be kept in {self._path}: {error.strerror}.") from error
+            raise AuthError(f"The {self._what} cannot be kept in {self._path}: {error.strerror}.") from error
 
     def _cipher(self) -> Any:
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -198,9 +200,12 @@ def _replace(path: str, content: bytes, *, new: bool = False) -> None:
 class KeyringStore:
     """Keeps each login in the system's keyring; which there are is kept there too, since a keyring cannot be listed."""
 
-    def __init__(self, keyring: Any = None, *, folder: str | os.PathLike[str] | None = None) -> None:
+    def __init__(
+        self, keyring: Any = None, *, folder: str | os.PathLike[str] | None = None, service: str = _SERVICE
+    ) -> None:
         """Take a backend of the keyring package, or its own choice; the folder is for locks alone."""
         self._keyring = keyring
+        self._service = service
         self._folder = os.fspath(folder or default_folder())
 
     def __repr__(self) -> str:
@@ -209,7 +214,7 @@ class KeyringStore:
 
     async def get(self, key: str) -> str | None:
         """Give what is kept under a key."""
-        return await self._ask(lambda ring: ring.get_password(_SERVICE, key))  # type: ignore[no-any-return]
+        return await self._ask(lambda ring: ring.get_password(self._service, key))  # type: ignore[no-any-return]
 
     async def put(self, key: str, value: str) -> None:
         """Keep something under a key.
@@ -217,18 +222,18 @@ class KeyringStore:
         Raises:
             AuthError: the keyring does not take it.
         """
-        await self._ask(lambda ring: ring.set_password(_SERVICE, key, value))
+        await self._ask(lambda ring: ring.set_password(self._service, key, value))
         await self._change_index(lambda kept: kept | {key})
 
     async def delete(self, key: str) -> None:
         """Forget a key, whether it is there or not."""
         if await self.get(key) is not None:
-            await self._ask(lambda ring: ring.delete_password(_SERVICE, key))
+            await self._ask(lambda ring: ring.delete_password(self._service, key))
         await self._change_index(lambda kept: kept - {key})
 
     async def keys(self) -> list[str]:
         """List what is kept."""
-        text = await self._ask(lambda ring: ring.get_password(_SERVICE, _INDEX))
+        text = await self._ask(lambda ring: ring.get_password(self._service, _INDEX))
         return [] if text is None else msgspec.json.decode(text, type=list[str])
 
     def lock(self, name: str) -> AbstractAsyncContextManager[object]:
@@ -241,7 +246,7 @@ class KeyringStore:
             changed = change(kept)
             if changed != kept:
                 text = msgspec.json.encode(sorted(changed)).decode()
-                await self._ask(lambda ring: ring.set_password(_SERVICE, _INDEX, text))
+                await self._ask(lambda ring: ring.set_password(self._service, _INDEX, text))
 
     async def _ask(self, work: Callable[[Any], Any]) -> Any:
         """Ask the keyring in a thread: it may have to ask the user first."""
@@ -277,7 +282,7 @@ def find_store(given: Store | str | os.PathLike[str] | None) -> Store:
         ConfigError: it is none of these.
     """
     if given is None:
-        ring = _usable_keyring()
+        ring = usable_keyring()
         return FileStore(os.path.join(default_folder(), "logins")) if ring is None else KeyringStore(ring)
     if given == "memory":
         return MemoryStore()
@@ -288,7 +293,7 @@ def find_store(given: Store | str | os.PathLike[str] | None) -> Store:
     return given
 
 
-def _usable_keyring() -> Any:
+def usable_keyring() -> Any:
     """Find the system's keyring; None where there is none that keeps secrets."""
     if os.environ.get("TRUNKLINE_HOME"):
         # Whoever names a folder wants the logins there.

@@ -11,7 +11,7 @@ import asyncio
 import os
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -34,11 +34,16 @@ _MOST_FIELDS = 30
 
 
 def terminal_face(
-    screen: Screen | None = None, *, no_input: bool = False, turn: asyncio.Lock | None = None
+    screen: Screen | None = None,
+    *,
+    no_input: bool = False,
+    turn: asyncio.Lock | None = None,
+    edit: Callable[[str, str], Awaitable[str]] | None = None,
 ) -> Face | None:
     """Give a face that asks in this terminal; None if nobody can be asked here.
 
-    ``turn`` is held while it asks, if other things are asked in the same terminal.
+    ``turn`` is held while it asks, if other things are asked in the same terminal. ``edit`` has a text changed in
+    place, after a prompt; where there is no editor, arguments are changed by it, else written anew.
     """
     if no_input or not is_there():
         return None
@@ -49,7 +54,7 @@ def terminal_face(
         async with lock:
             _forget_typed()
             try:
-                return await _Asking(Terminal(shown), question).answer()
+                return await _Asking(Terminal(shown), question, edit).answer()
             except InputEnded:
                 return None
 
@@ -67,10 +72,13 @@ def _forget_typed() -> None:
 class _Asking:
     """One question under way."""
 
-    def __init__(self, terminal: Terminal, question: Question) -> None:
+    def __init__(
+        self, terminal: Terminal, question: Question, edit: Callable[[str, str], Awaitable[str]] | None = None
+    ) -> None:
         """Start with the arguments as they are."""
         self._terminal = terminal
         self._question = question
+        self._edit_text = edit
         self._arguments = None if question.arguments is None else dict(question.arguments)
         self._edited = False
 
@@ -196,13 +204,19 @@ class _Asking:
         before = self._arguments or {}
         editor = os.environ.get("VISUAL") or os.environ.get("EDITOR")
         try:
-            text = await (_in_editor(editor, before) if editor else self._terminal.ask("arguments as JSON: "))
+            text = await (_in_editor(editor, before) if editor else self._edited_here(before))
             changed = msgspec.json.decode(text, type=dict[str, Any])
         except (msgspec.DecodeError, OSError, ValueError) as problem:
             self._terminal.show(f"Nothing is changed: {one_line(str(problem))}")
             return
         self._arguments, self._edited = changed, True
         self._show_arguments()
+
+    async def _edited_here(self, arguments: Mapping[str, Any]) -> str:
+        prompt = "arguments as JSON: "
+        if self._edit_text is None:
+            return await self._terminal.ask(prompt)
+        return await self._edit_text(prompt, wire_json(arguments).decode())
 
 
 async def _in_editor(editor: str, arguments: Mapping[str, Any]) -> str:

@@ -160,8 +160,11 @@ def _place(target: str, files: Sequence[str], *, approved: bool) -> _Place:
 
 def _configured(named: Named, *, approved: bool) -> _Place | None:
     from trunkline.cli.configs import check_approved, read_configuration
+    from trunkline.cli.secrecy import book_here
     from trunkline.errors import ConfigError
     from trunkline.host.config.spelling import snake
+    from trunkline.host.vault import Vault
+    from trunkline.host.vault_filling import fill
 
     entry = read_configuration(named.files).entries[named.server or ""]
     if entry.problem is not None:
@@ -170,6 +173,8 @@ def _configured(named: Named, *, approved: bool) -> _Place | None:
         return None
     if approved:
         check_approved(entry)
+        entry = asyncio.run(fill(entry, Vault().read))
+        book_here().add(entry.secrets)
     said = {snake(str(name)): value for name, value in entry.auth.items()} if isinstance(entry.auth, Mapping) else {}
     scopes = said.get("scopes") or ()
     return _Place(entry.url, tuple(scopes.split() if isinstance(scopes, str) else scopes), said.get("client_id"))

@@ -32,6 +32,7 @@ _STATES: Mapping[str, str] = MappingProxyType(
         "default": "is not set, the default holds",
         "unanswered": "is asked for",
         "known": "is known",
+        "sealed": "is looked up when the server starts",
     }
 )
 

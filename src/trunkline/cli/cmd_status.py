@@ -95,13 +95,21 @@ def _look(files: Sequence[str], seconds: float | None) -> tuple[list[Status], li
 
 
 async def _checked(files: Sequence[str], inputs: Any, seconds: float) -> tuple[list[Status], list[Problem]]:
+    from trunkline.cli.secrecy import book_here
     from trunkline.host.host import Host
     from trunkline.host.policy.policy import Policy
 
     # Nothing is done at the servers but looking, so that no rule is needed and nothing is recorded.
     settings = {"start": "eager", "required": False}
     async with Host.open(
-        *files, policy=Policy(()), audit=False, inputs=inputs, wait="all", wait_seconds=seconds, settings=settings
+        *files,
+        policy=Policy(()),
+        audit=False,
+        inputs=inputs,
+        wait="all",
+        wait_seconds=seconds,
+        settings=settings,
+        secret_book=book_here(),
     ) as host:
         return host.status(), list(host.configuration.problems)
 

@@ -243,6 +243,7 @@ _LABELS: Mapping[str, str] = MappingProxyType(
         "cwd": "folder",
         "headers": "headers",
         "auth": "login",
+        "secrets": "secrets",
         "sandbox": "sandbox",
     }
 )

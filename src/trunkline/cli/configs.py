@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import os
-import sys
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from trunkline.cli.output import one_line
-from trunkline.cli.terminal import InputEnded, Terminal, is_there
+from trunkline.cli.secrecy import book_here
+from trunkline.cli.terminal import InputEnded, Terminal, is_there, unseen
 from trunkline.host.config.loading import find_config, load
 from trunkline.host.config.records import Configuration, Input
 
@@ -36,8 +36,13 @@ def read_configuration(files: Sequence[str] = (), *, inputs: Ask | None = None) 
     """
     found = find_config(Path.cwd())
     if files:
-        return load(given=files, managed=found.managed, environ=os.environ, inputs=inputs)
-    return load(project=found.project, user=found.user, managed=found.managed, environ=os.environ, inputs=inputs)
+        loaded = load(given=files, managed=found.managed, environ=os.environ, inputs=inputs)
+    else:
+        places = {"project": found.project, "user": found.user, "managed": found.managed}
+        loaded = load(**places, environ=os.environ, inputs=inputs)
+    # Whatever goes wrong from here on, nothing that is said about it shows one of these.
+    book_here().add(secret for entry in loaded.entries.values() for secret in entry.secrets)
+    return loaded
 
 
 def name_hint(name: str, entries: Collection[str]) -> str:
@@ -115,27 +120,8 @@ def typed(declared: Input) -> str | None:
     choices = f" [{', '.join(map(one_line, declared.options))}]" if declared.options else ""
     usual = f" [{one_line(declared.default)}]" if declared.default and not declared.password else ""
     try:
-        with _unseen() if declared.password else nullcontext():
+        with unseen() if declared.password else nullcontext():
             said = asyncio.run(Terminal(Screen(verbose=False)).ask(f"{one_line(declared.id)}{about}{choices}{usual}: "))
     except InputEnded:
         said = ""
     return said or declared.default
-
-
-@contextmanager
-def _unseen() -> Iterator[None]:
-    """Have the terminal not show what is typed."""
-    if sys.platform == "win32":
-        yield
-        return
-    import termios
-
-    fd = sys.stdin.fileno()
-    before = termios.tcgetattr(fd)
-    quiet = [*before]
-    quiet[3] &= ~termios.ECHO
-    termios.tcsetattr(fd, termios.TCSAFLUSH, quiet)
-    try:
-        yield
-    finally:
-        termios.tcsetattr(fd, termios.TCSAFLUSH, before)

@@ -19,6 +19,7 @@ from trunkline.cli.approvals import terminal_face
 from trunkline.cli.configs import answers_for, name_hint, read_configuration
 from trunkline.cli.exits import Exit, exit_for
 from trunkline.cli.output import one_line
+from trunkline.cli.secrecy import book_here
 from trunkline.cli.session import Offers, Talk
 from trunkline.cli.targets import Named
 from trunkline.client.client import Client
@@ -77,6 +78,7 @@ def through_host(talk: Talk) -> AbstractAsyncContextManager[Offers]:
         "elicitation_urls": True,
         "logging": talk.logged if choices.verbosity else None,
         "inputs": inputs,
+        "secret_book": book_here(),
         "wait": "all",
         "wait_seconds": seconds,
         "settings": _settings(choices.revision, choices.timeout, start=seconds + _LONGER),

@@ -17,6 +17,7 @@ import click
 from trunkline import __version__
 from trunkline.cli.exits import Exit, Failure, debugging, exit_for
 from trunkline.cli.output import complain, one_line
+from trunkline.cli.secrecy import Secrecy
 
 __all__ = ["main"]
 
@@ -24,6 +25,8 @@ __all__ = ["main"]
 _VERBS: Mapping[str, str] = MappingProxyType(
     {
         "run": "Serve a Python file's server, over stdio or HTTP.",
+        "chat": "Talk to a model that uses the servers of a configuration.",
+        "ask": "Ask a model that uses the servers of a configuration, once.",
         "serve": "Serve all servers of a configuration as one, over stdio or HTTP.",
         "list": "List what a server offers.",
         "call": "Call a tool.",
@@ -34,10 +37,12 @@ _VERBS: Mapping[str, str] = MappingProxyType(
         "status": "Say how the servers of a configuration are.",
         "config": "Explain the configuration.",
         "trust": "Say which servers of a project may run.",
+        "pins": "See what servers offered when first seen, what changed, accept it.",
         "policy": "Say what the rules decide and why, test them.",
         "grants": "List what was allowed in advance, take it back.",
         "audit": "Prove that the audit trail is whole, find things in it.",
         "auth": "Log in at servers, log out, list logins.",
+        "secret": "Keep secrets that a configuration names, list them, remove them.",
     }
 )
 
@@ -97,8 +102,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and give its exit code; without arguments, those of the process."""
     _forgive_encodings()
     words = sys.argv[1:] if arguments is None else list(arguments)
+    secrecy = Secrecy()
     try:
-        outcome: int = _trunkline.main(words or ["--help"], prog_name="trunkline", standalone_mode=False)
+        outcome: int = _trunkline.main(words or ["--help"], prog_name="trunkline", standalone_mode=False, obj=secrecy)
         return outcome if words else Exit.USAGE
     except click.ClickException as error:
         _complain_of_usage(error)
@@ -107,10 +113,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         complain("interrupted")
         return Exit.INTERRUPTED
     except Exception as error:  # noqa: BLE001 - the boundary: every failure ends as a sentence and a code
-        return _end(error)
+        return _end(error, secrecy)
 
 
-def _end(error: Exception) -> int:
+def _end(error: Exception, secrecy: Secrecy) -> int:
     code = exit_for(error)
     if code is Exit.UNREAD:
         # What is still buffered has no reader either, and the interpreter would complain when it flushes.
@@ -119,8 +125,8 @@ def _end(error: Exception) -> int:
     if debugging():
         import traceback
 
-        traceback.print_exception(error)
-    complain(_sentence(error))
+        click.echo(secrecy.hide("".join(traceback.format_exception(error))), err=True, nl=False)
+    complain(secrecy.hide(_sentence(error)))
     return code
 
 

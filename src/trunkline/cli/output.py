@@ -16,6 +16,8 @@ from typing import Any
 
 import click
 
+from trunkline.cli.secrecy import hidden, hidden_in
+
 __all__ = [
     "clip",
     "complain",
@@ -99,8 +101,8 @@ def say_bytes(data: bytes) -> None:
 
 
 def complain(text: str) -> None:
-    """Print a line about the command itself on stderr, made safe."""
-    click.echo(f"trunkline: {plain(text)}", err=True)
+    """Print a line about the command itself on stderr, made safe, without secrets."""
+    click.echo(f"trunkline: {plain(hidden(text))}", err=True)
 
 
 def say_json(value: Any) -> None:
@@ -109,13 +111,13 @@ def say_json(value: Any) -> None:
 
 
 def error_document(error: Exception) -> dict[str, Any]:
-    """Give an error as JSON: as it came on the wire or, if it did not, its sentence alone."""
+    """Give an error as JSON: as it came on the wire or, if it did not, its sentence alone; without secrets."""
     from trunkline.errors import RequestFailed
 
     if not isinstance(error, RequestFailed):
-        return {"error": {"message": str(error)}}
-    data = {} if error.data is None else {"data": error.data}
-    return {"error": {"code": error.code, "message": error.message, **data}}
+        return {"error": {"message": hidden(str(error))}}
+    data = {} if error.data is None else {"data": hidden_in(error.data)}
+    return {"error": {"code": error.code, "message": hidden(error.message), **data}}
 
 
 def wire_json(value: Any, *, indent: int = 0) -> bytes:

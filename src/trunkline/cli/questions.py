@@ -46,7 +46,11 @@ class Questions:
     # --- elicitation -------------------------------------------------------------------------------------------------
 
     async def elicit(self, question: t.ElicitRequestParams) -> t.ElicitResult:
-        """Answer an elicitation."""
+        """Answer an elicitation; a form for credentials and an address that deceives are declined unseen."""
+        refusal = _refusal(question)
+        if refusal is not None:
+            self._decline("asks", question.message, refusal)
+            return t.ElicitResult(action="decline")
         if self._terminal is None:
             self._decline("asks", question.message)
             return t.ElicitResult(action="decline")
@@ -84,9 +88,25 @@ class Questions:
                     self.denied = True
         raise RequestFailed("User rejected sampling request", code=REJECTED)
 
-    def _decline(self, verb: str, what: str) -> None:
+    def _decline(self, verb: str, what: str, why: str | None = None) -> None:
         self.denied = True
-        self._screen.line(f'trunkline: the server {verb} "{clip(one_line(what), 200)}": declined, {self._why}')
+        self._screen.line(f'trunkline: the server {verb} "{clip(one_line(what), 200)}": declined, {why or self._why}')
+
+
+def _refusal(question: t.ElicitRequestParams) -> str | None:
+    """Say why a question is not put to anybody; None if it is."""
+    from trunkline.host.elicitation_forms import credentials_in
+    from trunkline.host.elicitation_pages import AddressRefused, read_address
+
+    if question.mode == "url":
+        try:
+            read_address(question.url or "")
+        except AddressRefused as problem:
+            return str(problem)
+        return None
+    asked = credentials_in(question.message, question.requested_schema or {})
+    named = one_line(", ".join(asked))
+    return f"since credentials are never entered in a form ({named})" if asked else None
 
 
 def _quoted(text: str) -> str:
@@ -121,6 +141,10 @@ def _result(action: str, content: dict[str, Any]) -> t.ElicitResult:
 async def _page(terminal: Terminal, url: str) -> t.ElicitResult:
     """Show where the server wants the person to go; going there is theirs alone."""
     terminal.show(f"It wants you to open this page in a browser:\n  {one_line(url)}\n  at {host_shown(url)}")
+    from trunkline.host.elicitation_pages import read_address
+
+    for warning in read_address(url).warnings:
+        terminal.show(f"Careful: {one_line(warning)}.")
     terminal.show("Open it yourself, if you trust that name. What you enter there, the server may see.")
     return _result(await terminal.choose("Did you open it? yes, no (decline) or cancel: ", _CONSENT), {})
 

@@ -14,6 +14,7 @@ from collections.abc import Callable
 import click
 
 from trunkline.cli.output import clip, one_line, plain
+from trunkline.cli.secrecy import hidden
 
 __all__ = ["Screen"]
 
@@ -38,7 +39,7 @@ class Screen:
     def line(self, text: str) -> None:
         """Write text above the bar."""
         self._erase()
-        click.echo(plain(text), err=True)
+        click.echo(plain(hidden(text)), err=True)
         self._draw()
 
     def ask(self, prompt: str) -> None:
@@ -52,7 +53,7 @@ class Screen:
             if self._verbose:
                 self.line(f"progress: {_amount(done, total)} {one_line(message or '')}".rstrip())
             return
-        self._bar = _bar(done, total, message)
+        self._bar = hidden(_bar(done, total, message))
         finished = total is not None and done >= total
         if finished or self._clock() >= self._next:
             self._next = self._clock() + _SECONDS_BETWEEN

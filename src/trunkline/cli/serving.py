@@ -18,6 +18,7 @@ from trunkline.cli.addresses import shown_url
 from trunkline.cli.configs import answers_for
 from trunkline.cli.output import clip, complain, one_line
 from trunkline.cli.screen import Screen
+from trunkline.cli.secrecy import book_here
 from trunkline.cli.session import LogOnScreen
 from trunkline.errors import ConfigError
 from trunkline.host.events import Missed, ServerStateChanged
@@ -68,6 +69,7 @@ async def _run(plan: Plan, inputs: Any) -> None:
                         inputs=inputs,
                         wait="all" if plan.wait else "none",
                         wait_seconds=plan.wait,
+                        secret_book=book_here(),
                     )
                 )
             _tell_problems(host)

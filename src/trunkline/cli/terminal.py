@@ -9,11 +9,12 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
 from trunkline.cli.screen import Screen
 
-__all__ = ["InputEnded", "Terminal", "is_there"]
+__all__ = ["InputEnded", "Terminal", "is_there", "unseen"]
 
 
 class InputEnded(Exception):
@@ -23,6 +24,25 @@ class InputEnded(Exception):
 def is_there() -> bool:
     """Tell whether somebody can see a question and type an answer."""
     return all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr))
+
+
+@contextmanager
+def unseen() -> Iterator[None]:
+    """Have the terminal not show what is typed."""
+    if sys.platform == "win32":
+        yield
+        return
+    import termios
+
+    fd = sys.stdin.fileno()
+    before = termios.tcgetattr(fd)
+    quiet = [*before]
+    quiet[3] &= ~termios.ECHO
+    termios.tcsetattr(fd, termios.TCSAFLUSH, quiet)
+    try:
+        yield
+    finally:
+        termios.tcsetattr(fd, termios.TCSAFLUSH, before)
 
 
 class Terminal:

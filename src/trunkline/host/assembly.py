@@ -28,10 +28,13 @@ from trunkline.host.events import Events
 from trunkline.host.folders import config_folder, private_folder, state_folder
 from trunkline.host.grants import GrantBook
 from trunkline.host.kept_catalogs import KeptCatalogs
+from trunkline.host.log_redaction import LogRedaction
 from trunkline.host.policy.policy import Policy
 from trunkline.host.policy.reading import load_policy, places_here
 from trunkline.host.supervisor import Supervisor
 from trunkline.host.trust import TrustBook, project_folder
+from trunkline.host.vault import Vault
+from trunkline.host.vault_book import SecretBook
 from trunkline.protocol.limits import Limits
 
 __all__ = ["ANCESTORS", "Assembly", "HostOptions", "assemble", "at_home", "trust_file"]
@@ -78,6 +81,10 @@ class HostOptions(TypedDict, total=False):
     caller: str
     limits: Limits | None
     environ: Mapping[str, str]
+    #: Where secrets are kept that entries name; without, in the user's keyring or encrypted file.
+    vault: Vault | None
+    #: Learns every secret that the host meets, for whoever shows what comes out of it.
+    secret_book: SecretBook | None
 
 
 class Assembly:
@@ -96,6 +103,9 @@ class Assembly:
         self.grants = GrantBook(self.folder / "grants.json")
         self._added: dict[str, ServerEntry] = {}
         self._removed: set[str] = set()
+        secrets = options.get("secret_book") or SecretBook()
+        self._log_redaction = LogRedaction(secrets)
+        vault = options.get("vault") or Vault(environ=options.get("environ"))
         consent = Consent(self.grants, deadline=options.get("consent_seconds", 300.0))
         events = Events()
         self.core = HostCore(
@@ -104,17 +114,21 @@ class Assembly:
             events=events,
             folder=self.folder,
             limits=options.get("limits"),
+            secrets=secrets,
             supervisor=lambda core: Supervisor(
                 trust=self._may_run,
                 events=events,
                 on_offering=core.offered,
                 cache=KeptCatalogs(self.folder / "catalogs"),
                 client_options=self._client_options,
+                vault=vault,
+                secrets=secrets,
             ),
         )
 
     async def start(self) -> None:
         """Start what may run, and wait for as much of it as was asked for."""
+        self._log_redaction.install()
         await self.core.start(self._entries())
         wait = self.options.get("wait", "all")
         if wait != "none":
@@ -122,7 +136,10 @@ class Assembly:
 
     async def aclose(self) -> None:
         """End all of it."""
-        await self.core.aclose()
+        try:
+            await self.core.aclose()
+        finally:
+            self._log_redaction.remove()
 
     @property
     def fingerprint(self) -> str:

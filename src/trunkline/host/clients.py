@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from trunkline.client.client import Client
-from trunkline.errors import AuthError, HttpError, RequestFailed
+from trunkline.errors import AuthError, ConfigError, HttpError, RequestFailed
 from trunkline.host.entries import ServerEntry
 from trunkline.protocol.limits import Limits
 from trunkline.protocol.revisions import NEWEST
@@ -50,8 +50,10 @@ def make_client(
     """Make a client for an entry; ``options`` are those of ``Client`` and count before what the entry says.
 
     Raises:
-        ConfigError: the entry or an option makes no sense.
+        ConfigError: the entry or an option makes no sense, or its secrets are not filled in yet.
     """
+    if entry.sealed:
+        raise ConfigError(f"{entry.name}: its secrets are not filled in yet, so it is not started")
     settings = entry.settings
     own: dict[str, Any] = {
         "revision": _revision(settings.era),

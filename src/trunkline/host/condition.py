@@ -32,6 +32,7 @@ from trunkline.host.entries import ServerEntry
 from trunkline.host.events import ServerState, ServerStateChanged
 from trunkline.host.listing import differs
 from trunkline.host.offerings import Offering
+from trunkline.host.vault_book import SecretBook
 
 __all__ = ["HOPELESS", "MOVES", "Condition", "Use"]
 
@@ -79,9 +80,15 @@ class Condition:
         now: Callable[[], float],
         on_move: Callable[[ServerStateChanged], None],
         on_offering: Callable[[], None],
+        secrets: SecretBook | None = None,
     ) -> None:
         """Begin as the entry says; the two callbacks hear of moves and of changes of what is offered."""
         self.entry = entry
+        #: The entry as it is started, with its secrets filled in; the entry itself until they are looked up.
+        self.launch = entry
+        #: What must be in no reason, and in nothing else that is shown.
+        self.secrets = SecretBook() if secrets is None else secrets
+        self.secrets.add(entry.secrets)
         self.now = now
         self._on_move = on_move
         self._on_offering = on_offering
@@ -108,6 +115,7 @@ class Condition:
         self.made: WeakSet[Client] = WeakSet()
         self._moved: set[asyncio.Future[None]] = set()
         self._stderr = bytearray()
+        self._stderr_cut = False
 
     # --- moving ------------------------------------------------------------------------------------------------------
 
@@ -117,6 +125,7 @@ class Condition:
         Raises:
             LocalProtocolError: the table has no such move.
         """
+        reason = None if reason is None else self.secrets.hide(reason)
         if state == self.state and state != "starting":
             if reason == self.reason:
                 self.settle(state)
@@ -187,17 +196,22 @@ class Condition:
 
     def take_stderr(self, data: bytes) -> None:
         """Keep the end of what the process writes to stderr."""
-        self._stderr += data[-_STDERR_BYTES:]
-        del self._stderr[:-_STDERR_BYTES]
+        self._stderr += data
+        if len(self._stderr) > _STDERR_BYTES:
+            self._stderr_cut = True
+            del self._stderr[:-_STDERR_BYTES]
 
     def forget_stderr(self) -> None:
         """Begin anew: another process writes."""
         self._stderr.clear()
+        self._stderr_cut = False
 
     def stderr_tail(self) -> str:
         """Give the last lines of it, secrets left out."""
         lines = self._stderr.decode("utf-8", "replace").strip().splitlines()
-        return self.entry.redact("\n".join(lines[-_STDERR_LINES:]))
+        # Half a secret would not be known again, so a line that was cut is left out.
+        whole = lines[1:] if self._stderr_cut else lines
+        return self.secrets.hide("\n".join(whole[-_STDERR_LINES:]))
 
 
 class Use:

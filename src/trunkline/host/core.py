@@ -38,6 +38,7 @@ from trunkline.host.running import Parking
 from trunkline.host.session import HostSession
 from trunkline.host.supervisor import Supervisor
 from trunkline.host.upstream import Upstream
+from trunkline.host.vault_book import SecretBook
 from trunkline.protocol.limits import Limits
 
 __all__ = ["Asker", "HostCore"]
@@ -76,6 +77,7 @@ class HostCore:
         naming: Naming = DEFAULT_NAMING,
         limits: Limits | None = None,
         inspector: Callable[[Catalog], Catalog] | None = None,
+        secrets: SecretBook | None = None,
     ) -> None:
         """Put the parts together; nothing runs before ``start``."""
         limits = limits or Limits()
@@ -87,7 +89,9 @@ class HostCore:
         self.limits = limits
         self.audit = audit
         self.parking = Parking(most=_MOST_PARKED, seconds=limits.state_seconds)
-        self.judge = Judge(consent=consent, audit=audit, events=events)
+        #: What must be in nothing that is shown or kept.
+        self.secrets = SecretBook() if secrets is None else secrets
+        self.judge = Judge(consent=consent, audit=audit, events=events, secrets=self.secrets)
         self.forwarder = Forwarder(name=self.id, parking=self.parking, rounds=limits.rounds)
         self.supervisor = supervisor(self)
         self.catalog: Catalog = build({}, {}, naming=naming, counter=0)
@@ -255,7 +259,11 @@ class HostCore:
         if not asker.policy.sees(replace(act, profile=asker.session.profile)):
             raise PolicyDenied(f"the policy does not allow {server}/{name}")
         errand = self._errand(self.upstream(server), "completion/complete", params, asker)
-        result, _ = await self.forwarder.send(errand)
+        try:
+            result, _ = await self.forwarder.send(errand)
+        except Exception as error:
+            self.secrets.clean(error)
+            raise
         found: t.CompleteResult = result
         return found
 
@@ -289,7 +297,14 @@ class HostCore:
             caller=asker.caller,
             work=work,
         )
-        return await self.judge.perform(case)
+        try:
+            result = await self.judge.perform(case)
+        except Exception as error:
+            self.secrets.clean(error)
+            raise
+        # A failure is shown, logged and retold, and a server that fails may repeat what it was given.
+        failed = isinstance(result, t.CallToolResult) and result.is_error
+        return self.secrets.clean_result(result) if failed else result
 
     def _errand(self, upstream: Upstream, method: str, params: Any, asker: Asker) -> Errand:
         async def review(question: str, asked: Any) -> Raw | None:

@@ -59,9 +59,7 @@ ElicitationFace: TypeAlias = Callable[["FormQuestion | PageQuestion"], Awaitable
 class ElicitationDesk:
     """Has forms filled in and pages shown."""
 
-    def __init__(
-        self, face: ElicitationFace | None, *, notice: Notice | None = None, tell: Tell | None = None
-    ) -> None:
+    def __init__(self, face: ElicitationFace | None, *, notice: Notice | None = None, tell: Tell | None = None) -> None:
         """Take who asks the person, None if nobody does; ``notice`` is told what was refused, ``tell`` all of it."""
         self._face = face
         self._notice = notice
@@ -72,9 +70,7 @@ class ElicitationDesk:
         """What can be asked here: nothing if there is nobody."""
         return {} if self._face is None else {"elicitation": dict(_MODES)}
 
-    async def answer(
-        self, entry: ServerEntry, question: t.ElicitRequestParams, session: HostSession
-    ) -> t.ElicitResult:
+    async def answer(self, entry: ServerEntry, question: t.ElicitRequestParams, session: HostSession) -> t.ElicitResult:
         """Answer a question of a server's.
 
         Raises:
@@ -84,9 +80,8 @@ class ElicitationDesk:
         try:
             asked = _read(entry, question)
         except (FormRefused, AddressRefused) as refusal:
-            what = "page" if question.mode == "url" else "form"
-            note = str(refusal)
-            self._say(f"{entry.name} asks by a {what}, which was declined: {note}{_ADVICE[what]}")
+            what, note = "page" if question.mode == "url" else "form", str(refusal)
+            self._say(f"{entry.name} asks by a {what}, which was declined: {note}.")
             result = _DECLINE
         else:
             if self._face is None:
@@ -106,11 +101,6 @@ class ElicitationDesk:
             self._notice(text)
 
 
-_ADVICE: Mapping[str, str] = MappingProxyType(
-    {"form": ". If you trust the server, look how it can be told such things elsewhere.", "page": "."}
-)
-
-
 def _read(entry: ServerEntry, question: t.ElicitRequestParams) -> FormQuestion | PageQuestion:
     if question.mode == "url":
         return PageQuestion(
@@ -119,9 +109,7 @@ def _read(entry: ServerEntry, question: t.ElicitRequestParams) -> FormQuestion |
             message=question.message,
             address=read_address(question.url or ""),
         )
-    return FormQuestion(
-        server=entry.name, command=entry.shown, message=question.message, schema=read_form(question)
-    )
+    return FormQuestion(server=entry.name, command=entry.shown, message=question.message, schema=read_form(question))
 
 
 def _checked(result: t.ElicitResult, question: FormQuestion | PageQuestion) -> t.ElicitResult:

@@ -68,7 +68,10 @@ def read_form(question: t.ElicitRequestParams) -> dict[str, Any]:
     # Before anything else: of a form that also has other faults, this is what a person has to know.
     asked = credentials_in(question.message, schema)
     if asked:
-        raise FormRefused(f"it asks for credentials ({', '.join(asked)}), which are never entered in a form")
+        named = ", ".join(asked)
+        raise FormRefused(
+            f"it asks for credentials ({named}), which are entered on a page of the server's own, never in a form"
+        )
     try:
         plain = inline_defs(schema)
         plain = {key: value for key, value in plain.items() if key != "$defs"}

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from ipaddress import ip_address
+from types import MappingProxyType
 from urllib.parse import SplitResult, urlsplit
 
 from msgspec import Struct
@@ -19,11 +20,11 @@ from trunkline.net.addresses import is_loopback, special_range
 __all__ = ["Address", "AddressRefused", "read_address"]
 
 _LONGEST = 16_384
-_PORTS = {"http": 80, "https": 443}
+_PORTS: Mapping[str, int] = MappingProxyType({"http": 80, "https": 443})
 # What browsers drop, or read as something else.
 _UNREADABLE = re.compile(r"[\x00-\x20\x7f-\xa0\\\ud800-\udfff]")
 _NUMBERS = re.compile(r"(?:0x[0-9a-f]*|[0-9]+)(?:\.(?:0x[0-9a-f]*|[0-9]*))*", re.IGNORECASE)
-#: Ends of names under which many different people have sites; inside of a name they only look like its end.
+# Ends of names under which many different people have sites; inside of a name they only look like its end.
 _ENDS = frozenset({"app", "com", "dev", "edu", "gov", "io", "net", "org"})
 
 

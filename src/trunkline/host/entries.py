@@ -1,7 +1,8 @@
 """What the host knows of a server before it runs: how to reach it, who said so, and the settings that go with it.
 
 Everything here is read and expanded already: no variable is left in it, and what came out of one is named in
-``secrets``, so that nobody prints it. It does no I/O and starts nothing.
+``secrets``, so that nobody prints it. Only what the user's vault keeps is not: those values are ``sealed``, with the
+names of the secrets in their places, until the server is started. It does no I/O and starts nothing.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ from types import MappingProxyType
 from typing import Any, Literal, TypeAlias
 
 from msgspec import Struct
+
+from trunkline.host.vault_names import Sealed
 
 __all__ = ["NO_FILTERS", "Era", "Filters", "Scope", "ServerEntry", "ServerSettings", "Source"]
 
@@ -87,6 +90,8 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
     always_load: bool = False
     #: Kept for the sandbox.
     sandbox: Any = None
+    #: What it may have of the user's models: the members of ``SamplingLimits``.
+    sampling: Any = None
 
 
 class ServerEntry(Struct, frozen=True, kw_only=True):
@@ -108,6 +113,9 @@ class ServerEntry(Struct, frozen=True, kw_only=True):
     settings: ServerSettings = ServerSettings()
     #: Values that came out of variables, inputs and files; never to be printed.
     secrets: frozenset[str] = frozenset()
+    #: The values that have secrets of the vault in them, which are filled in right before the server is started; until
+    #: then ``${secret:name}`` stands in their places.
+    sealed: tuple[Sealed, ...] = ()
     #: Why this server cannot run (file, line, key, the fix); the others are not disturbed.
     problem: str | None = None
     #: An object to talk to instead of a process or a URL (a ``Server``), given in code.

@@ -81,7 +81,8 @@ class Inspected(Struct, frozen=True, tag="inspected"):
     #: ``tool``, ``prompt``, ``resource``, ``template`` or ``instructions``.
     kind: str
     name: str
-    #: ``new``, ``renamed``, ``changed``, ``returned``, ``gone``; ``flagged`` or ``hidden`` by the scan; ``unlocked``.
+    #: ``new``, ``renamed``, ``changed``, ``returned``, ``gone``; ``flagged`` or ``hidden`` by the scan; ``unlocked``
+    #: for what a lock file does not have; ``closed`` if pins cannot be kept, so that nothing is served.
     what: str
     reason: str
 

@@ -34,7 +34,7 @@ class Fingerprint(Struct, frozen=True):
 
     digest: str
     #: By name: ``type``, ``command``, ``args``, ``env``, ``cwd``, ``binary``, ``scripts``, ``url``, ``headers``,
-    #: ``auth``, ``sandbox``; without secrets, and without what there is not.
+    #: ``auth``, ``secrets`` (which it gets, by name), ``sandbox``; without secrets, and without what there is not.
     parts: dict[str, str]
     #: A digest of each part, secrets included: two parts may look alike and differ.
     marks: dict[str, str]
@@ -43,6 +43,9 @@ class Fingerprint(Struct, frozen=True):
 def fingerprint(entry: ServerEntry) -> Fingerprint:
     """Take the fingerprint of a server as it would be started now; it reads files, so call it in a thread."""
     found = dict(_web_parts(entry) if entry.url is not None else _process_parts(entry))
+    if entry.sealed:
+        given = [[each.key, [*map(str, each.names)]] for each in entry.sealed]
+        found["secrets"] = (given, ", ".join(f"{', '.join(names)} as {key}" for key, names in given))
     if entry.settings.sandbox is not None:
         found["sandbox"] = (entry.settings.sandbox, entry.redact(_canonical(entry.settings.sandbox).decode()))
     values = {name: value for name, (value, _) in found.items()}

@@ -26,12 +26,10 @@ from trunkline.host.events import Acted, Asked, Events
 from trunkline.host.fronts import Front
 from trunkline.host.policy.acts import Act, ActKind, Annotations, Decision
 from trunkline.host.policy.policy import Policy
-from trunkline.host.redaction import Redaction
 from trunkline.host.session import HostSession
+from trunkline.host.vault_book import SecretBook
 
 __all__ = ["Case", "Judge", "decoded"]
-
-_MOST_REDACTIONS = 256
 
 Work = Callable[[Mapping[str, Any]], Awaitable[tuple[Any, Raw]]]
 
@@ -77,12 +75,14 @@ class Case(Struct, frozen=True, kw_only=True):
 class Judge:
     """Judges, records and does."""
 
-    def __init__(self, *, consent: Consent, audit: AuditTrail | None, events: Events) -> None:
-        """Take what consent, the trail and events go through."""
+    def __init__(
+        self, *, consent: Consent, audit: AuditTrail | None, events: Events, secrets: SecretBook | None = None
+    ) -> None:
+        """Take what consent, the trail and events go through, and what must be in none of them."""
         self._consent = consent
         self._audit = audit
         self._events = events
-        self._redactions: dict[tuple[frozenset[str], tuple[str, ...]], Redaction] = {}
+        self._secrets = SecretBook() if secrets is None else secrets
 
     async def perform(self, case: Case) -> Any:
         """Do an act if it is allowed, and give its result.
@@ -152,7 +152,7 @@ class Judge:
             act, decision, question=question, session_grants=case.session.grants, face=case.face, rejudge=rejudge
         )
         if decision.effect == "ask":
-            self._events.tell(Asked(act.server, act.name, ruling.allowed, ruling.by))
+            self._events.tell(Asked(act.server, self._secrets.hide(act.name), ruling.allowed, ruling.by))
         return ruling
 
     def _deny(self, case: Case, act: Act, act_id: str, decision: Decision, ruling: Ruling) -> None:
@@ -167,7 +167,7 @@ class Judge:
             outcome="denied",
             note=ruling.reason,
         )
-        self._events.tell(Acted(act.server, act.name, act.kind, "denied", 0.0))
+        self._events.tell(Acted(act.server, self._secrets.hide(act.name), act.kind, "denied", 0.0))
         told = None if decision.effect == "ask" else decision.message or "The policy of this host does not allow it."
         raise PolicyDenied(ruling.reason, told=told)
 
@@ -175,7 +175,7 @@ class Judge:
         if self._audit is None:
             return
         pointers = tuple(pointer for each in case.policy.redactions if each.matches(act) for pointer in each.pointers)
-        redaction = self._redaction(case.entry.secrets, pointers)
+        redaction = self._secrets.redaction(pointers=pointers)
         self._audit.record(
             AuditEntry(
                 act_id=act_id,
@@ -193,25 +193,16 @@ class Judge:
             )
         )
 
-    def _redaction(self, secrets: frozenset[str], pointers: tuple[str, ...]) -> Redaction:
-        """Give what hides arguments; made once for a server and what its policy hides."""
-        key = (secrets, pointers)
-        found = self._redactions.get(key)
-        if found is None:
-            if len(self._redactions) >= _MOST_REDACTIONS:
-                self._redactions.clear()
-            found = self._redactions[key] = Redaction(pointers=pointers, secrets=secrets)
-        return found
-
     def _end(self, act: Act, act_id: str, *, outcome: Any, digest: str | None, seconds: float) -> None:
-        self._events.tell(Acted(act.server, act.name, act.kind, outcome, seconds))
+        name = self._secrets.hide(act.name)
+        self._events.tell(Acted(act.server, name, act.kind, outcome, seconds))
         if self._audit is not None:
             self._audit.record(
                 AuditEntry(
                     act_id=act_id,
                     stage="ended",
                     server=act.server,
-                    name=act.name,
+                    name=self._secrets.redaction().text(name) if act.kind == "resource" else name,
                     outcome=outcome,
                     digest=digest,
                     latency_ms=round(seconds * 1000, 3),

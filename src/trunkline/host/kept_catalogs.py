@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -72,8 +73,8 @@ class KeptCatalogs:
         fits = kept.format == _FORMAT and kept.name == entry.name and kept.key == launch_key(entry)
         return kept.offering if fits and len(content) <= self._most_bytes else None
 
-    def put(self, entry: ServerEntry, offering: Offering) -> bool:
-        """Keep what a server offers; tell whether it was kept. A list that is not whole never is.
+    def put(self, entry: ServerEntry, offering: Offering, *, holds_secret: Callable[[str], bool] | None = None) -> bool:
+        """Keep what a server offers; tell whether it was kept. What is not whole, or has a secret in it, never is.
 
         Raises:
             OSError: it cannot be written.
@@ -81,7 +82,7 @@ class KeptCatalogs:
         if offering.failures:
             return False
         content = msgspec.json.encode(_File(_FORMAT, entry.name, launch_key(entry), offering))
-        if len(content) > self._most_bytes:
+        if len(content) > self._most_bytes or (holds_secret is not None and holds_secret(content.decode())):
             self.forget(entry.name)
             return False
         write_private(str(self._path(entry.name)), content)

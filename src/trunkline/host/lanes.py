@@ -127,7 +127,7 @@ class Lane:
         await self.upstream.vet()
         options = self._options
         if self._credentials is not None:
-            options = {**options, **await self._credentials(self.upstream.entry)}
+            options = {**options, **await self._credentials(self.upstream.launch)}
         self._client = self.upstream.make_client(**options)
         return await self._client.__aenter__()
 

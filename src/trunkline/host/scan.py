@@ -30,10 +30,11 @@ _UNREAD = frozenset({"_meta", "icons"})
 _NAMED_BY_KEY = frozenset({"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"})
 _LONG = 4_000
 _TOO_LONG = 20_000
+_MOST_TEXT = 100_000
 _AROUND = 40
 _LONGEST_EXCERPT = 160
 _MOST_FINDINGS = 50
-_WORD = re.compile(r"[a-z][\w']*")
+_WORD = re.compile(r"[a-z][a-z0-9']*")
 _IDENTIFIER = re.compile(r"[A-Za-z]\w*(?:[-./]\w+)*")
 _BASE64 = re.compile(r"(?<![\w+/=])[A-Za-z0-9+/_-]{24,}={0,2}(?![\w+/=])")
 _HEX = re.compile(r"(?<!\w)(?:[0-9a-fA-F]{2}[ :]?){20,}(?!\w)")
@@ -73,7 +74,13 @@ def worst(findings: Iterable[Finding]) -> Severity | None:
 def scan(document: Any, *, kind: str = "tool") -> tuple[Finding, ...]:
     """Look through a definition, as JSON, or through a server's instructions, a text."""
     found: list[Finding] = []
+    room = _MOST_TEXT
     for pointer, role, text in _texts(document):
+        room -= len(text)
+        if room < 0:
+            # Whoever has so much to say has room to hide something in it, and looking through it takes seconds.
+            message = f"more than {_MOST_TEXT} characters, which is too much to be looked through"
+            return (*found[: _MOST_FINDINGS - 1], Finding("too long", "size", "hide", pointer, "", message))
         found += _in_text(pointer, role, text, kind)
         if len(found) >= _MOST_FINDINGS:
             break
@@ -171,6 +178,7 @@ def _in_text(pointer: str, role: _Role, text: str, kind: str) -> Iterator[Findin
 
 
 def _in_words(pointer: str, text: str, kind: str) -> Iterator[Finding]:
+    text = text.rstrip()
     folded, lowered = fold(text), text.lower()
     words = set(_WORD.findall(folded))
     for rule in RULES:
@@ -213,14 +221,15 @@ def _encoded(pointer: str, text: str, kind: str) -> Iterator[Finding]:
     if len(text) < _SHORTEST_CODE:
         return
     in_one_piece = max(map(len, text.split()), default=0) >= _SHORTEST_CODE
-    for found in (*(_BASE64.finditer(text) if in_one_piece else ()), *_HEX.finditer(text)):
+    pieces = _BASE64.finditer(text) if in_one_piece else iter(())
+    for found in (*pieces, *_HEX.finditer(text)):
         said = _decoded(found.group())
         excerpt = _excerpt(text, found.start(), min(found.end(), found.start() + _AROUND))
         if said is not None:
             bad = worst(_in_words(pointer, said, kind)) in ("ask", "hide")
             message = f"an encoded text says {visible(said[:120])!r}"
             yield Finding("encoded text", "markup", "hide" if bad else "ask", pointer, excerpt, message)
-        elif len(found.group()) >= _BLOB and not _IMAGE.search(text[: found.start()][-120:]):
+        elif found.re is _BASE64 and len(found.group()) >= _BLOB and not _IMAGE.search(text[: found.start()][-120:]):
             message = f"{len(found.group())} characters that nobody can read"
             yield Finding("encoded text", "markup", "ask", pointer, excerpt, message)
 

@@ -92,7 +92,7 @@ def _signs(
 
 def _few(most: int) -> str:
     """Give a pattern for a few words."""
-    return rf"(?:[^\s]{{1,40}}\s{{1,4}}){{0,{most}}}?"
+    return rf"(?:[^\s_]{{1,40}}[\s_]{{1,4}}){{0,{most}}}?"
 
 
 # --- words that several rows have ------------------------------------------------------------------------------------
@@ -341,8 +341,8 @@ _MARKUP = (
         "tags of urgency",
         signs=("<",),
         # In small letters and never closed, it is where something is to be put: ``--client-secret <secret>``.
-        pattern=rf"(?-i:<[A-Z_ -]*(?:{_URGENT.upper()})[A-Z_ -]*>)|<({_URGENT})\s{{0,4}}>[\s\S]{{0,4000}}?</\s{{0,4}}\1"
-        r"|<(?:ai[-_]?(?:only|instructions?)|llm[-_]?\w{0,12}|for[-_]?(?:ai|llm|model|assistant)\w{0,12})\s*>",
+        pattern=rf"(?-i:<[A-Z_ -]{{0,20}}(?:{_URGENT.upper()})[A-Z_ -]{{0,20}}>)|</\s{{0,4}}(?:{_URGENT})\s{{0,4}}>"
+        r"|<(?:ai[-_]?(?:only|instructions?)|llm[-_]?\w{0,12}|for[-_]?(?:ai|llm|model|assistant)\w{0,12})\s{0,4}>",
         message="a tag that a page would not show and a model obeys",
     ),
     _signs(
@@ -378,7 +378,7 @@ _MARKUP = (
         "ask",
         "pushed out of sight",
         signs=("\n",),
-        pattern=r"\n(?:[ \t]{0,80}\r?\n){19}\s{0,2000}\S",
+        pattern=r"\n(?:[ \t]{0,80}\r?\n){19}",
         message="a gap so large that what follows is out of sight",
     ),
     _signs(
@@ -386,7 +386,7 @@ _MARKUP = (
         "ask",
         "pushed out of sight",
         signs=(" " * 20, "\t" * 10, "\u00a0" * 10, "\u3000" * 10),
-        pattern=r"[ \t\u00a0\u2000-\u200a\u3000]{100}\s{0,4000}\S",
+        pattern=r"[ \t\u00a0\u2000-\u200a\u3000]{100}",
         message="a gap so large that what follows is out of sight",
     ),
     _signs(

@@ -261,7 +261,7 @@ class Serving:
 
 def running_state(offering: Offering, condition: Condition) -> tuple[Literal["ready", "partial"], str | None]:
     """Say which state a server is in that has listed what it could, and what there is to say about it."""
-    redact = condition.entry.redact
+    redact = condition.secrets.hide
     if offering.failures:
         failed = "; ".join(f"{method} failed: {reason}" for method, reason in sorted(offering.failures.items()))
         return "partial", redact(f"connected, but {failed}")
@@ -277,6 +277,6 @@ async def keep(cache: KeptCatalogs | None, condition: Condition, offering: Offer
     if cache is None or offering is None or condition.entry.target is not None:
         return
     try:
-        await asyncio.to_thread(cache.put, condition.entry, offering)
+        await asyncio.to_thread(cache.put, condition.entry, offering, holds_secret=condition.secrets.holds)
     except OSError as error:
         log.warning("what %s offers is not kept: %s", condition.entry.name, error)

@@ -28,6 +28,8 @@ from trunkline.host.events import Events, ServerStateChanged
 from trunkline.host.kept_catalogs import KeptCatalogs
 from trunkline.host.tending import Surroundings, Trust
 from trunkline.host.upstream import Upstream
+from trunkline.host.vault import Vault
+from trunkline.host.vault_book import SecretBook
 from trunkline.timekeeper import Clock, Timekeeper
 
 if TYPE_CHECKING:
@@ -66,11 +68,14 @@ class Supervisor:
         spread: Callable[[], float] = random.random,
         client_options: Callable[[ServerEntry], Mapping[str, Any]] | None = None,
         logins: Store | None = None,
+        vault: Vault | None = None,
+        secrets: SecretBook | None = None,
     ) -> None:
         """Start with no server.
 
-        ``trust`` says whether a server may run; ``on_offering`` hears of each change of what one offers; ``logins`` is
-        where logins are kept, if not in the usual place.
+        ``trust`` says whether a server may run; ``on_offering`` hears of each change of what one offers; ``logins`` and
+        ``vault`` are where logins and secrets are kept, if not in the usual places; ``secrets`` learns what must not be
+        shown.
         """
         self._events = events
         self._on_offering = on_offering
@@ -82,6 +87,8 @@ class Supervisor:
             spread=spread,
             client_options=client_options,
             logins=Logins(logins),
+            secret=(Vault() if vault is None else vault).read,
+            secrets=SecretBook() if secrets is None else secrets,
             eras={},
         )
         self._upstreams: dict[str, Upstream] = {}

@@ -3,7 +3,7 @@
 What it does is a walk from phase to phase: begin, rest, start, serve, wait. Each phase ends by itself or by an order
 (start, restart, stop, end), and names the next one. Others reach it by orders only, so no two tasks ever start or end
 the same server, and no task waits for another's server. Nothing is started that trust does not allow, and trust is
-asked before each start: the program may be another than yesterday.
+asked before each start: the program may be another than yesterday. Only then its secrets are looked up.
 """
 
 from __future__ import annotations
@@ -31,6 +31,8 @@ from trunkline.host.kept_catalogs import KeptCatalogs
 from trunkline.host.listing import Bounds, list_offering
 from trunkline.host.offerings import Offering
 from trunkline.host.serving import Ending, Serving, keep, running_state
+from trunkline.host.vault_book import SecretBook
+from trunkline.host.vault_filling import Read, fill
 from trunkline.timekeeper import Timekeeper
 
 __all__ = ["Order", "Surroundings", "Tender", "Trust"]
@@ -65,6 +67,9 @@ class Surroundings(Struct, frozen=True, kw_only=True):
     spread: Callable[[], float]
     client_options: Callable[[ServerEntry], Mapping[str, Any]] | None
     logins: Logins
+    #: Looks up the secrets that entries name, and knows which must not be shown.
+    secret: Read
+    secrets: SecretBook
     eras: dict[str, str]
 
 
@@ -172,11 +177,17 @@ class Tender:
         return self._start
 
     async def vet(self) -> str | None:
-        """Ask again whether the server may run; say why not."""
+        """Ask again whether the server may run; say why not.
+
+        Raises:
+            ConfigError: a secret that it needs cannot be had.
+        """
         try:
             await self._check_trust()
         except _Unapproved as refusal:
             return str(refusal)
+        if self._condition.launch.sealed:
+            await self._unseal()
         return None
 
     # --- phases ------------------------------------------------------------------------------------------------------
@@ -190,7 +201,7 @@ class Tender:
         except Exception as error:
             log.exception("tending %s failed", self._condition.entry.name)
             self._condition.state = "starting"
-            self._condition.move("broken", f"internal error: {error!r}")
+            self._condition.move("broken", self._said(f"internal error: {error!r}"))
         finally:
             self._finished = True
             self._heard += self._unheard
@@ -238,9 +249,9 @@ class Tender:
         condition = self._condition
         condition.move("needs login", reason)
         self._carried_out()
-        seconds = None if says_who_asks(condition.entry) else _LOGIN_SECONDS
+        seconds = None if says_who_asks(condition.launch) else _LOGIN_SECONDS
         while True:
-            kept = await self._unless_ordered(self._around.logins.kept(condition.entry))
+            kept = await self._unless_ordered(self._around.logins.kept(condition.launch))
             if isinstance(kept, Order):
                 return await self._obey(kept)
             if kept != self._kept:
@@ -345,7 +356,7 @@ class Tender:
         words = self._condition.stderr_tail()
         if words and not isinstance(error, ServerExited):
             text += f"; last lines of stderr:\n{words}"
-        return self._condition.entry.redact(text)[:_LONGEST_REASON]
+        return self._condition.secrets.hide(text)[:_LONGEST_REASON]
 
     # --- starting ----------------------------------------------------------------------------------------------------
 
@@ -369,6 +380,17 @@ class Tender:
             raise _Unapproved(reason or f"run: trunkline trust approve {condition.entry.name}")
         condition.approved = True
 
+    async def _unseal(self) -> None:
+        """Look up the secrets of a server that may run.
+
+        Raises:
+            ConfigError: one of them cannot be had.
+        """
+        condition = self._condition
+        launch = await fill(condition.entry, self._around.secret)
+        condition.secrets.add(launch.secrets)
+        condition.launch = launch
+
     async def _connect(self) -> tuple[Client, Offering]:
         """Start the server and list what it offers; if that fails nothing is left running."""
         condition = self._condition
@@ -377,9 +399,11 @@ class Tender:
             await asyncio.wait([self._after])
             self._after = None
         await self._check_trust()
+        # Each time anew: a secret may be another one than yesterday.
+        await self._unseal()
         logins = self._around.logins
-        self._kept = await logins.kept(condition.entry)
-        self.auth = await logins.find(condition.entry)
+        self._kept = await logins.kept(condition.launch)
+        self.auth = await logins.find(condition.launch)
         self._loss = None
         condition.forget_stderr()
         client = self._make_client()
@@ -401,13 +425,13 @@ class Tender:
 
     def _make_client(self) -> Client:
         condition, around = self._condition, self._around
-        given = {} if around.client_options is None else dict(around.client_options(condition.entry))
+        given = {} if around.client_options is None else dict(around.client_options(condition.launch))
         options = {
             **given,
             "on_state": _both(self._client_moved, given.get("on_state")),
             "on_stderr": _both(condition.take_stderr, given.get("on_stderr")),
         }
-        return make_client(condition.entry, options, auth=self.auth, clock=self._timekeeper.clock, eras=around.eras)
+        return make_client(condition.launch, options, auth=self.auth, clock=self._timekeeper.clock, eras=around.eras)
 
     def _client_moved(self, state: State, reason: Exception | None) -> None:
         """Hear from the client at once when its connection is lost; one to a URL opens another by itself."""

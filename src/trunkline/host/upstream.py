@@ -13,9 +13,10 @@ from types import MappingProxyType
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from trunkline.client.client import Client
-from trunkline.errors import RequestTimeout, ServerUnavailable
+from trunkline.errors import ConfigError, RequestTimeout, ServerUnavailable
 from trunkline.host.clients import make_client, process_id, start_seconds
 from trunkline.host.clocks import within
 from trunkline.host.condition import HOPELESS, Condition, Use
@@ -81,6 +82,7 @@ class Upstream:
             now=around.timekeeper.clock.now,
             on_move=on_move,
             on_offering=lambda: on_offering(self),
+            secrets=around.secrets,
         )
         self._tender = Tender(self._condition, around, after=after)
         self._use = Use(self._condition)
@@ -98,6 +100,11 @@ class Upstream:
     def entry(self) -> ServerEntry:
         """The entry of the configuration."""
         return self._condition.entry
+
+    @property
+    def launch(self) -> ServerEntry:
+        """The entry as it is started, with its secrets filled in, once it was found that it may run."""
+        return self._condition.launch
 
     @property
     def offering(self) -> Offering | None:
@@ -199,7 +206,7 @@ class Upstream:
             raise ServerUnavailable(f"The server {self.entry.name} was not yet found to be approved.")
         around = self._around
         client = make_client(
-            self.entry, options, auth=self._tender.auth, clock=around.timekeeper.clock, eras=around.eras
+            self.launch, options, auth=self._tender.auth, clock=around.timekeeper.clock, eras=around.eras
         )
         self._condition.made.add(client)
         return client
@@ -211,7 +218,11 @@ class Upstream:
             ServerUnavailable: it may not.
         """
         self._check_hope()
-        reason = await self._tender.vet()
+        try:
+            reason = await self._tender.vet()
+        except ConfigError as error:
+            why = self._condition.secrets.hide(str(error))
+            raise ServerUnavailable(f"The server {self.entry.name} cannot be started: {why}") from error
         if reason is not None:
             self._tender.order(Order.RESTART)
             raise ServerUnavailable(f"The server {self.entry.name} {_WHAT_TO_DO['unapproved']}: {reason}")
@@ -242,7 +253,9 @@ class Upstream:
 
     def adopt(self, entry: ServerEntry) -> None:
         """Take an entry that differs in nothing that concerns the running server."""
-        self._condition.entry = entry
+        condition = self._condition
+        condition.launch = replace(condition.launch, settings=entry.settings, source=entry.source)
+        condition.entry = entry
 
     def retry(self) -> None:
         """Try again what only a change elsewhere could have mended."""

@@ -1,4 +1,4 @@
-"""A server that tries what it is told to try, and answers what came of it; it needs nothing but the standard library."""
+"""A server that tries what it is told to try and answers what came of it, by the standard library alone."""
 
 from __future__ import annotations
 
@@ -193,7 +193,7 @@ class Trying(Plain):
         """Try; say how it went."""
         try:
             text = globals()[f"do_{params['name']}"](**params["arguments"])
-        except Exception as error:
+        except (OSError, MemoryError, KeyError) as error:
             text = f"refused: {error!r}"
         return {"content": [{"type": "text", "text": text}]}
 

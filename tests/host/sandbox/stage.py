@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
 
 from tests.support import run_async
 from trunkline import Client
@@ -59,11 +58,13 @@ class Stage:
             **more,
         )
 
-    def launch(self, sandbox: Mapping[str, Any], **more: Any) -> Launch:
+    def launch(self, sandbox: Mapping[str, Any], *, able: Capabilities = ABLE, **more: Any) -> Launch:
         """Prepare it."""
-        return prepare(self.entry(sandbox, **more), folder=self.state, able=more.pop("able", ABLE))
+        return prepare(self.entry(sandbox, **more), folder=self.state, able=able)
 
-    def tries(self, *calls: tuple[str, dict[str, Any]], more: Mapping[str, Any] | None = None, **sandbox: Any) -> list[str]:
+    def tries(
+        self, *calls: tuple[str, dict[str, Any]], more: Mapping[str, Any] | None = None, **sandbox: Any
+    ) -> list[str]:
         """Start it in its sandbox, and give what it says of each thing it tried."""
         launch = self.launch(sandbox, **(more or {}))
 
@@ -75,11 +76,8 @@ class Stage:
 
         return run_async(main(), seconds=30)
 
-    def try_one(self, tool: str, /, *, more: Mapping[str, Any] | None = None, sandbox: Any = None, **arguments: Any) -> str:
+    def try_one(
+        self, tool: str, /, *, more: Mapping[str, Any] | None = None, sandbox: Any = None, **arguments: Any
+    ) -> str:
         """Have it try one thing."""
         return self.tries((tool, arguments), more=more, **(sandbox or {}))[0]
-
-
-def without(able: Capabilities, **changes: Any) -> Capabilities:
-    """Give a machine that can do less."""
-    return replace(able, **changes)

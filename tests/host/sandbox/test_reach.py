@@ -27,7 +27,9 @@ def home(tmp_path: Path) -> Path:
     return made
 
 
-def reached(home: Path, *command: str, sandbox: Sandbox | None = None, roots: tuple[str, ...] = (), **more: Any) -> Reach:
+def reached(
+    home: Path, *command: str, sandbox: Sandbox | None = None, roots: tuple[str, ...] = (), **more: Any
+) -> Reach:
     entry = ServerEntry(name="a", source=Source("given"), command=command or ("/bin/true",), **more)
     places = Places(
         private=str(home / "private"),
@@ -36,7 +38,9 @@ def reached(home: Path, *command: str, sandbox: Sandbox | None = None, roots: tu
         cwd=str(home / "work"),
         environ={"PATH": str(home / "tools" / "bin")},
     )
-    return find_reach(entry, sandbox or Sandbox(), roots, program=entry.command[0] if entry.command else "", places=places)
+    return find_reach(
+        entry, sandbox or Sandbox(), roots, program=entry.command[0] if entry.command else "", places=places
+    )
 
 
 def folder(*parts: str | Path) -> str:

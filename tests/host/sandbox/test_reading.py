@@ -60,7 +60,7 @@ def test_what_is_written_is_read(raw: Any, sandbox: Sandbox) -> None:
         pytest.param({"env": ["A=b"]}, "sandbox.env[0]: expected the name of a variable", id="no-name"),
         pytest.param({"limits": {"memory": "lots"}}, 'expected bytes, or an amount such as "512 MB"', id="no-amount"),
         pytest.param({"limits": {"memory": 1000}}, "expected at least 16 MB, found 1000 bytes", id="too-little"),
-        pytest.param({"limits": {"processes": True}}, "sandbox.limits.processes: expected a whole number", id="no-count"),
+        pytest.param({"limits": {"processes": True}}, "limits.processes: expected a whole number", id="no-count"),
         pytest.param({"limits": {"files": 2}}, "expected a whole number from 16, found 2", id="too-few"),
         pytest.param({"limits": []}, "sandbox.limits: expected an object, found a list", id="no-object"),
         pytest.param({"container": "--privileged"}, "is no name of an image", id="an-image-like-an-option"),

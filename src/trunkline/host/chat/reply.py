@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
 from typing import Any, Literal, TypeAlias
 
@@ -59,12 +59,20 @@ class ChatReply(Struct, frozen=True, kw_only=True):
         return self
 
 
-async def ask(conversation: Conversation, text: str, *, attachments: Sequence[Attachment] = ()) -> ChatReply:
-    """Say something and wait for all that comes of it."""
+async def ask(
+    conversation: Conversation,
+    text: str,
+    *,
+    attachments: Sequence[Attachment] = (),
+    tell: Callable[[ChatEvent], Awaitable[None]] | None = None,
+) -> ChatReply:
+    """Say something and wait for all that comes of it; ``tell`` is told what happens meanwhile."""
     heard = _Heard()
     async with aclosing(conversation.say(text, attachments=attachments)) as events:
         async for event in events:
             heard.hear(event)
+            if tell is not None:
+                await tell(event)
     over = heard.over
     assert over is not None
     return ChatReply(

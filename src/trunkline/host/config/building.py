@@ -69,6 +69,7 @@ def build(name: str, node: Node, *, source: Source, ground: Ground, problem: Pro
         disabled=disabled,
         settings=settings,
         secrets=frozenset(into.secrets),
+        sealed=() if into.problems else tuple(into.sealed),
         problem="; ".join(map(str, into.problems)) or None,
         **reach._asdict(),
     )

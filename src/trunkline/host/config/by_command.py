@@ -66,7 +66,9 @@ def _arguments(node: Node, into: Collector) -> tuple[str, ...]:
         written = item.value if isinstance(item, Leaf) and isinstance(item.value, str) else ""
         flag = _FLAG.fullmatch(written)
         named = flag is not None and looks_secret(flag.group(1))
-        text = into.text(f"args[{at}]", item, show=_argument_mask(secret=secret, named=named))
+        text = into.text(
+            f"args[{at}]", item, show=_argument_mask(secret=secret, named=named), place=("command", at + 1)
+        )
         if secret and text is not None:
             into.hide(text)
         if named and text is not None and "=" in text:
@@ -99,7 +101,8 @@ def _env(found: Mapping[str, Member], into: Collector) -> dict[str, str]:
         if not name or "=" in name or "\x00" in name or hidden_space(name):
             into.fail(key, member.line, "it is no name of a variable", fix=f"write {quoted(name.strip())}")
             continue
-        value = into.secret_text(key, member.value) if looks_secret(name) else into.text(key, member.value)
+        read = into.secret_text if looks_secret(name) else into.text
+        value = read(key, member.value, place=("env", name))
         into.check_bare(key, member.value)
         if value is not None:
             values[name] = value

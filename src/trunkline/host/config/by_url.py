@@ -24,6 +24,7 @@ _HEADER_VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
 _VISIBLE = re.compile(r"[\x21-\x7e]+")
 _QUERY_VALUE = re.compile(r"(?<==)[^&#]+")
 _USER = re.compile(r"(?<=://)[^/?#]*@")
+_SECRET_HOST = re.compile(r"(?:[a-z]+://)?[^/?#]*\$\{secret:")
 
 
 def by_url(found: Mapping[str, Member], urls: list[str], *, into: Collector, kind: str | None) -> Reach:
@@ -49,8 +50,12 @@ def _url(member: Member, into: Collector) -> str | None:
     if isinstance(node, Leaf) and isinstance(node.value, str) and (space := hidden_space(node.value)):
         into.fail(member.name, node.line, f"the value has {space}", fix="take it out")
         return None
-    url = into.text(member.name, node, show=_shown_url)
+    url = into.text(member.name, node, show=_shown_url, place=("url",))
     if url is None:
+        return None
+    if _SECRET_HOST.match(url):
+        fix = "a secret may stand after the host, as in https://example.com/${secret:name}"
+        into.fail(member.name, node.line, "which host is meant may be no secret", fix=fix)
         return None
     try:
         parts = urlsplit(url)
@@ -103,15 +108,19 @@ def _headers(found: Mapping[str, Member], into: Collector) -> dict[str, str]:
 
 def _header(key: str, member: Member, into: Collector) -> str | None:
     if looks_secret(member.name):
-        value = into.secret_text(key, member.value)
+        value = into.secret_text(key, member.value, place=("headers", member.name))
     else:
-        value = into.text(key, member.value, show=lambda expansion: expansion.shown(mask=masked))
+        value = into.text(key, member.value, show=_shown_header, place=("headers", member.name))
     into.check_bare(key, member.value)
     if value is not None and (not _HEADER_VALUE.fullmatch(value) or value != value.strip()):
         fix = "look for a line end or a space at the end of the value"
         into.fail(key, member.line, "the value, once filled in, has what a header cannot carry", fix=fix)
         return None
     return value
+
+
+def _shown_header(expansion: Expansion) -> str:
+    return expansion.shown(mask=masked)
 
 
 def _auth(found: Mapping[str, Member], into: Collector) -> Any:
@@ -122,7 +131,7 @@ def _auth(found: Mapping[str, Member], into: Collector) -> Any:
         return None
     member, node = given[0], given[0].value
     if isinstance(node, Members):
-        return into.tree(member.name, node)
+        return into.tree(member.name, node, place=("auth",))
     if isinstance(node, Leaf) and (node.value == "oauth" or (node.value is True and member.name == "oauth")):
         into.note(member.name, node.line, "oauth")
         return "oauth"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, TypeAlias
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -17,8 +17,12 @@ from trunkline.host.config.positions import Items, Leaf, Member, Members, Node, 
 from trunkline.host.config.records import Problem, Provenance, Variable, Written
 from trunkline.host.config.spelling import hidden_space, looks_secret, quoted
 from trunkline.host.config.variables import Expansion, Surroundings, expand, is_secret, masked
+from trunkline.host.vault_names import Sealed
 
-__all__ = ["Collector", "Ground"]
+__all__ = ["Collector", "Ground", "Place"]
+
+#: The way to a value within an entry.
+Place: TypeAlias = tuple[str | int, ...]
 
 _BARE = re.compile(r"\$[A-Z_][A-Z0-9_]*|%[A-Z_][A-Z0-9_]*%")
 
@@ -54,6 +58,7 @@ class Collector:
         self.problems: list[Problem] = []
         self.warnings: list[Problem] = []
         self.secrets: set[str] = set()
+        self.sealed: list[Sealed] = []
         self._written: list[Written] = []
 
     def provenance(self) -> Provenance:
@@ -106,14 +111,16 @@ class Collector:
         )
 
     def hide(self, value: str) -> None:
-        """Remember a value that must not be shown."""
-        if is_secret(value):
+        """Remember a value that must not be shown; the name of a secret may be."""
+        if is_secret(value) and not any(f"${{secret:{name}}}" in value for each in self.sealed for name in each.names):
             self.secrets.add(value)
 
     # --- reading -----------------------------------------------------------------------------------------------------
 
-    def text(self, key: str, node: Node, *, show: Callable[[Expansion], str] | None = None) -> str | None:
-        """Read a text and fill its variables."""
+    def text(
+        self, key: str, node: Node, *, show: Callable[[Expansion], str] | None = None, place: Place | None = None
+    ) -> str | None:
+        """Read a text and fill its variables; secrets of the vault's may stand in it if there is a place for it."""
         if not isinstance(node, Leaf) or not isinstance(node.value, str):
             self.expected(key, node, "a text", fix=_text_fix(node))
             return None
@@ -121,6 +128,8 @@ class Collector:
         for fault in expansion.faults:
             self.fail(key, node.line, fault.message, fix=fault.fix)
         self.secrets.update(expansion.secrets)
+        if expansion.sealed:
+            self._seal(key, node, expansion, place)
         shown = expansion.shown() if show is None else show(expansion)
         self.note(key, node.line, shown, variables=expansion.variables)
         if expansion.text is not None and "\x00" in expansion.text:
@@ -128,9 +137,17 @@ class Collector:
             return None
         return expansion.text
 
-    def secret_text(self, key: str, node: Node) -> str | None:
+    def _seal(self, key: str, node: Leaf, expansion: Expansion, place: Place | None) -> None:
+        """Note what is to be filled in when the server is started."""
+        if place is None:
+            fix = "secrets go into args, env, headers, url and oauth"
+            self.fail(key, node.line, "a secret cannot stand here", fix=fix)
+            return
+        self.sealed.append(Sealed(place, expansion.sealed))
+
+    def secret_text(self, key: str, node: Node, *, place: Place | None = None) -> str | None:
         """Read a text that is a secret even where it is written out."""
-        value = self.text(key, node, show=lambda expansion: expansion.shown(mask=masked))
+        value = self.text(key, node, show=lambda expansion: expansion.shown(mask=masked), place=place)
         if value is not None and isinstance(node, Leaf) and isinstance(node.value, str):
             self.hide(value.partition(" ")[2].strip() or value)
             self.hide(value)
@@ -169,28 +186,33 @@ class Collector:
             path = name if key is None else f"{key}.{name}"
             self.fail(path, second, f"it is written twice, on lines {first} and {second}", fix="keep one of them")
 
-    def tree(self, key: str, node: Node) -> Any:
+    def tree(self, key: str, node: Node, *, place: Place | None = None) -> Any:
         """Read a value of any kind, and fill the variables of all texts in it."""
         if isinstance(node, Items):
-            return [self.tree(f"{key}[{at}]", item) for at, item in enumerate(node.items)]
+            return [self.tree(f"{key}[{at}]", item, place=_in(place, at)) for at, item in enumerate(node.items)]
         if isinstance(node, Members):
             self.check_repeated(key, node)
-            return {name: self._leaf(f"{key}.{name}", member) for name, member in node.members.items()}
+            return {name: self._leaf(f"{key}.{name}", member, place) for name, member in node.members.items()}
         if isinstance(node.value, str):
-            return self.text(key, node)
+            return self.text(key, node, place=place)
         self.note(key, node.line, _scalar(node))
         return node.value
 
-    def _leaf(self, key: str, member: Member) -> Any:
+    def _leaf(self, key: str, member: Member, place: Place | None) -> Any:
+        inner = _in(place, member.name)
         if looks_secret(member.name) and isinstance(member.value, Leaf) and isinstance(member.value.value, str):
-            return self.secret_text(key, member.value)
-        return self.tree(key, member.value)
+            return self.secret_text(key, member.value, place=inner)
+        return self.tree(key, member.value, place=inner)
 
     def check_bare(self, key: str, node: Node) -> None:
         """Warn of a text that others would fill and we do not: ``$NAME`` and ``%NAME%``."""
         if isinstance(node, Leaf) and isinstance(node.value, str) and (found := _BARE.fullmatch(node.value)):
             name = found.group().strip("$%")
             self.warn(key, node.line, f"{found.group()} is passed on as it is written", fix=f"write ${{{name}}}")
+
+
+def _in(place: Place | None, step: str | int) -> Place | None:
+    return None if place is None else (*place, step)
 
 
 def _text_fix(node: Node) -> str | None:

@@ -27,8 +27,9 @@ __all__ = [
 ]
 
 #: ``set``: its value is used; ``unset``; ``default``: the one that is written in the file is used; ``unanswered``: an
-#: input that nobody answered; ``known``: a folder that is known by itself.
-VariableState: TypeAlias = Literal["set", "unset", "default", "unanswered", "known"]
+#: input that nobody answered; ``known``: a folder that is known by itself; ``sealed``: a secret that is looked up right
+#: before the server is started.
+VariableState: TypeAlias = Literal["set", "unset", "default", "unanswered", "known", "sealed"]
 
 
 class Problem(Struct, frozen=True, kw_only=True):
@@ -86,7 +87,7 @@ class Variable(Struct, frozen=True):
     """A variable that a value uses, without what came out of it."""
 
     name: str
-    kind: Literal["variable", "input", "folder"]
+    kind: Literal["variable", "input", "folder", "secret"]
     state: VariableState
 
 

@@ -1,8 +1,9 @@
 """Fills variables into a text: ``${NAME}``, ``${NAME:-default}``, ``${env:NAME}``, ``${input:id}`` and known folders.
 
 A text is filled once: what came out of a variable is not looked at again. A text that cannot be filled gives no text at
-all, so that ``${NAME}`` reaches nobody. What came from outside the file is named as a secret. It does no I/O and knows
-no environment: both come in as ``Surroundings``.
+all, so that ``${NAME}`` reaches nobody. What came from outside the file is named as a secret. A secret of the user's
+vault (``secret://name``, ``${secret:name}``) is not looked up here: its name stays, for whoever starts the server. It
+does no I/O and knows no environment: both come in as ``Surroundings``.
 """
 
 from __future__ import annotations
@@ -14,12 +15,14 @@ from types import MappingProxyType
 from msgspec import Struct
 
 from trunkline.host.config.records import Input, Variable
+from trunkline.host.vault_names import SCHEME, SecretName, read_secret_name
 
 __all__ = ["Expansion", "Fault", "Surroundings", "expand", "is_secret", "masked"]
 
 _REFERENCE = re.compile(r"\$\{([^}]*)(\}?)")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _INPUT = re.compile(r"input:(.+)", re.S)
+_SECRET = re.compile(r"secret:(.*)", re.S)
 _VARIABLE = re.compile(r"(?:env:)?([A-Za-z_][A-Za-z0-9_]*)(?::-(.*))?", re.S)
 #: Variables that say who and where one is: hiding their values everywhere would make texts unreadable.
 _PUBLIC = frozenset({"HOME", "LANG", "LOGNAME", "PATH", "PWD", "SHELL", "TEMP", "TMP", "TMPDIR", "USER", "USERPROFILE"})
@@ -63,6 +66,9 @@ class Expansion(Struct, frozen=True, kw_only=True):
     variables: tuple[Variable, ...] = ()
     secrets: frozenset[str] = frozenset()
     faults: tuple[Fault, ...] = ()
+    #: If there are secrets of the vault's in it: the text in parts, with their names; in ``text`` stands
+    #: ``${secret:name}`` for each.
+    sealed: tuple[str | SecretName, ...] = ()
 
     def __repr__(self) -> str:
         """Show nothing of the values."""
@@ -83,10 +89,14 @@ class _Filled(Struct, frozen=True):
     variable: Variable | None = None
     secret: bool = False
     fault: Fault | None = None
+    #: The secret of the vault's that is meant.
+    name: SecretName | None = None
 
 
 def expand(text: str, around: Surroundings) -> Expansion:
     """Fill all variables of a text."""
+    if text.startswith(SCHEME):
+        return _expansion(["", ""], [text], [_secret(text.removeprefix(SCHEME))])
     literals, references, filled = [], [], []
     at = 0
     for found in _REFERENCE.finditer(text):
@@ -95,14 +105,30 @@ def expand(text: str, around: Surroundings) -> Expansion:
         filled.append(_fill(found.group(1), around) if found.group(2) else _unclosed())
         at = found.end()
     literals.append(text[at:])
+    return _expansion(literals, references, filled)
+
+
+def _expansion(literals: list[str], references: list[str], filled: list[_Filled]) -> Expansion:
+    inside = [_inside()] if any(SCHEME in literal for literal in literals) else []
     return Expansion(
         text=_joined(literals, filled),
         literals=tuple(literals),
         references=tuple(references),
         variables=tuple(each.variable for each in filled if each.variable is not None),
         secrets=frozenset(each.text for each in filled if each.secret and each.text and is_secret(each.text)),
-        faults=tuple(each.fault for each in filled if each.fault is not None),
+        faults=(*inside, *(each.fault for each in filled if each.fault is not None)),
+        sealed=_sealed(literals, filled),
     )
+
+
+def _sealed(literals: list[str], filled: list[_Filled]) -> tuple[str | SecretName, ...]:
+    """Give the parts of a text that has secrets of the vault's in it."""
+    if not any(each.name for each in filled):
+        return ()
+    parts: list[str | SecretName] = [literals[0]]
+    for each, literal in zip(filled, literals[1:], strict=True):
+        parts += (each.name or each.text or "", literal)
+    return tuple(part for part in parts if part != "")
 
 
 def is_secret(value: str) -> bool:
@@ -132,6 +158,9 @@ def _fill(inside: str, around: Surroundings) -> _Filled:
     asked = _INPUT.fullmatch(inside)
     if asked is not None:
         return _input(asked.group(1), around)
+    named = _SECRET.fullmatch(inside)
+    if named is not None:
+        return _secret(named.group(1))
     found = _VARIABLE.fullmatch(inside)
     if found is None:
         return _Filled(None, fault=_unknown(inside))
@@ -140,8 +169,8 @@ def _fill(inside: str, around: Surroundings) -> _Filled:
 
 def _variable(name: str, default: str | None, *, around: Surroundings) -> _Filled:
     value = around.environ.get(name)
-    if default is not None and "${" in default:
-        fault = Fault(f"the default of ${{{name}}} holds a variable", "write a plain default")
+    if default is not None and ("${" in default or SCHEME in default):
+        fault = Fault(f"the default of ${{{name}}} holds a variable or a secret", "write a plain default")
         return _Filled(None, Variable(name, "variable", "unset"), fault=fault)
     if default is not None and not value:
         return _Filled(default, Variable(name, "variable", "default"))
@@ -169,6 +198,18 @@ def _input(name: str, around: Surroundings) -> _Filled:
         fault = Fault(f"the answer to the input {name!r} is none of its options", "choose one of them")
         return _Filled(None, Variable(name, "input", "unanswered"), fault=fault)
     return _Filled(answer, Variable(name, "input", "set"), secret=True)
+
+
+def _secret(written: str) -> _Filled:
+    name = read_secret_name(written)
+    if name is None:
+        fix = "names have letters, digits, '.', '_' and '-', and before them may stand keyring/, file/, env/ or cmd/"
+        return _Filled(None, fault=Fault("after secret: stands no name of a secret", fix))
+    return _Filled(f"${{secret:{name}}}", Variable(str(name), "secret", "sealed"), name=name)
+
+
+def _inside() -> Fault:
+    return Fault(f"{SCHEME} stands inside a text", "within a text, write ${secret:name}")
 
 
 def _unknown(inside: str) -> Fault:

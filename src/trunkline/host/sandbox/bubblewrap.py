@@ -24,7 +24,7 @@ def bubblewrap_words(reach: Reach, *, home: str, cwd: str, network: bool) -> lis
     words += ["--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp"]
     words += _binds(reach)
     for place in reach.covered:
-        words += ["--tmpfs", os.path.realpath(place)]
+        words += ["--tmpfs", place]
     for name, real in reach.aliases:
         if not reach.mounts(os.path.dirname(name)):
             words += ["--symlink", real, name]

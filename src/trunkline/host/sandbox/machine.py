@@ -8,7 +8,8 @@ from __future__ import annotations
 import errno
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 
 from msgspec import Struct
 
@@ -105,7 +106,9 @@ def _no_container(able: Capabilities) -> str | None:
     return None if any(each.problem is None for each in able.engines) else able.engines[0].problem
 
 
-_OBSTACLES = {"landlock": _no_landlock, "bwrap": _no_bwrap, "container": _no_container}
+_OBSTACLES: Mapping[str, Callable[[Capabilities], str | None]] = MappingProxyType(
+    {"landlock": _no_landlock, "bwrap": _no_bwrap, "container": _no_container}
+)
 
 
 def look(path: str | None = None) -> Capabilities:

@@ -51,7 +51,7 @@ class Places(Struct, frozen=True, kw_only=True):
 
     #: A folder for this server alone: its home, and its temporary files.
     private: str
-    #: The host's own folders, which no server may see.
+    #: The host's own folders, which no server may see; as they are without links.
     protected: tuple[str, ...]
     home: str
     cwd: str
@@ -100,17 +100,16 @@ def find_reach(
     for path in _shortest_first(read):
         readable |= _accept(path, writable.values(), places=places, notes=notes)
     given = {**readable, **writable}
-    own = () if program is None else _own(entry, program, writable=tuple(writable.values()), places=places, notes=notes)
+    own: tuple[str, ...] = ()
+    if program is not None:
+        own = tuple(_own(entry, program, writable=tuple(writable.values()), places=places, notes=notes))
+    seen = (*given.values(), *(() if program is None else SYSTEM))
     return Reach(
         system=SYSTEM,
         read=tuple(dict.fromkeys((*readable.values(), *own))),
         write=tuple(dict.fromkeys(writable.values())),
         aliases=tuple((path, real) for path, real in given.items() if path != real),
-        covered=tuple(
-            place
-            for place in places.protected
-            if any(beneath(os.path.realpath(place), real) for real in given.values())
-        ),
+        covered=tuple(place for place in places.protected if any(beneath(place, each) for each in seen)),
         notes=tuple(notes),
     )
 
@@ -119,15 +118,12 @@ def _own(
     entry: ServerEntry, program: str, *, writable: Sequence[str], places: Places, notes: list[str]
 ) -> Iterator[str]:
     """Give what the server's own program needs: by its name, and where that truly is."""
-    for path in (*_of_program(program, places), *_of_code(entry, writable, places=places, notes=notes)):
+    for path in dict.fromkeys((*_of_program(program, places), *_of_code(entry, writable, places=places, notes=notes))):
+        real = os.path.realpath(path)
         # What nobody asked for is rather left out than given together with the host's own folders.
-        if (
-            os.path.exists(path)
-            and not _in_any(path, writable)
-            and not _planted(path, writable)
-            and not any(_overlap(path, p) for p in places.protected)
-        ):
-            yield from (path, os.path.realpath(path))
+        overlaps = any(beneath(real, place) or beneath(place, real) for place in places.protected)
+        if not (overlaps or _in_any(path, writable) or _planted(path, writable)) and os.path.exists(real):
+            yield from (path, real)
 
 
 def root_path(root: str, notes: list[str]) -> str | None:
@@ -146,11 +142,6 @@ def beneath(path: str, folder: str) -> bool:
     return path == folder or path.startswith(folder.rstrip("/") + "/")
 
 
-def _overlap(one: str, other: str) -> bool:
-    one, other = os.path.realpath(one), os.path.realpath(other)
-    return beneath(one, other) or beneath(other, one)
-
-
 # --- what was asked for ----------------------------------------------------------------------------------------------
 
 
@@ -166,7 +157,7 @@ def _accept(path: str, writable: Iterable[str], *, places: Places, notes: list[s
         notes.append(f"{path} does not exist, and is left out of the sandbox")
     elif _planted(path, tuple(writable)):
         notes.append(f"{path} is left out of the sandbox: a link that the server can change leads out of its folders")
-    elif any(beneath(real, os.path.realpath(place)) for place in places.protected):
+    elif any(beneath(real, place) for place in places.protected):
         notes.append(f"{path} is left out of the sandbox: the host keeps its own files there")
     else:
         return {path: real}

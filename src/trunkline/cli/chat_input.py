@@ -1,0 +1,338 @@
+"""Where the lines of a chat come from: a terminal with editing, history and completion, a plain one, or a pipe.
+
+A wait for a line can be cancelled at any moment. In a terminal Ctrl-C takes away what is typed, and raises
+``Interrupted`` on an empty line; Ctrl-D ends the input. A message of several lines is written with Esc Enter, or
+between triple quotes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import threading
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
+
+from trunkline.cli.chat_proposals import Proposal
+from trunkline.cli.chat_words import unquoted
+from trunkline.cli.output import one_line
+from trunkline.cli.screen import Screen
+from trunkline.cli.terminal import InputEnded, Terminal, is_there
+
+if TYPE_CHECKING:
+    from prompt_toolkit import PromptSession
+    from prompt_toolkit.key_binding import KeyBindings
+
+__all__ = ["Interrupted", "Lines", "Propose", "line_editor", "open_lines"]
+
+#: Proposes how a text goes on, of which this stands before the cursor.
+Propose: TypeAlias = Callable[[str], Awaitable[Sequence[Proposal]]]
+
+T = TypeVar("T")
+
+_MORE = "... "
+
+
+class Interrupted(Exception):
+    """The person pressed Ctrl-C at an empty line."""
+
+
+class Lines(Protocol):
+    """Gives what a person types."""
+
+    #: Whether a person is there who can be asked.
+    asks: bool
+
+    async def message(self, prompt: str) -> str:
+        """Give the next message or command.
+
+        Raises:
+            Interrupted: Ctrl-C on an empty line.
+            InputEnded: there is none any more.
+        """
+
+    async def answer(self, prompt: str, propose: Propose | None = None) -> str:
+        """Ask for one line that is neither.
+
+        Raises:
+            Interrupted: Ctrl-C on an empty line.
+            InputEnded: there is none any more, or nobody can be asked.
+        """
+
+    def interrupt(self) -> None:
+        """Take notice of a signal: whoever waits for a line is told."""
+
+
+def open_lines(screen: Screen, *, propose: Propose, history: Path | None) -> tuple[Lines, str | None]:
+    """Choose where lines come from; gives a sentence if that is less than it could be.
+
+    Without a file for the history it is forgotten at the end.
+    """
+    if not is_there():
+        return PipedLines(), None
+    try:
+        return EditedLines(propose, history), None
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != "prompt_toolkit":
+            raise
+        return PlainLines(screen), "editing, history and completion need: pip install 'trunkline[cli]'"
+
+
+# --- with editing, history and completion ----------------------------------------------------------------------------
+
+
+class EditedLines:
+    """A terminal with everything."""
+
+    asks = True
+
+    def __init__(self, propose: Propose, history: Path | None) -> None:
+        """Prepare the prompt.
+
+        Raises:
+            ModuleNotFoundError: prompt_toolkit is not installed.
+        """
+        from prompt_toolkit import PromptSession
+
+        self._messages: PromptSession[str] = PromptSession(
+            history=_history(history),
+            completer=_completer(propose),
+            complete_while_typing=False,
+            multiline=True,
+            key_bindings=_keys(several_lines=True),
+            prompt_continuation=_MORE,
+            enable_suspend=True,
+        )
+        # What is answered may be anything: it is in no history.
+        self._answers: PromptSession[str] = PromptSession(
+            complete_while_typing=False, key_bindings=_keys(several_lines=False)
+        )
+
+    async def message(self, prompt: str) -> str:
+        """Give the next message or command."""
+        typed = await self._read(self._messages, prompt)
+        return unquoted(typed) or ""
+
+    async def answer(self, prompt: str, propose: Propose | None = None) -> str:
+        """Ask for one line."""
+        from prompt_toolkit.completion import DummyCompleter
+
+        self._answers.completer = DummyCompleter() if propose is None else _completer(propose)
+        return (await self._read(self._answers, prompt)).strip()
+
+    def interrupt(self) -> None:
+        """Do as for the key."""
+        for session in (self._messages, self._answers):
+            if session.app.is_running:
+                session.app.exit(exception=Interrupted())
+
+    async def _read(self, session: PromptSession[str], prompt: str) -> str:
+        from prompt_toolkit.patch_stdout import patch_stdout
+
+        sys.stdout.flush()
+        sys.stderr.flush()
+        try:
+            # What servers do meanwhile is written above the line. Signals are the chat's.
+            with patch_stdout():
+                return await session.prompt_async(one_line(prompt) + " ", handle_sigint=False)
+        except EOFError:
+            raise InputEnded from None
+
+
+def _history(path: Path | None) -> Any:
+    """Open the history, for its owner alone; what begins with a space is not kept."""
+    from prompt_toolkit.history import FileHistory, InMemoryHistory
+
+    if path is None:
+        return InMemoryHistory()
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    os.close(descriptor)
+    os.chmod(path, 0o600)
+
+    class _Kept(FileHistory):
+        def append_string(self, string: str) -> None:
+            if not string.startswith(" "):
+                super().append_string(string)
+
+    return _Kept(str(path))
+
+
+def _completer(propose: Propose) -> Any:
+    from prompt_toolkit.completion import CompleteEvent, Completer, Completion
+    from prompt_toolkit.document import Document
+
+    class _Proposing(Completer):
+        def get_completions(self, document: Document, complete_event: CompleteEvent) -> list[Completion]:
+            return []
+
+        async def get_completions_async(
+            self, document: Document, complete_event: CompleteEvent
+        ) -> AsyncGenerator[Completion, None]:
+            for each in await propose(document.text_before_cursor):
+                yield Completion(each.text, -each.replaces, display=each.shown, display_meta=each.about)
+
+    return _Proposing()
+
+
+def _keys(*, several_lines: bool) -> KeyBindings:
+    from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+
+    keys = KeyBindings()
+
+    @keys.add("c-c")
+    def _(event: KeyPressEvent) -> None:
+        if event.current_buffer.text:
+            event.current_buffer.reset()
+        else:
+            event.app.exit(exception=Interrupted())
+
+    if not several_lines:
+        return keys
+
+    @keys.add("enter")
+    def _(event: KeyPressEvent) -> None:
+        buffer = event.current_buffer
+        chosen = None if buffer.complete_state is None else buffer.complete_state.current_completion
+        if chosen is not None:
+            # It stands in the line already: the menu closes, and the line goes on.
+            buffer.complete_state = None
+        elif unquoted(buffer.text) is None:
+            buffer.newline()
+        else:
+            buffer.validate_and_handle()
+
+    @keys.add("escape", "enter")
+    def _(event: KeyPressEvent) -> None:
+        event.current_buffer.newline()
+
+    return keys
+
+
+def line_editor() -> Callable[[str, str], Awaitable[str]] | None:
+    """Give what has a text changed in place, after a prompt; None where that cannot be done."""
+    try:
+        from prompt_toolkit import PromptSession
+    except ModuleNotFoundError:
+        return None
+
+    async def edit(prompt: str, text: str) -> str:
+        session: PromptSession[str] = PromptSession(key_bindings=_keys(several_lines=False))
+        try:
+            return await session.prompt_async(prompt, default=text, handle_sigint=False)
+        except (EOFError, Interrupted):
+            raise ValueError("you left it") from None
+
+    return edit
+
+
+# --- a terminal without, and a pipe ----------------------------------------------------------------------------------
+
+
+class _Wait:
+    """A wait that a signal can end."""
+
+    def __init__(self) -> None:
+        self._task: asyncio.Task[Any] | None = None
+        self._interrupted = False
+
+    def interrupt(self) -> None:
+        """End it, if there is one."""
+        if self._task is not None:
+            self._interrupted = True
+            self._task.cancel()
+
+    async def for_(self, awaited: Coroutine[Any, Any, T]) -> T:
+        """Wait for something.
+
+        Raises:
+            Interrupted: a signal came.
+        """
+        self._interrupted = False
+        task: asyncio.Task[T] = asyncio.get_running_loop().create_task(awaited)
+        self._task = task
+        try:
+            return await task
+        except asyncio.CancelledError:
+            if self._interrupted:
+                raise Interrupted from None
+            raise
+        finally:
+            self._task = None
+
+
+class PlainLines:
+    """A terminal as it is."""
+
+    asks = True
+
+    def __init__(self, screen: Screen) -> None:
+        """Write prompts on this screen."""
+        self._terminal = Terminal(screen)
+        self._wait = _Wait()
+
+    async def message(self, prompt: str) -> str:
+        """Give the next message or command."""
+        typed = await self._ask(f"{one_line(prompt)} ")
+        while unquoted(typed) is None:
+            typed += "\n" + await self._ask(_MORE)
+        return unquoted(typed) or ""
+
+    async def answer(self, prompt: str, propose: Propose | None = None) -> str:
+        """Ask for one line."""
+        return await self._ask(f"{one_line(prompt)} ")
+
+    def interrupt(self) -> None:
+        """Do as for the key."""
+        self._wait.interrupt()
+
+    async def _ask(self, prompt: str) -> str:
+        return await self._wait.for_(self._terminal.ask(prompt))
+
+
+class PipedLines:
+    """Lines from a pipe or a file; nobody is there to be asked."""
+
+    asks = False
+
+    def __init__(self) -> None:
+        """Begin to read, in a thread that ends with the process: a read cannot be called off."""
+        self._loop = asyncio.get_running_loop()
+        self._lines: asyncio.Queue[str | None] = asyncio.Queue()
+        self._wait = _Wait()
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def _read(self) -> None:
+        for line in sys.stdin.buffer:
+            self._give(line.decode("utf-8", "replace").rstrip("\r\n"))
+        self._give(None)
+
+    def _give(self, line: str | None) -> None:
+        try:
+            self._loop.call_soon_threadsafe(self._lines.put_nowait, line)
+        except RuntimeError:
+            # The chat is over.
+            return
+
+    async def message(self, prompt: str) -> str:
+        """Give the next message or command."""
+        typed = await self._next()
+        while unquoted(typed) is None:
+            typed += "\n" + await self._next()
+        return unquoted(typed) or ""
+
+    async def answer(self, prompt: str, propose: Propose | None = None) -> str:
+        """Say that nobody can be asked."""
+        raise InputEnded
+
+    def interrupt(self) -> None:
+        """Have whoever waits for a line told."""
+        self._wait.interrupt()
+
+    async def _next(self) -> str:
+        text = await self._wait.for_(self._lines.get())
+        if text is None:
+            self._lines.put_nowait(None)
+            raise InputEnded
+        return text

@@ -1,0 +1,217 @@
+"""Runs a chat in the terminal: reads lines and does what they mean, until the person has enough.
+
+Ctrl-C stops what is being done and not the program; at an empty line, the second one in a row ends it. A failure is a
+sentence, and the chat goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from trunkline.cli.chat_commands import COMMANDS, run_command
+from trunkline.cli.chat_forms import Unreadable
+from trunkline.cli.chat_guided import HINT
+from trunkline.cli.chat_input import Interrupted, open_lines
+from trunkline.cli.chat_model import NO_MODEL
+from trunkline.cli.chat_opening import Plan, Room, opened, prepare, status_line
+from trunkline.cli.chat_proposals import Proposals
+from trunkline.cli.chat_screen import ChatScreen, marked
+from trunkline.cli.chat_talk import ChatTalk, Wishes
+from trunkline.cli.chat_words import Command, Picked, find_mentions, read_line
+from trunkline.cli.configs import Ask, name_hint
+from trunkline.cli.exits import Exit, Failure
+from trunkline.cli.output import one_line
+from trunkline.cli.terminal import InputEnded
+from trunkline.errors import TrunklineError
+from trunkline.host.events import Inspected, Missed, ServerStateChanged
+
+__all__ = ["run_chat"]
+
+_ENDING = "Ctrl-C once more ends the chat, and so does Ctrl-D"
+_USUAL = ("ready", "partial", "known")
+#: What the inspection of definitions found that the person should know at once.
+_TOLD = ("changed", "flagged", "hidden", "unlocked", "closed")
+
+
+def run_chat(plan: Plan, wishes: Wishes) -> Exit:
+    """Chat until the person has enough.
+
+    Raises:
+        TrunklineError: it cannot begin.
+        Failure: the same.
+    """
+    return asyncio.run(_run(plan, wishes, prepare(plan)))
+
+
+async def _run(plan: Plan, wishes: Wishes, inputs: Ask | None) -> Exit:
+    async with opened(plan, inputs) as room:
+        show = ChatScreen(room.screen)
+        proposals = Proposals(room.host, room.session, commands=COMMANDS)
+        lines, less = open_lines(room.screen, propose=proposals.line, history=wishes.history)
+        talk = ChatTalk(room, wishes, show=show, lines=lines, proposals=proposals)
+        try:
+            _greet(talk, less)
+            with _followed(room, show):
+                return await _Loop(talk).run()
+        finally:
+            await talk.aclose()
+            if talk.file is not None:
+                show.line("note", f"kept; go on with: trunkline chat --resume {talk.file}")
+
+
+class _Loop:
+    """Lines, one after another."""
+
+    def __init__(self, talk: ChatTalk) -> None:
+        self._talk = talk
+        self._doing: asyncio.Task[bool] | None = None
+        self._interrupts = 0
+
+    async def run(self) -> Exit:
+        """Read and do until the end."""
+        talk, ending = self._talk, False
+        with _interrupts(self._interrupt):
+            while True:
+                try:
+                    text = await talk.lines.message("tool>" if talk.conversation is None else "you>")
+                except InputEnded:
+                    return Exit.OK
+                except Interrupted:
+                    if not talk.lines.asks:
+                        raise Failure("interrupted", Exit.INTERRUPTED) from None
+                    if ending:
+                        return Exit.OK
+                    ending = True
+                    talk.show.line("note", _ENDING)
+                    continue
+                ending = False
+                if text.strip() and not await self._do(text):
+                    return Exit.OK
+
+    async def _do(self, text: str) -> bool:
+        """Do what a line means; tells whether the chat goes on."""
+        self._interrupts = 0
+        self._doing = asyncio.ensure_future(self._meant(text))
+        try:
+            return await self._doing
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+            self._talk.show.line("stopped", "called off")
+        except (Interrupted, InputEnded):
+            self._talk.show.line("stopped", "nothing is done")
+        except (TrunklineError, Failure, Unreadable) as error:
+            self._talk.show.line("failed", str(error) or type(error).__name__)
+        finally:
+            self._doing = None
+            self._talk.room.screen.clear()
+        return True
+
+    async def _meant(self, text: str) -> bool:
+        talk, catalog = self._talk, self._talk.room.host.catalog
+        match read_line(text, catalog):
+            case Command() as command:
+                return await run_command(talk, command)
+            case Picked(None, typed):
+                heads = [f"{item.server}:{item.name}" for item in catalog.prompts.values()]
+                word = typed.split()[0][1:]
+                raise Unreadable(f"there is no prompt {word!r}; {name_hint(word, heads)}")
+            case Picked(item, typed) if item is not None:
+                await talk.pick(item, typed)
+            case str() as message:
+                await self._message(message)
+        return True
+
+    async def _message(self, text: str) -> None:
+        talk = self._talk
+        mentions = find_mentions(text, talk.room.host.catalog)
+        if talk.conversation is not None:
+            await talk.say(text, mentions)
+        elif mentions:
+            for mention in mentions:
+                await talk.attach(mention)
+        else:
+            await talk.guided.line(text)
+
+    def _interrupt(self) -> None:
+        """Stop the turn; what does not stop by that is cancelled, and then given up."""
+        self._interrupts += 1
+        if self._doing is None:
+            self._talk.lines.interrupt()
+        elif self._interrupts > 2:
+            raise KeyboardInterrupt
+        elif self._talk.turning and self._interrupts == 1:
+            self._talk.cancel()
+        else:
+            self._doing.cancel()
+
+
+@contextmanager
+def _interrupts(heard: Callable[[], None]) -> Iterator[None]:
+    loop = asyncio.get_running_loop()
+    try:
+        loop.add_signal_handler(signal.SIGINT, heard)
+    except (NotImplementedError, RuntimeError, ValueError):
+        # Not the main thread, or a system without such signals.
+        yield
+        return
+    try:
+        yield
+    finally:
+        loop.remove_signal_handler(signal.SIGINT)
+
+
+# --- telling ---------------------------------------------------------------------------------------------------------
+
+
+def _greet(talk: ChatTalk, less: str | None) -> None:
+    """Say what there is, at the beginning."""
+    show, room = talk.show, talk.room
+    for problem in room.host.configuration.problems:
+        show.line("note", str(problem))
+    for status in room.host.status():
+        show.line("note", status_line(status))
+    if less is not None:
+        show.line("note", less)
+    if talk.conversation is None:
+        show.line("note", f"{NO_MODEL}. Without one you pick the tools yourself.")
+        show.line("note", HINT)
+        return
+    show.line("note", f"{one_line(talk.conversation.model.name)} answers; /help says what can be typed")
+    said = [message for message in talk.conversation.messages if message.text.strip()]
+    if said:
+        show.line("note", f"the conversation has {len(talk.conversation.messages)} messages; the last is:")
+        show.tell(marked(said[-1].text))
+
+
+@contextmanager
+def _followed(room: Room, show: ChatScreen) -> Iterator[None]:
+    task = asyncio.get_running_loop().create_task(_follow(room, show))
+    try:
+        yield
+    finally:
+        task.cancel()
+
+
+async def _follow(room: Room, show: ChatScreen) -> None:
+    """Tell when a server goes away or comes back, or something of it is not what it was."""
+    states = {status.name: status.state for status in room.host.status()}
+    async with room.host.events() as events:
+        async for event in events:
+            news = None
+            if isinstance(event, Missed):
+                states = {status.name: status.state for status in room.host.status()}
+            elif isinstance(event, Inspected) and event.what in _TOLD:
+                news = f"{event.server}/{event.name} ({event.kind}) is {event.what}: {event.reason}"
+            elif isinstance(event, ServerStateChanged):
+                before, states[event.server] = states.get(event.server), event.state
+                why = f": {event.reason}" if event.reason else ""
+                quiet = event.state == "starting" or (event.state in _USUAL and before in _USUAL)
+                news = None if quiet else f"{event.server} is {event.state} now{why}"
+            if news is not None:
+                async with room.questions.turn:
+                    show.line("note", news)

@@ -1,0 +1,140 @@
+"""Opens what a chat needs: the host with its servers, the model, and who is asked what has to be asked.
+
+Both verbs with a model stand on it. Trust, policy, consent and audit are the host's: nothing here goes around them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
+from typing import NamedTuple
+
+import trunkline.types as t
+from trunkline.cli.approvals import terminal_face
+from trunkline.cli.chat_input import line_editor
+from trunkline.cli.chat_model import model_of
+from trunkline.cli.configs import Ask, answers_for, read_configuration
+from trunkline.cli.output import one_line, wire_json
+from trunkline.cli.questions import Questions
+from trunkline.cli.screen import Screen
+from trunkline.cli.session import LogOnScreen
+from trunkline.host.assembly import HostOptions
+from trunkline.host.clients import start_seconds
+from trunkline.host.consent import Answer, Face, Question
+from trunkline.host.entries import ServerEntry
+from trunkline.host.host import Host
+from trunkline.host.models.interface import Model
+from trunkline.host.session import HostSession
+from trunkline.host.upstream import Status
+
+__all__ = ["Plan", "Room", "opened", "prepare", "status_line"]
+
+
+class Plan(NamedTuple):
+    """What was chosen."""
+
+    files: tuple[str, ...]
+    policy: str | None
+    model: str | None
+    #: Decline every question.
+    no_input: bool = False
+    verbosity: int = 0
+    #: Seconds to wait for servers; None: as long as they may take to start.
+    wait: float | None = None
+
+
+class Room(NamedTuple):
+    """An open host, and who takes part."""
+
+    host: Host
+    #: None: the person picks the tools.
+    model: Model | None
+    session: HostSession
+    screen: Screen
+    questions: Questions
+
+
+def prepare(plan: Plan) -> Ask | None:
+    """Ask for what the configuration leaves open, before anything is started.
+
+    Raises:
+        ConfigError: a file that was named cannot be used.
+    """
+    return answers_for(plan.files, None, no_input=plan.no_input)
+
+
+@asynccontextmanager
+async def opened(plan: Plan, inputs: Ask | None) -> AsyncIterator[Room]:
+    """Open the model and the host, and end both.
+
+    Raises:
+        ConfigError: a configuration or policy cannot be read, or the model is not known.
+        Failure: there is no key for the model.
+    """
+    configuration = read_configuration(plan.files)
+    screen = Screen(verbose=plan.verbosity > 0)
+    questions = Questions(screen, no_input=plan.no_input)
+    log, shown = logging.getLogger("trunkline"), LogOnScreen(screen, plan.verbosity)
+    log.addHandler(shown)
+    model: Model | None = None
+    try:
+        model = model_of(plan.model, configuration)
+        options = _options(plan, screen, questions, entries=configuration.entries.values(), inputs=inputs)
+        async with Host.open(*plan.files, **options) as host:
+            yield Room(host, model, host.session(), screen, questions)
+    finally:
+        screen.clear()
+        log.removeHandler(shown)
+        if model is not None:
+            await model.aclose()
+
+
+def _options(
+    plan: Plan, screen: Screen, questions: Questions, *, entries: Iterable[ServerEntry], inputs: Ask | None
+) -> HostOptions:
+    face = terminal_face(screen, no_input=plan.no_input, turn=questions.turn, edit=line_editor())
+    return {
+        "policy": plan.policy,
+        "consent": None if face is None else _in_order(face),
+        "sampling": questions.sample,
+        "elicitation": questions.elicit,
+        "elicitation_urls": True,
+        "logging": _logged(screen) if plan.verbosity else None,
+        "inputs": inputs,
+        "wait": "all",
+        "wait_seconds": max(map(start_seconds, entries), default=1.0) if plan.wait is None else plan.wait,
+    }
+
+
+def _in_order(face: Face) -> Face:
+    """Have what is told of a call shown before the question about it."""
+
+    async def ask(question: Question) -> Answer | None:
+        # Whoever shows events is woken in the next turn of the loop, and shows all that there are without waiting.
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        return await face(question)
+
+    return ask
+
+
+def _logged(screen: Screen) -> Callable[[t.LoggingMessageNotificationParams], object]:
+    def show(message: t.LoggingMessageNotificationParams) -> None:
+        said = message.data if isinstance(message.data, str) else wire_json(message.data).decode()
+        for line in said.splitlines():
+            screen.line(f"[{message.level}] {line}")
+
+    return show
+
+
+def status_line(status: Status) -> str:
+    """Say how a server is, on one line."""
+    name = one_line(status.name)
+    if status.state in ("ready", "partial", "known") and status.era is not None:
+        counts = (("tool", status.tools), ("prompt", status.prompts), ("resource", status.resources))
+        offers = ", ".join(f"{count} {word}{'' if count == 1 else 's'}" for word, count in counts if count)
+        return f"{name}: {status.state}, {offers or 'nothing offered'}"
+    why = status.reason or status.last_error
+    return f"{name}: {status.state}{f': {one_line(why)}' if why else ''}"

@@ -1,0 +1,257 @@
+"""What the Tab key proposes in a chat: commands, prompts, their arguments, resources, variables of templates.
+
+What is only known to a server is asked of it by ``completion/complete``, when the person presses the key and not
+before. Only what the policy lets the person see is proposed. A proposal that could control a terminal is left out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import NamedTuple
+from urllib.parse import quote, unquote
+
+import trunkline.types as t
+from trunkline.cli.chat_words import Mention, read_mention
+from trunkline.cli.output import one_line
+from trunkline.errors import TrunklineError
+from trunkline.host.catalog import Catalog
+from trunkline.host.catalog_items import Item, Kind
+from trunkline.host.host import Host
+from trunkline.host.models.choosing import PROVIDERS
+from trunkline.host.policy.acts import Act
+from trunkline.host.session import HostSession
+
+__all__ = ["Proposal", "Proposals", "Spot", "spot_in", "visible"]
+
+_MOST = 100
+_SECONDS = 3.0
+_EXPRESSION = re.compile(r"\{([+#./;?&]?)([^{}]*)\}")
+# What a variable of each operator may have in it as it is; others are not completed.
+_SAFE: Mapping[str, str] = MappingProxyType({"": "", "+": ":/?#[]@!$&'()*+,;="})
+_NONE: Mapping[str, str] = MappingProxyType({})
+
+
+class Proposal(NamedTuple):
+    """A way in which a line may go on."""
+
+    #: What takes the place of the last characters.
+    text: str
+    #: How many characters those are.
+    replaces: int
+    #: What is shown for it, and about it.
+    shown: str
+    about: str = ""
+
+
+class Spot(NamedTuple):
+    """Where in a template a URI ends that is being typed."""
+
+    #: What is typed before the variable; after a literal that is not typed whole, with all of it.
+    head: str
+    #: The variable that is being typed; None between two.
+    variable: str | None = None
+    value: str = ""
+    #: What the variables before it are.
+    given: Mapping[str, str] = _NONE
+    #: What the template has after it, up to the next variable.
+    tail: str = ""
+    operator: str = ""
+
+
+def visible(host: Host, kind: Kind, session: HostSession) -> list[Item]:
+    """List what the policy lets the person see of one kind."""
+    return [item for item in host.catalog.of(kind).values() if _sees(host, item, session)]
+
+
+def _sees(host: Host, item: Item, session: HostSession) -> bool:
+    act = Act(
+        kind="resource" if item.kind == "template" else item.kind,
+        server=item.server,
+        name=item.name,
+        annotations=item.annotations,
+        pin=item.pin,
+        trusted=item.trusted,
+        tainted=session.tainted,
+        caller="user",
+    )
+    return host.policy.sees(act)
+
+
+class Proposals:
+    """Proposes how lines go on, in one chat."""
+
+    def __init__(self, host: Host, session: HostSession, *, commands: Mapping[str, str]) -> None:
+        """Take the host that is used, and the commands with what each does."""
+        self._host = host
+        self._session = session
+        self._commands = commands
+
+    async def line(self, before: str) -> list[Proposal]:
+        """Propose how a line goes on, of which this stands before the cursor."""
+        if before.startswith("/") and not re.search(r"\s", before):
+            return [*self._command(before), *self._prompt(before)]
+        picked = self._picked(before)
+        if picked is not None:
+            return await self._argument_in(picked, before)
+        word = re.split(r"\s", before)[-1]
+        if before.startswith("/model "):
+            return [Proposal(f"{each}:", len(word), f"{each}:") for each in PROVIDERS if each.startswith(word)]
+        return await self._mention(word) if word.startswith("@") else []
+
+    # --- commands and prompts ----------------------------------------------------------------------------------------
+
+    def _command(self, before: str) -> Iterator[Proposal]:
+        for name, about in self._commands.items():
+            if f"/{name}".startswith(before):
+                yield Proposal(f"/{name}", len(before), f"/{name}", about)
+
+    def _prompt(self, before: str) -> Iterator[Proposal]:
+        for item in visible(self._host, "prompt", self._session):
+            text = f"/{item.server}:{item.name}"
+            if text.startswith(before):
+                yield Proposal(text, len(before), one_line(text), one_line(item.description))
+
+    def _picked(self, before: str) -> Item | None:
+        heads = {f"/{item.server}:{item.name} ": item for item in visible(self._host, "prompt", self._session)}
+        fitting = [head for head in heads if before.startswith(head)]
+        return heads[max(fitting, key=len)] if fitting else None
+
+    async def _argument_in(self, item: Item, before: str) -> list[Proposal]:
+        """Propose ``name=value`` after a prompt."""
+        definition = item.definition
+        assert isinstance(definition, t.Prompt)
+        words = re.split(r"\s", before)
+        word = words[-1]
+        given = dict(each.partition("=")[::2] for each in words[1:-1] if "=" in each)
+        name, equals, value = word.partition("=")
+        if equals:
+            found = await self.argument(item, name, value, given)
+            return [each for each in found if not re.search(r"\s", each.text)]
+        names = [each for each in definition.arguments or () if each.name not in given and each.name.startswith(word)]
+        return [
+            Proposal(f"{each.name}=", len(word), f"{one_line(each.name)}=", one_line(each.description or ""))
+            for each in names
+            if _is_safe(each.name)
+        ]
+
+    async def argument(self, item: Item, name: str, value: str, given: Mapping[str, str]) -> list[Proposal]:
+        """Propose values for an argument of a prompt, of which so much is typed."""
+        values = await self._complete(item, name, value, given)
+        return [Proposal(each, len(value), each) for each in values]
+
+    # --- resources ---------------------------------------------------------------------------------------------------
+
+    async def _mention(self, word: str) -> list[Proposal]:
+        catalog = self._host.catalog
+        mention = read_mention(word[1:], catalog)
+        if mention is None:
+            return [
+                Proposal(f"@{name}:", len(word), f"@{name}:", "resources")
+                for name in _with_resources(catalog)
+                if name.startswith(word[1:])
+            ]
+        found = self._resources(mention, len(word))
+        for item in visible(self._host, "template", self._session):
+            if item.server == mention.server:
+                found += await self._from_template(item, mention, len(word))
+        return found[:_MOST]
+
+    def _resources(self, mention: Mention, replaces: int) -> list[Proposal]:
+        items = [item for item in visible(self._host, "resource", self._session) if item.server == mention.server]
+        beginning = [item for item in items if item.name.startswith(mention.uri)]
+        # Somebody who types a file's name need not know the folder.
+        found = beginning or [item for item in items if mention.uri in item.name]
+        usable = [item for item in found if not re.search(r"\s", item.name)]
+        return [
+            Proposal(f"@{item.server}:{item.name}", replaces, one_line(item.name), one_line(_about(item)))
+            for item in usable[:_MOST]
+        ]
+
+    async def _from_template(self, item: Item, mention: Mention, replaces: int) -> list[Proposal]:
+        spot = spot_in(item.name, mention.uri)
+        if spot is None or (spot.variable is None and spot.head == mention.uri):
+            return []
+        start = f"@{item.server}:{spot.head}"
+        if spot.variable is None:
+            return [Proposal(start, replaces, one_line(item.name), one_line(_about(item)))]
+        values = await self._complete(item, spot.variable, spot.value, spot.given)
+        safe = _SAFE[spot.operator]
+        return [
+            Proposal(f"{start}{quote(value, safe=safe)}{spot.tail}", replaces, value, f"{{{spot.variable}}}")
+            for value in values
+        ]
+
+    # --- asking the server -------------------------------------------------------------------------------------------
+
+    async def _complete(self, item: Item, name: str, value: str, given: Mapping[str, str]) -> Sequence[str]:
+        """Ask the server; one that cannot, may not or does not in time proposes nothing."""
+        try:
+            async with asyncio.timeout(_SECONDS):
+                found = await self._host.complete(
+                    item.id, name, value, context=dict(given) or None, session=self._session
+                )
+        except (TrunklineError, TimeoutError):
+            return ()
+        return [each for each in _distinct(found.values) if _is_safe(each)][:_MOST]
+
+
+def _distinct(values: Iterable[str]) -> Iterable[str]:
+    return dict.fromkeys(values)
+
+
+def _is_safe(text: str) -> bool:
+    return bool(text) and one_line(text) == text
+
+
+def _about(item: Item) -> str:
+    definition = item.definition
+    return str(definition.title or item.description or getattr(definition, "name", ""))
+
+
+def _with_resources(catalog: Catalog) -> list[str]:
+    servers = {item.server for table in (catalog.resources, catalog.templates) for item in table.values()}
+    return [name for name in catalog.servers if name in servers]
+
+
+def spot_in(template: str, typed: str) -> Spot | None:
+    """Find where in a template a URI ends; None if it is none of the template's, or whole.
+
+    Variables of plain and reserved expressions are known; at any other the template is not followed further.
+    """
+    parts = _parts(template)
+    at, given = 0, dict[str, str]()
+    for number, (operator, text) in enumerate(parts):
+        if operator is None:
+            if not typed.startswith(text, at):
+                left = typed[at:]
+                return Spot(typed[:at] + text) if text.startswith(left) else None
+            at += len(text)
+            continue
+        tail = parts[number + 1][1] if number + 1 < len(parts) and parts[number + 1][0] is None else ""
+        end = typed.find(tail, at) if tail else -1
+        value = typed[at:end] if end > at else typed[at:]
+        if operator not in _SAFE or "," in text or (operator == "" and "/" in value):
+            return None
+        name = text.partition(":")[0].rstrip("*")
+        if end <= at:
+            return Spot(typed[:at], name, unquote(value), given, tail, operator)
+        given[name] = unquote(value)
+        at = end
+    return None
+
+
+def _parts(template: str) -> list[tuple[str | None, str]]:
+    """Cut a template into literals, which have no operator, and expressions, which have one."""
+    parts: list[tuple[str | None, str]] = []
+    at = 0
+    for found in _EXPRESSION.finditer(template):
+        if found.start() > at:
+            parts.append((None, template[at : found.start()]))
+        parts.append((found[1], found[2]))
+        at = found.end()
+    if at < len(template):
+        parts.append((None, template[at:]))
+    return parts

@@ -1,0 +1,249 @@
+"""``trunkline ask``: one message to a model that uses the servers of a configuration, for scripts."""
+
+from __future__ import annotations
+
+import asyncio
+import stat
+import sys
+import time
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import click
+
+from trunkline.cli.exits import Exit, Failure
+from trunkline.cli.options import config_option, policy_option, seconds_option, told
+
+if TYPE_CHECKING:
+    from trunkline.cli.chat_opening import Plan, Room
+    from trunkline.cli.chat_words import Mention
+    from trunkline.cli.configs import Ask
+    from trunkline.host.chat.options import ChatOptions
+    from trunkline.host.chat.reply import ChatReply
+
+__all__ = ["command"]
+
+_EPILOG = """\
+\b
+Examples:
+  trunkline ask "What changed in the last release?" -c mcp.json
+  git diff | trunkline ask "Review this" --model anthropic:claude-sonnet-5-5
+  trunkline ask "Sum it up" --attach files:file:///work/notes.txt --json
+
+What is piped in goes with the message. What the policy neither allows nor denies is asked in the terminal; without one
+the answer is no. Exit codes: 3 the model's key is missing or refused, 4 the model cannot be reached, 5 the answer is
+not whole, 6 something was denied, 7 timed out; what there is of an answer is printed all the same.
+"""
+_MOST_INPUT = 4 * 1024 * 1024
+# Then whoever waits is told for what.
+_PATIENCE_SECONDS = 3.0
+
+
+class _Question(NamedTuple):
+    """What is asked."""
+
+    text: str
+    piped: str
+    attach: tuple[str, ...]
+    timeout: float | None
+    as_json: bool
+
+
+@click.command(epilog=_EPILOG)
+@click.argument("prompt", required=False)
+@config_option
+@click.option("--model", metavar="P:M", help="The model, as provider:model; else by configuration or environment.")
+@policy_option
+@click.option("--system", metavar="TEXT", help="Your own instructions to the model; @file reads a file.")
+@click.option("--attach", multiple=True, metavar="SERVER:URI", help="A resource that goes with it; may be repeated.")
+@click.option("--max-turns", type=click.IntRange(min=1), metavar="N", help="Answers of the model to the message.")
+@click.option("--max-cost", type=click.FloatRange(min=0, min_open=True), metavar="USD", help="What it may cost.")
+@seconds_option("Seconds for all of it, without those in which you are asked.")
+@click.option("-v", "--verbose", count=True, help="Show calls as they are made; -vv the servers' log messages too.")
+@click.option("--no-input", is_flag=True, help="Say no to all that would be asked.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document: text, calls, usage, cost, model, stop.")
+def command(*, prompt: str | None, config: tuple[str, ...], model: str | None, policy: str | None, **given: Any) -> int:
+    """Ask a model that uses the servers of a configuration, and print its answer.
+
+    PROMPT is the message; without it, what is piped in is.
+    """
+    from trunkline.cli.chat_opening import Plan, prepare
+    from trunkline.cli.cmd_chat import chat_options
+
+    as_json = given["as_json"]
+    piped = told(_piped, as_json)
+    if not (prompt or "").strip() and not piped.strip():
+        raise click.UsageError("Give a PROMPT, or pipe one in.")
+    question = _Question(prompt or piped, piped if prompt else "", given["attach"], given["timeout"], as_json)
+    plan = Plan(
+        files=config,
+        policy=policy,
+        model=model,
+        no_input=given["no_input"],
+        verbosity=given["verbose"],
+        wait=None,
+    )
+    options = chat_options(given, seconds=given["timeout"])
+
+    def work() -> Exit:
+        return asyncio.run(_ask(plan, question, options=options, inputs=prepare(plan)))
+
+    return told(work, as_json)
+
+
+# --- what is piped in ------------------------------------------------------------------------------------------------
+
+
+def _piped() -> str:
+    """Read what is piped in, or stands in a file; nothing else is read, so that nothing is waited for in vain."""
+    if sys.stdin is None or not _is_piped():
+        return ""
+    watch = _told_later("waiting for the end of standard input; </dev/null if nothing is to be read")
+    try:
+        data = sys.stdin.buffer.read(_MOST_INPUT + 1)
+    finally:
+        watch.cancel()
+    if len(data) > _MOST_INPUT:
+        raise Failure(f"standard input has more than {_MOST_INPUT // 1024 // 1024} MiB", Exit.USAGE)
+    return data.decode("utf-8", "replace")
+
+
+def _is_piped() -> bool:
+    import os
+
+    try:
+        mode = os.fstat(sys.stdin.fileno()).st_mode
+    except (OSError, ValueError):
+        return False
+    return stat.S_ISFIFO(mode) or stat.S_ISREG(mode) or stat.S_ISSOCK(mode)
+
+
+def _told_later(text: str) -> Any:
+    import threading
+
+    from trunkline.cli.output import complain
+
+    timer = threading.Timer(_PATIENCE_SECONDS, complain, [text])
+    timer.daemon = True
+    timer.start()
+    return timer
+
+
+# --- asking ----------------------------------------------------------------------------------------------------------
+
+
+async def _ask(plan: Plan, question: _Question, *, options: ChatOptions, inputs: Ask | None) -> Exit:
+    from trunkline.cli.chat_model import NO_MODEL
+    from trunkline.cli.chat_opening import opened
+
+    async with opened(plan, inputs) as room:
+        if room.model is None:
+            raise Failure(NO_MODEL, Exit.CONFIG)
+        _tell_missing(room)
+        started = time.monotonic()
+        reply = await _reply(room, question, options=options, verbose=plan.verbosity > 0)
+        late = question.timeout is not None and time.monotonic() - started >= question.timeout
+        _print(reply, as_json=question.as_json)
+        return _exit(reply, declined=room.questions.denied, late=late)
+
+
+def _tell_missing(room: Room) -> None:
+    from trunkline.cli.chat_opening import status_line
+    from trunkline.cli.output import complain
+
+    for problem in room.host.configuration.problems:
+        complain(str(problem))
+    for status in room.host.status():
+        if status.state not in ("ready", "partial", "known", "disabled"):
+            complain(status_line(status))
+
+
+async def _reply(room: Room, question: _Question, *, options: ChatOptions, verbose: bool) -> ChatReply:
+    from trunkline.cli.chat_screen import ChatScreen
+    from trunkline.cli.terminal import is_there
+    from trunkline.host.chat.events import ChatEvent
+    from trunkline.host.chat.reply import ask
+    from trunkline.host.models.interface import TextBlock
+
+    assert room.model is not None
+    show = ChatScreen(room.screen, words=False)
+    shows = verbose or is_there()
+
+    async def tell(event: ChatEvent) -> None:
+        if shows:
+            # While somebody is asked, nothing is written into the question.
+            async with room.questions.turn:
+                show.show(event)
+
+    mentions = [_mention(room, each) for each in question.attach]
+    blocks = [TextBlock(f"[From standard input:]\n{question.piped}")] if question.piped.strip() else []
+    conversation = room.host.conversation(room.model, session=room.session, options=options)
+    pairs = [(mention.server, mention.uri) for mention in mentions]
+    return await ask(conversation, question.text, attachments=[*pairs, *blocks], tell=tell)
+
+
+def _mention(room: Room, text: str) -> Mention:
+    from trunkline.cli.chat_words import read_mention
+
+    mention = read_mention(text.removeprefix("@"), room.host.catalog)
+    if mention is None or not mention.uri:
+        servers = ", ".join(room.host.catalog.servers) or "none"
+        raise Failure(f"--attach {text}: give SERVER:URI; servers are: {servers}", Exit.USAGE)
+    return mention
+
+
+# --- what comes of it ------------------------------------------------------------------------------------------------
+
+
+def _print(reply: ChatReply, *, as_json: bool) -> None:
+    from trunkline.cli.output import complain, say, say_json
+
+    if as_json:
+        say_json(_document(reply))
+    elif reply.text:
+        say(reply.text)
+    if reply.detail is not None:
+        complain(reply.detail)
+    if not as_json:
+        for call in reply.calls:
+            if call.outcome == "denied":
+                complain(f"{call.server}/{call.tool} was denied: {call.preview}")
+
+
+def _document(reply: ChatReply) -> dict[str, Any]:
+    from trunkline.host.redaction import redact
+
+    calls = [
+        {
+            "server": call.server,
+            "tool": call.tool,
+            "arguments": redact(call.arguments),
+            "outcome": call.outcome,
+            "seconds": round(call.seconds, 3),
+        }
+        for call in reply.calls
+    ]
+    failed = reply.stop not in ("end", "cancelled")
+    error = {"error": {"message": reply.detail or reply.stop, "fault": reply.fault}} if failed else {}
+    return {
+        "text": reply.text,
+        "calls": calls,
+        "usage": reply.usage,
+        "cost": reply.cost,
+        "model": reply.model,
+        "stop": reply.stop,
+        "notices": reply.notices,
+        **error,
+    }
+
+
+def _exit(reply: ChatReply, *, declined: bool, late: bool) -> Exit:
+    """Say how it ends: by the model's failure first, then by what was denied, then by what is missing of the answer."""
+    from trunkline.cli.chat_model import MODEL_EXITS
+
+    if reply.fault is not None:
+        return MODEL_EXITS[reply.fault]
+    if reply.stop == "limit" and late:
+        return Exit.TIMED_OUT
+    if declined or any(call.outcome == "denied" for call in reply.calls):
+        return Exit.DENIED
+    return Exit.OK if reply.stop == "end" else Exit.FAILED

@@ -1,0 +1,392 @@
+"""``trunkline pins``: what was pinned of servers, what changed since, and a lock file for teams.
+
+What is shown before a question was written by a server and is not to be believed: whatever cannot be seen is written
+out, and every line of it is indented, so that none looks like a line of ours.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from trunkline.cli.exits import Exit, Failure
+from trunkline.cli.options import json_option
+from trunkline.errors import ConfigError
+
+if TYPE_CHECKING:
+    from trunkline.cli.screen import Screen
+    from trunkline.host.pin_book import PinBook
+    from trunkline.host.pin_views import PinView
+
+__all__ = ["command"]
+
+_EPILOG = """\
+\b
+Examples:
+  trunkline pins list
+  trunkline pins diff files/read_file
+  trunkline pins accept files/read_file
+  trunkline pins export pins.lock
+  trunkline pins verify pins.lock
+
+What a server offers when it is first seen is pinned. What changes later is quarantined: it is not listed and cannot be
+called until you have accepted it. What the scan finds suspicious is asked about, or hidden, until you have accepted it.
+"""
+_ABSENT = "nobody is here to be asked, so nothing is accepted; run this in a terminal, or give --yes"
+_yes_option = click.option("--yes", is_flag=True, help="Do it without asking; you have read what differs.")
+
+
+@click.group("pins", epilog=_EPILOG)
+def command() -> None:
+    """See what servers offered when they were first seen, what changed since, and accept that."""
+
+
+@command.command("list")
+@click.argument("server", required=False)
+@click.option("--pending", is_flag=True, help="Only what waits for somebody to look.")
+@json_option
+def list_them(server: str | None, *, pending: bool, as_json: bool) -> int:
+    """List what is pinned, of all servers or of one; nothing is started."""
+    from trunkline.cli.output import complain, say, say_json, table
+
+    found = [view for view in _views() if server in (None, view.server.name) and (view.is_pending or not pending)]
+    if as_json:
+        say_json({"pins": [_document(view) for view in found]})
+    elif found:
+        rows = [
+            (view.server.name, view.pin.kind, view.pin.name, view.now[:12], _day(view.pin.since), _stated(view))
+            for view in found
+        ]
+        say(table(("SERVER", "KIND", "NAME", "PIN", "SINCE", "STATE"), rows))
+    else:
+        complain("nothing waits to be looked at" if pending else "nothing is pinned yet")
+    return Exit.OK
+
+
+@command.command()
+@click.argument("targets", nargs=-1, metavar="[SERVER[/NAME]]...")
+@json_option
+def diff(targets: tuple[str, ...], *, as_json: bool) -> int:
+    """Show what changed and what the scan finds; without a name, of all that waits for somebody to look."""
+    from trunkline.cli.output import complain, say, say_json
+
+    book = _book()
+    found = _meant(book, targets)
+    if as_json:
+        say_json({"pins": [_document(view, whole=True) for view in found]})
+        return Exit.OK
+    for view in found:
+        say(_description(view))
+        if view.pin.new and view.pin.drift is None:
+            book.note_look(view.server, view.pin.kind, view.pin.name, pin=view.now)
+    if not found:
+        complain("nothing changed, and nothing is new")
+    return Exit.OK
+
+
+@command.command()
+@click.argument("targets", nargs=-1, metavar="SERVER[/NAME]...")
+@click.option("--all", "everything", is_flag=True, help="All that waits for somebody to look.")
+@_yes_option
+@json_option
+def accept(targets: tuple[str, ...], *, everything: bool, yes: bool, as_json: bool) -> int:
+    """Accept what changed, what is new and what the scan found, after showing it."""
+    from trunkline.cli.output import complain, say_json
+
+    if bool(targets) is everything:
+        raise click.UsageError("Give SERVER or SERVER/NAME, or --all.")
+    book = _book()
+    pending = [view for view in _meant(book, targets) if view.is_pending]
+    _need_a_person(yes or not pending, as_json)
+    accepted = asyncio.run(_accept(book, pending, yes=yes))
+    if as_json:
+        say_json({"accepted": [_document(view) for view in accepted], "left": len(pending) - len(accepted)})
+    elif not pending:
+        complain("there is nothing to accept")
+    return Exit.OK if len(accepted) == len(pending) else Exit.DENIED
+
+
+@command.command()
+@click.argument("file", metavar="FILE|-")
+@click.argument("servers", nargs=-1, metavar="[SERVER]...")
+def export(file: str, servers: tuple[str, ...]) -> int:
+    """Write what is accepted to a lock file, of all servers or of some; what changed is in it as it was."""
+    from trunkline.cli.output import complain, say_bytes
+    from trunkline.host.pin_locks import lock_of, written
+
+    records = [record for record in _book().servers() if not servers or record.name in servers]
+    unknown = sorted(set(servers) - {record.name for record in records})
+    if unknown:
+        raise Failure(f"nothing is pinned of {', '.join(unknown)}: trunkline pins list shows what is", Exit.USAGE)
+    content = written(lock_of(records))
+    changed = sum(pin.drift is not None for record in records for pin in record.pins)
+    if changed:
+        complain(f"{changed} definitions changed and are not accepted; the file has them as they were")
+    if file == "-":
+        say_bytes(content)
+    else:
+        _write(file, content)
+    return Exit.OK
+
+
+@command.command("import")
+@click.argument("file")
+@_yes_option
+@json_option
+def import_lock(file: str, *, yes: bool, as_json: bool) -> int:
+    """Take the pins of a lock file as accepted, also for servers that were not seen yet."""
+    from trunkline.cli.output import say, say_json
+    from trunkline.host.pin_locks import read_lock
+
+    book, lock = _book(), read_lock(file)
+    mine = [record for record in book.servers() if record.name in lock.servers]
+    differing = _lines_of(mine, lock)
+    _need_a_person(yes or not differing, as_json)
+    if differing and not yes and not asyncio.run(_agrees(differing)):
+        return Exit.DENIED
+    count = book.expect(lock)
+    if as_json:
+        say_json({"servers": sorted(lock.servers), "changed": count})
+    else:
+        say(f"took the pins of {len(lock.servers)} servers; {count} were others before")
+    return Exit.OK
+
+
+@command.command()
+@click.argument("file")
+@json_option
+def verify(file: str, *, as_json: bool) -> int:
+    """Compare what servers offered when they were last seen with a lock file; nothing is started."""
+    from trunkline.cli.output import say, say_json
+    from trunkline.host.pin_locks import read_lock
+    from trunkline.host.pin_views import against_lock
+
+    found = list(against_lock(_book().servers(), read_lock(file)))
+    if as_json:
+        say_json({"discrepancies": found})
+    else:
+        for each in found:
+            say(f"{_inert(each.server)} {each.kind} {_inert(each.name)}: {each.what}")
+        if not found:
+            say("all as in the file")
+    return Exit.DENIED if found else Exit.OK
+
+
+@command.command()
+@click.argument("server")
+@json_option
+def forget(server: str, *, as_json: bool) -> int:
+    """Forget what is pinned of a server: when it is next seen, it is pinned as it is."""
+    from trunkline.cli.output import complain, say, say_json
+
+    count = _book().forget(server)
+    if as_json:
+        say_json({"forgotten": count})
+    elif count:
+        say(f"forgot {_inert(server)}")
+    else:
+        complain(f"nothing is pinned of {server}")
+    return Exit.OK
+
+
+# --- where things are ------------------------------------------------------------------------------------------------
+
+
+def _book() -> PinBook:
+    from trunkline.host.folders import state_folder
+    from trunkline.host.pin_book import PinBook
+
+    return PinBook(state_folder() / "pins.json")
+
+
+def _views() -> list[PinView]:
+    from trunkline.host.pin_views import views_of
+
+    return views_of(_book().servers())
+
+
+def _meant(book: PinBook, targets: Sequence[str]) -> list[PinView]:
+    """Find what is meant: what was named, of a whole server what waits; or all that waits.
+
+    Raises:
+        ConfigError: nothing of that name is pinned.
+    """
+    from trunkline.host.pin_views import find_views, views_of
+
+    views = views_of(book.servers())
+    if not targets:
+        return [view for view in views if view.is_pending]
+    found: dict[int, PinView] = {}
+    for target in targets:
+        named = find_views(views, target)
+        if not named:
+            raise ConfigError(f"Nothing is pinned as {target}: trunkline pins list shows what is.")
+        found |= {id(view): view for view in named if "/" in target or view.is_pending}
+    return list(found.values())
+
+
+def _write(file: str, content: bytes) -> None:
+    from trunkline.host.state_files import stage
+
+    try:
+        os.replace(stage(os.path.abspath(file), content), file)
+        # It is for others to read, unlike what the host keeps for itself.
+        os.chmod(file, 0o644)
+    except OSError as error:
+        raise ConfigError(f"{file} cannot be written: {error.strerror}") from error
+
+
+# --- showing ---------------------------------------------------------------------------------------------------------
+
+
+def _description(view: PinView) -> str:
+    """Show what there is to know of one pin."""
+    pin = view.pin
+    called = f"{view.server.name}/{pin.name}" if pin.name else view.server.name
+    lines = [
+        f"{_inert(called)} ({pin.kind}): {_HEADS[view.state]}",
+        f"  reached as {_inert(view.server.shown)}",
+        f"  pinned on {_day(pin.since)}: {pin.pin}",
+    ]
+    if pin.renamed_from is not None:
+        lines.append(f"  it says the same as {_inert(pin.renamed_from)} did, which is gone: it was renamed")
+    if pin.drift is not None:
+        lines += [f"  there since {_day(pin.drift.since)}: {pin.drift.pin}", *_indented(map(str, view.changes))]
+    else:
+        lines += _indented([_pretty(view.definition)])
+    return "\n".join([*lines, *_indented(f"! {finding}" for finding in view.findings)])
+
+
+_HEADS: Mapping[str, str] = MappingProxyType(
+    {
+        "changed": "changed since it was accepted, and is quarantined",
+        "gone": "is gone",
+        "hidden": "hidden because of what the scan finds in it",
+        "flagged": "asked about because of what the scan finds in it",
+        "new": "new since the server was first seen",
+        "pinned": "as it was pinned",
+    }
+)
+
+
+def _stated(view: PinView) -> str:
+    return (
+        f"{view.state} (was {view.pin.renamed_from})" if view.state == "new" and view.pin.renamed_from else view.state
+    )
+
+
+def _pretty(definition: Any) -> str:
+    import msgspec
+
+    from trunkline.host.scan_characters import visible
+
+    if definition is None:
+        return "(too large to be kept)"
+    if isinstance(definition, str):
+        return visible(definition)
+    return visible(msgspec.json.format(msgspec.json.encode(definition)).decode())
+
+
+def _indented(texts: Iterable[str]) -> list[str]:
+    return [f"    {line}" for text in texts for line in text.splitlines() or [""]]
+
+
+def _inert(text: str) -> str:
+    from trunkline.cli.output import one_line
+    from trunkline.host.scan_characters import visible
+
+    return one_line(visible(text))
+
+
+def _day(at: float) -> str:
+    return time.strftime("%Y-%m-%d", time.localtime(at))
+
+
+def _document(view: PinView, *, whole: bool = False) -> dict[str, Any]:
+    pin = view.pin
+    document: dict[str, Any] = {
+        "server": view.server.name,
+        "reached": view.server.shown,
+        "kind": pin.kind,
+        "name": pin.name,
+        "pin": pin.pin,
+        "now": view.now,
+        "since": pin.since,
+        "state": view.state,
+        "findings": [{name: getattr(each, name) for name in each.__struct_fields__} for each in view.findings],
+    }
+    if whole:
+        document["changes"] = [{"pointer": each.pointer, "what": each.what, "text": each.text} for each in view.changes]
+        document["definition"] = view.definition
+    return document
+
+
+# --- asking ----------------------------------------------------------------------------------------------------------
+
+
+def _need_a_person(settled: bool, as_json: bool) -> None:
+    """End the command if somebody would have to be asked, and nobody is there.
+
+    Raises:
+        Failure: so it is.
+    """
+    from trunkline.cli.output import say_json
+    from trunkline.cli.terminal import is_there
+
+    if not settled and not is_there():
+        if as_json:
+            say_json({"error": {"message": _ABSENT}})
+        raise Failure(_ABSENT, Exit.DENIED)
+
+
+async def _accept(book: PinBook, pending: Sequence[PinView], *, yes: bool) -> list[PinView]:
+    """Go through what waits, one by one; give what was accepted."""
+    from trunkline.cli.screen import Screen
+
+    screen, accepted = Screen(verbose=False), []
+    for view in pending:
+        screen.line(_description(view))
+        if yes or await _ask(screen, f"Accept {_inert(view.id)} ({view.pin.kind})? [y/N] "):
+            book.accept(view.server, view.pin.kind, view.pin.name, pin=view.now)
+            accepted.append(view)
+            screen.line(f"accepted {_inert(view.id)}")
+    return accepted
+
+
+def _lines_of(records: Sequence[Any], lock: Any) -> list[str]:
+    from trunkline.host.pin_views import against_lock
+
+    return [
+        f"{_inert(each.server)} {each.kind} {_inert(each.name)}: another one than here"
+        for each in against_lock(records, lock)
+        if each.what == "differs"
+    ]
+
+
+async def _agrees(differing: Sequence[str]) -> bool:
+    from trunkline.cli.screen import Screen
+
+    screen = Screen(verbose=False)
+    screen.line("\n".join(["The file has other pins than are kept here:", *_indented(differing)]))
+    return await _ask(screen, "Take those of the file? [y/N] ")
+
+
+async def _ask(screen: Screen, question: str) -> bool:
+    """Ask for a yes; what was typed before the question is no answer to it."""
+    from trunkline.cli.terminal import InputEnded, Terminal
+
+    if sys.platform != "win32":
+        import termios
+
+        termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)
+    try:
+        return await Terminal(screen).choose(question, {"yes": "yes", "no": "no"}, default="no") == "yes"
+    except InputEnded:
+        return False

@@ -1,0 +1,168 @@
+"""``trunkline secret``: keep the secrets that a configuration names, see which there are, remove them.
+
+A secret is typed unseen or read from a pipe; it is never an argument, which others on the machine could read, and which
+the shell would remember. Nothing here ever prints one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, TypeVar
+
+import click
+
+from trunkline.cli.exits import Exit, Failure
+from trunkline.cli.options import json_option, told
+
+if TYPE_CHECKING:
+    from trunkline.host.vault import KeptSecret, Place, Vault
+
+__all__ = ["command"]
+
+T = TypeVar("T")
+
+_EPILOG = """\
+\b
+Examples:
+  trunkline secret set github
+  pass show github | trunkline secret set github --store file
+  trunkline secret list
+  trunkline secret rm github
+
+\b
+A configuration uses it in args, env, headers, url or oauth:
+  {"env": {"GITHUB_TOKEN": "secret://github"}}
+  {"headers": {"Authorization": "Bearer ${secret:github}"}}
+
+secret://env/NAME is a variable of the environment, secret://cmd/NAME what a command prints that stands in your
+secrets.toml. Secrets are kept in the system's keyring or, where there is none, in an encrypted file.
+"""
+_MOST_BYTES = 64 * 1024
+_store_option = click.option(
+    "--store", type=click.Choice(["keyring", "file"]), help="Where; else the keyring, if there is one."
+)
+
+
+@click.group("secret", epilog=_EPILOG)
+def command() -> None:
+    """Keep the secrets that a configuration names, list them, remove them."""
+
+
+@command.command("set")
+@click.argument("name")
+@click.argument("more", nargs=-1, metavar="")
+@_store_option
+@json_option
+def set_one(name: str, *, more: tuple[str, ...], store: Place | None, as_json: bool) -> int:
+    """Keep a secret under NAME, in place of an older one; it is typed unseen, or read from a pipe."""
+    from trunkline.cli.output import complain, say, say_json
+    from trunkline.host.config.variables import is_secret
+    from trunkline.host.vault import check_name
+
+    if more:
+        raise click.UsageError("A secret is typed or piped, never an argument: others could read it there.")
+
+    def keep() -> str:
+        check_name(name)
+        value = _value(name)
+        if not is_secret(value):
+            complain("it is too short, or too common a word, to be hidden wherever it may be shown")
+        return _run(lambda vault: vault.put(name, value, place=store))
+
+    place = told(keep, as_json)
+    if as_json:
+        say_json({"name": name, "store": place})
+    else:
+        say(f"kept {name} in the {_shown(place)}; use it as secret://{name}")
+    return Exit.OK
+
+
+@command.command("list")
+@json_option
+def list_them(*, as_json: bool) -> int:
+    """List the names of the secrets that there are, where they are kept and since when; never a secret."""
+    from trunkline.cli.output import complain, say, say_json, table
+
+    found = told(lambda: _run(lambda vault: vault.kept()), as_json)
+    if as_json:
+        rows = [{"name": each.name, "store": each.keeper, "set_at": each.set_at} for each in found]
+        say_json({"secrets": rows})
+    elif found:
+        say(table(("NAME", "KEPT IN", "SET"), [(each.name, _shown(each.keeper), _day(each)) for each in found]))
+    else:
+        complain("there is no secret; trunkline secret set NAME keeps one")
+    return Exit.OK
+
+
+@command.command("rm")
+@click.argument("names", nargs=-1, required=True, metavar="NAME...")
+@_store_option
+@json_option
+def remove(names: tuple[str, ...], *, store: Place | None, as_json: bool) -> int:
+    """Remove the secrets NAME, wherever they are kept."""
+    from trunkline.cli.output import say, say_json
+
+    async def forget(vault: Vault) -> dict[str, list[Place]]:
+        return {name: await vault.remove(name, place=store) for name in names}
+
+    gone = told(lambda: _run(forget), as_json)
+    unknown = [name for name, places in gone.items() if not places]
+    if as_json:
+        say_json({"removed": {name: places for name, places in gone.items() if places}, "unknown": unknown})
+    else:
+        for name, places in gone.items():
+            if places:
+                say(f"removed {name} from the {' and the '.join(map(_shown, places))}")
+    if unknown:
+        raise Failure(f"there is no secret {', '.join(unknown)}: trunkline secret list shows them", Exit.USAGE)
+    return Exit.OK
+
+
+def _run(work: Callable[[Vault], Awaitable[T]]) -> T:
+    """Do something with the user's vault."""
+    from trunkline.host.vault import Vault
+
+    async def done() -> T:
+        return await work(Vault())
+
+    return asyncio.run(done())
+
+
+def _value(name: str) -> str:
+    """Have the secret typed, or read it from a pipe."""
+    if sys.stdin is not None and sys.stdin.isatty():
+        return _typed(name)
+    data = b"" if sys.stdin is None else sys.stdin.buffer.read(_MOST_BYTES + 1)
+    if len(data) > _MOST_BYTES:
+        raise Failure(f"a secret has at most {_MOST_BYTES // 1024} KiB", Exit.USAGE)
+    try:
+        return data.decode("utf-8").strip()
+    except UnicodeDecodeError:
+        raise Failure("a secret is text in UTF-8", Exit.USAGE) from None
+
+
+def _typed(name: str) -> str:
+    from trunkline.cli.screen import Screen
+    from trunkline.cli.terminal import InputEnded, Terminal, unseen
+
+    terminal = Terminal(Screen(verbose=False))
+    try:
+        with unseen():
+            said = asyncio.run(terminal.ask(f"{name} (not shown while you type): "))
+    except InputEnded:
+        said = ""
+    # The line end that was typed was not shown either.
+    terminal.show("")
+    return said
+
+
+def _shown(keeper: str) -> str:
+    return {"file": "encrypted file", "cmd": "command of secrets.toml"}.get(keeper, keeper)
+
+
+def _day(kept: KeptSecret) -> str:
+    import time
+
+    return "" if kept.set_at is None else time.strftime("%Y-%m-%d %H:%M", time.localtime(kept.set_at))

@@ -1,0 +1,237 @@
+"""One sampling request, or the answer to one, before a person: shown whole, changed if they like, let go or not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+import trunkline.types as t
+from trunkline.cli.blocks import block_text
+from trunkline.cli.editing import edit, has_editor
+from trunkline.cli.output import one_line, wire_json
+from trunkline.cli.terminal import Terminal
+from trunkline.host.sampling_choice import wishes_text
+from trunkline.host.sampling_review import SamplingDecision, SamplingReview
+
+__all__ = ["ask_about"]
+
+_NO = SamplingDecision(allow=False)
+# The members of a request that a person may change.
+_EDITABLE = ("systemPrompt", "messages", "maxTokens", "temperature", "stopSequences")
+_LONGER: Mapping[str, str] = MappingProxyType(
+    {
+        "request": "requests of this server go to a model unseen, within its limits and without context",
+        "response": "answers go to this server unseen",
+    }
+)
+
+
+async def ask_about(terminal: Terminal, review: SamplingReview) -> SamplingDecision:
+    """Ask until there is a decision."""
+    return await _Asking(terminal, review).decision()
+
+
+class _Asking:
+    """One review under way."""
+
+    def __init__(self, terminal: Terminal, review: SamplingReview) -> None:
+        self._terminal = terminal
+        self._review = review
+        self._request: t.CreateMessageRequestParams | None = None
+        self._response: t.CreateMessageResult | None = None
+        self._model: str | None = None
+        self._context = False
+
+    async def decision(self) -> SamplingDecision:
+        """Show it, and ask until there is a clear word."""
+        is_request = self._review.stage == "request"
+        self._show_request() if is_request else self._show_response()
+        where = one_line(self._model or self._review.model) if is_request else one_line(self._review.server)
+        while True:
+            choice = await self._terminal.choose(f"Send it to {where}? {self._offer()}: ", self._words())
+            if choice == "no":
+                return _NO
+            if choice == "yes":
+                return self._yes()
+            if choice == "session":
+                self._terminal.show(f"Until this session ends, {_LONGER[self._review.stage]}.")
+                if await self._terminal.choose("Sure? yes or no: ", {"yes": "yes", "no": "no"}) == "yes":
+                    return replace(self._yes(), remember="session")
+            elif choice == "edit":
+                await (self._edit_request() if is_request else self._edit_response())
+            elif choice == "model":
+                where = await self._choose_model()
+            elif choice == "context":
+                self._toggle_context()
+            else:
+                self._show_tools()
+
+    def _yes(self) -> SamplingDecision:
+        return SamplingDecision(
+            allow=True,
+            request=self._request,
+            model=self._model,
+            context=self._context,
+            response=self._response,
+        )
+
+    def _words(self) -> dict[str, str]:
+        review, extra = self._review, ["edit"]
+        if review.stage == "request":
+            extra += ["model"] if len(review.models) > 1 else []
+            extra += ["context"] if review.context else []
+            extra += ["tools"] if review.request.tools else []
+        return {word: word for word in ("yes", "session", *extra, "no")}
+
+    def _offer(self) -> str:
+        names = {
+            "yes": "yes (once)",
+            "session": "session (until it ends)",
+            "model": "model (another one)",
+            "context": "context (leave it out)" if self._context else "context (send it along)",
+            "tools": "tools (shown whole)",
+        }
+        return ", ".join(names.get(word, word) for word in self._words())
+
+    # --- showing -----------------------------------------------------------------------------------------------------
+
+    def _show_request(self) -> None:
+        review = self._review
+        request = review.request
+        cost = "not known" if review.most_cost is None else f"{_dollars(review.most_cost)} at most"
+        rows = [
+            ("server", review.server),
+            ("runs as", review.command),
+            ("model", f"{review.model} ({'; '.join(review.why)})"),
+            ("wishes", wishes_text(request.model_preferences)),
+            ("size", f"about {review.input_tokens} tokens, and {review.max_tokens} at most in the answer"),
+            ("cost", cost),
+            ("left", f"{review.requests_left} requests in this minute, {review.tokens_left} tokens in this hour"),
+            ("context", "" if request.include_context in (None, "none") else f"it asks for {request.include_context}"),
+            ("rule", f"{review.decision.rule}: {review.decision.reason}"),
+        ]
+        lines = [f"  {name:<9} {one_line(value)}" for name, value in rows if value]
+        self._terminal.show("\n".join(["A server wants a model's answer, on your account:", *lines]))
+        for note in review.notes:
+            self._terminal.show(f"  Note: {one_line(note)}.")
+        self._show_messages(request)
+        if review.context:
+            self._terminal.show(f"What it answered in this session, which is not sent:\n{_marked(review.context)}")
+
+    def _show_messages(self, request: t.CreateMessageRequestParams) -> None:
+        if request.system_prompt:
+            self._terminal.show(f"System prompt:\n{_marked(request.system_prompt)}")
+        self._terminal.show(f"Messages:\n{_marked(_conversation(request.messages))}")
+        if request.tools:
+            listed = _marked(_tools(request.tools))
+            self._terminal.show(f"Tools that the model may call, the server's own and none of yours:\n{listed}")
+
+    def _show_response(self) -> None:
+        review, response = self._review, self._review.response
+        assert response is not None
+        used = review.usage
+        tokens = "" if used is None else f"{used.input_tokens} tokens in, {used.output_tokens} out"
+        cost = "" if review.cost is None else f", {_dollars(review.cost)}"
+        stopped = one_line(response.stop_reason or "")
+        self._terminal.show(
+            f"{one_line(response.model)} answered ({tokens}{cost}; it stopped: {stopped}). "
+            f"This would go to the server {one_line(review.server)}:"
+        )
+        self._terminal.show(_marked(_conversation([response])))
+
+    def _show_tools(self) -> None:
+        definitions = wire_json(self._review.request.tools, indent=2).decode()
+        self._terminal.show(f"Its own tools, none of yours:\n{_marked(definitions)}")
+
+    # --- changing ----------------------------------------------------------------------------------------------------
+
+    async def _edit_request(self) -> None:
+        """Have the request changed: as JSON in an editor, or its last message on a line."""
+        before = self._request or self._review.request
+        try:
+            changed = await (_in_editor(self._terminal, before) if has_editor() else _on_a_line(self._terminal, before))
+        except (msgspec.DecodeError, OSError, ValueError) as problem:
+            self._terminal.show(f"Nothing is changed: {one_line(str(problem))}")
+            return
+        self._request = changed
+        self._terminal.show("The request, as you changed it:")
+        self._show_messages(changed)
+
+    async def _edit_response(self) -> None:
+        """Have the text of the answer changed; calls of tools are not."""
+        before = self._response or self._review.response
+        assert before is not None
+        if not isinstance(before.content, t.TextContent):
+            self._terminal.show("Nothing is changed: the answer is no plain text.")
+            return
+        try:
+            text = await edit(self._terminal, before.content.text, suffix=".txt", prompt="the answer, anew: ")
+        except (OSError, ValueError) as problem:
+            self._terminal.show(f"Nothing is changed: {one_line(str(problem))}")
+            return
+        self._response = replace(before, content=t.TextContent(text=text))
+        self._terminal.show(f"The answer, as you changed it:\n{_marked(text)}")
+
+    async def _choose_model(self) -> str:
+        models = self._review.models
+        lines = [f"  {number}. {one_line(name)}" for number, name in enumerate(models, 1)]
+        self._terminal.show("\n".join(["Which one?", *lines]))
+        while (typed := await self._terminal.ask("number: ")) not in map(str, range(1, len(models) + 1)):
+            self._terminal.show(f"Type a number from 1 to {len(models)}.")
+        self._model = models[int(typed) - 1]
+        return one_line(self._model)
+
+    def _toggle_context(self) -> None:
+        self._context = not self._context
+        will = "goes along" if self._context else "is left out"
+        self._terminal.show(f"What the server answered in this session {will}.")
+
+
+async def _in_editor(terminal: Terminal, before: t.CreateMessageRequestParams) -> t.CreateMessageRequestParams:
+    members = msgspec.to_builtins(before)
+    shown = {"systemPrompt": "", **{name: members[name] for name in _EDITABLE if name in members}}
+    text = await edit(terminal, wire_json(shown, indent=2).decode(), suffix=".json", prompt="")
+    changed = msgspec.json.decode(text, type=dict[str, Any])
+    unknown = sorted(set(changed) - set(_EDITABLE))
+    if unknown:
+        raise ValueError(f"there is no member {unknown[0]!r}; there are {', '.join(_EDITABLE)}")
+    rest = {name: value for name, value in members.items() if name not in _EDITABLE}
+    return msgspec.convert({**rest, **changed}, t.CreateMessageRequestParams)
+
+
+async def _on_a_line(terminal: Terminal, before: t.CreateMessageRequestParams) -> t.CreateMessageRequestParams:
+    last = before.messages[-1]
+    if not isinstance(last.content, t.TextContent):
+        raise ValueError("the last message is no plain text; set EDITOR to change it")
+    text = await terminal.ask("the last message, anew: ")
+    if not text:
+        raise ValueError("nothing was typed")
+    return replace(before, messages=[*before.messages[:-1], replace(last, content=t.TextContent(text=text))])
+
+
+def _conversation(messages: Iterable[t.SamplingMessage]) -> str:
+    """Write messages down; only the first line of one begins at the margin, so that none can pretend to be two."""
+    lines = []
+    for message in messages:
+        blocks = message.content if isinstance(message.content, list) else [message.content]
+        for block in blocks:
+            first, *more = block_text(block).splitlines() or [""]
+            lines += [f"{message.role}: {first}", *(f"    {line}" for line in more)]
+    return "\n".join(lines)
+
+
+def _tools(tools: list[t.Tool]) -> str:
+    return "\n".join(f"{one_line(tool.name)}: {one_line(tool.description or '')}" for tool in tools)
+
+
+def _dollars(amount: float) -> str:
+    return f"${amount:.4f}"
+
+
+def _marked(text: str) -> str:
+    """Mark words that are not ours, line by line: they could pretend to be."""
+    return "\n".join(f"  | {line}" for line in text.splitlines())

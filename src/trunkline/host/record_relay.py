@@ -1,0 +1,445 @@
+"""Stands between a client on standard input and output and a server, passes every line on, and writes it down.
+
+Nothing is negotiated here and no id is changed: a server that is a process gets the very lines the client wrote, and
+the client the lines of the server, also those that are no messages. Where the server is reached by a URL, each line is
+a message that travels as HTTP wants it: the relay reads along which revision is spoken and which arguments headers
+repeat, and says in an error of its own what HTTP could not deliver. A side that does not read makes the other wait.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import msgspec
+from msgspec import UNSET, Raw
+
+import trunkline.types as t
+from trunkline.client.targets import Target
+from trunkline.client.tool_facts import ToolFacts
+from trunkline.errors import HttpError, LocalProtocolError, RequestFailed, TrunklineError
+from trunkline.host.record import Side
+from trunkline.host.record_pairs import member
+from trunkline.host.record_writing import RecordingFile
+from trunkline.protocol.caller import Origin
+from trunkline.protocol.codes import INTERNAL_ERROR
+from trunkline.protocol.jsonrpc import (
+    Batch,
+    ErrorResponse,
+    Incoming,
+    Malformed,
+    Message,
+    Notification,
+    Outbound,
+    Request,
+    Response,
+    decode,
+    encode,
+)
+from trunkline.protocol.limits import Limits
+from trunkline.protocol.revisions import NEWEST_HANDSHAKE, find
+from trunkline.transports.link import Link, Receiver
+from trunkline.transports.pipes import PipeLink
+from trunkline.transports.process import ProcessLink
+from trunkline.transports.stdio import StdioLink
+from trunkline.types import META_PROTOCOL_VERSION, RequestId
+
+__all__ = ["LinkWire", "ProcessWire", "Relay", "StdioWire", "Taker", "Wire"]
+
+# The statuses by which a server shows that it may know only the oldest HTTP transport.
+_OLDER = frozenset({400, 404, 405})
+
+
+class Taker(Receiver, Protocol):
+    """Who takes the lines of a wire; it learns of the end as any receiver does."""
+
+    def line_received(self, line: bytes) -> None:
+        """Take a line, without its newline."""
+
+
+class Wire(Protocol):
+    """One side of a relay: lines in, lines out."""
+
+    @property
+    def backlog(self) -> int:
+        """How many bytes wait to be written."""
+
+    def begin(self, taker: Taker) -> None:
+        """Start to deliver lines."""
+
+    def write(self, line: bytes) -> None:
+        """Send a line; never blocks and never raises."""
+
+    def pause(self) -> None:
+        """Read no more for now."""
+
+    def resume(self) -> None:
+        """Read again."""
+
+    def finish(self) -> None:
+        """Learn that no line will follow: whoever is there may answer what is left, and then ends."""
+
+    async def drain(self) -> None:
+        """Wait until few bytes wait to be written."""
+
+    async def aclose(self) -> None:
+        """End it now."""
+
+
+# --- pipes ------------------------------------------------------------------------------------------------------------
+
+
+class _LineWire(PipeLink):
+    """A link over pipes that hands on lines as they are."""
+
+    _taker: Taker
+
+    @property
+    def backlog(self) -> int:
+        """How many bytes wait to be written."""
+        return self._output._size
+
+    def begin(self, taker: Taker) -> None:
+        """Start to deliver lines."""
+        self._taker = taker
+        self.attach(taker)
+
+    def write(self, line: bytes) -> None:
+        """Send a line."""
+        self._output.write_lines([line])
+
+    def pause(self) -> None:
+        """Read no more for now; what a thread reads, a file, comes on."""
+        self._stop_reading()
+
+    def resume(self) -> None:
+        """Read again."""
+        if not (self._ended or self._reading or self._reading_thread or self._loop is None):
+            self._loop.add_reader(self._read_fd, self._drain_socket if self._is_socket else self._read_once)
+            self._reading = True
+
+    def _received(self, data: bytes) -> None:
+        for line in self._lines.feed(data):
+            if isinstance(line, bytes) and not self._ended:
+                self._taker.line_received(line)
+
+    def _input_ended(self, error: OSError | None) -> None:
+        self._stop_reading()
+        for line in self._lines.finish():
+            if isinstance(line, bytes) and not self._ended:
+                self._taker.line_received(line)
+        self._input_over(error)
+
+
+class StdioWire(_LineWire, StdioLink):
+    """The client that started this process."""
+
+    def finish(self) -> None:
+        """Do nothing: what was written leaves before the process does."""
+
+
+class ProcessWire(_LineWire, ProcessLink):
+    """A server that this process started."""
+
+    _finishing: asyncio.Task[None] | None = None
+
+    def finish(self) -> None:
+        """Close the server's input once it has read all; it is given the usual time to end."""
+        self._finishing = asyncio.get_running_loop().create_task(self._finish())
+
+    async def _finish(self) -> None:
+        await self._output.flush(self._limits.eof_seconds)
+        self._let_go()
+
+
+# --- links ------------------------------------------------------------------------------------------------------------
+
+
+class LinkWire:
+    """A server behind any other link, such as HTTP: lines are read as messages."""
+
+    def __init__(self, target: Target, limits: Limits, *, note: Callable[[str], None]) -> None:
+        """Take a target that is not open yet; ``note`` is told what is answered here and not by the server."""
+        self._target = target
+        self._limits = limits
+        self._note = note
+        self._link: Link | None = None
+        self._taker: Taker | None = None
+        self._facts = ToolFacts()
+        #: The messages that wait for the link of an older transport.
+        self._held: list[Incoming] | None = None
+        self._opening: Request | None = None
+        self._listing: set[RequestId] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def open(self) -> None:
+        """Make the link.
+
+        Raises:
+            LinkError: it cannot be made.
+        """
+        self._link = await self._target.open()
+
+    @property
+    def backlog(self) -> int:
+        """Nothing waits here: each message is on its way at once."""
+        return 0
+
+    def begin(self, taker: Taker) -> None:
+        """Start to deliver lines."""
+        self._taker = taker
+        if self._link is not None:
+            self._link.attach(self)
+
+    def write(self, line: bytes) -> None:
+        """Send what a line says."""
+        incoming = decode(line, self._limits)
+        for item in incoming.items if isinstance(incoming, Batch) else (incoming,):
+            if self._held is not None:
+                self._held.append(item)
+            elif isinstance(item, Malformed):
+                self._refuse(item.id, item.code, item.message)
+            else:
+                self._send(item)
+
+    def pause(self) -> None:
+        """Go on: HTTP has no way to stop a server that speaks."""
+
+    def resume(self) -> None:
+        """Go on."""
+
+    def finish(self) -> None:
+        """Wait for what is still to be answered, and end."""
+        self._start(self._finish())
+
+    async def drain(self) -> None:
+        """Give the loop a turn."""
+        await asyncio.sleep(0)
+
+    async def aclose(self) -> None:
+        """End the link."""
+        for task in self._tasks:
+            task.cancel()
+        if self._link is not None:
+            await self._link.aclose()
+
+    # --- to the server -----------------------------------------------------------------------------------------------
+
+    def _send(self, message: Message) -> None:
+        assert self._link is not None
+        hint: Any = None
+        if isinstance(message, Request):
+            try:
+                hint = self._hint(message)
+            except LocalProtocolError as error:
+                self._refuse(message.id, INTERNAL_ERROR, str(error))
+                return
+        elif isinstance(message, Notification) and message.method == "notifications/cancelled":
+            hint = member(_plain(message), "params").get("requestId")
+        self._link.send([Outbound(message, hint=hint)])
+
+    def _hint(self, request: Request) -> Any:
+        """Read along: which revision the request speaks, and what its headers must repeat."""
+        params = member(_plain(request), "params")
+        said = member(params, "_meta").get(META_PROTOCOL_VERSION)
+        if request.method == "initialize":
+            self._opening = request
+            self._speak(params.get("protocolVersion"), otherwise=NEWEST_HANDSHAKE.name)
+        elif isinstance(said, str):
+            self._speak(said)
+        if request.method == "tools/list":
+            self._listing.add(request.id)
+        if request.method != "tools/call":
+            return None
+        arguments = params.get("arguments")
+        raw = None if arguments is None else Raw(msgspec.json.encode(arguments))
+        return self._facts.mirrored(str(params.get("name")), raw)
+
+    def _speak(self, name: Any, *, otherwise: str = "") -> None:
+        revision = find(name if isinstance(name, str) else otherwise) or find(otherwise)
+        speak = getattr(self._link, "speak", None)
+        if revision is not None and speak is not None:
+            speak(revision)
+
+    # --- from the server ---------------------------------------------------------------------------------------------
+
+    def message_received(self, incoming: Incoming, origin: Origin) -> None:
+        """Hand a message on as a line."""
+        if isinstance(incoming, Batch):
+            for item in incoming.items:
+                self.message_received(item, origin)
+        elif isinstance(incoming, Malformed):
+            self._note(f"the server sent what is no message: {incoming.message}")
+            if incoming.response and incoming.id is not None:
+                self._refuse(incoming.id, INTERNAL_ERROR, f"the server's answer is none: {incoming.message}")
+        else:
+            if isinstance(incoming, Response):
+                self._learn(incoming)
+            self._give(incoming)
+
+    def _learn(self, answer: Response) -> None:
+        if self._opening is not None and answer.id == self._opening.id:
+            self._opening = None
+            self._speak(member(_plain(answer), "result").get("protocolVersion"))
+        if answer.id in self._listing:
+            self._listing.discard(answer.id)
+            try:
+                self._facts.learn(msgspec.json.decode(answer.result, type=t.ListToolsResult).tools)
+            except (msgspec.DecodeError, UnicodeDecodeError):
+                return
+
+    def eof_received(self, error: Exception | None = None, *, about: RequestId | None = None) -> None:
+        """Answer a request that failed on the way; or learn that the link ended."""
+        if about is None:
+            if self._taker is not None:
+                self._taker.eof_received(error)
+            return
+        opening, fallback = self._opening, self._target.fallback
+        if opening is not None and opening.id == about and fallback is not None and _may_be_older(error):
+            self._held = [opening]
+            self._start(self._fall_back(error))
+            return
+        self._failed(about, error)
+
+    def _failed(self, id: RequestId, error: Exception | None) -> None:
+        if isinstance(error, RequestFailed):
+            # It is the server's own word, which came with a status that says no.
+            data = UNSET if error.data is None else error.data
+            self._give(ErrorResponse(id, t.ErrorObject(code=error.code, message=error.message, data=data)))
+        else:
+            self._refuse(id, INTERNAL_ERROR, str(error or "the connection ended before the answer came"))
+
+    async def _fall_back(self, error: Exception | None) -> None:
+        """Try the oldest HTTP transport, as the specification wants it of whoever cannot open a session."""
+        assert self._target.fallback is not None
+        old, held = self._link, self._held or []
+        try:
+            self._link = await self._target.fallback()
+        except TrunklineError:
+            self._held = None
+            if self._opening is not None:
+                self._failed(self._opening.id, error)
+            return
+        self._note("the server knows only the HTTP+SSE transport, which is used from here on")
+        if old is not None:
+            await old.aclose()
+        self._link.attach(self)
+        self._held = None
+        for item in held:
+            if not isinstance(item, Malformed | Batch):
+                self._send(item)
+
+    async def _finish(self) -> None:
+        settle = getattr(self._link, "settle", None)
+        try:
+            async with asyncio.timeout(self._limits.eof_seconds):
+                if settle is not None:
+                    await settle()
+        except TimeoutError:
+            self._note("the client left before it had all answers")
+        if self._taker is not None:
+            self._taker.eof_received()
+
+    def _start(self, work: Any) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _give(self, message: Message) -> None:
+        if self._taker is not None:
+            self._taker.line_received(encode(message))
+
+    def _refuse(self, id: RequestId | None, code: int, text: str) -> None:
+        self._note(f"answered by the recorder: {text}")
+        self._give(ErrorResponse(id, t.ErrorObject(code=code, message=text)))
+
+
+def _may_be_older(error: Exception | None) -> bool:
+    return isinstance(error, HttpError | RequestFailed) and error.status in _OLDER
+
+
+def _plain(message: Message) -> dict[str, Any]:
+    return msgspec.json.decode(encode(message), type=dict[str, Any])
+
+
+# --- the relay --------------------------------------------------------------------------------------------------------
+
+
+class Relay:
+    """Passes lines between two wires until one of them ends, and writes them down."""
+
+    def __init__(self, client: Wire, server: Wire, file: RecordingFile, *, high_water: int = 1024 * 1024) -> None:
+        """Take two wires that have not begun; a side waits while more than so many bytes wait for the other."""
+        self._wires: dict[Side, Wire] = {"client": client, "server": server}
+        self._file = file
+        self._high_water = high_water
+        self._over: asyncio.Future[Exception | None] | None = None
+        self._waits: set[asyncio.Task[None]] = set()
+        self._leaving = False
+
+    async def run(self) -> Exception | None:
+        """Relay until the server is gone; give the reason if it is one."""
+        self._over = asyncio.get_running_loop().create_future()
+        client, server = self._wires["client"], self._wires["server"]
+        try:
+            server.begin(_End(self, "server"))
+            client.begin(_End(self, "client"))
+            return await self._over
+        finally:
+            for task in self._waits:
+                task.cancel()
+            await server.aclose()
+            await client.aclose()
+            self._file.close()
+
+    def stop(self) -> None:
+        """End it: somebody said so."""
+        self._end(None, "the recorder was told to stop")
+
+    def passed(self, sender: Side, line: bytes) -> None:
+        """Write a line down and pass it on; in this order, since an answer may come before the call returns."""
+        source, other = self._wires[sender], self._wires["server" if sender == "client" else "client"]
+        self._file.message(sender, line)
+        other.write(line)
+        if other.backlog > self._high_water:
+            source.pause()
+            task = asyncio.get_running_loop().create_task(self._resume(source, other))
+            self._waits.add(task)
+            task.add_done_callback(self._waits.discard)
+
+    async def _resume(self, source: Wire, other: Wire) -> None:
+        await other.drain()
+        source.resume()
+
+    def ended(self, side: Side, error: Exception | None) -> None:
+        """Learn that a side ended; the server may still answer a client that only closed its output."""
+        if side == "server":
+            # Once its client is gone a server is meant to end, in whichever way.
+            self._end(None if self._leaving else error, f"the server ended{f': {error}' if error else ''}")
+        else:
+            self._leaving = True
+            self._file.note("recorder", "the client ended")
+            self._wires["server"].finish()
+
+    def _end(self, error: Exception | None, note: str) -> None:
+        if self._over is not None and not self._over.done():
+            self._file.note("recorder", note)
+            self._over.set_result(error)
+
+
+class _End:
+    """One side of a relay, as its wire sees it."""
+
+    def __init__(self, relay: Relay, side: Side) -> None:
+        self._relay = relay
+        self._side = side
+
+    def line_received(self, line: bytes) -> None:
+        self._relay.passed(self._side, line)
+
+    def message_received(self, incoming: Incoming, origin: Origin) -> None:
+        """Take nothing: lines come by themselves."""
+
+    def eof_received(self, error: Exception | None = None, *, about: RequestId | None = None) -> None:
+        self._relay.ended(self._side, error)

@@ -1,0 +1,115 @@
+"""Which folders each server may know of: those of its entry, and what was added or taken away while the host runs.
+
+Roots are given by server, so that each knows of what it needs and of nothing else. A server whose entry has none, and
+to which none was added, is given those of whoever calls it. The same list is what a sandbox opens: ``paths``. Nothing
+here tells a server; whoever changes the list does.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection
+from urllib.parse import unquote, urlsplit
+
+import trunkline.types as t
+from trunkline.client.answers import as_root
+from trunkline.errors import ConfigError
+from trunkline.host.entries import ServerEntry
+
+__all__ = ["Roots", "root_text"]
+
+
+def root_text(root: object) -> str:
+    """Give a root as an absolute path, however it is written: a path, a ``file:`` URI or a ``Root``.
+
+    Raises:
+        ConfigError: it is no folder or file of this machine.
+    """
+    text = root.uri if isinstance(root, t.Root) else os.fspath(root) if isinstance(root, str | os.PathLike) else None
+    if not isinstance(text, str) or not text or "\0" in text:
+        raise ConfigError(f"{root!r} is no root: give a path or a file: URI.")
+    if text.startswith("file:"):
+        parts = urlsplit(text)
+        if parts.netloc not in ("", "localhost") or not parts.path.startswith("/") or parts.query or parts.fragment:
+            raise ConfigError(f"{text!r} is no root: it names no folder of this machine.")
+        text = unquote(parts.path)
+    elif "://" in text:
+        raise ConfigError(f"{text!r} is no root: only file: URIs and paths are.")
+    # A decoded path may have hidden these.
+    if "\0" in text:
+        raise ConfigError("A root has a zero byte in it.")
+    return os.path.abspath(os.path.expanduser(text))
+
+
+class Roots:
+    """The roots of all servers of a host."""
+
+    def __init__(self) -> None:
+        """Start with what the entries say."""
+        self._added: dict[str, list[str]] = {}
+        self._removed: dict[str, set[str]] = {}
+
+    def of(self, entry: ServerEntry) -> list[t.Root] | None:
+        """Give the roots of a server; None: those of whoever calls it."""
+        found = self._texts(entry)
+        return None if found is None else [as_root(each) for each in found]
+
+    def paths(self, entry: ServerEntry) -> tuple[str, ...]:
+        """Give the same as absolute paths, for a sandbox; a URI that names none of this machine is left out."""
+        found = []
+        for each in self._texts(entry) or ():
+            try:
+                found.append(root_text(each))
+            except ConfigError:
+                continue
+        return tuple(found)
+
+    def add(self, server: str, root: object) -> bool:
+        """Let a server know of a folder; tells whether that was news.
+
+        Raises:
+            ConfigError: it is no folder or file of this machine.
+        """
+        path = root_text(root)
+        removed, added = self._removed.get(server, set()), self._added.setdefault(server, [])
+        news = path in removed or path not in added
+        removed.discard(path)
+        if path not in added:
+            added.append(path)
+        return news
+
+    def remove(self, entry: ServerEntry, root: object) -> bool:
+        """Let a server know of a folder no more; tells whether it did.
+
+        Raises:
+            ConfigError: it is no folder or file of this machine.
+        """
+        path = root_text(root)
+        known = path in self.paths(entry)
+        if known:
+            self._added[entry.name] = [each for each in self._added.get(entry.name, ()) if each != path]
+            self._removed.setdefault(entry.name, set()).add(path)
+        return known
+
+    def _texts(self, entry: ServerEntry) -> list[str] | None:
+        configured, added = entry.settings.roots, self._added.get(entry.name)
+        if configured is None and added is None:
+            return None
+        removed: Collection[str] = self._removed.get(entry.name, ())
+        return [
+            *(each for each in configured or () if _known(each) not in removed),
+            *_news(configured or (), added or ()),
+        ]
+
+
+def _known(root: str) -> str:
+    try:
+        return root_text(root)
+    except ConfigError:
+        return root
+
+
+def _news(configured: tuple[str, ...], added: list[str] | tuple[str, ...]) -> list[str]:
+    """Give what was added and is not configured anyway."""
+    known = {_known(each) for each in configured}
+    return [each for each in added if each not in known]
