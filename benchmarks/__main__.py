@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from benchmarks.bars import judge
 from benchmarks.driver import ServerFailed
+from benchmarks.gateway_measures import measure_gateway, measure_host
 from benchmarks.http_measures import measure_auth, measure_events, measure_http, measure_http_client, measure_streams
 from benchmarks.measures import (
     Budget,
@@ -21,12 +22,12 @@ from benchmarks.measures import (
     measure_stdio,
 )
 from benchmarks.report import as_json, as_text
-from benchmarks.subjects import HERE, HTTP, STDIO, SUBJECTS, Installed, install
+from benchmarks.subjects import HERE, HOST, HTTP, STDIO, SUBJECTS, Installed, install
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-SECTIONS = (*STDIO, *HTTP)
+SECTIONS = (*STDIO, *HTTP, *HOST)
 STARTS_A_ROUND = 3
 QUICK = Budget(
     settle=0.8,
@@ -83,13 +84,25 @@ class Bench:
                 yield from measure_http_client(subject, revision, self.budget, floor=self._floor())
             case "http streams":
                 yield from measure_streams(subject, revision, self.budget)
-            case _:
+            case "http events":
                 yield from measure_events(subject, revision, self.budget)
+            case "gateway":
+                stdio, http = self._named("ours uv"), self._named("ours http")
+                yield from measure_gateway(subject, revision, self.budget, stdio=stdio, http=http)
+            case _:
+                yield from measure_host(subject)
 
     def _targets(self) -> dict[str, list[str]]:
         """Give the servers that every client talks to over stdio."""
         commands = {one.subject.name: one.server_command() for one in self.ready}
         return {f"stdio to {name}": commands[name] for name in ("mcp", "floor") if name in commands}
+
+    def _named(self, name: str) -> Installed:
+        """Give a subject that others are measured with, whether or not it is measured itself."""
+        for one in self.helpers:
+            if one.subject.name == name and one.problem is None:
+                return one
+        raise ServerFailed(f"{name} is not there to stand behind the others")
 
     def _floor(self) -> Installed:
         """Give the server that every client talks to over HTTP."""

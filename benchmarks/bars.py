@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import TYPE_CHECKING
 
+from benchmarks.gateway_measures import ADDED, CARRIED, DECISION, DIRECT, START
 from benchmarks.http_measures import CLIENT_ROWS, CONNECTIONS, PROGRESS, STREAMS
 from benchmarks.measures import Row
 from benchmarks.work import ADD, ADD_SYNC, BLOB_1M, BLOB_32M, ECHO_1M
@@ -144,7 +145,25 @@ def _http_bars() -> Iterator[Bar]:
         yield Bar(row, "grown_mb", NOBODY, at_most=16.0)
 
 
-BARS = (*_bars(), *_http_bars())
+def _host_bars() -> Iterator[Bar]:
+    for revision in REVISIONS:
+        for upstream, most in (("stdio", 1.0), ("http", 1.5)):
+            one = Row("gateway", ADDED(upstream), revision)
+            yield Bar(one, "added_ms", NOBODY, at_most=most)
+            for rival in ("bare proxy", "fastmcp proxy", "mcp-proxy"):
+                yield Bar(one, "added_ms", rival)
+            many = Row("gateway", CARRIED(upstream), revision, CONNECTIONS)
+            direct = Row("gateway", DIRECT, revision, CONNECTIONS)
+            yield Bar(many, "rate", "mcp http", at_least=1.0, rival_row=direct)
+            for rival in ("bare proxy", "fastmcp proxy", "mcp-proxy"):
+                yield Bar(many, "rate", rival)
+    yield Bar(Row("host", START), "of_slowest", NOBODY, at_most=3.0)
+    yield Bar(Row("host", START), "of_sum", NOBODY)
+    yield Bar(Row("host", f"{DECISION}, over 20 servers, 500 rules"), "decide_us", NOBODY, at_most=20.0)
+    yield Bar(Row("host", f"{DECISION}, of one server, 500 rules"), "decide_us", NOBODY, at_most=20.0)
+
+
+BARS = (*_bars(), *_http_bars(), *_host_bars())
 
 
 def judge(samples: Samples, subjects: Sequence[Subject], sections: Sequence[str]) -> list[Verdict]:

@@ -42,6 +42,7 @@ __all__ = [
     "measure_http",
     "measure_http_client",
     "measure_streams",
+    "open_session",
 ]
 
 CONNECTIONS = 32
@@ -63,7 +64,7 @@ def measure_http(subject: Installed, revision: str, budget: Budget) -> Iterator[
     works = [work for work in (ADD, ADD_SYNC) if subject.subject.sync_tool or not work.sync]
     with _serving(subject, "json") as server:
         requests = HttpRequests(revision, port=server.port)
-        session = _open_session(server, requests)
+        session = open_session(server, requests)
         warm = budget.settle
         for work in works:
             row = Row("http", work.name, revision, CONNECTIONS)
@@ -78,7 +79,7 @@ def measure_auth(subject: Installed, revision: str, budget: Budget) -> Iterator[
         requests = HttpRequests(revision, port=server.port, token=token)
         if token is not None:
             _expect_refusal(server, revision)
-        request = requests.call(ADD, _open_session(server, requests))
+        request = requests.call(ADD, open_session(server, requests))
         row = Row("http auth", ADD.name, revision, CONNECTIONS)
         yield _loaded(server, row, ADD, request=request, warm=budget.settle, seconds=budget.load)
 
@@ -99,7 +100,7 @@ def measure_streams(subject: Installed, revision: str, budget: Budget) -> Iterat
     bare = not subject.subject.ours
     with _serving(subject, "sse") as server:
         calls = HttpRequests(revision, port=server.port)
-        session = None if bare else _open_session(server, calls)
+        session = None if bare else open_session(server, calls)
         change = calls.call_tool("change", {}, session=session)
         opening = HttpRequests(revision, port=server.port, path="/stream") if bare else calls
         seconds = 0.0 if bare else budget.hold
@@ -120,7 +121,7 @@ def measure_events(subject: Installed, revision: str, budget: Budget) -> Iterato
     """Measure notifications in one call: what each costs, whether they leave at once, and a reader that stalls."""
     with _serving(subject, "sse") as server:
         requests = HttpRequests(revision, port=server.port)
-        session = _open_session(server, requests)
+        session = open_session(server, requests)
         call = _ProgressCall(server, requests, session)
         call.run(budget.notifications // 10)
         cpu = cpu_ns(server.pid)
@@ -238,7 +239,7 @@ def _serving(subject: Installed, *extra: str) -> Iterator[HttpServer]:
         yield server
 
 
-def _open_session(server: HttpServer, requests: HttpRequests) -> str | None:
+def open_session(server: HttpServer, requests: HttpRequests) -> str | None:
     """Shake hands where the revision asks for it, and give the session's id."""
     if not requests.handshake:
         return None

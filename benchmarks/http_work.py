@@ -51,6 +51,10 @@ class HttpRequests:
         params = {"name": name, "arguments": arguments} | ({"_meta": meta} if meta else {})
         return self._post({"id": MARK, "method": "tools/call", "params": params}, session=session)
 
+    def list_tools(self, session: str | None) -> bytes:
+        """Give the request for the list of tools."""
+        return self._post({"id": MARK, "method": "tools/list", "params": {}}, session=session)
+
     def stream(self, session: str | None) -> bytes:
         """Give the request that opens a stream of changes: GET in a session, `subscriptions/listen` without."""
         if not self.handshake:

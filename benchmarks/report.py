@@ -46,6 +46,14 @@ TABLES = (
     ("http events", "cpu_us", "HTTP server: CPU us a notification"),
     ("http events", "late", "HTTP server: first notification leaves after the 100th was made (1: yes)"),
     ("http events", "grown_mb", "HTTP server: MB grown while a reader stalls"),
+    ("gateway", "added_ms", "gateway: ms added to one call at a time, medians"),
+    ("gateway", "through_ms", "gateway: ms of one call at a time through it, median"),
+    ("gateway", "rate", "gateway: calls a second"),
+    ("gateway", "cpu_us", "gateway: CPU us a call"),
+    ("host", "all_ms", "host: ms until 20 servers are ready"),
+    ("host", "of_slowest", "host: the same, of the slowest alone"),
+    ("host", "of_sum", "host: the same, of all one after another"),
+    ("host", "decide_us", "host: us a decision of the policy"),
     ("packages", "packages", "packages brought by a plain install"),
 )
 

@@ -17,10 +17,11 @@ from pathlib import Path
 
 from benchmarks.driver import complaint
 
-__all__ = ["HERE", "HTTP", "ROOT", "STDIO", "SUBJECTS", "Installed", "Subject", "install"]
+__all__ = ["HERE", "HOST", "HTTP", "ROOT", "STDIO", "SUBJECTS", "Installed", "Subject", "install"]
 
 STDIO = ("stdio", "large", "start", "client", "packages")
 HTTP = ("http", "http auth", "http client", "http streams", "http events")
+HOST = ("gateway", "host")
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
 INSTALL_SECONDS = 900
@@ -49,6 +50,13 @@ class Subject:
     sync_tool: bool = True
     plain_install: bool = True
     sections: tuple[str, ...] = STDIO
+    #: What a gateway can stand before; empty for what is none.
+    fronts: tuple[str, ...] = ()
+
+    @property
+    def gateway(self) -> bool:
+        """Whether it passes calls on."""
+        return bool(self.fronts)
 
     @property
     def ours(self) -> bool:
@@ -104,7 +112,7 @@ SUBJECTS = (
         "trunkline-http",
         client="clients/trunkline_client.py",
         plain_install=False,
-        sections=HTTP,
+        sections=(*HTTP, "gateway"),
     ),
     Subject(
         "ours auth",
@@ -122,7 +130,7 @@ SUBJECTS = (
         "mcp-http",
         client="peers/mcp_client.py",
         plain_install=False,
-        sections=("http", "http client", "http events"),
+        sections=("http", "http client", "http events", "gateway"),
     ),
     Subject(
         "fastmcp http",
@@ -132,6 +140,43 @@ SUBJECTS = (
         client="peers/fastmcp_client.py",
         plain_install=False,
         sections=("http", "http client", "http events"),
+    ),
+    Subject(
+        "our gateway",
+        "servers/gateway.py",
+        "trunkline",
+        "trunkline-host",
+        plain_install=False,
+        sections=HOST,
+        fronts=("stdio", "http"),
+    ),
+    Subject(
+        "bare proxy",
+        "servers/floor_proxy.py",
+        "uvicorn",
+        "floor-proxy",
+        plain_install=False,
+        sections=("gateway",),
+        fronts=("stdio", "http"),
+    ),
+    Subject(
+        "fastmcp proxy",
+        "peers/fastmcp_proxy.py",
+        "fastmcp",
+        "fastmcp-http",
+        plain_install=False,
+        sections=("gateway",),
+        fronts=("stdio", "http"),
+    ),
+    Subject(
+        "mcp-proxy",
+        "peers/mcp_proxy.py",
+        "mcp-proxy",
+        "mcp-proxy",
+        plain_install=False,
+        revisions=("2025-11-25",),
+        sections=("gateway",),
+        fronts=("stdio",),
     ),
 )
 
@@ -198,7 +243,7 @@ def _install_python(subject: Subject) -> Installed:
 
 
 def _python_version(subject: Subject, found: dict[str, str]) -> str:
-    beside = ["uvicorn", "httptools", "uvloop"] if set(subject.sections) & set(HTTP) else []
+    beside = ["uvicorn", "httptools", "uvloop"] if set(subject.sections) & {*HTTP, *HOST} else []
     if subject.token is not None:
         beside.append("joserfc")
     if "uv" in subject.name.split():

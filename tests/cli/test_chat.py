@@ -13,7 +13,6 @@ import struct
 import subprocess
 import sys
 import termios
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -181,8 +180,8 @@ SESSION: Script = (
     ("you>", "break\r"),
     ("Half of", ""),
     ("you>", "@de\t"),
-    ("demo:", "note://o\t"),
-    ("note://one", " what\r"),
+    ("mo:", "note://o\t"),
+    ("ne", " what\r"),
     ("Allow it?", "yes\n"),
     ("You said <", ""),
     ("you>", '"""one\rtwo"""\r'),
@@ -202,9 +201,9 @@ def hosted(tmp_path_factory: pytest.TempPathFactory) -> Place:
 
 
 @pytest.fixture(scope="module")
-def session(hosted: Place) -> Iterator[Chat]:
+def session(hosted: Place) -> Chat:
     """Hold the long session, once."""
-    yield with_model(hosted, script=SESSION)
+    return with_model(hosted, script=SESSION)
 
 
 def test_a_session_ends_well(session: Chat) -> None:
@@ -315,7 +314,7 @@ def test_a_variable_of_a_template_is_completed_by_its_server(place: Place) -> No
     write_config(place.config, {"cities": entry})
     script = (
         ("you>", "@ci\t"),
-        ("cities:", "w\t"),
+        ("ties:", "w\t"),
         ("eather://", "Os\t"),
         ("lo/today", " now\r"),
         ("Allow it?", "yes\n"),

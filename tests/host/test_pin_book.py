@@ -243,6 +243,21 @@ def test_going_away_and_coming_back_is_no_way_to_change(desk: Desk) -> None:
     assert list(desk.files(CHANGED, tool("write")).tools) == ["files/write"]
 
 
+def test_drift_that_is_known_is_not_noted_again(desk: Desk) -> None:
+    desk.files(tool())
+    desk.files(CHANGED)
+    noted = desk.path.read_bytes()
+    desk.files(CHANGED)
+    assert (desk.path.read_bytes(), desk.told()) == (noted, [("read", "changed")])
+
+
+def test_what_comes_back_as_it_was_is_served(desk: Desk) -> None:
+    desk.files(tool(), tool("write"))
+    desk.files(tool("write"))
+    assert list(desk.files(tool(), tool("write")).tools) == ["files/read", "files/write"]
+    assert (desk.pin().state, compared(desk.pin())) == ("pinned", ())
+
+
 def test_a_definition_too_large_to_keep_is_pinned_all_the_same(desk: Desk) -> None:
     desk.files(tool(description="a" * 100_000))
     assert desk.pin().definition is None

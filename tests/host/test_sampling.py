@@ -642,10 +642,16 @@ async def test_context_never_goes_along_without_a_review() -> None:
     assert one.requests[0].system is None
 
 
-def test_results_are_kept_by_server_and_bounded() -> None:
+def many_results() -> ServerResults:
+    """Keep more, and longer ones, than there is room for."""
     kept = ServerResults()
-    long = t.CallToolResult(content=[t.TextContent(text="x" * 9000)])
-    _ = [kept.keep("a", f"t{number}", long) for number in range(20)]
+    for number in range(20):
+        kept.keep("a", f"t{number}", t.CallToolResult(content=[t.TextContent(text="x" * 9000)]))
+    return kept
+
+
+def test_results_are_kept_by_server_and_bounded() -> None:
+    kept = many_results()
     kept.keep("b", "read", t.ReadResourceResult(contents=[t.ResourceContents(uri="f:1", text="emma")]))
     kept.keep("b", "quiet", t.CallToolResult(content=[]))
     assert kept.text("b") == "read:\nemma"

@@ -176,7 +176,8 @@ class RecordingProxy:
         finally:
             watch.cancel()
             work.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
+            # A client that is gone cannot be told anything.
+            with contextlib.suppress(asyncio.CancelledError, OSError):
                 await work
 
     async def _answer(

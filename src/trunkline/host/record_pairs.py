@@ -14,12 +14,23 @@ from types import MappingProxyType
 from typing import Any
 
 import msgspec
-from msgspec import Struct
+from msgspec import Raw, Struct
 
 from trunkline.host.record import Recording, Side
 from trunkline.types import RequestId
 
-__all__ = ["Exchange", "Question", "Step", "comparable", "digest", "exchanges", "label", "member", "progress_token"]
+__all__ = [
+    "Exchange",
+    "Question",
+    "Step",
+    "comparable",
+    "digest",
+    "exchanges",
+    "label",
+    "member",
+    "progress_token",
+    "with_unique_ids",
+]
 
 #: What opens a conversation: a client says who it is, and gets the same answer whoever it is.
 _OPENING = frozenset({"initialize", "server/discover"})
@@ -201,3 +212,54 @@ def label(message: dict[str, Any]) -> str:
         if isinstance(value, str):
             return f"{message['method']} {value}"
     return str(message["method"])
+
+
+# --- ids --------------------------------------------------------------------------------------------------------------
+
+
+def with_unique_ids(recording: Recording) -> Recording:
+    """Give the client's requests ids that none other has, where HTTP let several use the same at once."""
+    if all(entry.exchange is None for entry in recording.entries):
+        return recording
+    numbers = _Numbers()
+    entries = []
+    for entry in recording.entries:
+        value = entry.json
+        if value is not None and entry.sender != "recorder":
+            items = [numbers.of(entry.sender, each, entry.exchange) for each in _each(value)]
+            made = Raw(msgspec.json.encode(items if isinstance(value, list) else items[0]))
+            entries.append(msgspec.structs.replace(entry, message=made))
+        else:
+            entries.append(entry)
+    return msgspec.structs.replace(recording, entries=tuple(entries))
+
+
+def _each(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
+
+
+class _Numbers:
+    """Counts the client's requests, and knows them again."""
+
+    def __init__(self) -> None:
+        self._last = 0
+        self._by_exchange: dict[tuple[int | None, RequestId], int] = {}
+        self._by_id: dict[RequestId, int] = {}
+
+    def of(self, sender: Side, message: Any, exchange: int | None) -> Any:
+        """Give a message with the numbers in place of ids."""
+        if not _is_message(message):
+            return message
+        id, method = message.get("id"), message.get("method")
+        if sender == "client" and method is not None and id is not None:
+            self._last += 1
+            self._by_exchange[exchange, id] = self._by_id[id] = self._last
+            return {**message, "id": self._last}
+        if sender == "server" and method is None and id is not None:
+            return {**message, "id": self._by_exchange.get((exchange, id), self._by_id.get(id, id))}
+        if sender == "client" and method == "notifications/cancelled":
+            params = member(message, "params")
+            asked = params.get("requestId")
+            number = self._by_id.get(asked, asked) if isinstance(asked, int | str) else asked
+            return {**message, "params": {**params, "requestId": number}}
+        return message

@@ -2,16 +2,18 @@
 
 ``replay`` is the client of a recording: it sends what the client sent, waits where the client had waited, and puts each
 answer beside the recorded one. Of the methods it knows only the one that withdraws a request: no answer is owed then.
+What the server makes up itself and the client gives back (a sealed state, a cursor, the keys of questions) is given
+back as it is now, not as it was then.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import msgspec
-from msgspec import Struct
+from msgspec import Raw, Struct
 
 from trunkline.protocol.caller import MEMORY
 from trunkline.protocol.jsonrpc import (
@@ -71,6 +73,8 @@ class Replay(Struct, frozen=True):
 
     answers: tuple[Answer, ...]
     sent: tuple[dict[str, Any], ...]
+    #: The recorded questions of the server that it did not ask now; they can only be missing with ``patience``.
+    unasked: tuple[dict[str, Any], ...] = ()
 
     def answer(self, method: str) -> Answer:
         """Find the first answer to a method.
@@ -89,18 +93,28 @@ class Replay(Struct, frozen=True):
         return tuple(message for message in self.sent if "method" in message and "id" not in message)
 
 
-async def replay(recording: Recording, server: Servable, *, seconds: float = 10.0) -> Replay:
+async def replay(
+    recording: Recording,
+    server: Servable,
+    *,
+    seconds: float | None = 10.0,
+    patience: float | None = None,
+    speed: float = 0.0,
+) -> Replay:
     """Send a recording's client messages to a server and collect its answers.
 
     Where the recording shows an answer or a question of the server, nothing more is sent until it has come; the ids
-    of the server's own requests may differ from the recorded ones.
+    of the server's own requests may differ from the recorded ones. With ``patience`` the replay goes on without what
+    did not come within so many seconds, or from a server that is gone; notices are then waited for as well. With
+    ``speed`` 1 the client takes the time it took, where the recording says so.
 
     Raises:
         TimeoutError: the server did not say what the recording waits for.
     """
-    player = _Player(recording)
+    player = _Player(recording, patience, speed)
     async with asyncio.timeout(seconds), asyncio.TaskGroup() as group:
         serving = group.create_task(server.serve(player))
+        serving.add_done_callback(player.abandoned)
         await player.play()
         await serving
     return player.outcome()
@@ -109,8 +123,15 @@ async def replay(recording: Recording, server: Servable, *, seconds: float = 10.
 class _Player:
     """A Link whose far end is the client of a recording."""
 
-    def __init__(self, recording: Recording) -> None:
-        self._script = tuple((entry.sender, entry.decoded) for entry in recording.entries)
+    def __init__(self, recording: Recording, patience: float | None, speed: float) -> None:
+        self._script = tuple((entry.sender, entry.decoded, entry.at) for entry in recording.entries)
+        self._patience = patience
+        self._speed = speed
+        self._abandoned = False
+        self._unasked: list[Request] = []
+        self._notices: list[str] = []
+        #: What the server made up then, and what it made up now in its place.
+        self._made_up: dict[str, str] = {}
         self._receiver: Receiver | None = None
         self._moved = asyncio.Event()
         self._sent: list[Message] = []
@@ -138,6 +159,8 @@ class _Player:
         self._sent.append(message)
         if isinstance(message, Request):
             self._asked.append(message)
+        elif isinstance(message, Notification):
+            self._notices.append(message.method)
         elif isinstance(message, Response | ErrorResponse) and message.id is not None:
             owed = self._waiting.get(message.id)
             if owed:
@@ -154,17 +177,30 @@ class _Player:
     async def play(self) -> None:
         """Walk the script from its first line to its last, then wait for what is still owed and end the link."""
         receiver = await self._attached()
-        for sender, incoming in self._script:
-            if incoming is None:
+        before: float | None = None
+        for sender, incoming, at in self._script:
+            if incoming is None or sender == "recorder":
                 continue
             if sender == "client":
-                receiver.message_received(self._prepare(incoming), MEMORY)
-                continue
-            for message in incoming.items if isinstance(incoming, Batch) else (incoming,):
-                await self._expect(message)
-        while any(self._waiting.values()):
-            await self._move()
+                await self._pause(before, at)
+                prepared = self._prepare(incoming)
+                if prepared is not None:
+                    receiver.message_received(prepared, MEMORY)
+            else:
+                for message in incoming.items if isinstance(incoming, Batch) else (incoming,):
+                    await self._expect(message)
+            before = at
+        await self._until(lambda: not any(self._waiting.values()))
         receiver.eof_received()
+
+    def abandoned(self, serving: object) -> None:
+        """Learn that the server is gone: with patience, nothing more is waited for."""
+        self._abandoned = True
+        self._moved.set()
+
+    async def _pause(self, before: float | None, at: float | None) -> None:
+        if self._speed and before is not None and at is not None and at > before:
+            await asyncio.sleep((at - before) / self._speed)
 
     def outcome(self) -> Replay:
         """Put requests, recorded and actual answers side by side."""
@@ -172,36 +208,51 @@ class _Player:
             Answer(_plain(request), _plain_if(self._recorded.get(index)), _plain_if(self._actual.get(index)))
             for index, request in enumerate(self._requests)
         )
-        return Replay(tuple(answers), tuple(_plain(message) for message in self._sent))
+        unasked = tuple(_plain(message) for message in self._unasked)
+        return Replay(tuple(answers), tuple(_plain(message) for message in self._sent), unasked)
 
-    def _prepare(self, incoming: Incoming) -> Incoming:
+    def _prepare(self, incoming: Incoming) -> Incoming | None:
         """Note what will be owed, and address the client's answers to the requests this server made."""
         if isinstance(incoming, Batch):
-            return Batch(tuple(self._address(item) for item in incoming.items))
+            items = tuple(item for each in incoming.items if (item := self._address(each)) is not None)
+            return Batch(items) if items else None
         return self._address(incoming)
 
-    def _address(self, message: Message | Malformed) -> Message | Malformed:
+    def _address(self, message: Message | Malformed) -> Message | Malformed | None:
         if isinstance(message, Request):
             self._waiting.setdefault(message.id, []).append(len(self._requests))
             self._requests.append(message)
-        elif isinstance(message, Notification) and message.method == "notifications/cancelled":
+            return _given_back(message, self._made_up) if self._made_up else message
+        if isinstance(message, Notification) and message.method == "notifications/cancelled":
             self._waiting.pop(_plain(message).get("params", {}).get("requestId"), None)
-        elif isinstance(message, Response):
-            return Response(self._their_ids.get(message.id, message.id), message.result)
-        elif isinstance(message, ErrorResponse) and message.id is not None:
-            return ErrorResponse(self._their_ids.get(message.id, message.id), message.error)
+        elif isinstance(message, Response | ErrorResponse) and message.id is not None:
+            if any(message.id == each.id for each in self._unasked):
+                # It answers what was not asked.
+                return None
+            id = self._their_ids.get(message.id, message.id)
+            return Response(id, message.result) if isinstance(message, Response) else ErrorResponse(id, message.error)
         return message
 
     async def _expect(self, message: Message | Malformed) -> None:
         """Wait until the server has sent what the recording shows, as far as that can be told."""
         if isinstance(message, Response | ErrorResponse):
             index = self._latest(message.id)
-            if index is not None:
-                self._recorded[index] = message
-            while index is not None and index not in self._actual and message.id in self._waiting:
-                await self._move()
+            if index is None:
+                return
+            self._recorded[index] = message
+            await self._until(lambda: index in self._actual or message.id not in self._waiting)
+            if index in self._actual:
+                _learn(_plain(message).get("result"), _plain(self._actual[index]).get("result"), self._made_up)
         elif isinstance(message, Request):
-            self._their_ids[message.id] = (await self._question(message.method)).id
+            asked = await self._question(message.method)
+            if asked is None:
+                self._unasked.append(message)
+            else:
+                self._their_ids[message.id] = asked.id
+        elif isinstance(message, Notification) and self._patience is not None:
+            await self._until(lambda: message.method in self._notices)
+            if message.method in self._notices:
+                self._notices.remove(message.method)
 
     def _latest(self, id: RequestId | None) -> int | None:
         """Find the last request sent under an id: one is used again only after its answer."""
@@ -210,23 +261,64 @@ class _Player:
                 return index
         return None
 
-    async def _question(self, method: str) -> Request:
-        while True:
-            for request in self._asked:
-                if request.method == method:
-                    self._asked.remove(request)
-                    return request
-            await self._move()
+    async def _question(self, method: str) -> Request | None:
+        await self._until(lambda: any(request.method == method for request in self._asked))
+        for request in self._asked:
+            if request.method == method:
+                self._asked.remove(request)
+                return request
+        return None
 
     async def _attached(self) -> Receiver:
         while self._receiver is None:
-            await self._move()
+            self._moved.clear()
+            await self._moved.wait()
         return self._receiver
 
-    async def _move(self) -> None:
-        """Wait until the server has done something more."""
-        self._moved.clear()
-        await self._moved.wait()
+    async def _until(self, done: Callable[[], bool]) -> None:
+        """Wait until something is so, for as long as there is patience."""
+        try:
+            async with asyncio.timeout(self._patience):
+                while not done() and not (self._abandoned and self._patience is not None):
+                    self._moved.clear()
+                    await self._moved.wait()
+        except TimeoutError:
+            return
+
+
+# --- what a server makes up -------------------------------------------------------------------------------------------
+
+#: Members of results that clients give back as they are, and the members of params in which they do.
+_MADE_UP = frozenset({"requestState", "nextCursor", "taskId"})
+_GIVEN_BACK = frozenset({"requestState", "cursor", "taskId"})
+
+
+def _learn(recorded: Any, actual: Any, made_up: dict[str, str]) -> None:
+    """Note what a server makes up anew: under the same name in the same place, another text."""
+    if not isinstance(recorded, dict) or not isinstance(actual, dict):
+        return
+    for name, value in recorded.items():
+        other = actual.get(name)
+        if name in _MADE_UP and isinstance(value, str) and isinstance(other, str):
+            made_up[value] = other
+        elif name == "inputRequests" and isinstance(value, dict) and isinstance(other, dict):
+            made_up.update(zip(value, other, strict=False))
+        elif name == "task":
+            _learn(value, other, made_up)
+
+
+def _given_back(request: Request, made_up: dict[str, str]) -> Request:
+    params = _plain(request).get("params")
+    if not isinstance(params, dict):
+        return request
+    made = dict(params)
+    for name in _GIVEN_BACK & params.keys():
+        if isinstance(params[name], str):
+            made[name] = made_up.get(params[name], params[name])
+    answers = params.get("inputResponses")
+    if isinstance(answers, dict):
+        made["inputResponses"] = {made_up.get(key, key): value for key, value in answers.items()}
+    return request if made == params else Request(request.id, request.method, Raw(msgspec.json.encode(made)))
 
 
 def _plain(message: Message) -> dict[str, Any]:

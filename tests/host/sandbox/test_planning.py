@@ -52,6 +52,12 @@ def test_variables_that_are_given_beat_those_of_the_entry(stage: Stage) -> None:
     assert (record(launch)["env"]["ONLY"], "PYTHONPATH" in record(launch)["env"]) == ("this", False)
 
 
+def test_roots_that_are_given_beat_those_of_the_entry(stage: Stage) -> None:
+    launch = prepare(stage.entry({"kind": "landlock"}), roots=(str(stage.outside),), folder=stage.state, able=FULL)
+    opened = [path for path, _ in record(launch)["landlock"]["rules"]]
+    assert (str(stage.outside) in opened, str(stage.inside) in opened) == (True, False)
+
+
 @pytest.mark.parametrize(
     ("able", "made"),
     [

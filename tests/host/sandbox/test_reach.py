@@ -77,10 +77,11 @@ def test_a_root_is_a_path_or_a_uri(root: str, path: str) -> None:
     assert root_path(root, []) == path
 
 
-def test_a_root_on_another_machine_is_left_out_and_told() -> None:
+@pytest.mark.parametrize("root", ["file://elsewhere/a", "file:///a%00b", "file:a"])
+def test_a_root_on_another_machine_is_left_out_and_told(root: str) -> None:
     notes: list[str] = []
-    assert root_path("file://elsewhere/a", notes) is None
-    assert notes == ["the root file://elsewhere/a is not on this machine, and left out"]
+    assert root_path(root, notes) is None
+    assert notes == [f"the root {root} is not on this machine, and left out"]
 
 
 def test_what_does_not_exist_is_left_out_and_told(home: Path) -> None:

@@ -34,24 +34,19 @@ class Leaky(Plain):
         if name == "fail":
             return {"content": [{"type": "text", "text": f"{SECRET} is wrong"}], "isError": True}
         if name == "refuse":
-            raise PermissionError(SECRET)
+            raise LookupError(name)
         if name == "die":
             os._exit(3)
-        while True:
-            sys.stdin.readline()
+        while sys.stdin.readline():
+            pass
+        sys.exit()
 
     def send(self, message: dict[str, Any]) -> None:
-        """Log the secret before each answer."""
+        """Log the secret before each answer, and say it in each error."""
+        if "error" in message:
+            message["error"] = {"code": -32000, "message": f"refused {SECRET}", "data": {"with": [SECRET]}}
         super().send({"method": "notifications/message", "params": {"level": "error", "data": f"using {SECRET}"}})
         super().send(message)
-
-    def answer(self, method: str, params: dict[str, Any]) -> Any:
-        """Answer; what is refused is refused with the secret, in the form of an error."""
-        try:
-            return super().answer(method, params)
-        except PermissionError:
-            self.refusal = {"code": -32000, "message": f"refused {SECRET}", "data": {"with": [SECRET]}}
-            raise LookupError(method) from None
 
 
 if __name__ == "__main__":

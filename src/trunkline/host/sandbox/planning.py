@@ -73,10 +73,11 @@ def prepare(
     entry: ServerEntry,
     *,
     env: Mapping[str, str] | None = None,
+    roots: Sequence[str] | None = None,
     folder: Path | None = None,
     able: Capabilities | None = None,
 ) -> Launch:
-    """Say how a server is started; ``env`` is what it gets instead of its entry's, ``folder`` the host's state.
+    """Say how a server is started; ``env`` and ``roots`` count before its entry's, ``folder`` is the host's state.
 
     Raises:
         ConfigError: its sandbox makes no sense, or cannot be made here and is required.
@@ -90,7 +91,8 @@ def prepare(
         if sandbox is None:
             return Launch(command=entry.command, env=entry.env, cwd=entry.cwd)
         places = _places(entry, folder)
-        launch = plan(entry, sandbox, entry.settings.roots or (), able=able or _able(sandbox), places=places)
+        opened = (entry.settings.roots or ()) if roots is None else roots
+        launch = plan(entry, sandbox, opened, able=able or _able(sandbox), places=places)
     except ConfigError as error:
         raise ConfigError(f"{entry.source}: {entry.name}: {error}") from error
     if launch.missing and sandbox.required:

@@ -131,10 +131,11 @@ def root_path(root: str, notes: list[str]) -> str | None:
     if not root.startswith("file:"):
         return os.path.abspath(root)
     parts = urlsplit(root)
-    if parts.netloc not in ("", "localhost") or not parts.path.startswith("/"):
+    path = unquote(parts.path)
+    if parts.netloc not in ("", "localhost") or not path.startswith("/") or "\0" in path:
         notes.append(f"the root {root} is not on this machine, and left out")
         return None
-    return os.path.normpath(unquote(parts.path))
+    return os.path.normpath(path)
 
 
 def beneath(path: str, folder: str) -> bool:
