@@ -182,7 +182,6 @@ SESSION: Script = (
     ("you>", "@de\t"),
     ("mo:", "note://o\t"),
     ("ne", " what\r"),
-    ("Allow it?", "yes\n"),
     ("You said <", ""),
     ("you>", '"""one\rtwo"""\r'),
     ("You said <one", ""),
@@ -296,14 +295,12 @@ def test_a_prompt_asks_for_its_arguments_with_completion(place: Place) -> None:
         ("name:", "b\t"),
         ("bob", "\r"),
         ("style (optional):", "long\r"),
-        ("Allow it?", "yes\n"),
         ("You said <", ""),
         ("you>", "/exit\r"),
     )
-    said = with_model(place, script=script)
-    assert said.code == 0
-    assert '"name": "bob"' in said.screen
-    assert '"style": "long"' in said.screen
+    assert with_model(place, script=script).code == 0
+    (kept,) = (place.home / "conversations").iterdir()
+    assert "greet\\u001b[1m bob, long" in kept.read_text(encoding="utf-8")
 
 
 def test_a_variable_of_a_template_is_completed_by_its_server(place: Place) -> None:
@@ -317,7 +314,6 @@ def test_a_variable_of_a_template_is_completed_by_its_server(place: Place) -> No
         ("ties:", "w\t"),
         ("eather://", "Os\t"),
         ("lo/today", " now\r"),
-        ("Allow it?", "yes\n"),
         ("snow in Oslo", ""),
         ("you>", "/exit\r"),
     )
@@ -431,7 +427,7 @@ def test_the_commands_answer(place: Place) -> None:
         ("/attach nothing", "[failed] name a resource as @server:uri; servers are: demo"),
         ("/save", "[failed] name the file: /save FILE"),
         ("/model nobody:x", "[failed] 'nobody:x' names no model"),
-        ("@demo:note://one x", "[failed] default: untrusted server wants demo/note://one asked about"),
+        ("@demo:note://none x", "[failed]"),
     ],
 )
 def test_what_cannot_be_done_is_said_and_the_chat_goes_on(typed: str, said: str, place: Place) -> None:
@@ -476,9 +472,10 @@ def test_an_interrupt_without_a_terminal_ends_the_chat(place: Place) -> None:
         assert process.stderr is not None
         said = [process.stderr.readline(), process.stderr.readline()]
         process.send_signal(signal.SIGINT)
-        _, err = process.communicate(timeout=SECONDS)
+        code = process.wait(SECONDS)
+        err = process.stderr.read()
     assert "answers" in said[1]
-    assert (process.returncode, err) == (130, "trunkline: interrupted\n")
+    assert (code, err) == (130, "trunkline: interrupted\n")
 
 
 def test_without_a_model_tools_are_called_by_name(place: Place) -> None:
@@ -693,10 +690,7 @@ def test_what_is_proposed(before: str, after: list[str]) -> None:
 
 
 def test_values_of_arguments_are_proposed_as_words() -> None:
-    assert proposed("/shop:buy item=ha") == ["/shop:buy hat", "/shop:buy ham"] or proposed("/shop:buy item=ha") == [
-        "/shop:buy item=hat",
-        "/shop:buy item=ham",
-    ]
+    assert proposed("/shop:buy item=ha") == ["/shop:buy item=hat", "/shop:buy item=ham"]
 
 
 def test_what_could_control_a_terminal_is_not_proposed() -> None:

@@ -191,7 +191,7 @@ def test_another_model_may_be_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_tools_are_shown_whole_if_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     _, screen = reviewed(monkeypatch, REVIEW, ("Send it", "tools\n"), ("inputSchema", ""), ("Send it", "no\n"))
-    assert '  |     "description": "Tell\\u001b[2J it",' in screen
+    assert "Tell\\u001b[2J it" in screen.partition("Its own tools, none of yours:")[2]
 
 
 def test_the_last_message_may_be_typed_anew(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -412,8 +412,13 @@ def test_only_pages_are_given_to_a_browser(monkeypatch: pytest.MonkeyPatch) -> N
     import webbrowser
 
     opened = list[str]()
+
+    def remember(url: str) -> bool:
+        opened.append(url)
+        return True
+
     monkeypatch.setenv("BROWSER", "true")
-    monkeypatch.setattr(webbrowser, "open", lambda url: bool(opened.append(url)) or True)
+    monkeypatch.setattr(webbrowser, "open", remember)
     assert run_async(open_in_browser("https://example.com/;touch x"))
     assert not run_async(open_in_browser("file:///etc/passwd"))
     assert opened == ["https://example.com/;touch x"]

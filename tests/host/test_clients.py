@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from tests.host.supervised import program
 from tests.support import run_async
@@ -32,7 +34,7 @@ def remote(**more: Any) -> ServerEntry:
     [
         ("auto", None),
         ("stateless", NEWEST.name),
-        ("handshake", NEWEST_HANDSHAKE.name),
+        ("handshake", None),
         (NEWEST_HANDSHAKE.name, NEWEST_HANDSHAKE.name),
     ],
 )
@@ -40,6 +42,17 @@ def test_an_era_becomes_a_revision(era: str, revision: str | None) -> None:
     client = make_client(program("a", "plain", era=era), {})
     pinned = client._settings.pinned
     assert (None if pinned is None else pinned.name) == revision
+
+
+def test_a_server_that_shakes_hands_in_an_older_revision_fits_the_era() -> None:
+    code = "from trunkline import Server; Server('old', revisions=['2025-03-26']).run()"
+    entry = replace(program("a", "plain", era="handshake"), command=(sys.executable, "-c", code), env={})
+
+    async def main() -> str | None:
+        async with make_client(entry, {}) as client:
+            return client.revision
+
+    assert run_async(main()) == "2025-03-26"
 
 
 def test_an_era_that_does_not_exist_is_an_error() -> None:

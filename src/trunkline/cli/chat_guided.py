@@ -59,6 +59,12 @@ def _parameters(tool: t.Tool) -> str:
     return " ".join(name if name in needed else f"[{name}]" for name in names)
 
 
+def _with_arguments(text: str, name: str) -> bool:
+    """Tell whether a line is a tool's name with arguments behind it, and not words that begin like one."""
+    rest = text[len(name) :].lstrip()
+    return text.startswith(f"{name} ") and (rest.startswith("{") or "=" in rest.partition(" ")[0])
+
+
 class Guided:
     """Does what the person picks."""
 
@@ -94,7 +100,7 @@ class Guided:
         for item in tools:
             if sum(each.name == item.name for each in tools) == 1:
                 named.setdefault(item.name, item)
-        fitting = [name for name in named if text == name or text.startswith(f"{name} ")]
+        fitting = [name for name in named if text == name or _with_arguments(text, name)]
         if not fitting:
             return None, ""
         name = max(fitting, key=len)

@@ -238,9 +238,9 @@ class _Wait:
         self._interrupted = False
 
     def interrupt(self) -> None:
-        """End it, if there is one."""
+        """End it, or the next one."""
+        self._interrupted = True
         if self._task is not None:
-            self._interrupted = True
             self._task.cancel()
 
     async def for_(self, awaited: Coroutine[Any, Any, T]) -> T:
@@ -249,9 +249,10 @@ class _Wait:
         Raises:
             Interrupted: a signal came.
         """
-        self._interrupted = False
         task: asyncio.Task[T] = asyncio.get_running_loop().create_task(awaited)
         self._task = task
+        if self._interrupted:
+            task.cancel()
         try:
             return await task
         except asyncio.CancelledError:
@@ -259,7 +260,7 @@ class _Wait:
                 raise Interrupted from None
             raise
         finally:
-            self._task = None
+            self._task, self._interrupted = None, False
 
 
 class PlainLines:

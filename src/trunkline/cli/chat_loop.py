@@ -53,9 +53,10 @@ async def _run(plan: Plan, wishes: Wishes, inputs: Ask | None) -> Exit:
         lines, less = open_lines(room.screen, propose=proposals.line, history=wishes.history)
         talk = ChatTalk(room, wishes, show=show, lines=lines, proposals=proposals)
         try:
-            _greet(talk, less)
-            with _followed(room, show):
-                return await _Loop(talk).run()
+            loop = _Loop(talk)
+            with _interrupts(loop.interrupt), _followed(room, show):
+                _greet(talk, less)
+                return await loop.run()
         finally:
             await talk.aclose()
             if talk.file is not None:
@@ -73,23 +74,22 @@ class _Loop:
     async def run(self) -> Exit:
         """Read and do until the end."""
         talk, ending = self._talk, False
-        with _interrupts(self._interrupt):
-            while True:
-                try:
-                    text = await talk.lines.message("tool>" if talk.conversation is None else "you>")
-                except InputEnded:
+        while True:
+            try:
+                text = await talk.lines.message("tool>" if talk.conversation is None else "you>")
+            except InputEnded:
+                return Exit.OK
+            except Interrupted:
+                if not talk.lines.asks:
+                    raise Failure("interrupted", Exit.INTERRUPTED) from None
+                if ending:
                     return Exit.OK
-                except Interrupted:
-                    if not talk.lines.asks:
-                        raise Failure("interrupted", Exit.INTERRUPTED) from None
-                    if ending:
-                        return Exit.OK
-                    ending = True
-                    talk.show.line("note", _ENDING)
-                    continue
-                ending = False
-                if text.strip() and not await self._do(text):
-                    return Exit.OK
+                ending = True
+                talk.show.line("note", _ENDING)
+                continue
+            ending = False
+            if text.strip() and not await self._do(text):
+                return Exit.OK
 
     async def _do(self, text: str) -> bool:
         """Do what a line means; tells whether the chat goes on."""
@@ -137,7 +137,7 @@ class _Loop:
         else:
             await talk.guided.line(text)
 
-    def _interrupt(self) -> None:
+    def interrupt(self) -> None:
         """Stop the turn; what does not stop by that is cancelled, and then given up."""
         self._interrupts += 1
         if self._doing is None:

@@ -153,22 +153,14 @@ class Proposals:
                 for name in _with_resources(catalog)
                 if name.startswith(word[1:])
             ]
-        found = self._resources(mention, len(word))
+        items = [item for item in visible(self._host, "resource", self._session) if item.server == mention.server]
+        found = _resources((item for item in items if item.name.startswith(mention.uri)), len(word))
         for item in visible(self._host, "template", self._session):
             if item.server == mention.server:
                 found += await self._from_template(item, mention, len(word))
-        return found[:_MOST]
-
-    def _resources(self, mention: Mention, replaces: int) -> list[Proposal]:
-        items = [item for item in visible(self._host, "resource", self._session) if item.server == mention.server]
-        beginning = [item for item in items if item.name.startswith(mention.uri)]
         # Somebody who types a file's name need not know the folder.
-        found = beginning or [item for item in items if mention.uri in item.name]
-        usable = [item for item in found if not re.search(r"\s", item.name)]
-        return [
-            Proposal(f"@{item.server}:{item.name}", replaces, one_line(item.name), one_line(_about(item)))
-            for item in usable[:_MOST]
-        ]
+        found = found or _resources((item for item in items if mention.uri in item.name), len(word))
+        return found[:_MOST]
 
     async def _from_template(self, item: Item, mention: Mention, replaces: int) -> list[Proposal]:
         spot = spot_in(item.name, mention.uri)
@@ -196,6 +188,15 @@ class Proposals:
         except (TrunklineError, TimeoutError):
             return ()
         return [each for each in _distinct(found.values) if _is_safe(each)][:_MOST]
+
+
+def _resources(items: Iterable[Item], replaces: int) -> list[Proposal]:
+    """Propose resources; one with a space in its URI cannot be mentioned, and is attached by its command."""
+    return [
+        Proposal(f"@{item.server}:{item.name}", replaces, one_line(item.name), one_line(_about(item)))
+        for item in items
+        if not re.search(r"\s", item.name)
+    ]
 
 
 def _distinct(values: Iterable[str]) -> Iterable[str]:

@@ -43,6 +43,9 @@ _VERBS: Mapping[str, str] = MappingProxyType(
         "audit": "Prove that the audit trail is whole, find things in it.",
         "auth": "Log in at servers, log out, list logins.",
         "secret": "Keep secrets that a configuration names, list them, remove them.",
+        "record": "Wrap a server and write down everything that is said.",
+        "replay": "Play a recording as a fake server or a fake client.",
+        "diff": "Compare two recordings.",
     }
 )
 

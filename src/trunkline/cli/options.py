@@ -24,6 +24,8 @@ __all__ = [
     "meant",
     "pairs",
     "policy_option",
+    "reach_options",
+    "reached",
     "seconds_option",
     "told",
 ]
@@ -79,6 +81,18 @@ def client_verb(function: Callable[..., int]) -> Callable[..., int]:
     return command
 
 
+def reach_options(function: Callable[..., int]) -> Callable[..., int]:
+    """Give a command the options that say how TARGET is reached, and no others; ``reached`` reads them."""
+    for option in reversed(_reaching()):
+        function = option(function)
+    return function
+
+
+def reached(target: str | None, given: Mapping[str, Any]) -> Choices:
+    """Read TARGET and the options of ``reach_options``; all others are as if they were not given."""
+    return _choices(target, {**_USUAL, **given})
+
+
 def told(work: Callable[[], T], as_json: bool) -> T:
     """Do something; what fails is told as JSON too if that was asked for."""
     from trunkline.cli.exits import Failure
@@ -119,16 +133,29 @@ config_option = click.option("-c", "--config", multiple=True, metavar="FILE", he
 policy_option = click.option("--policy", metavar="FILE", help="The rules that hold, instead of your policy.toml.")
 
 
-def _options() -> tuple[Callable[[Callable[..., int]], Callable[..., int]], ...]:
+_USUAL: Mapping[str, Any] = MappingProxyType(
+    {"policy": None, "revision": "auto", "timeout": None, "verbose": 0, "no_input": False, "as_json": False}
+)
+
+
+def _reaching() -> tuple[Callable[[Callable[..., int]], Callable[..., int]], ...]:
     return (
         config_option,
-        policy_option,
-        click.option("--revision", default="auto", metavar="NAME", callback=_revision, help=_REVISION_HELP),
         click.option("--env", multiple=True, metavar="K=V", help="A variable for the server; K alone passes ours on."),
         click.option("--cwd", type=click.Path(exists=True, file_okay=False), help="The folder the server starts in."),
         click.option("--header", multiple=True, metavar="'NAME: VALUE'", help="A header for every request to a URL."),
         click.option("--token", metavar="T", help="A token for a URL, sent as Bearer; @file reads a file."),
         click.option("--ca-file", type=_FILE, help="Certificates to trust for a URL, instead of the system's."),
+    )
+
+
+def _options() -> tuple[Callable[[Callable[..., int]], Callable[..., int]], ...]:
+    config, *others = _reaching()
+    return (
+        config,
+        policy_option,
+        click.option("--revision", default="auto", metavar="NAME", callback=_revision, help=_REVISION_HELP),
+        *others,
         seconds_option(_TIMEOUT_HELP),
         click.option("-v", "--verbose", count=True, help="Show the server's log messages and stderr; -vv also debug."),
         click.option("--no-input", is_flag=True, help="Decline every question of the server's."),

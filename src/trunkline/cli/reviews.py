@@ -116,9 +116,8 @@ def _forget_typed() -> None:
 
 
 def _show_asker(terminal: Terminal, question: FormQuestion | PageQuestion) -> None:
-    terminal.show(
-        f"The server {one_line(question.server)} asks you something (it runs as: {one_line(question.command)}):"
-    )
+    server, command = one_line(question.server), one_line(question.command)
+    terminal.show(f"The server {server} asks you something. It runs as: {command}")
     terminal.show(_marked(question.message))
 
 

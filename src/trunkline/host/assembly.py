@@ -31,6 +31,7 @@ from trunkline.host.kept_catalogs import KeptCatalogs
 from trunkline.host.log_redaction import LogRedaction
 from trunkline.host.policy.policy import Policy
 from trunkline.host.policy.reading import load_policy, places_here
+from trunkline.host.sandbox.planning import Launch
 from trunkline.host.supervisor import Supervisor
 from trunkline.host.trust import TrustBook, project_folder
 from trunkline.host.vault import Vault
@@ -121,6 +122,7 @@ class Assembly:
                 on_offering=core.offered,
                 cache=KeptCatalogs(self.folder / "catalogs"),
                 client_options=self._client_options,
+                sandboxed=self._sandboxed,
                 vault=vault,
                 secrets=secrets,
             ),
@@ -190,6 +192,12 @@ class Assembly:
     async def _may_run(self, entry: ServerEntry) -> tuple[bool, str | None]:
         """Say whether a server may run, and why not."""
         return await self.trust.check(entry)
+
+    def _sandboxed(self, entry: ServerEntry, env: Mapping[str, str] | None) -> Launch:
+        """Say how a server with a sandbox is started; with live roots: ``roots=<Roots>.paths(entry)``."""
+        from trunkline.host.sandbox.planning import prepare
+
+        return prepare(entry, env=env, folder=self.folder)
 
     def _client_options(self, entry: ServerEntry) -> Mapping[str, Any]:
         # Some servers list a tool only to clients that can be asked what it asks. Whoever can be asked calls it on a

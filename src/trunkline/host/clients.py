@@ -9,22 +9,26 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from trunkline.client.client import Client
 from trunkline.errors import AuthError, ConfigError, HttpError, RequestFailed
 from trunkline.host.entries import ServerEntry
 from trunkline.protocol.limits import Limits
-from trunkline.protocol.revisions import NEWEST
+from trunkline.protocol.revisions import NEWEST, NEWEST_HANDSHAKE
 from trunkline.timekeeper import Clock
 
 if TYPE_CHECKING:
     # Most servers need no login, and what one takes is loaded when it is needed.
     from trunkline.auth.oauth import OAuth
     from trunkline.auth.store import Store
+    from trunkline.host.sandbox.planning import Launch
 
-__all__ = ["Logins", "make_client", "process_id", "says_who_asks", "start_seconds", "wants_login"]
+__all__ = ["Logins", "Sandboxed", "make_client", "process_id", "says_who_asks", "start_seconds", "wants_login"]
+
+#: Says how a server with a sandbox is started, given variables instead of its entry's.
+Sandboxed: TypeAlias = "Callable[[ServerEntry, Mapping[str, str] | None], Launch]"
 
 log = logging.getLogger("trunkline.host")
 
@@ -46,8 +50,12 @@ def make_client(
     auth: OAuth | None = None,
     clock: Clock | None = None,
     eras: dict[str, str] | None = None,
+    sandboxed: Sandboxed | None = None,
+    on_remark: Callable[[str | None], None] | None = None,
 ) -> Client:
     """Make a client for an entry; ``options`` are those of ``Client`` and count before what the entry says.
+
+    ``sandboxed`` says how one with a sandbox is started, and ``on_remark`` hears what there is to say of that.
 
     Raises:
         ConfigError: the entry or an option makes no sense, or its secrets are not filled in yet.
@@ -59,7 +67,7 @@ def make_client(
         "revision": _revision(settings.era),
         "limits": _limits(entry),
         "clock": clock,
-        "era_memory": eras,
+        "era_memory": _Handshake() if settings.era == "handshake" else eras,
         # What a host answers from is its catalog; whatever else it asks a server for, it asks for somebody.
         "cache": False,
     }
@@ -71,11 +79,35 @@ def make_client(
         target = list(entry.command)
         # Whoever supervises a process starts it again; nobody else does.
         own |= {"env": entry.env, "cwd": entry.cwd, "restart": False}
+        if entry.settings.sandbox is not None:
+            launch = (sandboxed or _sandboxed)(entry, options.get("env"))
+            target = list(launch.command)
+            # What goes into the sandbox is in these variables, so no others may take their place.
+            options = {**options, "env": launch.env, "cwd": launch.cwd}
+            if on_remark is not None:
+                on_remark(launch.remark)
     return Client(target, **(own | dict(options)))
 
 
+def _sandboxed(entry: ServerEntry, env: Mapping[str, str] | None) -> Launch:
+    from trunkline.host.sandbox.planning import prepare
+
+    return prepare(entry, env=env)
+
+
+class _Handshake(dict[str, str]):
+    """Remembers of every server that it shakes hands, in whichever revision: it is not asked for more."""
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """Say so."""
+        return NEWEST_HANDSHAKE.name
+
+    def __setitem__(self, key: str, value: str) -> None:
+        """Remember nothing else."""
+
+
 def _revision(era: str) -> str:
-    return {"stateless": NEWEST.name, "handshake": "legacy"}.get(era, era)
+    return {"stateless": NEWEST.name, "handshake": "auto"}.get(era, era)
 
 
 def _limits(entry: ServerEntry) -> Limits:

@@ -105,6 +105,8 @@ class Condition:
         self.approved = False
         self.last_error: str | None = None
         self.starts = 0
+        #: What there is to say of how it was started.
+        self.remark: str | None = None
         #: Calls under way, and callers who wait for the server to run.
         self.uses = 0
         self.waiting = 0
@@ -200,6 +202,10 @@ class Condition:
         if len(self._stderr) > _STDERR_BYTES:
             self._stderr_cut = True
             del self._stderr[:-_STDERR_BYTES]
+
+    def note(self, remark: str | None) -> None:
+        """Note what there is to say of how the server was started."""
+        self.remark = remark
 
     def forget_stderr(self) -> None:
         """Begin anew: another process writes."""

@@ -46,7 +46,7 @@ __all__ = ["Asker", "HostCore"]
 log = logging.getLogger("trunkline.host")
 
 _SWEEP_SECONDS = 5.0
-_LANE_IDLE_SECONDS = 120.0
+_LANE_IDLE_SECONDS = 600.0
 _MOST_PARKED = 1000
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from difflib import SequenceMatcher
+from types import MappingProxyType
 from typing import Any, Literal, TypeAlias
 
 import msgspec
@@ -26,7 +27,7 @@ _MOST_CHANGES = 200
 _MOST_WORDS = 3000
 _LONGEST_VALUE = 4000
 _AROUND = 4
-_SIGNS: Mapping[Difference, str] = {"added": "+", "removed": "-", "changed": "~"}
+_SIGNS: Mapping[Difference, str] = MappingProxyType({"added": "+", "removed": "-", "changed": "~"})
 _WORDS = re.compile(r"\s+|[^\s]+")
 
 

@@ -10,6 +10,7 @@ is reviewed by a function that comes with the errand.
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
@@ -20,13 +21,14 @@ from msgspec.structs import replace
 import trunkline.types as t
 from trunkline.client.answers import further_needs
 from trunkline.client.client import Client
-from trunkline.errors import ConnectionLost, RemoteProtocolError, UrlElicitationRequired
+from trunkline.errors import ConnectionLost, RemoteProtocolError, RequestTimeout, UrlElicitationRequired
 from trunkline.host.fronts import Front
 from trunkline.host.lanes import Lane, Needs
 from trunkline.host.running import Parking, Running
 from trunkline.host.session import HostSession
 from trunkline.host.upstream import Upstream
 from trunkline.protocol.caller import supports
+from trunkline.protocol.limits import Limits
 from trunkline.protocol.methods import decode_params, embedded_requests
 from trunkline.protocol.revisions import NEWEST, find
 
@@ -41,6 +43,7 @@ Review = Callable[[str, Any], Awaitable[Raw | None]]
 _FIRST_PAUSE = 0.1
 _LONGEST_PAUSE = 5.0
 _MOST_PAGES = 8
+_USUAL = Limits()
 _ASKABLE = ("sampling", "elicitation", "roots")
 _UNREADABLE = (msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError, RecursionError)
 
@@ -107,11 +110,25 @@ class Forwarder:
             client = await upstream.reach()
             revision = find(client.revision or "") or NEWEST
             if self._needs_lane(upstream, needs, handshake=revision.handshake):
-                lane = errand.session.lanes.find(upstream, needs, roots=_own_roots(upstream))
+                lane = await self._lane(errand, needs, handshake=revision.handshake)
                 return await (self._on_lane if revision.handshake else self._in_rounds_on)(errand, lane)
             if revision.handshake:
                 return await self._plainly(errand, client)
             return await self._in_rounds(errand, client)
+
+    async def _lane(self, errand: Errand, needs: Needs, *, handshake: bool) -> Lane:
+        """Give the lane for a call.
+
+        A handshake server asks for the folders of its client once. Who comes without a session may be another client
+        each time: from one that is known to ask, a client is shown only its own folders, on a lane for just these.
+        """
+        upstream, roots = errand.upstream, _own_roots(errand.upstream)
+        if roots is None and handshake and needs.roots and errand.front.parks and upstream.asks_roots:
+            raw = await self._ask(errand, "roots/list", t.RequestParams(), key="roots")
+            folders = msgspec.json.decode(raw, type=t.ListRootsResult).roots
+            needs = replace(needs, folders=hashlib.sha256(bytes(raw)).hexdigest())
+            return errand.session.lanes.find(upstream, needs, roots=lambda: folders)
+        return errand.session.lanes.find(upstream, needs, roots=roots)
 
     def forget(self, upstream: Upstream) -> None:
         """Forget a server that is gone."""
@@ -138,7 +155,8 @@ class Forwarder:
 
     async def _plainly(self, errand: Errand, client: Client) -> tuple[Any, Raw]:
         front, settings = errand.front, errand.upstream.entry.settings
-        async with self._slot(errand.upstream):
+        slot = await self._slot(errand.upstream)
+        try:
             return await client.pass_on(
                 errand.method,
                 errand.params,
@@ -147,12 +165,29 @@ class Forwarder:
                 on_progress=front.progress if front.progress_wanted() else None,
                 meta=self._meta(errand),
             )
+        finally:
+            slot.release()
 
-    def _slot(self, upstream: Upstream) -> asyncio.Semaphore:
-        """Give what keeps calls beyond a server's concurrency waiting."""
+    async def _slot(self, upstream: Upstream) -> asyncio.Semaphore:
+        """Wait until there is room within a server's concurrency, and take it; whoever gets it releases it.
+
+        Raises:
+            RequestTimeout: there was none for as long as a call may take.
+        """
+        settings = upstream.entry.settings
         slot = self._busy.get(upstream)
         if slot is None:
-            slot = self._busy[upstream] = asyncio.Semaphore(upstream.entry.settings.concurrency)
+            slot = self._busy[upstream] = asyncio.Semaphore(settings.concurrency)
+        if not slot.locked():
+            await slot.acquire()
+            return slot
+        seconds = settings.total_timeout or _USUAL.total_seconds
+        try:
+            async with asyncio.timeout(seconds):
+                await slot.acquire()
+        except TimeoutError as error:
+            what = f"{upstream.entry.name} has {settings.concurrency} calls under way, and none ended in {seconds:g} s"
+            raise RequestTimeout(what, clock="total", seconds=seconds) from error
         return slot
 
     # --- a stateless server ------------------------------------------------------------------------------------------
@@ -179,7 +214,8 @@ class Forwarder:
             if front.did(key):
                 asked = await front.once(key, dict)
             else:
-                async with self._slot(errand.upstream):
+                slot = await self._slot(errand.upstream)
+                try:
                     result, raw = await client.pass_on(
                         errand.method,
                         params,
@@ -188,6 +224,8 @@ class Forwarder:
                         on_progress=front.progress if front.progress_wanted() else None,
                         meta=meta,
                     )
+                finally:
+                    slot.release()
                 if not isinstance(result, t.InputRequiredResult):
                     return result, raw
                 asked = _plain(result)

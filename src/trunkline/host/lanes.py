@@ -2,7 +2,7 @@
 
 On a connection that several share, a server's question does not say whose call it belongs to. So whoever can be asked,
 or wants log messages, has connections that nobody else uses: lanes. On a lane a question goes to the call that is under
-way there; a server that is known to ask gets more lanes, so that there is one call on each while there are enough.
+way there, or to the one that began last.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any, TypeVar, get_args
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 import trunkline.types as t
 from trunkline.client.client import Client
@@ -32,8 +33,6 @@ log = logging.getLogger("trunkline.host")
 T = TypeVar("T")
 #: Gives the options of a client that show a server who it is that asks.
 Credentials = Callable[[ServerEntry], Awaitable[Mapping[str, Any]]]
-# More calls of one session at one server share a connection beyond this many.
-_MOST_LANES = 4
 
 
 class Needs(Struct, frozen=True):
@@ -45,6 +44,8 @@ class Needs(Struct, frozen=True):
     elicitation_urls: bool = False
     roots: bool = False
     logs: bool = False
+    #: Names the folders that were asked for before the call, where each call may have others.
+    folders: str | None = None
 
     @classmethod
     def of(cls, capabilities: Mapping[str, Any], *, logs: bool) -> Needs:
@@ -72,7 +73,9 @@ class Lane:
     ) -> None:
         """Say what it is for; ``roots`` answers in the front's place, if given."""
         self.upstream = upstream
-        self.needs = needs
+        self.needs = replace(needs, logs=True)
+        #: The server knows the folders of one client now, so no other client's calls may come here.
+        self._told_roots = False
         self.calls: dict[Running, None] = {}
         #: Those for whom a stateless server works, from which nothing comes on its own but log messages.
         self._rounds: dict[Front, None] = {}
@@ -85,8 +88,7 @@ class Lane:
             options |= {"elicitation": self._elicit, "elicitation_urls": needs.elicitation_urls}
         if roots is not None or needs.roots:
             options["roots"] = roots or self._roots
-        if needs.logs:
-            options["logging"] = self._logged
+        options["logging"] = self._logged
         if needs.elicitation_urls:
             options["on_notification"] = self._told
         self._options = options
@@ -101,6 +103,10 @@ class Lane:
             return False
         state = self._client.state
         return state is State.TERMINATED or (state is State.FAILED and self.upstream.entry.command is not None)
+
+    def fits(self, needs: Needs) -> bool:
+        """Tell whether a call with these needs may use it; log messages are heard on every lane."""
+        return not self.over and not self._told_roots and replace(needs, logs=True) == self.needs
 
     @property
     def busy(self) -> bool:
@@ -151,7 +157,6 @@ class Lane:
 
     def _asked(self) -> Running:
         """Say whose question it is: the call that is under way, or the one that began last."""
-        self.upstream.asks = True
         waiting = [running for running in self.calls if not running.pending] or list(self.calls)
         if not waiting:
             raise RequestFailed("No call is under way that this question could belong to")
@@ -164,6 +169,9 @@ class Lane:
         return await self._answer("elicitation/create", params, t.ElicitResult)
 
     async def _roots(self) -> list[t.Root]:
+        self.upstream.asks_roots = True
+        running = self._asked()
+        self._told_roots = running.front is not None and running.front.parks
         return (await self._answer("roots/list", t.RequestParams(), t.ListRootsResult)).roots
 
     async def _answer(self, method: str, params: Any, kind: type[T]) -> T:
@@ -214,10 +222,13 @@ class Lanes:
         return len(self._lanes)
 
     def find(self, upstream: Upstream, needs: Needs, *, roots: Callable[[], Any] | None) -> Lane:
-        """Give the lane for a call: a free one, a new one for a server that asks, else the least busy."""
-        fitting = [lane for lane in self._lanes if lane.upstream is upstream and lane.needs == needs and not lane.over]
-        lane = min(fitting, key=lambda each: len(each.calls), default=None)
-        if lane is None or (lane.calls and upstream.asks and len(fitting) < _MOST_LANES):
+        """Give the lane for a call: one for all calls of the session that can be asked the same.
+
+        What a server remembers in its process it remembers for the session, so there is no second process.
+        """
+        fitting = (lane for lane in self._lanes if lane.upstream is upstream and lane.fits(needs))
+        lane = next(fitting, None)
+        if lane is None:
             own = self._credentials if upstream.entry.settings.per_user else None
             lane = Lane(upstream, needs, roots=roots, credentials=own)
             self._lanes.append(lane)

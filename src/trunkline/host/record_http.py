@@ -24,7 +24,7 @@ from trunkline.protocol.limits import Limits
 from trunkline.protocol.sse import Event, EventReader
 from trunkline.transports.http.client_failures import NETWORK_ERRORS
 from trunkline.transports.http.client_stream import media_type
-from trunkline.transports.http.client_web import Web, WebOptions
+from trunkline.transports.http.client_web import Web
 from trunkline.transports.http.guard import Guard
 from trunkline.transports.http.replies import JSON, Headers, Receive, Send, send_plain
 from trunkline.types import ErrorObject
@@ -55,14 +55,10 @@ _VERBS = frozenset({"POST", "GET", "DELETE"})
 class RecordingProxy:
     """Forwards HTTP to one URL and writes the messages down."""
 
-    def __init__(self, options: WebOptions, file: RecordingFile, *, limits: Limits) -> None:
-        """Forward to the URL of the options; called inside a running event loop.
-
-        Raises:
-            ConfigError: an option makes no sense.
-        """
-        self._web = Web(options, limits)
-        self._own = dict(options.headers)
+    def __init__(self, web: Web, file: RecordingFile, *, limits: Limits, headers: Mapping[str, str]) -> None:
+        """Forward to a server on the web, with these headers of our own; whoever made ``web`` closes it."""
+        self._web = web
+        self._own = dict(headers)
         self._file = file
         self._limits = limits
         self._guard = Guard()
@@ -102,17 +98,12 @@ class RecordingProxy:
         if others:
             await asyncio.wait(others, timeout=min(seconds, self._limits.eof_seconds))
 
-    async def aclose(self) -> None:
-        """Close the connections to the target."""
-        await self._web.aclose()
-
     async def _live(self, receive: Receive, send: Send) -> None:
         while True:
             message = await receive()
             if message["type"] == "lifespan.startup":
                 await send({"type": "lifespan.startup.complete"})
             else:
-                await self.aclose()
                 await send({"type": "lifespan.shutdown.complete"})
                 return
 

@@ -137,6 +137,9 @@ class _Lines:
     def line_received(self, line: bytes) -> None:
         self._server.line_received(line)
 
+    def line_skipped(self) -> None:
+        """Go on: what was in it is missing from the answers."""
+
     def message_received(self, incoming: Incoming, origin: Origin) -> None:
         """Take nothing: lines come by themselves."""
 

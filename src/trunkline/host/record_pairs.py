@@ -17,7 +17,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from trunkline.host.record import Recording, Side
-from trunkline.types import RequestId
+from trunkline.types import META_SUBSCRIPTION_ID, RequestId
 
 __all__ = [
     "Exchange",
@@ -156,6 +156,9 @@ class _Reader:
         if message["method"] == "notifications/progress":
             token = member(message, "params").get("progressToken")
             return next((each for _, each in reversed(self._open) if progress_token(each.message) == token), None)
+        if message["method"] == "notifications/subscriptions/acknowledged":
+            id = member(member(message, "params"), "_meta").get(META_SUBSCRIPTION_ID)
+            return next((each for _, each in reversed(self._open) if each.id == id), None)
         asked_here = next((each for number, each in self._open if on is not None and number == on), None)
         # A stream that stays open for whatever happens says nothing of why it happened.
         return self._current if asked_here is None or "id" not in message else asked_here

@@ -9,7 +9,7 @@ repeat, and says in an error of its own what HTTP could not deliver. A side that
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import msgspec
@@ -47,6 +47,8 @@ from trunkline.types import META_PROTOCOL_VERSION, RequestId
 
 __all__ = ["LinkWire", "ProcessWire", "Relay", "StdioWire", "Taker", "Wire"]
 
+_LIMITS = Limits()
+_FOR_EVER = "subscriptions/listen"
 # The statuses by which a server shows that it may know only the oldest HTTP transport.
 _OLDER = frozenset({400, 404, 405})
 
@@ -56,6 +58,9 @@ class Taker(Receiver, Protocol):
 
     def line_received(self, line: bytes) -> None:
         """Take a line, without its newline."""
+
+    def line_skipped(self) -> None:
+        """Learn that a line was too long to be read."""
 
 
 class Wire(Protocol):
@@ -121,8 +126,12 @@ class _LineWire(PipeLink):
 
     def _received(self, data: bytes) -> None:
         for line in self._lines.feed(data):
-            if isinstance(line, bytes) and not self._ended:
+            if self._ended:
+                return
+            if isinstance(line, bytes):
                 self._taker.line_received(line)
+            else:
+                self._taker.line_skipped()
 
     def _input_ended(self, error: OSError | None) -> None:
         self._stop_reading()
@@ -135,6 +144,17 @@ class _LineWire(PipeLink):
 class StdioWire(_LineWire, StdioLink):
     """The client that started this process."""
 
+    @classmethod
+    def claim(cls, limits: Limits = _LIMITS) -> StdioWire:
+        """Take the standard streams away from everybody else in the process.
+
+        Raises:
+            LinkError: the process was started without a standard input or output.
+        """
+        wire = super().claim(limits)
+        assert isinstance(wire, StdioWire)
+        return wire
+
     def finish(self) -> None:
         """Do nothing: what was written leaves before the process does."""
 
@@ -143,6 +163,25 @@ class ProcessWire(_LineWire, ProcessLink):
     """A server that this process started."""
 
     _finishing: asyncio.Task[None] | None = None
+
+    @classmethod
+    def start(
+        cls,
+        command: Sequence[str],
+        *,
+        env: Mapping[str, str],
+        cwd: str | None,
+        limits: Limits,
+        on_stderr: Callable[[bytes], None] | None,
+    ) -> ProcessWire:
+        """Start a server; see ``ProcessLink.spawn``.
+
+        Raises:
+            LinkError: there is no such command or directory, or no process can be started.
+        """
+        wire = cls.spawn(command, env=env, cwd=cwd, limits=limits, on_stderr=on_stderr)
+        assert isinstance(wire, ProcessWire)
+        return wire
 
     def finish(self) -> None:
         """Close the server's input once it has read all; it is given the usual time to end."""
@@ -170,7 +209,9 @@ class LinkWire:
         #: The messages that wait for the link of an older transport.
         self._held: list[Incoming] | None = None
         self._opening: Request | None = None
-        self._listing: set[RequestId] = set()
+        #: The requests that wait for an answer, by id.
+        self._waiting: dict[RequestId, str] = {}
+        self._idle = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def open(self) -> None:
@@ -230,6 +271,7 @@ class LinkWire:
         assert self._link is not None
         hint: Any = None
         if isinstance(message, Request):
+            self._waiting[message.id] = message.method
             try:
                 hint = self._hint(message)
             except LocalProtocolError as error:
@@ -237,6 +279,7 @@ class LinkWire:
                 return
         elif isinstance(message, Notification) and message.method == "notifications/cancelled":
             hint = member(_plain(message), "params").get("requestId")
+            self._done(hint)
         self._link.send([Outbound(message, hint=hint)])
 
     def _hint(self, request: Request) -> Any:
@@ -248,8 +291,6 @@ class LinkWire:
             self._speak(params.get("protocolVersion"), otherwise=NEWEST_HANDSHAKE.name)
         elif isinstance(said, str):
             self._speak(said)
-        if request.method == "tools/list":
-            self._listing.add(request.id)
         if request.method != "tools/call":
             return None
         arguments = params.get("arguments")
@@ -278,12 +319,18 @@ class LinkWire:
                 self._learn(incoming)
             self._give(incoming)
 
+    def _done(self, id: object) -> None:
+        """Forget a request; what is open for as long as the client is there keeps nobody waiting."""
+        if isinstance(id, int | str):
+            self._waiting.pop(id, None)
+        if not any(method != _FOR_EVER for method in self._waiting.values()):
+            self._idle.set()
+
     def _learn(self, answer: Response) -> None:
         if self._opening is not None and answer.id == self._opening.id:
             self._opening = None
             self._speak(member(_plain(answer), "result").get("protocolVersion"))
-        if answer.id in self._listing:
-            self._listing.discard(answer.id)
+        if self._waiting.get(answer.id) == "tools/list":
             try:
                 self._facts.learn(msgspec.json.decode(answer.result, type=t.ListToolsResult).tools)
             except (msgspec.DecodeError, UnicodeDecodeError):
@@ -331,11 +378,11 @@ class LinkWire:
                 self._send(item)
 
     async def _finish(self) -> None:
-        settle = getattr(self._link, "settle", None)
+        self._idle.clear()
+        self._done(None)
         try:
             async with asyncio.timeout(self._limits.eof_seconds):
-                if settle is not None:
-                    await settle()
+                await self._idle.wait()
         except TimeoutError:
             self._note("the client left before it had all answers")
         if self._taker is not None:
@@ -347,6 +394,8 @@ class LinkWire:
         task.add_done_callback(self._tasks.discard)
 
     def _give(self, message: Message) -> None:
+        if isinstance(message, Response | ErrorResponse):
+            self._done(message.id)
         if self._taker is not None:
             self._taker.line_received(encode(message))
 
@@ -408,6 +457,10 @@ class Relay:
             self._waits.add(task)
             task.add_done_callback(self._waits.discard)
 
+    def skipped(self, sender: Side) -> None:
+        """Write down that a line was not passed on."""
+        self._file.note("recorder", f"a line of the {sender}'s was too long, and was not passed on")
+
     async def _resume(self, source: Wire, other: Wire) -> None:
         await other.drain()
         source.resume()
@@ -437,6 +490,9 @@ class _End:
 
     def line_received(self, line: bytes) -> None:
         self._relay.passed(self._side, line)
+
+    def line_skipped(self) -> None:
+        self._relay.skipped(self._side)
 
     def message_received(self, incoming: Incoming, origin: Origin) -> None:
         """Take nothing: lines come by themselves."""

@@ -278,7 +278,7 @@ def _without(
 
     drops = [Dropped(each.server, each.kind, each.name, each.reason) for each in out.values()]
     by_kind: dict[Kind, Mapping[str, Item]] = {kind: kept(catalog.of(kind)) for kind in KINDS}
-    touched = {each.server for each in (*out.values(), *flagged.values())}
+    touched = {each.server for each in out.values()} | {item.server for item in flagged.values()}
     return replace(
         catalog,
         tools=by_kind["tool"],

@@ -261,6 +261,11 @@ class Serving:
 
 def running_state(offering: Offering, condition: Condition) -> tuple[Literal["ready", "partial"], str | None]:
     """Say which state a server is in that has listed what it could, and what there is to say about it."""
+    state, reason = _listed_state(offering, condition)
+    return state, "; ".join(each for each in (condition.remark, reason) if each) or None
+
+
+def _listed_state(offering: Offering, condition: Condition) -> tuple[Literal["ready", "partial"], str | None]:
     redact = condition.secrets.hide
     if offering.failures:
         failed = "; ".join(f"{method} failed: {reason}" for method, reason in sorted(offering.failures.items()))

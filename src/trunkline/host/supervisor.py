@@ -21,7 +21,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from trunkline.errors import RequestTimeout
-from trunkline.host.clients import Logins
+from trunkline.host.clients import Logins, Sandboxed
 from trunkline.host.clocks import within
 from trunkline.host.entries import NO_FILTERS, ServerEntry, ServerSettings, Source
 from trunkline.host.events import Events, ServerStateChanged
@@ -70,12 +70,13 @@ class Supervisor:
         logins: Store | None = None,
         vault: Vault | None = None,
         secrets: SecretBook | None = None,
+        sandboxed: Sandboxed | None = None,
     ) -> None:
         """Start with no server.
 
         ``trust`` says whether a server may run; ``on_offering`` hears of each change of what one offers; ``logins`` and
         ``vault`` are where logins and secrets are kept, if not in the usual places; ``secrets`` learns what must not be
-        shown.
+        shown; ``sandboxed`` says how a server with a sandbox is started.
         """
         self._events = events
         self._on_offering = on_offering
@@ -90,6 +91,7 @@ class Supervisor:
             secret=(Vault() if vault is None else vault).read,
             secrets=SecretBook() if secrets is None else secrets,
             eras={},
+            sandboxed=sandboxed,
         )
         self._upstreams: dict[str, Upstream] = {}
         #: The servers, by name, in the order of the configuration.

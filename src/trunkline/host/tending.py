@@ -22,7 +22,7 @@ from trunkline.client.client import Client
 from trunkline.client.state import State
 from trunkline.errors import ConfigError, ConnectionLost, ServerExited, TrunklineError
 from trunkline.host.backoff import HALF_OPEN_SECONDS, STEADY_SECONDS, Backoff, Breaker
-from trunkline.host.clients import Logins, make_client, says_who_asks, start_seconds, wants_login
+from trunkline.host.clients import Logins, Sandboxed, make_client, says_who_asks, start_seconds, wants_login
 from trunkline.host.clocks import within
 from trunkline.host.condition import Condition
 from trunkline.host.entries import ServerEntry
@@ -71,6 +71,7 @@ class Surroundings(Struct, frozen=True, kw_only=True):
     secret: Read
     secrets: SecretBook
     eras: dict[str, str]
+    sandboxed: Sandboxed | None = None
 
 
 class _Unapproved(Exception):
@@ -431,7 +432,15 @@ class Tender:
             "on_state": _both(self._client_moved, given.get("on_state")),
             "on_stderr": _both(condition.take_stderr, given.get("on_stderr")),
         }
-        return make_client(condition.launch, options, auth=self.auth, clock=self._timekeeper.clock, eras=around.eras)
+        return make_client(
+            condition.launch,
+            options,
+            auth=self.auth,
+            clock=self._timekeeper.clock,
+            eras=around.eras,
+            sandboxed=around.sandboxed,
+            on_remark=condition.note,
+        )
 
     def _client_moved(self, state: State, reason: Exception | None) -> None:
         """Hear from the client at once when its connection is lost; one to a URL opens another by itself."""

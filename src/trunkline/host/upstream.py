@@ -87,8 +87,8 @@ class Upstream:
         self._tender = Tender(self._condition, around, after=after)
         self._use = Use(self._condition)
         self._task: asyncio.Task[None] | None = None
-        #: Whether the server was seen to ask questions of its own; whoever sees it writes it.
-        self.asks = False
+        #: Whether the server was seen to ask for folders; whoever sees it writes it.
+        self.asks_roots = False
 
     def __repr__(self) -> str:
         """Name it and say how it is."""
@@ -205,8 +205,14 @@ class Upstream:
         if not self._condition.approved:
             raise ServerUnavailable(f"The server {self.entry.name} was not yet found to be approved.")
         around = self._around
+        given = {} if around.client_options is None else around.client_options(self.launch)
         client = make_client(
-            self.launch, options, auth=self._tender.auth, clock=around.timekeeper.clock, eras=around.eras
+            self.launch,
+            {name: given[name] for name in ("env",) if name in given} | options,
+            auth=self._tender.auth,
+            clock=around.timekeeper.clock,
+            eras=around.eras,
+            sandboxed=around.sandboxed,
         )
         self._condition.made.add(client)
         return client

@@ -146,7 +146,9 @@ def _probe(seconds: float | None) -> Negotiation:
 def _discover(revision: Revision) -> Negotiation:
     """Insist on one stateless revision."""
     outcome = yield Probe(revision, None)
-    if isinstance(outcome, HttpError):
+    # One that does not let us in has said nothing of what it speaks.
+    refused = isinstance(outcome, RequestFailed) and outcome.status in (401, 403)
+    if isinstance(outcome, HttpError) or refused:
         raise outcome
     theirs = _supported(outcome)
     if theirs is None:

@@ -9,6 +9,7 @@ back as it is now, not as it was then.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
@@ -33,6 +34,9 @@ from trunkline.transports.link import Link, Receiver
 from trunkline.types import RequestId
 
 __all__ = ["Answer", "Replay", "Servable", "replay"]
+
+# How long a notice is waited for: nothing depends on it, but a client may have acted on it.
+_NOTICE_SECONDS = 1.0
 
 
 class Servable(Protocol):
@@ -190,7 +194,8 @@ class _Player:
                 for message in incoming.items if isinstance(incoming, Batch) else (incoming,):
                     await self._expect(message)
             before = at
-        await self._until(lambda: not any(self._waiting.values()))
+        if self._patience is None:
+            await self._until(lambda: not any(self._waiting.values()))
         receiver.eof_received()
 
     def abandoned(self, serving: object) -> None:
@@ -250,7 +255,7 @@ class _Player:
             else:
                 self._their_ids[message.id] = asked.id
         elif isinstance(message, Notification) and self._patience is not None:
-            await self._until(lambda: message.method in self._notices)
+            await self._until(lambda: message.method in self._notices, at_most=_NOTICE_SECONDS)
             if message.method in self._notices:
                 self._notices.remove(message.method)
 
@@ -275,10 +280,10 @@ class _Player:
             await self._moved.wait()
         return self._receiver
 
-    async def _until(self, done: Callable[[], bool]) -> None:
+    async def _until(self, done: Callable[[], bool], *, at_most: float = math.inf) -> None:
         """Wait until something is so, for as long as there is patience."""
         try:
-            async with asyncio.timeout(self._patience):
+            async with asyncio.timeout(None if self._patience is None else min(self._patience, at_most)):
                 while not done() and not (self._abandoned and self._patience is not None):
                     self._moved.clear()
                     await self._moved.wait()

@@ -1,0 +1,37 @@
+"""``trunkline diff``: compare two recordings."""
+
+from __future__ import annotations
+
+import click
+
+from trunkline.cli.options import json_option, told
+
+__all__ = ["command"]
+
+_EPILOG = """\
+\b
+Examples:
+  trunkline diff before.jsonl after.jsonl
+  trunkline diff before.jsonl after.jsonl --ignore /result/content/*/text
+  trunkline diff before.jsonl after.jsonl --json
+
+Requests are put side by side by what they ask for; lists are compared by the names of what is in them. Ids, cursors,
+sealed states and times are masked. The exit code is 0 if nothing differs, else 5.
+"""
+_IGNORE_HELP = "A JSON pointer that is left out, such as /result/tools/*/description; may be repeated."
+
+
+@click.command(epilog=_EPILOG)
+@click.argument("first", metavar="A")
+@click.argument("second", metavar="B")
+@click.option("--ignore", multiple=True, metavar="POINTER", help=_IGNORE_HELP)
+@json_option
+def command(first: str, second: str, *, ignore: tuple[str, ...], as_json: bool) -> int:
+    """Compare the recordings A and B request by request: params, questions, results, errors, lists and schemas."""
+    from trunkline.cli.differences import check_pointers, show
+    from trunkline.host.record import Recording
+    from trunkline.host.record_diff import compare
+
+    check_pointers(ignore)
+    recordings = told(lambda: (Recording.load(first), Recording.load(second)), as_json)
+    return show(compare(*recordings, ignore=ignore), names=(first, second), as_json=as_json)

@@ -1,0 +1,150 @@
+"""``trunkline record``: wrap a server and write down everything that is said to it and by it."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from trunkline.cli.addresses import Address, http_option
+from trunkline.cli.exits import Exit
+from trunkline.cli.options import reach_options, reached
+
+if TYPE_CHECKING:
+    from trunkline.cli.record_targets import Reach
+    from trunkline.host.record_writing import RecordingFile
+    from trunkline.protocol.limits import Limits
+
+__all__ = ["command"]
+
+_EPILOG = """\
+\b
+Examples:
+  trunkline record weather.py -o weather.jsonl
+  trunkline record "npx -y @modelcontextprotocol/server-everything" -o everything.jsonl
+  trunkline record https://mcp.example.com/mcp -o remote.jsonl --http 8000
+  trunkline record files -c mcp.json -o files.jsonl
+  trunkline call "trunkline record weather.py -o weather.jsonl" forecast city=Oslo
+
+Put it in the place of the server's command in a client's configuration. Credentials are hidden before anything is
+written, as far as they are known by their names or their looks: read a recording before you share it.
+"""
+_OUTPUT_HELP = "The file to write; one that holds another recording is written over."
+_BYTES_HELP = "How much is written at most, else 64 MiB; the traffic goes on after that."
+
+
+@click.command(epilog=_EPILOG)
+@click.argument("target")
+@click.option("-o", "--output", required=True, metavar="FILE", help=_OUTPUT_HELP)
+@http_option
+@click.option("--max-bytes", type=click.IntRange(min=1), metavar="N", help=_BYTES_HELP)
+@reach_options
+def command(target: str, *, output: str, address: Address | None, max_bytes: int | None, **given: Any) -> int:
+    """Serve the server TARGET unchanged and write every message to FILE, with its time and direction.
+
+    Whoever starts this is the client, on standard input and output. With --http, TARGET is a URL, and what is served is
+    that URL under an address of this machine. Nothing is negotiated in between: both sides see each other's own words.
+    """
+    from trunkline.cli.record_targets import find_reach
+    from trunkline.protocol.limits import Limits
+    from trunkline.server.run import run_loop
+
+    # A line is passed on once it is whole, and one that is too long not at all.
+    limits = Limits(message_bytes=256 * 1024 * 1024)
+    reach = find_reach(reached(target, given), limits, typed=target, whole_environment=True)
+    if address is not None:
+        _check_http(reach, address)
+    file = _begin(reach, output, max_bytes, "stdio" if address is None else "http")
+    outcome: list[int] = []
+    if address is None:
+        run_loop(_stdio(reach, file, limits, outcome))
+    else:
+        run_loop(_http(reach, file, limits, address))
+    return outcome[0] if outcome else Exit.OK
+
+
+def _check_http(reach: Reach, address: Address) -> None:
+    from trunkline.net.addresses import is_loopback
+
+    if reach.open_http is None:
+        raise click.UsageError(
+            "--http is for a TARGET that is a URL, and this one is started by its command: record it on stdio, or "
+            "serve it over HTTP (trunkline run FILE --http) and record that URL."
+        )
+    if address.host is not None and not is_loopback(address.host, below=False):
+        raise click.UsageError(f"{address.host} can be reached by others, and the recorder asks nobody who they are.")
+
+
+def _begin(reach: Reach, output: str, max_bytes: int | None, transport: str) -> RecordingFile:
+    from trunkline.cli.output import complain
+    from trunkline.host.record_writing import MAX_BYTES, RecordingFile
+
+    return RecordingFile(
+        output,
+        target=reach.shown,
+        transport=transport,
+        max_bytes=MAX_BYTES if max_bytes is None else max_bytes,
+        secrets=reach.secrets,
+        on_stop=complain,
+    )
+
+
+# --- stdio ------------------------------------------------------------------------------------------------------------
+
+
+async def _stdio(reach: Reach, file: RecordingFile, limits: Limits, outcome: list[int]) -> None:
+    from trunkline.cli.output import complain
+    from trunkline.host.record_relay import Relay, StdioWire
+
+    if sys.stdin is not None and sys.stdin.isatty():
+        complain("recording: a client is awaited on standard input; start this by the client's configuration")
+    server = await reach.open(_pass_stderr, lambda text: file.note("recorder", text))
+    relay = Relay(StdioWire.claim(limits), server, file)
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, relay.stop)
+    error = await relay.run()
+    if error is not None:
+        complain(str(error))
+        outcome.append(Exit.UNREACHABLE)
+
+
+def _pass_stderr(data: bytes) -> None:
+    """Let the client see the server's own words."""
+    if sys.stderr is not None:
+        sys.stderr.buffer.write(data)
+        sys.stderr.buffer.flush()
+
+
+# --- HTTP -------------------------------------------------------------------------------------------------------------
+
+
+async def _http(reach: Reach, file: RecordingFile, limits: Limits, address: Address) -> None:
+    from trunkline.host.record_http import RecordingProxy
+    from trunkline.transports.http.serving import serve
+
+    assert reach.open_http is not None
+    link = await reach.open_http()
+    try:
+        proxy = RecordingProxy(link.web, file, limits=limits, headers=reach.headers)
+        await serve(
+            proxy,
+            limits=limits,
+            host=address.host or "127.0.0.1",
+            port=8000 if address.port is None else address.port,
+            started=lambda origin: _tell(origin, proxy.path, reach.shown),
+        )
+    finally:
+        await link.aclose()
+        file.close()
+
+
+def _tell(origin: str, path: str, shown: str) -> None:
+    from trunkline.cli.addresses import shown_url
+    from trunkline.cli.output import complain, one_line
+
+    url, _ = shown_url(origin, path)
+    complain(f"{one_line(shown)} is served at {url}; what is said is recorded")

@@ -1,0 +1,160 @@
+"""How the verbs about recordings reach TARGET: as a wire, with nothing in between that would speak for itself.
+
+A server of a configuration is started as its entry says, sandbox included, once it is approved; the rules about calls
+do not apply, since whoever is recorded talks to the server itself. What is secret about a target is named, so that it
+is hidden wherever it turns up.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+import click
+
+from trunkline.cli.exits import Exit, Failure
+from trunkline.cli.options import Choices
+from trunkline.cli.targets import Named, Site
+from trunkline.client.options import settings_from
+from trunkline.client.targets import Target, find_target
+from trunkline.errors import ConfigError
+from trunkline.host.record_relay import LinkWire, ProcessWire, Wire
+from trunkline.host.redaction import Redaction
+from trunkline.protocol.limits import Limits
+
+if TYPE_CHECKING:
+    from trunkline.host.entries import ServerEntry
+    from trunkline.transports.http.client import HttpLink
+
+__all__ = ["Reach", "find_reach"]
+
+# A shorter value of a variable is a word like any other.
+_SHORTEST_SECRET = 8
+
+OnStderr = Callable[[bytes], None]
+Note = Callable[[str], None]
+
+
+class Reach(NamedTuple):
+    """A server that can be reached, and what must not be shown of it."""
+
+    #: How it may be shown.
+    shown: str
+    secrets: frozenset[str]
+    #: Makes a wire to it; is told what to do with its stderr, and with what the wire answers by itself.
+    open: Callable[[OnStderr | None, Note], Awaitable[Wire]]
+    #: Makes the link to a server at a URL; None for one that is started.
+    open_http: Callable[[], Awaitable[HttpLink]] | None = None
+    #: The headers that go with every request to a URL.
+    headers: Mapping[str, str] = {}
+
+
+def find_reach(choices: Choices, limits: Limits, *, typed: str | None = None, whole_environment: bool = False) -> Reach:
+    """Say how a TARGET is reached; a command may get our whole environment instead of what servers usually get.
+
+    ``typed`` is how whoever typed it called it.
+
+    Raises:
+        ConfigError: it cannot be reached so.
+        PolicyDenied: it is a server of a project that is not approved.
+    """
+    target = choices.target
+    if isinstance(target, Named):
+        return _configured(target, limits)
+    if isinstance(target, Site):
+        return _site(target.url, choices, limits)
+    env = {**(os.environ if whole_environment else {}), **choices.env}
+    start = _starting(target.command, env=env, cwd=choices.cwd, limits=limits)
+    return Reach(typed or shlex.join(target.command), _secret(env), start)
+
+
+def _starting(
+    command: list[str], *, env: Mapping[str, str], cwd: str | None, limits: Limits
+) -> Callable[[OnStderr | None, Note], Awaitable[Wire]]:
+    async def start(on_stderr: OnStderr | None, note: Note) -> Wire:
+        return ProcessWire.start(command, env=env, cwd=cwd, limits=limits, on_stderr=on_stderr)
+
+    return start
+
+
+def _site(url: str, choices: Choices, limits: Limits) -> Reach:
+    headers = dict(choices.headers)
+    if choices.token is not None:
+        headers["Authorization"] = f"Bearer {choices.token}"
+
+    async def target() -> Target:
+        from trunkline.cli.logins import stored_login
+
+        says_who = any(name.lower() == "authorization" for name in headers)
+        login = None if says_who else await stored_login(url)
+        options = {"headers": headers, "auth": login, "ca_file": choices.ca_file, "limits": limits}
+        return find_target(url, settings_from(options))
+
+    secrets = _secret(headers) | ({choices.token} if choices.token else set())
+    return _remote(url.partition("?")[0], frozenset(secrets), target, limits=limits, headers=headers)
+
+
+def _remote(
+    shown: str,
+    secrets: frozenset[str],
+    find: Callable[[], Awaitable[Target]],
+    *,
+    limits: Limits,
+    headers: Mapping[str, str],
+) -> Reach:
+    async def open_wire(on_stderr: OnStderr | None, note: Note) -> Wire:
+        wire = LinkWire(await find(), limits, note=note)
+        await wire.open()
+        return wire
+
+    async def open_http() -> HttpLink:
+        from trunkline.transports.http.client import HttpLink
+
+        link = await (await find()).open()
+        if not isinstance(link, HttpLink):
+            await link.aclose()
+            raise ConfigError(f'{shown}: its entry says "sse": record it without --http, or leave out the type')
+        return link
+
+    return Reach(shown, secrets, open_wire, open_http, headers)
+
+
+# --- servers of a configuration ---------------------------------------------------------------------------------------
+
+
+def _configured(named: Named, limits: Limits) -> Reach:
+    from trunkline.cli.configs import answers_for, check_approved, read_configuration
+
+    if named.server is None:
+        raise click.UsageError("Name the server of the configuration.")
+    if named.rest is not None:
+        raise Failure(f"a whole server is meant here: give {named.server} alone", Exit.USAGE)
+    inputs = answers_for(named.files, (named.server,))
+    entry = read_configuration(named.files, inputs=inputs).entries[named.server]
+    if entry.problem is not None:
+        raise ConfigError(entry.problem)
+    if entry.disabled:
+        raise ConfigError(f"{entry.name} is disabled in {entry.source}")
+    check_approved(entry)
+    secrets = entry.secrets | _secret(entry.env) | _secret(entry.headers)
+    if entry.url is None:
+        from trunkline.host.sandbox import prepare
+
+        launch = prepare(entry)
+        start = _starting(list(launch.command), env=launch.env, cwd=launch.cwd, limits=limits)
+        return Reach(entry.shown, secrets, start)
+    return _remote(entry.shown, secrets, lambda: _entry_target(entry), limits=limits, headers=entry.headers)
+
+
+async def _entry_target(entry: ServerEntry) -> Target:
+    from trunkline.host.clients import Logins, make_client
+
+    return make_client(entry, {}, auth=await Logins().find(entry))._core.target
+
+
+def _secret(named: Mapping[str, str]) -> frozenset[str]:
+    """Give the values whose names say that they are secret."""
+    rules = Redaction()
+    return frozenset(text for name, text in named.items() if len(text) >= _SHORTEST_SECRET and rules.hides(name))

@@ -1,0 +1,81 @@
+"""Puts the desk of a host together from what its user gave: models, reviews, forms, and plain functions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from trunkline.host.audit import AuditTrail
+from trunkline.host.desks import Desk, HostDesk, Notice, recorder
+from trunkline.host.elicitation import ElicitationDesk, ElicitationFace
+from trunkline.host.events import Events
+from trunkline.host.models.interface import Model
+from trunkline.host.policy.policy import Policy
+from trunkline.host.sampling import SamplingDesk, SamplingOptions
+from trunkline.host.sampling_limits import SamplingLimits
+from trunkline.host.sampling_models import SamplingModels
+from trunkline.host.sampling_review import SamplingFace
+
+if TYPE_CHECKING:
+    from trunkline.host.session import HostSession
+
+__all__ = ["DeskOptions", "open_desk"]
+
+
+class DeskOptions(Struct, frozen=True, kw_only=True):
+    """What a host's desk is made of."""
+
+    #: The models that answer servers, in the user's order: open ones, or names that are opened when needed.
+    models: Sequence[Model | str] = ()
+    #: Shows a person sampling requests and answers, forms and pages; None where nobody is there.
+    review: SamplingFace | None = None
+    forms: ElicitationFace | None = None
+    limits: SamplingLimits = SamplingLimits()
+    #: Is told, in sentences for the user, what was refused and why.
+    notice: Notice | None = None
+    #: Gives what a server itself answered in a session.
+    results: Callable[[HostSession, str], str] | None = None
+    #: Where keys of models are looked for; None: in this process's own environment.
+    environ: Mapping[str, str] | None = None
+
+
+def open_desk(
+    options: DeskOptions,
+    policy: Policy,
+    *,
+    audit: AuditTrail | None = None,
+    events: Events | None = None,
+    rest: Desk | None = None,
+) -> HostDesk:
+    """Make a desk; ``rest`` answers what no part of it does. Close it after use."""
+    tell = recorder(audit, events)
+    sampling = None
+    if options.models:
+        sampling = SamplingDesk(
+            _models(options),
+            policy,
+            SamplingOptions(
+                review=options.review,
+                limits=options.limits,
+                results=options.results,
+                notice=options.notice,
+                tell=tell,
+            ),
+        )
+    elicitation = None
+    if options.forms is not None:
+        elicitation = ElicitationDesk(options.forms, notice=options.notice, tell=tell)
+    return HostDesk(sampling=sampling, elicitation=elicitation, rest=rest)
+
+
+def _models(options: DeskOptions) -> SamplingModels:
+    def opener(name: str) -> Model:
+        from trunkline.host.models.choosing import open_model
+
+        return open_model(name, environ=options.environ)
+
+    opened = [model for model in options.models if not isinstance(model, str)]
+    names = [name for name in options.models if isinstance(name, str)]
+    return SamplingModels(*opened, names=names, opener=opener)

@@ -1,0 +1,1 @@
+"""Hostile servers, as programs."""
