@@ -97,10 +97,13 @@ class Person:
         return [question.decision.rule for question in self.asked]
 
 
-def allowing(*servers: str, more: str = "") -> Policy:
-    """Allow all tools of these servers."""
-    rules = "".join(f'[[rule]]\neffect = "allow"\nserver = "{server}"\ntool = "*"\n' for server in servers)
-    return read_policy(rules + more, file="policy.toml")
+def allowing(*servers: str, tainted: bool = False) -> Policy:
+    """Allow all tools of these servers; after words of untrusted servers too if that is said."""
+    lines = ["", "tainted = true\n"] if tainted else [""]
+    rules = [
+        f'[[rule]]\neffect = "allow"\nserver = "{server}"\ntool = "*"\n{line}' for server in servers for line in lines
+    ]
+    return read_policy("".join(rules), file="policy.toml")
 
 
 @asynccontextmanager

@@ -227,3 +227,13 @@ def test_a_terminal_is_asked(place: Place, monkeypatch: pytest.MonkeyPatch) -> N
 def test_a_wrong_option_is_a_wrong_command_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["ask", "hi", "--max-turns", "0"]) == 1
     assert "--max-turns" in capsys.readouterr().err
+
+
+def test_the_key_of_a_model_may_be_a_secret(place: Place) -> None:
+    table = {"name": "compatible:x", "url": "http://127.0.0.1:9/v1", "key": "secret://env/MY_KEY", "pace": {"tries": 1}}
+    place.config.write_text(json.dumps({"mcpServers": {}, "model": table}), encoding="utf-8")
+    missing = command("ask", "hi", "-c", str(place.config), env=place.env, cwd=place.folder)
+    assert (missing.code, "MY_KEY" in missing.err) == (2, True)
+    found = command("ask", "hi", "-c", str(place.config), env={**place.env, "MY_KEY": "k-123456"}, cwd=place.folder)
+    assert found.code == 4
+    assert "k-123456" not in found.err

@@ -65,7 +65,7 @@ hangs = true
 
 [[turn]]
 when = "evil"
-says = "red \\u001b[31m and \\u202e turned, [bold]no markup[/bold]"
+says = "red\\n[note] \\u001b[31m and \\u202e turned, [bold]no markup[/bold]"
 
 [[turn]]
 when = "break"
@@ -234,7 +234,11 @@ def test_ctrl_c_stops_the_turn_and_not_the_chat(session: Chat) -> None:
 
 
 def test_what_a_model_says_cannot_control_the_terminal(session: Chat) -> None:
-    assert "red \\x1b[31m and \\u202e turned, [bold]no markup[/bold]\n" in session.screen
+    assert "\\x1b[31m and \\u202e turned, [bold]no markup[/bold]\n" in session.screen
+
+
+def test_what_a_model_says_cannot_pass_for_ours(session: Chat) -> None:
+    assert "red\n [note] \\x1b" in session.screen
 
 
 def test_a_broken_answer_is_told_with_the_fix(session: Chat) -> None:
@@ -293,7 +297,7 @@ def test_a_prompt_asks_for_its_arguments_with_completion(place: Place) -> None:
         ("you>", "/demo:g\t"),
         ("reet", "\r"),
         ("name:", "b\t"),
-        ("bob", "\r"),
+        ("ob", "\r"),
         ("style (optional):", "long\r"),
         ("You said <", ""),
         ("you>", "/exit\r"),

@@ -16,7 +16,7 @@ from urllib.parse import quote
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from tests.host.gateway.support import allow
@@ -27,6 +27,8 @@ from trunkline.host.host import Host
 from trunkline.host.vault import Vault, find_stores
 
 ROOT = Path(__file__).parents[2]
+# Each example starts processes: looking for a smaller one that fails would take minutes.
+QUICK = (Phase.explicit, Phase.generate)
 RULES = allow("serves", "crashes", "dies", "web", more='[[rule]]\neffect = "deny"\nserver = "denied"\ntool = "*"\n')
 _letters = st.sampled_from("abcXYZ0189-_.~!@#%&*()+=:;,/<>?[]{}|^'\"\\` äß日$")
 secrets = st.text(_letters, min_size=12, max_size=40).map(lambda text: f"zq{text.strip()}qz")
@@ -182,7 +184,7 @@ async def fail_in_every_way(folder: Path, secret: str, way: Way, sinks: Sinks) -
 
 
 @WAYS
-@settings(max_examples=3)
+@settings(max_examples=4, phases=QUICK)
 @given(secret=secrets)
 def test_a_server_that_fails_gives_away_no_secret(way: Way, secret: str) -> None:
     sinks = Sinks()
@@ -207,7 +209,7 @@ async def be_refused(folder: Path, url: str, secret: str, sinks: Sinks) -> None:
         await call(host, "web/any", secret, sinks)
 
 
-@settings(max_examples=5)
+@settings(max_examples=8, phases=QUICK)
 @given(secret=secrets.map(lambda text: text.encode("ascii", "ignore").decode()))
 def test_a_page_that_repeats_a_token_gives_it_away_to_nobody(secret: str) -> None:
     sinks = Sinks()

@@ -305,8 +305,14 @@ class PipedLines:
         threading.Thread(target=self._read, daemon=True).start()
 
     def _read(self) -> None:
-        for line in sys.stdin.buffer:
-            self._give(line.decode("utf-8", "replace").rstrip("\r\n"))
+        # Not by way of the stream: its lock, held by a thread that never ends, would break the end of the process.
+        fd, rest = sys.stdin.fileno(), b""
+        while data := os.read(fd, 65536):
+            *lines, rest = (rest + data).split(b"\n")
+            for line in lines:
+                self._give(line.decode("utf-8", "replace").rstrip("\r"))
+        if rest:
+            self._give(rest.decode("utf-8", "replace"))
         self._give(None)
 
     def _give(self, line: str | None) -> None:

@@ -62,6 +62,13 @@ def model_table(configuration: Configuration) -> Mapping[str, Any] | None:
     return None
 
 
+def _secret(reference: str) -> str:
+    """Look up what a reference stands for; what keeps secrets is loaded when there is one to look up."""
+    from trunkline.host.vault import Vault
+
+    return Vault().read_now(reference)
+
+
 def model_of(choice: str | None, configuration: Configuration) -> Model | None:
     """Open the model that was chosen; None if nobody chose one.
 
@@ -73,6 +80,6 @@ def model_of(choice: str | None, configuration: Configuration) -> Model | None:
     if choose_model(choice, options=table) is None:
         return None
     try:
-        return open_model(choice, options=table)
+        return open_model(choice, options=table, secrets=_secret)
     except ModelError as error:
         raise Failure(str(error), MODEL_EXITS[error.fault]) from error

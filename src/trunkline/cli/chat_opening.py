@@ -20,6 +20,7 @@ from trunkline.cli.output import one_line, wire_json
 from trunkline.cli.questions import Questions
 from trunkline.cli.screen import Screen
 from trunkline.cli.session import LogOnScreen
+from trunkline.cli.terminal import is_there
 from trunkline.host.assembly import HostOptions
 from trunkline.host.clients import start_seconds
 from trunkline.host.consent import Answer, Face, Question
@@ -28,6 +29,7 @@ from trunkline.host.host import Host
 from trunkline.host.models.interface import Model
 from trunkline.host.session import HostSession
 from trunkline.host.upstream import Status
+from trunkline.host.vault_book import SecretBook
 
 __all__ = ["Plan", "Room", "opened", "prepare", "status_line"]
 
@@ -54,6 +56,8 @@ class Room(NamedTuple):
     session: HostSession
     screen: Screen
     questions: Questions
+    #: What must not be printed.
+    secrets: SecretBook
 
 
 def prepare(plan: Plan) -> Ask | None:
@@ -78,12 +82,15 @@ async def opened(plan: Plan, inputs: Ask | None) -> AsyncIterator[Room]:
     questions = Questions(screen, no_input=plan.no_input)
     log, shown = logging.getLogger("trunkline"), LogOnScreen(screen, plan.verbosity)
     log.addHandler(shown)
+    secrets = SecretBook()
     model: Model | None = None
     try:
         model = model_of(plan.model, configuration)
+        if is_there() and configuration.entries:
+            screen.line(f"Starting {', '.join(map(one_line, configuration.entries))} ...")
         options = _options(plan, screen, questions, entries=configuration.entries.values(), inputs=inputs)
-        async with Host.open(*plan.files, **options) as host:
-            yield Room(host, model, host.session(), screen, questions)
+        async with Host.open(*plan.files, **options, secret_book=secrets) as host:
+            yield Room(host, model, host.session(), screen, questions, secrets)
     finally:
         screen.clear()
         log.removeHandler(shown)

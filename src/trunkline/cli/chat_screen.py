@@ -43,6 +43,7 @@ class ChatScreen:
         self._screen = screen
         self._words = words
         self._styled = _takes_styles()
+        self._here = sys.stdout.isatty()
         #: The last line of the model's is not ended.
         self._open = False
         self._rest = ""
@@ -78,9 +79,16 @@ class ChatScreen:
             text, self._rest = text[:-1], "\r"
         if text:
             self._screen.clear()
-            sys.stdout.write(plain(text))
+            safe = plain(text)
+            sys.stdout.write(self._told_apart(safe) if self._here else safe)
             sys.stdout.flush()
             self._open = not text.endswith("\n")
+
+    def _told_apart(self, text: str) -> str:
+        """Move a bracket from the beginning of a line: the lines that begin with one are ours."""
+        lines = text.split("\n")
+        first = lines[0] if self._open else _moved(lines[0])
+        return "\n".join([first, *map(_moved, lines[1:])])
 
     def _propose(self, event: Proposed) -> None:
         name = event.tool if event.server is None else f"{event.server}/{event.tool}"
@@ -145,6 +153,10 @@ def _takes_styles() -> bool:
     if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
         return False
     return bool(sys.stdout.isatty() and sys.stderr.isatty())
+
+
+def _moved(line: str) -> str:
+    return f" {line}" if line.startswith("[") else line
 
 
 def _json(value: Any) -> str:

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from trunkline.cli.configs import Ask
     from trunkline.host.chat.options import ChatOptions
     from trunkline.host.chat.reply import ChatReply
+    from trunkline.host.redaction import Redaction
+    from trunkline.host.vault_book import SecretBook
 
 __all__ = ["command"]
 
@@ -142,7 +144,7 @@ async def _ask(plan: Plan, question: _Question, *, options: ChatOptions, inputs:
         started = time.monotonic()
         reply = await _reply(room, question, options=options, verbose=plan.verbosity > 0)
         late = question.timeout is not None and time.monotonic() - started >= question.timeout
-        _print(reply, as_json=question.as_json)
+        _print(reply, room.secrets, as_json=question.as_json)
         return _exit(reply, declined=room.questions.denied, late=late)
 
 
@@ -194,11 +196,11 @@ def _mention(room: Room, text: str) -> Mention:
 # --- what comes of it ------------------------------------------------------------------------------------------------
 
 
-def _print(reply: ChatReply, *, as_json: bool) -> None:
+def _print(reply: ChatReply, secrets: SecretBook, *, as_json: bool) -> None:
     from trunkline.cli.output import complain, say, say_json
 
     if as_json:
-        say_json(_document(reply))
+        say_json(_document(reply, secrets.redaction()))
     elif reply.text:
         say(reply.text)
     if reply.detail is not None:
@@ -209,14 +211,12 @@ def _print(reply: ChatReply, *, as_json: bool) -> None:
                 complain(f"{call.server}/{call.tool} was denied: {call.preview}")
 
 
-def _document(reply: ChatReply) -> dict[str, Any]:
-    from trunkline.host.redaction import redact
-
+def _document(reply: ChatReply, redaction: Redaction) -> dict[str, Any]:
     calls = [
         {
             "server": call.server,
             "tool": call.tool,
-            "arguments": redact(call.arguments),
+            "arguments": redaction.apply(call.arguments),
             "outcome": call.outcome,
             "seconds": round(call.seconds, 3),
         }

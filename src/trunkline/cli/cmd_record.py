@@ -97,7 +97,8 @@ def _begin(reach: Reach, output: str, max_bytes: int | None, transport: str) -> 
 
 async def _stdio(reach: Reach, file: RecordingFile, limits: Limits, outcome: list[int]) -> None:
     from trunkline.cli.output import complain
-    from trunkline.host.record_relay import Relay, StdioWire
+    from trunkline.host.record_relay import Relay
+    from trunkline.host.record_wires import StdioWire
 
     if sys.stdin is not None and sys.stdin.isatty():
         complain("recording: a client is awaited on standard input; start this by the client's configuration")

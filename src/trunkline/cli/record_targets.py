@@ -20,7 +20,8 @@ from trunkline.cli.targets import Named, Site
 from trunkline.client.options import settings_from
 from trunkline.client.targets import Target, find_target
 from trunkline.errors import ConfigError
-from trunkline.host.record_relay import LinkWire, ProcessWire, Wire
+from trunkline.host.record_link_wire import LinkWire
+from trunkline.host.record_wires import ProcessWire, Wire
 from trunkline.host.redaction import Redaction
 from trunkline.protocol.limits import Limits
 

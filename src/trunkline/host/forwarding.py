@@ -10,7 +10,6 @@ is reviewed by a function that comes with the errand.
 from __future__ import annotations
 
 import asyncio
-import hashlib
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
@@ -23,7 +22,7 @@ from trunkline.client.answers import further_needs
 from trunkline.client.client import Client
 from trunkline.errors import ConnectionLost, RemoteProtocolError, RequestTimeout, UrlElicitationRequired
 from trunkline.host.fronts import Front
-from trunkline.host.lanes import Lane, Needs
+from trunkline.host.lanes import Lane, Needs, folders_of
 from trunkline.host.running import Parking, Running
 from trunkline.host.session import HostSession
 from trunkline.host.upstream import Upstream
@@ -109,7 +108,7 @@ class Forwarder:
                 return await (self._on_lane if revision.handshake else self._in_rounds_on)(errand, lane)
             client = await upstream.reach()
             revision = find(client.revision or "") or NEWEST
-            if self._needs_lane(upstream, needs, handshake=revision.handshake):
+            if self.needs_lane(upstream, needs, handshake=revision.handshake):
                 lane = await self._lane(errand, needs, handshake=revision.handshake)
                 return await (self._on_lane if revision.handshake else self._in_rounds_on)(errand, lane)
             if revision.handshake:
@@ -126,7 +125,7 @@ class Forwarder:
         if roots is None and handshake and needs.roots and errand.front.parks and upstream.asks_roots:
             raw = await self._ask(errand, "roots/list", t.RequestParams(), key="roots")
             folders = msgspec.json.decode(raw, type=t.ListRootsResult).roots
-            needs = replace(needs, folders=hashlib.sha256(bytes(raw)).hexdigest())
+            needs = replace(needs, folders=folders_of(folders))
             return errand.session.lanes.find(upstream, needs, roots=lambda: folders)
         return errand.session.lanes.find(upstream, needs, roots=roots)
 
@@ -134,7 +133,8 @@ class Forwarder:
         """Forget a server that is gone."""
         self._busy.pop(upstream, None)
 
-    def _needs_lane(self, upstream: Upstream, needs: Needs, *, handshake: bool) -> bool:
+    def needs_lane(self, upstream: Upstream, needs: Needs, *, handshake: bool) -> bool:
+        """Tell whether one with these needs has a connection of his own to a server."""
         settings = upstream.entry.settings
         if settings.share == "shared":
             return False

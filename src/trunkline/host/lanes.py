@@ -8,6 +8,7 @@ way there, or to the one that began last.
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import logging
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -27,7 +28,7 @@ from trunkline.host.running import Running
 from trunkline.host.upstream import Upstream
 from trunkline.protocol.caller import supports
 
-__all__ = ["Credentials", "Lane", "Lanes", "Needs"]
+__all__ = ["Credentials", "Lane", "Lanes", "Needs", "folders_of"]
 
 log = logging.getLogger("trunkline.host")
 T = TypeVar("T")
@@ -74,11 +75,10 @@ class Lane:
         """Say what it is for; ``roots`` answers in the front's place, if given."""
         self.upstream = upstream
         self.needs = replace(needs, logs=True)
-        #: The server knows the folders of one client now, so no other client's calls may come here.
-        self._told_roots = False
         self.calls: dict[Running, None] = {}
         #: Those for whom a stateless server works, from which nothing comes on its own but log messages.
         self._rounds: dict[Front, None] = {}
+        self._keepers = 0
         self.used_at = 0.0
         self._level: t.LoggingLevel | None = None
         options: dict[str, Any] = {}
@@ -106,12 +106,21 @@ class Lane:
 
     def fits(self, needs: Needs) -> bool:
         """Tell whether a call with these needs may use it; log messages are heard on every lane."""
-        return not self.over and not self._told_roots and replace(needs, logs=True) == self.needs
+        return not self.over and replace(needs, logs=True) == self.needs
 
     @property
     def busy(self) -> bool:
         """Whether a call is under way."""
-        return bool(self.calls or self._rounds)
+        return bool(self.calls or self._rounds or self._keepers)
+
+    @contextmanager
+    def kept(self) -> Iterator[None]:
+        """Stay open while something listens on it."""
+        self._keepers += 1
+        try:
+            yield
+        finally:
+            self._keepers -= 1
 
     @contextmanager
     def round(self, front: Front) -> Iterator[None]:
@@ -171,12 +180,15 @@ class Lane:
     async def _roots(self) -> list[t.Root]:
         self.upstream.asks_roots = True
         running = self._asked()
-        self._told_roots = running.front is not None and running.front.parks
-        return (await self._answer("roots/list", t.RequestParams(), t.ListRootsResult)).roots
+        roots = (await self._answer("roots/list", t.RequestParams(), t.ListRootsResult, running)).roots
+        if running.front is not None and running.front.parks:
+            # The server knows the folders of one client now; calls of another may not come here any more.
+            self.needs = replace(self.needs, folders=folders_of(roots))
+        return roots
 
-    async def _answer(self, method: str, params: Any, kind: type[T]) -> T:
+    async def _answer(self, method: str, params: Any, kind: type[T], running: Running | None = None) -> T:
         try:
-            raw = await self._asked().ask(method, params)
+            raw = await (running or self._asked()).ask(method, params)
         except PolicyDenied as denial:
             # The code that sampling has for a user's no; which rule it was is not the server's business.
             raise RequestFailed(f"The user does not allow {method}", code=-1) from denial
@@ -201,6 +213,11 @@ class Lane:
         # A server that declares no logging cannot be told a level, and may log all the same.
         if front is not None and _is_wanted(message.level, front.log_level):
             front.log(message)
+
+
+def folders_of(roots: list[t.Root]) -> str:
+    """Name a list of folders, whoever wrote it."""
+    return hashlib.sha256(msgspec.json.encode(roots)).hexdigest()
 
 
 def _is_wanted(level: t.LoggingLevel, least: t.LoggingLevel | None) -> bool:

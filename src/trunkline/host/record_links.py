@@ -18,7 +18,7 @@ from trunkline.transports.link import Link, Receiver
 from trunkline.types import RequestId
 
 if TYPE_CHECKING:
-    from trunkline.host.record_relay import Wire
+    from trunkline.host.record_wires import Wire
 
 __all__ = ["RecordedLink", "WireServer"]
 

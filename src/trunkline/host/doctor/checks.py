@@ -127,6 +127,4 @@ class Sheet:
     def _add(self, id: str, status: Verdict, detail: str, fix: str | None) -> None:
         title, area = TITLES[id]
         advice = None if fix is None else self.hide(fix)
-        self._checks.append(
-            Check(id=id, title=title, status=status, detail=self.hide(detail), fix=advice, area=area)
-        )
+        self._checks.append(Check(id=id, title=title, status=status, detail=self.hide(detail), fix=advice, area=area))

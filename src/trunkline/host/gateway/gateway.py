@@ -8,8 +8,7 @@ eras, sessions and lists are the server's own; what happens between a call and t
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from typing import Any, TypeVar
 
 from msgspec import Struct
@@ -40,8 +39,9 @@ from trunkline.host.gateway.asking import consent_face
 from trunkline.host.gateway.guests import Guests
 from trunkline.host.gateway.searching import MetaTool, Searching
 from trunkline.host.gateway.shelves import Shelved, Shelves, outward
-from trunkline.host.gateway.watching import GatewayHub, Watches
+from trunkline.host.gateway.watching import Ear, GatewayHub, Watches, Wish
 from trunkline.host.judging import decoded
+from trunkline.host.lanes import Needs
 from trunkline.host.loops import announcement
 from trunkline.host.names import inner_uri
 from trunkline.host.policy.acts import Act, Annotations
@@ -50,7 +50,7 @@ from trunkline.host.session import HostSession
 from trunkline.protocol.caller import Caller
 from trunkline.protocol.limits import Limits
 from trunkline.protocol.methods import read_meta
-from trunkline.protocol.revisions import Feature
+from trunkline.protocol.revisions import NEWEST, Feature, find
 from trunkline.server.server import Server
 from trunkline.server.subscriptions import Sink, accepted, listen
 from trunkline.server.tools import check_headers, failed
@@ -110,10 +110,10 @@ class Gateway(Server):
         self._guests = Guests(core, self.options)
         self._searching = Searching(core, self.options)
         self._watches = Watches(lambda: core.supervisor.upstreams, self.changed)
-        self.hub = GatewayHub(self._follow_soon, self._left)
+        self.hub = GatewayHub(self._left)
         self._following = False
-        #: The resources of those who are about to listen.
-        self._expected: Counter[str] = Counter()
+        #: What each session and each listener wants to hear of, by URI in front, and on whose connection.
+        self._wants: dict[object, tuple[Ear, Callable[[], Iterable[str]]]] = {}
         #: Who sees what, for the catalog at hand.
         self._seen: dict[tuple[Any, Item], bool] = {}
         self._shelves: Shelves | None = None
@@ -318,14 +318,16 @@ class Gateway(Server):
         return outward(await self._for(exchange, server, complete), server)
 
     async def _subscribe(self, exchange: Exchange, params: t.SubscribeRequestParams) -> Any:
-        server, _, _ = self._find(exchange, params.uri)
+        self._find(exchange, params.uri)
         session = exchange.admitted.caller.session
         if len(session.subscriptions) >= self.limits.notices:
             raise RequestFailed(f"Too many subscriptions: {self.limits.notices} is the limit")
         session.subscribe(params.uri)
+        ear = self._ear(exchange)
+        self._wants[session] = (ear, lambda: session.subscriptions)
         self._follow()
         # Whoever is told that it is subscribed may change the resource at once, and wants to hear of it.
-        await self._watches.settled((server,), _SUBSCRIBE_SECONDS)
+        await self._watches.settled(self._wishes(ear, [params.uri]), _SUBSCRIBE_SECONDS)
         return t.EmptyResult()
 
     async def _unsubscribe(self, exchange: Exchange, params: t.UnsubscribeRequestParams) -> Any:
@@ -350,14 +352,19 @@ class Gateway(Server):
         uris = wanted.resource_subscriptions or []
         if not uris:
             return await listen(exchange, self.hub, wanted=wanted, most=self.limits.notices)
-        self._expected.update(uris)
+        ear = self._ear(exchange)
+        self._wants[exchange] = (ear, lambda: uris)
         try:
             self._follow()
-            await self._watches.settled((self._find(exchange, uri)[0] for uri in uris), _SUBSCRIBE_SECONDS)
+            await self._watches.settled(self._wishes(ear, uris), _SUBSCRIBE_SECONDS)
             return await listen(exchange, self.hub, wanted=wanted, most=self.limits.notices)
         finally:
-            self._expected.subtract(uris)
+            del self._wants[exchange]
             self._follow_soon()
+
+    def _ear(self, exchange: Exchange) -> Ear:
+        session = self._guests.session(exchange)
+        return Ear(session, Needs.of(exchange.admitted.caller.capabilities, logs=session.log_level is not None))
 
     async def _sets_level(self, exchange: Exchange, params: t.SetLevelRequestParams) -> Any:
         exchange.admitted.caller.session.log_level = params.level
@@ -453,13 +460,23 @@ class Gateway(Server):
 
     def _follow(self) -> None:
         self._following = False
-        parts = self._core.catalog.parts
-        wanted = self.hub.wanted() | set(+self._expected)  # type: ignore[attr-defined]
-        pairs = (inner_uri(uri, parts) for uri in wanted)
-        self._watches.follow(pair for pair in pairs if pair is not None and self._serves(pair[0]))
+        self._watches.follow(wish for ear, uris in self._wants.values() for wish in self._wishes(ear, uris()))
+
+    def _wishes(self, ear: Ear, uris: Iterable[str]) -> Iterator[Wish]:
+        """Say at which server, and on whose connection, each resource is listened to."""
+        parts, upstreams = self._core.catalog.parts, self._core.supervisor.upstreams
+        for pair in (inner_uri(uri, parts) for uri in uris):
+            if pair is None or not self._serves(pair[0]) or pair[0] not in upstreams:
+                continue
+            revision = find(parts[pair[0]].offering.revision) or NEWEST
+            alone = self._core.forwarder.needs_lane(upstreams[pair[0]], ear.needs, handshake=revision.handshake)
+            yield Wish(*pair, ear if alone else None)
 
     def _left(self, sink: Sink) -> None:
-        self._guests.left(getattr(sink, "session", None))
+        session = getattr(sink, "session", None)
+        if self._wants.pop(session, None) is not None:
+            self._follow_soon()
+        self._guests.left(session)
 
 
 def _is_not_found(error: RequestFailed, uri: str) -> bool:

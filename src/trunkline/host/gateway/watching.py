@@ -1,8 +1,9 @@
 """Subscriptions through the gateway: which resources of which servers somebody in front wants to hear of.
 
-What is wanted is read off those who listen, in both eras, whenever one comes or goes; so nothing is counted, and
-nothing can leak. A server is listened to by one task, which is begun again when what is wanted there changes or the
-server is lost; each change goes to the gateway's hub under the URI it has in front.
+What is wanted is said anew, whole, whenever somebody comes or goes; so nothing is counted, and nothing can leak. A
+server is listened to by one task, which is begun again when what is wanted there changes or the server is lost; each
+change goes to the gateway's hub under the URI it has in front. Who has connections of his own is listened for there:
+what his calls change, they change in that process.
 """
 
 from __future__ import annotations
@@ -10,14 +11,18 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from typing import NamedTuple, TypeAlias
 
+from trunkline.client.client import Client
 from trunkline.errors import TrunklineError
+from trunkline.host.lanes import Needs
 from trunkline.host.names import outer_uri
+from trunkline.host.session import HostSession
 from trunkline.host.upstream import Upstream
-from trunkline.server.dispatch import ServedConnection
-from trunkline.server.subscriptions import Hub, Listener, Sink
+from trunkline.server.subscriptions import Hub, Sink
 
-__all__ = ["GatewayHub", "Watches"]
+__all__ = ["Ear", "GatewayHub", "Watches", "Wish"]
 
 log = logging.getLogger("trunkline.host")
 _FIRST_PAUSE = 0.5
@@ -25,20 +30,14 @@ _LONGEST_PAUSE = 60.0
 
 
 class GatewayHub(Hub):
-    """Brings changes to those in front, and says when one comes or goes."""
+    """Brings changes to those in front, and says when one goes."""
 
-    __slots__ = ("_on_change", "_on_leave")
+    __slots__ = ("_on_leave",)
 
-    def __init__(self, on_change: Callable[[], None], on_leave: Callable[[Sink], None]) -> None:
+    def __init__(self, on_leave: Callable[[Sink], None]) -> None:
         """Say whom to tell."""
         super().__init__()
-        self._on_change = on_change
         self._on_leave = on_leave
-
-    def attach(self, sink: Sink) -> None:
-        """Let somebody hear."""
-        super().attach(sink)
-        self._on_change()
 
     def detach(self, sink: Sink) -> None:
         """Let somebody go."""
@@ -46,17 +45,25 @@ class GatewayHub(Hub):
         super().detach(sink)
         if known:
             self._on_leave(sink)
-            self._on_change()
 
-    def wanted(self) -> frozenset[str]:
-        """Give the URIs that somebody wants to hear of."""
-        found: set[str] = set()
-        for sink in self._sinks:
-            if isinstance(sink, Listener):
-                found |= sink.uris
-            elif isinstance(sink, ServedConnection) and sink.session is not None:
-                found |= sink.session.subscriptions
-        return frozenset(found)
+
+class Ear(NamedTuple):
+    """On whose connection a server is listened to."""
+
+    session: HostSession
+    needs: Needs
+
+
+class Wish(NamedTuple):
+    """A resource that somebody wants to hear of: the server, its own URI, and whose ear, if not everybody's."""
+
+    server: str
+    uri: str
+    ear: Ear | None = None
+
+
+#: A server, and on whose connection it is listened to.
+_Place: TypeAlias = tuple[str, Ear | None]
 
 
 class Watches:
@@ -66,43 +73,44 @@ class Watches:
         """Take where servers are found, and whom to tell of a change, by the URI in front."""
         self._upstreams = upstreams
         self._tell = tell
-        self._watched: dict[str, tuple[frozenset[str], asyncio.Task[None]]] = {}
+        self._watched: dict[_Place, tuple[frozenset[str], asyncio.Task[None]]] = {}
         #: Set while a server is really listened to.
-        self._heard: dict[str, asyncio.Event] = {}
+        self._heard: dict[_Place, asyncio.Event] = {}
         self._leaving: set[asyncio.Task[None]] = set()
 
-    def follow(self, wanted: Iterable[tuple[str, str]]) -> None:
-        """Listen to what is wanted from now on: pairs of a server and a URI of its own."""
-        by_server: dict[str, set[str]] = {}
-        for server, uri in wanted:
-            by_server.setdefault(server, set()).add(uri)
-        for server in [server for server in self._watched if server not in by_server]:
-            self._watched.pop(server)[1].cancel()
-            self._heard.pop(server, None)
-        for server, wants in by_server.items():
-            uris, before = self._watched.get(server, (frozenset(), None))
+    def follow(self, wishes: Iterable[Wish]) -> None:
+        """Listen to what is wanted from now on."""
+        by_place: dict[_Place, set[str]] = {}
+        for wish in wishes:
+            by_place.setdefault((wish.server, wish.ear), set()).add(wish.uri)
+        for place in [place for place in self._watched if place not in by_place]:
+            self._watched.pop(place)[1].cancel()
+            self._heard.pop(place, None)
+        for place, wants in by_place.items():
+            uris, before = self._watched.get(place, (frozenset(), None))
             if uris != wants:
-                self._begin(server, frozenset(wants), before)
+                self._begin(place, frozenset(wants), before)
 
-    def _begin(self, server: str, uris: frozenset[str], before: asyncio.Task[None] | None) -> None:
+    def _begin(self, place: _Place, uris: frozenset[str], before: asyncio.Task[None] | None) -> None:
         """Listen to a server; what listened before goes on until the new one does, so that nothing falls between."""
-        heard = self._heard[server] = asyncio.Event()
+        heard = self._heard[place] = asyncio.Event()
         if before is not None:
             self._leaving.add(before)
             before.add_done_callback(self._leaving.discard)
-        task = asyncio.get_running_loop().create_task(self._watch(server, uris, heard, before))
-        self._watched[server] = (uris, task)
+        task = asyncio.get_running_loop().create_task(self._watch(place, uris, heard, before))
+        self._watched[place] = (uris, task)
         if before is not None:
             task.add_done_callback(lambda done: before.cancel())
 
-    async def settled(self, servers: Iterable[str], seconds: float) -> None:
-        """Wait until these servers are listened to, but not for long: one that cannot be keeps nobody waiting."""
-        waits = [heard.wait() for server in set(servers) if (heard := self._heard.get(server)) is not None]
+    async def settled(self, wishes: Iterable[Wish], seconds: float) -> None:
+        """Wait until all of it is listened to, but not for long: a server that cannot be keeps nobody waiting."""
+        places = {(wish.server, wish.ear) for wish in wishes}
+        waits = [heard.wait() for place in places if (heard := self._heard.get(place)) is not None]
         try:
             async with asyncio.timeout(seconds):
                 await asyncio.gather(*waits)
         except TimeoutError:
-            log.debug("not listening to all of %s yet", servers)
+            log.debug("not listening to all of %s yet", [server for server, _ in places])
 
     async def aclose(self) -> None:
         """Listen to nothing any more."""
@@ -114,13 +122,14 @@ class Watches:
             await asyncio.wait(tasks)
 
     async def _watch(
-        self, server: str, uris: frozenset[str], heard: asyncio.Event, before: asyncio.Task[None] | None
+        self, place: _Place, uris: frozenset[str], heard: asyncio.Event, before: asyncio.Task[None] | None
     ) -> None:
+        server, ear = place
         pause = _FIRST_PAUSE
         while (upstream := self._upstreams().get(server)) is not None:
             try:
-                client = await upstream.reach()
-                with upstream.using():
+                client, kept = await _client(upstream, ear)
+                with upstream.using(), kept:
                     async with client.listen(uris=sorted(uris)) as changes:
                         heard.set()
                         if before is not None:
@@ -137,3 +146,12 @@ class Watches:
             # What was changed while nobody listened is not known: whoever wanted to hear looks again.
             for uri in uris:
                 self._tell(outer_uri(server, uri))
+
+
+async def _client(upstream: Upstream, ear: Ear | None) -> tuple[Client, AbstractContextManager[object]]:
+    """Give the connection to listen on, and what keeps it while that lasts."""
+    if ear is None:
+        return await upstream.reach(), nullcontext()
+    roots = upstream.entry.settings.roots
+    lane = ear.session.lanes.find(upstream, ear.needs, roots=None if roots is None else lambda: list(roots))
+    return await lane.open(), lane.kept()

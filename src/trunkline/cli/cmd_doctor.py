@@ -1,0 +1,254 @@
+"""``trunkline doctor``: finds out why a server does not work, or works badly, and says what to do about it.
+
+Servers that are not approved are not started, no tool is called, and nothing is kept of what was found.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shlex
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+import click
+from msgspec import Struct
+
+from trunkline.cli.exits import Exit
+from trunkline.cli.options import Choices, client_verb, json_option
+from trunkline.cli.targets import Named, Site
+
+if TYPE_CHECKING:
+    from trunkline.host.config.records import Configuration
+    from trunkline.host.doctor.checks import Check, Diagnosis
+    from trunkline.host.entries import ServerEntry
+
+__all__ = ["command"]
+
+_EPILOG = """\
+\b
+Examples:
+  trunkline doctor weather.py
+  trunkline doctor "npx -y @modelcontextprotocol/server-everything"
+  trunkline doctor https://mcp.example.com/mcp
+  trunkline doctor -c mcp.json
+  trunkline doctor files -c mcp.json --json
+
+Each line is one check: ok, warn, FAIL or skip, and under it what to do. Exit codes: 0 if nothing failed, 2 if a file, a
+setting or an approval is wrong, 4 if a server cannot be started or reached or does not work, 3 if one needs a login.
+"""
+_WIDTH = 100
+_MARKS: Mapping[str, str] = MappingProxyType({"ok": "ok", "warn": "warn", "fail": "FAIL", "skip": "skip"})
+#: How the command ends by whose the failures are; the first that fits.
+_EXITS: Mapping[str, Exit] = MappingProxyType({"config": Exit.CONFIG, "reach": Exit.UNREACHABLE, "auth": Exit.AUTH})
+
+
+class _Report(Struct, frozen=True, kw_only=True):
+    """All that was found out; its form as JSON."""
+
+    #: What is to say of whole files.
+    configuration: tuple[Check, ...] = ()
+    machine: tuple[Check, ...] = ()
+    servers: tuple[Diagnosis, ...] = ()
+
+    def checks(self) -> Iterator[Check]:
+        """Give all checks."""
+        yield from self.configuration
+        for diagnosis in self.servers:
+            yield from diagnosis.checks
+        yield from self.machine
+
+
+@client_verb
+def _doctor(choices: Choices) -> int:
+    if choices.policy is not None:
+        raise click.UsageError("--policy is for verbs that use a server: nothing is called here.")
+    if isinstance(choices.target, Named) and choices.target.rest is not None:
+        raise click.UsageError("a whole server is looked at: give its name alone.")
+    return _tell(_examined(choices), as_json=choices.as_json)
+
+
+@click.command(epilog=_EPILOG)
+@click.argument("target", required=False)
+@json_option
+def command(*, target: str | None, **given: Any) -> int:
+    """Find out why the server TARGET does not work, and say what to do.
+
+    TARGET is a .py file, FILE:object, a quoted command, a URL or the name of a server in a configuration; without one,
+    all servers of the configuration are looked at. It looks at the configuration, the command, the start, the network,
+    logins, the handshake, all lists, schemas and the token cost.
+    """
+    broken = _broken(given["config"])
+    if broken is not None:
+        return _tell(_Report(configuration=(broken,)), as_json=given["as_json"])
+    return _doctor(target=target, **given)
+
+
+# What the shared arguments are is said once, where they are read.
+command.params += _doctor.__click_params__[::-1]  # type: ignore[attr-defined]
+
+
+def _broken(files: Sequence[str]) -> Check | None:
+    """Say what is wrong with the files that were named, if they cannot be read at all."""
+    from trunkline.cli.configs import read_configuration
+    from trunkline.errors import ConfigError
+
+    try:
+        if files:
+            read_configuration(files)
+    except ConfigError as error:
+        return _of_config("fail", str(error), getattr(getattr(error, "problem", None), "fix", None))
+    return None
+
+
+def _of_config(status: Any, detail: str, fix: str | None) -> Check:
+    from trunkline.host.doctor.checks import TITLES, Check
+
+    title, area = TITLES["config"]
+    return Check(id="config", title=title, status=status, detail=detail, fix=fix, area=area)
+
+
+# --- looking ---------------------------------------------------------------------------------------------------------
+
+
+def _examined(choices: Choices) -> _Report:
+    target = choices.target
+    if not isinstance(target, Named):
+        return asyncio.run(_look(choices, [_entry(choices)], None))
+    from trunkline.cli.configs import answers_for, read_configuration
+
+    names = None if target.server is None else (target.server,)
+    inputs = answers_for(target.files, names, no_input=choices.no_input)
+    configuration = read_configuration(target.files, inputs=inputs)
+    entries = [entry for name, entry in configuration.entries.items() if target.server in (None, name)]
+    return asyncio.run(_look(choices, entries, configuration))
+
+
+def _entry(choices: Choices) -> ServerEntry:
+    """Make an entry of what was named on the command line."""
+    from trunkline.host.entries import ServerEntry, Source
+
+    target, source = choices.target, Source("given")
+    if isinstance(target, Site):
+        token = {} if choices.token is None else {"Authorization": f"Bearer {choices.token}"}
+        headers = {**choices.headers, **token}
+        secrets = frozenset([*headers.values(), *([choices.token] if choices.token else [])])
+        return ServerEntry(name=target.url, source=source, url=target.url, headers=headers, secrets=secrets)
+    assert not isinstance(target, Named)
+    command = tuple(target.command)
+    return ServerEntry(name=shlex.join(command), source=source, command=command, env=choices.env, cwd=choices.cwd)
+
+
+async def _look(choices: Choices, entries: Sequence[ServerEntry], configuration: Configuration | None) -> _Report:
+    from trunkline.cli.secrecy import book_here
+    from trunkline.host.assembly import at_home, trust_file
+    from trunkline.host.clients import Logins
+    from trunkline.host.config.records import Provenance
+    from trunkline.host.doctor.examining import Means, examine, examine_machine
+    from trunkline.host.folders import state_folder
+    from trunkline.host.trust import TrustBook
+    from trunkline.host.vault import Vault
+
+    own = _own_options(choices)
+    means = Means(
+        book=TrustBook(trust_file(state_folder())),
+        logins=Logins(),
+        secret=Vault().read,
+        seconds=choices.timeout,
+        ca_file=choices.ca_file,
+        options=own,
+    )
+    book_here().add(secret for entry in entries for secret in entry.secrets)
+    found = []
+    for entry in entries:
+        written = Provenance() if configuration is None else configuration.provenance(entry.name)
+        # One after the other: what is slow by itself is told from what others make slow.
+        found.append(await examine(at_home(entry), means, written=written))
+    problems = () if configuration is None else configuration.problems
+    told = [_of_config("fail" if each.severity == "error" else "warn", str(each), each.fix) for each in problems]
+    return _Report(configuration=tuple(told), machine=await examine_machine(), servers=tuple(found))
+
+
+def _own_options(choices: Choices) -> dict[str, Any]:
+    options: dict[str, Any] = {} if choices.revision == "auto" else {"revision": choices.revision}
+    if choices.verbosity:
+        from trunkline.cli.screen import Screen
+
+        screen = Screen(verbose=True)
+
+        def said(data: bytes) -> None:
+            for line in data.decode("utf-8", "replace").splitlines():
+                screen.line(f"[stderr] {line}")
+
+        options["on_stderr"] = said
+    return options
+
+
+# --- telling ---------------------------------------------------------------------------------------------------------
+
+
+def _tell(report: _Report, *, as_json: bool) -> int:
+    from trunkline.cli.output import say, say_json, wire_json
+    from trunkline.cli.secrecy import hidden, hidden_in
+
+    if as_json:
+        import json
+
+        say_json(hidden_in(json.loads(wire_json(report))))
+    else:
+        say(hidden("\n".join(_lines(report))))
+    areas = {check.area for check in report.checks() if check.status == "fail"}
+    return next((code for area, code in _EXITS.items() if area in areas), Exit.OK)
+
+
+def _lines(report: _Report) -> Iterator[str]:
+    from trunkline.cli.output import one_line
+
+    yield from _section("configuration", report.configuration)
+    for diagnosis in report.servers:
+        where = f"  [{diagnosis.source}]" if diagnosis.source else ""
+        target = "" if diagnosis.target == diagnosis.name else f"  {diagnosis.target}"
+        yield from _section(one_line(f"{diagnosis.name}{target}{where}"), diagnosis.checks)
+    yield from _section("this machine", report.machine)
+    yield _summary(report.checks())
+
+
+def _section(heading: str, checks: Sequence[Check]) -> Iterator[str]:
+    if not checks:
+        return
+    yield heading
+    width = max(len(check.title) for check in checks)
+    for check in checks:
+        yield from _wrapped(f"{_MARKS[check.status]:4}  {check.title:{width}}  ", check.detail, width + 10)
+        if check.fix is not None:
+            yield from _wrapped(" " * (width + 8) + "-> ", check.fix, width + 13)
+    yield ""
+
+
+def _summary(checks: Iterable[Check]) -> str:
+    found = [check.status for check in checks]
+    failures, warnings = found.count("fail"), found.count("warn")
+    if not failures and not warnings:
+        return "all is well"
+    return ", ".join(
+        f"{count} {word}{'' if count == 1 else 's'}"
+        for count, word in ((failures, "failure"), (warnings, "warning"))
+        if count
+    )
+
+
+def _wrapped(lead: str, text: str, indent: int) -> list[str]:
+    """Break a text at spaces under its lead; a word that is longer is left whole, to be copied."""
+    import textwrap
+
+    from trunkline.cli.output import one_line
+
+    return textwrap.wrap(
+        one_line(text),
+        _WIDTH,
+        initial_indent=f"  {lead}",
+        subsequent_indent=" " * indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+        drop_whitespace=True,
+    )

@@ -1,0 +1,183 @@
+"""Meets a server: starts or reaches it, shakes hands, lists all it offers, and goes; no tool is called.
+
+What a server process prints to stdout by mistake is counted by the link, and heard of in the log where the link did not
+come to anything.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, cast
+
+from trunkline.client.client import Client
+from trunkline.errors import (
+    HttpError,
+    LinkError,
+    RemoteProtocolError,
+    RequestTimeout,
+    RevisionMismatch,
+    ServerExited,
+    TrunklineError,
+)
+from trunkline.host.clients import wants_login
+from trunkline.host.doctor.checks import Sheet
+from trunkline.host.listing import list_offering
+from trunkline.host.offerings import Offering
+from trunkline.protocol.caller import supports
+from trunkline.protocol.revisions import ALL_NAMES, Feature, find
+
+__all__ = ["meet"]
+
+_SLOW_START = 10.0
+_SLOW_LIST = 3.0
+_TAIL = 5
+_NOISE = "wrote to stdout"
+#: The lists: the method of each, the capability it needs, and the part of an offering that it fills.
+_LISTS: Mapping[str, tuple[str, str]] = MappingProxyType(
+    {
+        "tools": ("tools/list", "tools"),
+        "prompts": ("prompts/list", "prompts"),
+        "resources": ("resources/list", "resources"),
+        "templates": ("resources/templates/list", "resources"),
+    }
+)
+
+
+class _Noise(logging.Handler):
+    """Hears of lines on stdout that were no messages."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.heard = False
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.heard = self.heard or _NOISE in record.getMessage()
+
+
+class _Watched:
+    """A client that counts pages and the time they take, by method."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self.pages: dict[str, int] = {}
+        self.seconds: dict[str, float] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._client, name)
+
+    async def list_page(self, method: str, cursor: str | None = None) -> Any:
+        began = time.monotonic()
+        try:
+            return await self._client.list_page(method, cursor)
+        finally:
+            self.pages[method] = self.pages.get(method, 0) + 1
+            self.seconds[method] = self.seconds.get(method, 0.0) + time.monotonic() - began
+
+
+async def meet(sheet: Sheet, client: Client, *, process: bool, seconds: float, login: str = "") -> Offering | None:
+    """Connect, list and disconnect; give what the server offers, or None if it does not come to that.
+
+    ``seconds`` bounds the lists; the client's own limits bound the connection. ``login`` says how one logs in.
+    """
+    noise, log = _Noise(), logging.getLogger("trunkline")
+    began, connected = time.monotonic(), False
+    log.addHandler(noise)
+    try:
+        async with client:
+            connected = True
+            _check_start(sheet, client, process=process, took=time.monotonic() - began)
+            offering = await _list(sheet, client, seconds)
+            _check_noise(sheet, process=process, noisy=noise.heard)
+            return offering
+    except TrunklineError as error:
+        if connected:
+            sheet.fail("server", f"it went away: {error}", fix="its own log may say why")
+        else:
+            _check_noise(sheet, process=process and noise.heard, noisy=True)
+            _explain(sheet, error, process=process, login=login)
+        return None
+    finally:
+        log.removeHandler(noise)
+
+
+# --- connecting ------------------------------------------------------------------------------------------------------
+
+
+def _check_start(sheet: Sheet, client: Client, *, process: bool, took: float) -> None:
+    if process:
+        slow = took > _SLOW_START
+        fix = "install what it needs beforehand, so that it need not be fetched"
+        (sheet.warn("spawn", f"it took {took:.1f} s", fix=fix) if slow else sheet.ok("spawn", f"in {took:.1f} s"))
+    sheet.ok("handshake", "it speaks the protocol")
+    name = client.revision or ""
+    revision = find(name)
+    era = "stateless" if revision is not None and Feature.ENVELOPE in revision.features else "handshake"
+    sheet.ok("revision", f"{name} ({era})")
+    info = client.server_info
+    if info is None or not info.name or not info.version:
+        sheet.warn("server", "it does not say its name and version", fix="whoever wrote it should set them")
+    else:
+        sheet.ok("server", f"{info.title or info.name} {info.version}")
+
+
+def _check_noise(sheet: Sheet, *, process: bool, noisy: bool) -> None:
+    if process and noisy:
+        fix = "have it log to stderr: many a client takes such a line for the end of the conversation"
+        sheet.warn("stdout", "it printed what is no message", fix=fix)
+    elif process:
+        sheet.ok("stdout", "nothing but messages")
+
+
+def _explain(sheet: Sheet, error: TrunklineError, *, process: bool, login: str) -> None:
+    """Say why a connection did not come to be."""
+    if wants_login(error):
+        sheet.fail("login", f"the server does not let us in: {error}", fix=f"run: {login}")
+    elif isinstance(error, ServerExited):
+        tail = " | ".join(error.stderr.strip().splitlines()[-_TAIL:])
+        said = f"; its last words: {tail}" if tail else "; it wrote nothing to stderr"
+        fix = "run the command by hand to see more; often a variable, an argument or a package is missing"
+        sheet.fail("spawn", f"it ended before it answered, with status {error.status}{said}", fix=fix)
+    elif isinstance(error, RequestTimeout):
+        fix = "is it an MCP server? If it is only slow, give it more time (--timeout, startTimeout)"
+        sheet.fail("handshake", f"no answer in {error.seconds:g} s", fix=fix)
+    elif isinstance(error, RevisionMismatch):
+        fix = f"it needs another client, or the server an update; known here: {', '.join(ALL_NAMES)}"
+        sheet.fail("revision", str(error), fix=fix)
+    elif isinstance(error, RemoteProtocolError):
+        sheet.fail("handshake", str(error), fix="what answers there is no MCP server, or a broken one")
+    elif isinstance(error, LinkError) and process:
+        sheet.fail("spawn", str(error), fix="run the command by hand to see more")
+    else:
+        path = isinstance(error, HttpError) and error.status in (404, 405)
+        sheet.fail("handshake", str(error), fix="is the path right (often /mcp)?" if path else "does it run?")
+
+
+# --- lists -----------------------------------------------------------------------------------------------------------
+
+
+async def _list(sheet: Sheet, client: Client, seconds: float) -> Offering | None:
+    watched = _Watched(client)
+    try:
+        async with asyncio.timeout(seconds):
+            offering = await list_offering(cast("Client", watched))
+    except TimeoutError:
+        sheet.fail("tools", f"the lists did not come in {seconds:g} s", fix="give it more time with --timeout")
+        return None
+    for part, (method, capability) in _LISTS.items():
+        failure = offering.failures.get(method)
+        if not supports(client.server_capabilities, capability):
+            continue
+        if failure is not None:
+            sheet.fail(part, f"they cannot be listed: {failure}", fix="its own log may say why")
+            continue
+        took, pages = watched.seconds.get(method, 0.0), watched.pages.get(method, 0)
+        size = f"{len(getattr(offering, part))}, {pages} page{'' if pages == 1 else 's'}, {took * 1000:.0f} ms"
+        if took > _SLOW_LIST:
+            sheet.warn(part, size, fix="everybody who connects waits for that; the server should keep its lists")
+        else:
+            sheet.ok(part, size)
+    return offering

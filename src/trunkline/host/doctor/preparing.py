@@ -1,0 +1,141 @@
+"""Looks at what can be known before a server is started or reached: its entry, variables, approval, secrets, program.
+
+It reads the configuration's records and looks for files; it runs nothing. Secrets are looked up only once the server is
+known to be approved.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+
+from trunkline.errors import ConfigError, LinkError
+from trunkline.host.commands import basename
+from trunkline.host.config.records import Input, Provenance
+from trunkline.host.doctor.checks import Sheet
+from trunkline.host.entries import ServerEntry
+from trunkline.host.launch_warnings import warnings_for
+from trunkline.host.sandbox.machine import Capabilities
+from trunkline.host.trust import TrustBook
+from trunkline.host.vault_filling import Read, fill
+from trunkline.transports.launch import find_program, server_environment
+
+__all__ = ["check_approval", "check_entry", "check_program", "check_sandboxes", "fill_secrets"]
+
+_INSTALL: Mapping[str, str] = MappingProxyType(
+    {
+        **dict.fromkeys(("npx", "npm", "node"), "install Node.js, which brings it"),
+        **dict.fromkeys(("uvx", "uv"), "install uv, which brings it"),
+        **dict.fromkeys(("docker", "podman"), "install it, or start the server in another way"),
+        **dict.fromkeys(("bunx", "bun"), "install Bun, which brings it"),
+        "python": "on many systems it is called python3; or give the full path of your environment's Python",
+    }
+)
+_FETCHING = frozenset({"npx", "bunx", "pnpx", "uvx", "pipx"})
+
+
+def check_entry(sheet: Sheet, entry: ServerEntry, written: Provenance) -> bool:
+    """Look at how a server is configured; tell whether it can go on."""
+    _check_variables(sheet, written)
+    if entry.problem is not None:
+        sheet.fail("config", entry.problem, fix=_fix_of(written))
+        return False
+    if entry.disabled:
+        sheet.skip("config", f"it is disabled in {entry.source}; take out disabled to have it looked at")
+        return False
+    if not sheet.failed:
+        sheet.ok("config", f"read from {entry.source}" if entry.source.file else "given on the command line")
+    return not sheet.failed
+
+
+def _fix_of(written: Provenance) -> str | None:
+    return next((problem.fix for problem in written.problems if problem.fix), None)
+
+
+def _check_variables(sheet: Sheet, written: Provenance) -> None:
+    found = {each.name: each for value in written.values for each in value.variables}
+    unset = [each.name for each in found.values() if each.kind == "variable" and each.state == "unset"]
+    asked = [each.name for each in found.values() if each.kind == "input" and each.state == "unanswered"]
+    if unset:
+        sheet.fail("variables", f"not set: {', '.join(unset)}", fix=f"run: export {unset[0]}=...")
+    if asked:
+        variable = Input(id=asked[0]).variable
+        sheet.fail("variables", f"nobody answered: {', '.join(asked)}", fix=f"run it in a terminal, or set {variable}")
+    elif found and not unset:
+        sheet.ok("variables", f"all have a value: {', '.join(found)}")
+
+
+async def check_approval(sheet: Sheet, entry: ServerEntry, book: TrustBook) -> bool:
+    """Look whether a server may run; tell whether it may."""
+    allowed, reason = await book.check(entry)
+    if allowed:
+        sheet.ok("trust", "approved" if entry.source.scope == "project" else "you named it, so it is trusted")
+    else:
+        approve = f"run: trunkline trust approve {shlex.quote(entry.name)}"
+        sheet.fail("trust", f"nothing is started or reached: {reason or 'it is not approved'}", fix=approve)
+    return allowed
+
+
+async def fill_secrets(sheet: Sheet, entry: ServerEntry, read: Read) -> ServerEntry | None:
+    """Look up the secrets of a server that may run; None if one is missing."""
+    if not entry.sealed:
+        return entry
+    try:
+        filled = await fill(entry, read)
+    except ConfigError as error:
+        sheet.fail("secrets", str(error), fix="run: trunkline secret set NAME")
+        return None
+    sheet.ok("secrets", "all are kept")
+    return filled
+
+
+def check_program(sheet: Sheet, entry: ServerEntry, *, seconds: float, home: Path | None = None) -> bool:
+    """Look for the program of a server; tell whether it can be started."""
+    words = entry.command or ("",)
+    name = basename(words[0])
+    if entry.cwd is not None and not os.path.isdir(entry.cwd):
+        sheet.fail("folder", f"there is no folder {entry.cwd}", fix="make it, or correct cwd")
+        return False
+    try:
+        path = find_program(words[0], server_environment(entry.env), cwd=entry.cwd)
+    except LinkError as error:
+        sheet.fail("command", str(error), fix=_INSTALL.get(name, "give its full path, or install it"))
+        return False
+    sheet.ok("command", path)
+    package = _package(words[1:]) if name in _FETCHING else None
+    if package is not None and not (name == "npx" and _is_there(package, home or Path.home())):
+        sheet.warn(
+            "package",
+            f"{package} may have to be fetched when it first starts, for which there are {seconds:g} s",
+            fix='run the command once by hand, or give it more time with "startTimeout" in its entry',
+        )
+    # Whoever typed a command knows what stands in it.
+    for warning in warnings_for(entry) if entry.source.file else ():
+        sheet.warn("warnings", f"it {warning}", fix="is that what you want?")
+    return True
+
+
+def _package(words: tuple[str, ...]) -> str | None:
+    return next((word for word in words if not word.startswith("-")), None)
+
+
+def _is_there(package: str, home: Path) -> bool:
+    """Tell whether npx has fetched a package before."""
+    name = package if "@" not in package[1:] else package[: package.rindex("@")]
+    return any((home / ".npm" / "_npx").glob(f"*/node_modules/{name}/package.json")) if _is_plain(name) else False
+
+
+def _is_plain(name: str) -> bool:
+    return not set(name) & set("*?[]") and ".." not in name
+
+
+def check_sandboxes(sheet: Sheet, able: Capabilities) -> None:
+    """Say what this machine can keep a server to."""
+    if able.kinds:
+        sheet.ok("sandbox", f"this machine can do: {', '.join(able.kinds)}")
+    else:
+        reasons = "; ".join(able.findings())
+        sheet.warn("sandbox", f"no sandbox can be made here: {reasons}", fix="servers run with all your rights")

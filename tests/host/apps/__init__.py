@@ -1,0 +1,1 @@
+"""Tests of what is taken from and put into other applications."""
