@@ -23,6 +23,7 @@ SEED := 1
 NPM_SERVERS := $(foreach name,everything filesystem memory,@modelcontextprotocol/server-$(name)@2026.8.31)
 NPM_SDKS := $(addprefix @modelcontextprotocol/,sdk@1.32.2 client@2.4.0 server@2.4.0 node@2.1.2) zod@4.6.7
 NPM_INSPECTOR := @modelcontextprotocol/inspector@2.12.0
+PYPI_SERVERS := mcp-server-time==2026.10.19 mcp-server-fetch==2026.10.24 mcp-server-git==2026.10.19
 NPM_FLAGS := --no-save --no-audit --no-fund --loglevel=error
 
 .DEFAULT_GOAL := help
@@ -135,7 +136,10 @@ interop: $(VENV)/.installed-dev ## the official Python SDK and, where npm is, th
 		npm install --prefix $(INTEROP)/inspector $(NPM_FLAGS) $(NPM_INSPECTOR) \
 		|| echo "The Inspector could not be installed: its tests are skipped."; \
 	else echo "npm is not here: the tests against TypeScript programs are skipped."; fi
-	@$(BIN)/python -m pytest -q tests/interop
+	@{ test -x $(INTEROP)/python-servers/bin/python || $(BIN)/python -m venv $(INTEROP)/python-servers; } \
+	&& $(INTEROP)/python-servers/bin/python -m pip install $(PIP_FLAGS) $(PYPI_SERVERS) \
+	|| echo "The Python reference servers could not be installed: their tests are skipped."
+	@$(BIN)/python -m pytest -q -n auto --dist worksteal tests/interop
 
 faults: $(VENV)/.installed-dev ## thirty servers that are killed, hung and lying, under one gateway; SEED=n decides how
 	@$(BIN)/python -m tests.faults --seed $(SEED)

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 SECTIONS = (*STDIO, *HTTP, *HOST)
 STARTS_A_ROUND = 3
+# The servers that all gateways stand before.
+BEHIND = ("ours uv", "ours http")
 QUICK = Budget(
     settle=0.8,
     warm=0.1,
@@ -46,7 +48,8 @@ QUICK = Budget(
 class Bench:
     """The subjects that can run, the samples taken so far and what failed."""
 
-    def __init__(self, installed: Sequence[Installed], budget: Budget) -> None:
+    def __init__(self, installed: Sequence[Installed], budget: Budget, helpers: Sequence[Installed] = ()) -> None:
+        self.helpers = [*installed, *helpers]
         self.ready = [one for one in installed if one.problem is None]
         self.budget = budget
         self.samples: dict[tuple[Row, str], dict[int, Sample]] = defaultdict(dict)
@@ -126,7 +129,7 @@ def _takes_part(one: Installed, section: str) -> bool:
 
 def _rounds(section: str, wanted: int) -> int:
     """Say how often a section is measured: starts are short and vary, idle streams are long and do not."""
-    return {"start": wanted * STARTS_A_ROUND, "http streams": 1}.get(section, wanted)
+    return {"start": wanted * STARTS_A_ROUND, "http streams": 1, "host": min(wanted, 2)}.get(section, wanted)
 
 
 def _arguments() -> argparse.Namespace:
@@ -164,7 +167,9 @@ def main() -> int:
     for subject in (subject for subject in needed if subject.name in wanted):
         _say(f"installing {subject.name}")
         installed.append(install(subject))
-    bench = Bench(installed, QUICK if options.quick else Budget())
+    known = {one.subject.name for one in installed}
+    behind = [each for each in SUBJECTS if "gateway" in sections and each.name in BEHIND and each.name not in known]
+    bench = Bench(installed, QUICK if options.quick else Budget(), [install(subject) for subject in behind])
     for section in (section for section in sections if section != "packages"):
         for number in range(_rounds(section, rounds)):
             bench.round(section, number)

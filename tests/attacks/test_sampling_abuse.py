@@ -10,9 +10,10 @@ import pytest
 import trunkline.types as t
 from tests.attacks.stage import allowing, hosting
 from tests.host.asking import ERAS, call
-from tests.host.gateway.support import in_loop, server
+from tests.host.gateway.support import OLD, in_loop, server
 from trunkline import Context, Server
 from trunkline.errors import RequestFailed
+from trunkline.host.chat.conversation import Conversation, Parties
 from trunkline.host.desks import HostDesk
 from trunkline.host.host import Host
 from trunkline.host.models.interface import Traits
@@ -117,9 +118,7 @@ async def test_without_anybody_to_look_a_server_has_no_model(era: str, tmp_path:
 async def test_a_server_that_drains_the_model_is_stopped_at_its_requests_a_minute(tmp_path: Path) -> None:
     model, failures, notices = _model(), list[str](), list[str]()
     desk = _desk(model, BY_RULE, limits=SamplingLimits(per_minute=3), notice=notices.append)
-    from trunkline.protocol.revisions import NEWEST_HANDSHAKE
-
-    async with _hosting(tmp_path, _greedy(NEWEST_HANDSHAKE.name, failures), BY_RULE) as host:
+    async with _hosting(tmp_path, _greedy(OLD, failures), BY_RULE) as host:
         assert await call(host, desk, "evil/drain", times=6) == "3 of 6"
     assert len(model.requests) == 3
     assert failures[0].startswith("Too many sampling requests: 3 a minute is the limit; try again in ")
@@ -131,9 +130,7 @@ async def test_a_server_that_drains_the_model_is_stopped_at_its_tokens_an_hour(t
     model, failures, notices = _model({"says": "word " * 200, "again": True}), list[str](), list[str]()
     limits = SamplingLimits(tokens=600, max_tokens=400)
     desk = _desk(model, BY_RULE, limits=limits, notice=notices.append)
-    from trunkline.protocol.revisions import NEWEST_HANDSHAKE
-
-    async with _hosting(tmp_path, _greedy(NEWEST_HANDSHAKE.name, failures), BY_RULE) as host:
+    async with _hosting(tmp_path, _greedy(OLD, failures), BY_RULE) as host:
         await call(host, desk, "evil/drain", times=9)
     assert len(model.requests) < 9
     assert all(request.max_tokens <= 400 for request in model.requests)
@@ -146,10 +143,8 @@ async def test_what_one_server_drains_is_not_anothers(tmp_path: Path) -> None:
     model = _model()
     reviewer = Reviewer()
     desk = _desk(model, review=reviewer, limits=SamplingLimits(per_minute=1))
-    from trunkline.protocol.revisions import NEWEST_HANDSHAKE
-
-    other = _greedy(NEWEST_HANDSHAKE.name, [])
-    servers = {"evil": _greedy(NEWEST_HANDSHAKE.name, []), "other": other}
+    other = _greedy(OLD, [])
+    servers = {"evil": _greedy(OLD, []), "other": other}
     async with hosting(servers, tmp_path, policy=allowing("evil", "other", tainted=True)) as host:
         assert await call(host, desk, "evil/drain", times=2) == "1 of 2"
         assert await call(host, desk, "other/drain", times=1) == "1 of 1"
@@ -172,9 +167,7 @@ async def test_a_request_is_shown_whole_with_the_instructions_it_brings(era: str
 @in_loop
 async def test_instructions_that_a_server_plants_are_gone_with_their_request(tmp_path: Path) -> None:
     model, desk = _model(), _desk(_model(), review=Reviewer())
-    from trunkline.protocol.revisions import NEWEST_HANDSHAKE
-
-    async with _hosting(tmp_path, _greedy(NEWEST_HANDSHAKE.name, []), allowing("evil")) as host:
+    async with _hosting(tmp_path, _greedy(OLD, []), allowing("evil")) as host:
         await call(host, desk, "evil/plant")
         events = [event async for event in host.conversation(model).say("Hello.")]
     assert events
@@ -190,11 +183,11 @@ def _tooled(named: str) -> t.CreateMessageRequestParams:
     return t.CreateMessageRequestParams(messages=[message], max_tokens=50, tools=[own])
 
 
-@pytest.mark.parametrize("named", ["harmless", "bank__balance", "bank/balance"])
+@pytest.mark.parametrize("named", ["harmless", "bank__balance"])
 @in_loop
 async def test_a_model_that_is_lent_calls_no_tool_of_the_host(named: str, tmp_path: Path) -> None:
     """A tool of the request that is called like another server's is the request's: its call goes back unmade."""
-    script = ({"calls": [{"tool": named.replace("/", "_"), "arguments": {}}]},)
+    script = ({"calls": [{"tool": named, "arguments": {}}]},)
     model, bank, ran = _model(*script), Server("bank"), list[str]()
 
     @bank.tool
@@ -209,6 +202,16 @@ async def test_a_model_that_is_lent_calls_no_tool_of_the_host(named: str, tmp_pa
     (request,) = model.requests
     assert len(request.tools) == 1
     assert (b'"toolUse"' in bytes(answer), ran) == (True, [])
+
+
+@in_loop
+async def test_a_model_that_wants_a_tool_the_request_does_not_have_is_not_answered_for(tmp_path: Path) -> None:
+    model, reviewer = _model({"calls": [{"tool": "bank__balance", "arguments": {}}]}), Reviewer()
+    async with hosting({"bank": _bank()}, tmp_path, policy=allowing("bank")) as host:
+        entry = host._open.core.upstream("bank").entry
+        desk = _desk(model, review=reviewer)
+        with pytest.raises(RequestFailed, match="a tool that the request does not have"):
+            await desk.answer(entry, "sampling/createMessage", _tooled("harmless"), host.session())
 
 
 # --- others' words ---------------------------------------------------------------------------------------------------
@@ -244,12 +247,8 @@ async def test_no_server_gets_what_another_said(era: str, context: bool, tmp_pat
 async def test_a_lent_model_hears_nothing_of_the_conversation_that_goes_on(tmp_path: Path) -> None:
     talking = _model({"calls": [{"tool": "evil__plant", "arguments": {}}]}, {"says": "Well."})
     lent = _model()
-    from trunkline.protocol.revisions import NEWEST_HANDSHAKE
-
-    async with _hosting(tmp_path, _greedy(NEWEST_HANDSHAKE.name, []), allowing("evil")) as host:
+    async with _hosting(tmp_path, _greedy(OLD, []), allowing("evil")) as host:
         desk = _desk(lent, review=Reviewer())
-        from trunkline.host.chat.conversation import Conversation, Parties
-
         parties = Parties(session=host.session(), policy=host.policy, desk=desk, face=None)
         conversation = Conversation(host._open.core, talking, parties)
         events = [event async for event in conversation.say("My secret is 4711.")]

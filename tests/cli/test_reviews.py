@@ -16,7 +16,9 @@ import trunkline.types as t
 from tests.cli.support import Person, Script, _terminal
 from tests.host.asking import asked_for
 from tests.support import run_async
+from trunkline.cli.questions import Questions
 from trunkline.cli.reviews import open_in_browser, terminal_elicitation, terminal_sampling_review
+from trunkline.cli.screen import Screen
 from trunkline.host.elicitation import FormQuestion, PageQuestion
 from trunkline.host.elicitation_pages import read_address
 from trunkline.host.models.interface import Usage
@@ -422,3 +424,35 @@ def test_only_pages_are_given_to_a_browser(monkeypatch: pytest.MonkeyPatch) -> N
     assert run_async(open_in_browser("https://example.com/;touch x"))
     assert not run_async(open_in_browser("file:///etc/passwd"))
     assert opened == ["https://example.com/;touch x"]
+
+
+# --- a server that is talked to without a host ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("question", "words"),
+    [
+        pytest.param(
+            t.ElicitRequestParams(message="Hi", requested_schema={"properties": {"api_key": {"type": "string"}}}),
+            "credentials are never entered in a form (api_key)",
+            id="form",
+        ),
+        pytest.param(
+            t.ElicitRequestParams(message="Hi", mode="url", url="file:///etc/passwd"), "only http and https", id="page"
+        ),
+    ],
+)
+def test_what_is_refused_in_a_host_is_refused_without_one(
+    question: t.ElicitRequestParams, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    denied = list[bool]()
+
+    async def ask() -> t.ElicitResult:
+        questions = Questions(Screen(verbose=False), no_input=False)
+        answer = await questions.elicit(question)
+        denied.append(questions.denied)
+        return answer
+
+    answer, screen = at_the_terminal(monkeypatch, ask, ())
+    assert (answer.action, denied) == ("decline", [True])
+    assert words in screen

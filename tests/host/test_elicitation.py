@@ -255,9 +255,7 @@ def test_a_message_that_asks_for_credentials_is_found(message: str) -> None:
             for name in ("name", "email", "username", "max_tokens", "token_limit", "secretName", "compass", "mapPin")
         ),
         pytest.param("Reset your password?", "sure", {"type": "boolean"}, id="a-switch"),
-        pytest.param(
-            "Enter the kind of password", "kind", {"type": "string", "enum": ["long"]}, id="a-choice"
-        ),
+        pytest.param("Enter the kind of password", "kind", {"type": "string", "enum": ["long"]}, id="a-choice"),
         pytest.param("Never enter your password here", "name", {"type": "string"}, id="a-warning"),
         pytest.param("x", "name", {"type": "string", "description": "No password needed"}, id="said-not-to-be"),
     ],

@@ -134,8 +134,8 @@ class EditedLines:
         sys.stdout.flush()
         sys.stderr.flush()
         try:
-            # What servers do meanwhile is written above the line. Signals are the chat's.
-            with patch_stdout():
+            # What servers do meanwhile is written above the line, inert already. Signals are the chat's.
+            with patch_stdout(raw=True):
                 return await session.prompt_async(one_line(prompt) + " ", handle_sigint=False)
         except EOFError:
             raise InputEnded from None

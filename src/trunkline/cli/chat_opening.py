@@ -89,7 +89,8 @@ async def opened(plan: Plan, inputs: Ask | None) -> AsyncIterator[Room]:
         if is_there() and configuration.entries:
             screen.line(f"Starting {', '.join(map(one_line, configuration.entries))} ...")
         options = _options(plan, screen, questions, entries=configuration.entries.values(), inputs=inputs)
-        async with Host.open(*plan.files, **options, secret_book=secrets) as host:
+        options["secret_book"] = secrets
+        async with Host.open(*plan.files, **options) as host:
             yield Room(host, model, host.session(), screen, questions, secrets)
     finally:
         screen.clear()
@@ -101,7 +102,9 @@ async def opened(plan: Plan, inputs: Ask | None) -> AsyncIterator[Room]:
 def _options(
     plan: Plan, screen: Screen, questions: Questions, *, entries: Iterable[ServerEntry], inputs: Ask | None
 ) -> HostOptions:
-    face = terminal_face(screen, no_input=plan.no_input, turn=questions.turn, edit=line_editor())
+    face = terminal_face(
+        screen, no_input=plan.no_input, turn=questions.turn, edit=line_editor() if is_there() else None
+    )
     return {
         "policy": plan.policy,
         "consent": None if face is None else _in_order(face),

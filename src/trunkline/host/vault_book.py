@@ -52,7 +52,8 @@ class SecretBook:
 
     def add(self, values: Iterable[str]) -> None:
         """Learn values; those that stand in any text by chance are left out."""
-        new = [form for value in values if value not in self._values for form in _forms(value) if is_secret(form)]
+        unknown = [value for value in values if is_secret(value) and value not in self._values]
+        new = [form for value in unknown for form in _forms(value) if is_secret(form)]
         if not new:
             return
         with self._lock:

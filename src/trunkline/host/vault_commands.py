@@ -24,6 +24,7 @@ from trunkline.errors import ConfigError
 __all__ = ["ask_command", "read_commands"]
 
 _SECONDS = 10.0
+_LAST_SECONDS = 1.0
 _MOST_BYTES = 64 * 1024
 
 
@@ -103,9 +104,7 @@ async def _output(process: asyncio.subprocess.Process) -> bytes:
         text += more
     if len(text) > _MOST_BYTES:
         _kill(process)
-        # A process whose output nobody reads is not over for the loop.
-        while await process.stdout.read(_MOST_BYTES):
-            pass
+        await _drain(process)
     return text
 
 
@@ -125,10 +124,21 @@ def _checked(name: str, shown: str, text: bytes, status: int) -> str:
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:
-    """Leave nothing of it running."""
+    """Leave nothing of it running, and nothing of it open."""
     if process.returncode is None:
         _kill(process)
         await process.wait()
+    with suppress(TimeoutError):
+        # Whatever else it started and did not take with it may hold its output for as long as it likes.
+        async with asyncio.timeout(_LAST_SECONDS):
+            await _drain(process)
+
+
+async def _drain(process: asyncio.subprocess.Process) -> None:
+    """Read the output to its end: a process whose output nobody reads is not over for the loop."""
+    assert process.stdout is not None
+    while await process.stdout.read(_MOST_BYTES):
+        pass
 
 
 def _kill(process: asyncio.subprocess.Process) -> None:

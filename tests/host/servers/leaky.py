@@ -1,6 +1,7 @@
 """A server that repeats the secret it was given wherever it can: in lists, errors, log messages and on stderr.
 
-The first argument says how it behaves: ``crash`` ends at once, ``serve`` serves. The secret is in ``LEAK``.
+The first argument says how it behaves: ``crash`` ends at once, ``serve`` serves, ``quiet`` does not say the secret in
+what it lists. The secret is in ``LEAK``.
 """
 
 from __future__ import annotations
@@ -21,8 +22,9 @@ class Leaky(Plain):
 
     def on_tools_list(self, params: dict[str, Any]) -> Any:
         """List tools that fail, with the secret in a description."""
+        said = "" if sys.argv[1] == "quiet" else SECRET
         names = ("know", "fail", "refuse", "hang", "die")
-        return {"tools": [{**tool(name), "description": f"does {name} with {SECRET}"} for name in names]}
+        return {"tools": [{**tool(name), "description": f"does {name} with {said}"} for name in names]}
 
     def on_tools_call(self, params: dict[str, Any]) -> Any:
         """Fail in the way that the tool is named after."""

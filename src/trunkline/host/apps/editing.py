@@ -1,0 +1,131 @@
+"""Changes one member of an object in a JSON text, and nothing else of it: comments, order and spacing stay.
+
+Each change is read again, and must give exactly the document that was meant; else nothing is changed. It does no I/O.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+from trunkline.errors import ConfigError
+from trunkline.host.apps.spans import Span, span_of
+from trunkline.host.config.positions import NotJson, plain, read_json
+
+__all__ = ["put_member"]
+
+_INDENT = re.compile(r"(?:^|\n)([ \t]+)\S")
+_LINE_REST = re.compile(r"[ \t]*(?:/\*[^\r\n]*?\*/[ \t]*)*(?://[^\r\n]*)?(?=\r?\n)")
+
+
+def put_member(text: str, way: tuple[str, ...], name: str, value: Any) -> str:
+    """Put a member into the object at the end of a way, in the place of one of that name; objects on the way are made.
+
+    Raises:
+        ConfigError: something on the way is no object, or is written twice; or the text cannot be changed safely.
+    """
+    if not text.strip():
+        text = "{}\n"
+    try:
+        before = plain(read_json(text))
+        expected = _with(before, (*way, name), value)
+        changed = _put(text, (*way, name), value)
+        after = plain(read_json(changed))
+    except NotJson as error:
+        raise ConfigError(f"the text is not JSON (line {error.line}): {error}") from error
+    if not _same(after, expected):
+        raise ConfigError("the text cannot be changed without changing more than that; nothing was written")
+    return changed
+
+
+def _with(document: Any, way: tuple[str, ...], value: Any) -> Any:
+    """Give a copy of a document with one value put into it."""
+    if not way:
+        return value
+    if not isinstance(document, dict):
+        raise ConfigError(f"expected an object that has {way[0]!r}")
+    return {**document, way[0]: _with(document.get(way[0], {} if len(way) > 1 else None), way[1:], value)}
+
+
+def _same(one: Any, other: Any) -> bool:
+    """Compare documents, order of members included."""
+    return json.dumps(one) == json.dumps(other)
+
+
+def _put(text: str, way: tuple[str, ...], value: Any) -> str:
+    span = span_of(text)
+    names = way
+    while len(names) > 1 and (inner := _only(span, names[0])) is not None:
+        span, names = inner, names[1:]
+    for missing in reversed(names[1:]):
+        value = {missing: value}
+    old = _only(span, names[0])
+    if old is not None:
+        made = _written(value, indent=_indent_at(text, old.start), text=text)
+        return text[: old.start] + made + text[old.end :]
+    return _insert(text, span, names[0], value)
+
+
+def _only(span: Span, name: str) -> Span | None:
+    if sum(each.name == name for each in span.members) > 1:
+        raise ConfigError(f"{name!r} is written twice; keep one of them")
+    return span.member(name)
+
+
+def _insert(text: str, span: Span, name: str, value: Any) -> str:
+    newline = _newline(text)
+    if not span.members:
+        outer = _indent_at(text, span.start)
+        inner = outer + _unit(text)
+        made = f"{inner}{_quoted(name)}: {_written(value, indent=inner, text=text)}{newline}{outer}"
+        # What stands in it already can only be comments and spaces.
+        kept = text[span.start + 1 : span.end - 1].rstrip(" \t")
+        between = kept if kept.endswith("\n") else kept + newline
+        return text[: span.start + 1] + between + made + text[span.end - 1 :]
+    last = span.members[-1]
+    comma = "" if span.comma is not None else ","
+    end = last.value.end if span.comma is None else span.comma
+    if "\n" not in text[span.start : span.end]:
+        return f"{text[:end]}{comma} {_quoted(name)}: {json.dumps(value, ensure_ascii=_odd(value))}{text[end:]}"
+    indent = _indent_at(text, last.start)
+    made = f"{newline}{indent}{_quoted(name)}: {_written(value, indent=indent, text=text)}"
+    # A remark behind the last member stays with it.
+    rest = _LINE_REST.match(text, end)
+    at = end if rest is None else rest.end()
+    return text[:end] + comma + text[end:at] + made + text[at:]
+
+
+# --- the form of a text ----------------------------------------------------------------------------------------------
+
+
+def _written(value: Any, *, indent: str, text: str) -> str:
+    unit: Any = _unit(text)
+    made = json.dumps(value, indent=unit, ensure_ascii=_odd(value))
+    return made.replace("\n", _newline(text) + indent)
+
+
+def _quoted(name: str) -> str:
+    return json.dumps(name, ensure_ascii=_odd(name))
+
+
+def _odd(value: Any) -> bool:
+    """Tell whether a value has characters that cannot be seen or written, so that escapes are better."""
+    return not json.dumps(value, ensure_ascii=False).isprintable()
+
+
+def _newline(text: str) -> str:
+    return "\r\n" if "\r\n" in text else "\n"
+
+
+def _unit(text: str) -> str:
+    """Give what one level is indented by in this text."""
+    found = _INDENT.search(text)
+    return "  " if found is None else found.group(1)
+
+
+def _indent_at(text: str, at: int) -> str:
+    """Give the spaces that the line of a place begins with."""
+    start = text.rfind("\n", 0, at) + 1
+    line = text[start:at]
+    return line[: len(line) - len(line.lstrip(" \t"))]

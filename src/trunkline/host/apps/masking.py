@@ -1,0 +1,72 @@
+"""Shows a file that may hold secrets: what could be one is covered, value by value, before anything is compared.
+
+Covered are all texts under names that sound secret, all headers, the values of secret arguments, and what a URL may
+hide; references to variables are no secrets. It does no I/O.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+from typing import Any
+
+from trunkline.host.apps.spans import span_of, walk
+from trunkline.host.config.spelling import looks_secret
+
+__all__ = ["masked_diff", "masked_text"]
+
+_FLAG = re.compile(r"-{0,2}([A-Za-z_][\w-]*)(=.*)?", re.S)
+_REFERENCE = re.compile(r"\$\{[^}]*\}")
+_QUERY = re.compile(r"(?<==)[^&#]+")
+_USER = re.compile(r"(?<=://)[^/?#@]*@")
+_COVER = "***"
+
+
+def masked_text(text: str) -> str:
+    """Give a JSON text with everything covered that could be a secret."""
+    if not text.strip():
+        return text
+    pieces: list[str] = []
+    at = 0
+    before = ""
+    for way, span in walk(span_of(text)):
+        if not text.startswith('"', span.start) or not way:
+            continue
+        value: str = json.loads(text[span.start : span.end], strict=False)
+        shown = _shown(way, value, before)
+        before = value if isinstance(way[-1], int) else ""
+        if shown != value:
+            pieces += (text[at : span.start], json.dumps(shown))
+            at = span.end
+    return "".join([*pieces, text[at:]])
+
+
+def masked_diff(before: str, after: str, name: str) -> str:
+    """Compare two texts line by line; the same is covered in both."""
+    lines = difflib.unified_diff(
+        masked_text(before).splitlines(), masked_text(after).splitlines(), name, name, lineterm="", n=2
+    )
+    return "\n".join(lines)
+
+
+def _shown(way: tuple[Any, ...], value: str, before: str) -> str:
+    names = [part for part in way if isinstance(part, str)]
+    if "headers" in names[:-1] or any(looks_secret(name) for name in names[-1:]):
+        return _covered(value)
+    if isinstance(way[-1], int):
+        flag, own = _FLAG.fullmatch(before), _FLAG.fullmatch(value)
+        if flag is not None and before.startswith("-") and "=" not in before and looks_secret(flag.group(1)):
+            return _covered(value)
+        if own is not None and own.group(2) and looks_secret(own.group(1)):
+            return f"{value.partition('=')[0]}={_COVER}"
+    if "://" in value:
+        address, mark, query = _USER.sub(f"{_COVER}@", value).partition("?")
+        return address + mark + _QUERY.sub(_COVER, query)
+    return value
+
+
+def _covered(value: str) -> str:
+    """Cover a value; a text that is nothing but references, with a word such as Bearer before them, is none."""
+    rest = _REFERENCE.sub("", value).strip()
+    return value if not rest or rest.lower() in ("bearer", "basic", "token") or "secret://" in value else _COVER
