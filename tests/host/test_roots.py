@@ -7,9 +7,13 @@ from pathlib import Path
 import pytest
 
 import trunkline.types as t
-from tests.host.asking import entry
+from tests.host.asking import ERAS, entry, opened, sampling
+from tests.host.gateway.support import OLD, in_loop, quiet, server, until
+from trunkline import Context, Server
 from trunkline.errors import ConfigError
+from trunkline.host.models.scripted import ScriptedModel
 from trunkline.host.roots import Roots, root_text
+from trunkline.host.sampling_review import SamplingDecision, SamplingReview
 
 
 def uris(roots: list[t.Root] | None) -> list[str]:
@@ -82,3 +86,85 @@ def test_a_root_is_an_absolute_path(written: object, path: str) -> None:
 def test_what_is_no_folder_of_this_machine_is_no_root(written: object) -> None:
     with pytest.raises(ConfigError):
         root_text(written)
+
+
+# --- through a host, in both eras -------------------------------------------------------------------------------------
+
+
+def rooted(era: str, heard: list[str] | None = None) -> Server:
+    """Make a server that tells the roots it is given, and hears when they change."""
+    news = [] if heard is None else heard
+    made = server("notes", era)
+
+    @made.tool
+    async def folders(ctx: Context) -> str:
+        return " ".join(root.uri for root in await ctx.list_roots())
+
+    made.notification("notifications/roots/list_changed")(lambda: news.append("changed"))
+    return made
+
+
+@ERAS
+@in_loop
+async def test_a_root_that_is_added_or_removed_is_known_at_the_next_call(era: str, tmp_path: Path) -> None:
+    async with opened({"notes": rooted(era)}, tmp_path, settings={"roots": ("/srv/a",)}) as host:
+        assert (await host.call_tool("notes/folders")).text == "file:///srv/a"
+        await host.add_root("notes", "/srv/b")
+        assert (await host.call_tool("notes/folders")).text == "file:///srv/a file:///srv/b"
+        await host.remove_root("notes", "/srv/a")
+        assert (await host.call_tool("notes/folders")).text == "file:///srv/b"
+
+
+@ERAS
+@in_loop
+async def test_a_server_without_roots_may_be_given_some_while_it_runs(era: str, tmp_path: Path) -> None:
+    async with opened({"notes": rooted(era)}, tmp_path, roots=["/home/me"]) as host:
+        assert (await host.call_tool("notes/folders")).text == "file:///home/me"
+        await host.add_root("notes", "/srv/b")
+        assert (await host.call_tool("notes/folders")).text == "file:///srv/b"
+
+
+@in_loop
+async def test_a_handshake_server_is_told_at_once_on_every_connection(tmp_path: Path) -> None:
+    heard = list[str]()
+    async with opened({"notes": rooted(OLD, heard)}, tmp_path, roots=["/home/me"]) as host:
+        await host.call_tool("notes/folders")
+        await host.add_root("notes", "/srv/b")
+        await until(lambda: len(heard) == 2)
+
+
+@in_loop
+async def test_what_is_no_news_is_not_told(tmp_path: Path) -> None:
+    heard = list[str]()
+    async with opened({"notes": rooted(OLD, heard)}, tmp_path, settings={"roots": ("/srv/a",)}) as host:
+        await host.remove_root("notes", "/srv/b")
+        await host.add_root("notes", "/srv/c")
+        await until(lambda: heard)
+        await host.add_root("notes", "/srv/c")
+        await quiet()
+    assert heard == ["changed"]
+
+
+# --- context, through a host ------------------------------------------------------------------------------------------
+
+
+@ERAS
+@in_loop
+async def test_context_is_what_the_server_itself_answered_in_this_session(era: str, tmp_path: Path) -> None:
+    model = ScriptedModel([{"says": "ok", "again": True}])
+
+    async def yes(review: SamplingReview) -> SamplingDecision:
+        return SamplingDecision(allow=True, context=True)
+
+    bank = server("bank", era)
+
+    @bank.tool
+    async def balance() -> str:
+        return "1000 EUR"
+
+    servers = {"notes": sampling(era), "bank": bank}
+    async with opened(servers, tmp_path, models=[model], review=yes) as host:
+        await host.call_tool("notes/note")
+        await host.call_tool("bank/balance")
+        await host.call_tool("notes/summarize", {"text": "milk", "context": "allServers"})
+    assert model.requests[0].system == "What this server answered earlier:\n\nnote:\nthe milk is sour"

@@ -20,6 +20,7 @@ __all__ = [
     "Choices",
     "client_verb",
     "config_option",
+    "headers_of",
     "json_option",
     "meant",
     "pairs",
@@ -28,6 +29,7 @@ __all__ = [
     "reached",
     "seconds_option",
     "told",
+    "variables_of",
 ]
 
 
@@ -163,7 +165,7 @@ def _options() -> tuple[Callable[[Callable[..., int]], Callable[..., int]], ...]
 
 
 def _choices(text: str | None, given: Mapping[str, Any]) -> Choices:
-    env, headers = _environment(given["env"]), _headers(given["header"])
+    env, headers = variables_of(given["env"]), headers_of(given["header"])
     target = read_target(text, given["config"])
     _check_fit(target, given)
     return Choices(
@@ -236,7 +238,8 @@ def seconds_option(help: str) -> Callable[[Callable[..., int]], Callable[..., in
     return click.option("--timeout", type=float, metavar="S", callback=_seconds, help=help)
 
 
-def _environment(entries: tuple[str, ...]) -> dict[str, str]:
+def variables_of(entries: tuple[str, ...]) -> dict[str, str]:
+    """Read the values of ``--env``: ``K=V``, or ``K`` to pass on our own."""
     return dict(_variable(entry) for entry in entries)
 
 
@@ -249,7 +252,8 @@ def _variable(entry: str) -> tuple[str, str]:
     return name, value if equals else os.environ[name]
 
 
-def _headers(entries: tuple[str, ...]) -> dict[str, str]:
+def headers_of(entries: tuple[str, ...]) -> dict[str, str]:
+    """Read the values of ``--header``: ``NAME: VALUE``, each name once."""
     found: dict[str, str] = {}
     for entry in entries:
         name, colon, value = entry.partition(":")

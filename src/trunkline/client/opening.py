@@ -57,7 +57,7 @@ async def connect(
         LinkError: the server cannot be reached, or it ended, or it answers otherwise than it should.
     """
     attempt = partial(_attempt, owner=owner, settings=settings, timekeeper=timekeeper)
-    remembered = NEWEST_HANDSHAKE if target.handshake_only else remembered
+    remembered = NEWEST_HANDSHAKE if target.handshake_only or settings.handshake else remembered
     try:
         return await attempt(target.open, remembered=remembered, separate=target.separate)
     except ConnectionLost as error:

@@ -54,7 +54,7 @@ class Notice(Struct, frozen=True):
 class Options(TypedDict, total=False):
     """The keyword arguments of ``Client``."""
 
-    #: "auto", or the name of the one revision to speak.
+    #: "auto", "handshake" for whichever revision with a handshake, or the name of the one revision to speak.
     revision: str
     #: Asks a model on the server's behalf: a result, a text or a content block.
     sampling: _Sampling | None
@@ -122,6 +122,8 @@ class Settings(Struct, frozen=True, kw_only=True):
     """What a client was told, complete."""
 
     pinned: Revision | None = None
+    #: Shake hands, without asking first whether the server knows better.
+    handshake: bool = False
     sampling: Any = None
     sampling_tools: bool = False
     elicitation: Any = None
@@ -170,6 +172,7 @@ def settings_from(options: Mapping[str, Any], target: object = None) -> Settings
             if given.get(name) is not None:
                 raise ConfigError(f"{alias} is another name for {name}: give one of them.")
             given[name] = adapt(callback)
+    given["handshake"] = given.get("revision") == "handshake"
     given["pinned"] = _revision(given.pop("revision", "auto"))
     given["ca_file"] = None if given.get("ca_file") is None else os.fspath(given["ca_file"])
     given["limits"] = given.get("limits") or _limits(target)
@@ -197,13 +200,13 @@ def _limits(target: object) -> Limits:
 
 
 def _revision(name: str) -> Revision | None:
-    if name == "auto":
+    if name in ("auto", "handshake"):
         return None
     if name == "legacy":
         return NEWEST_HANDSHAKE
     revision = find(name)
     if revision is None:
-        raise ConfigError(f'revision="{name}" is none that exists: give "auto" or one of {", ".join(ALL_NAMES)}.')
+        raise ConfigError(f'revision="{name}" is none that exists: give "auto", "handshake" or one of {", ".join(ALL_NAMES)}.')
     return revision
 
 

@@ -23,14 +23,18 @@ from trunkline.host.config.loading import Places, find_config, load
 from trunkline.host.config.records import Configuration, Input
 from trunkline.host.consent import Consent, Face
 from trunkline.host.core import HostCore
+from trunkline.host.elicitation import ElicitationFace
 from trunkline.host.entries import ServerEntry, Source
 from trunkline.host.events import Events
 from trunkline.host.folders import config_folder, private_folder, state_folder
 from trunkline.host.grants import GrantBook
 from trunkline.host.kept_catalogs import KeptCatalogs
 from trunkline.host.log_redaction import LogRedaction
+from trunkline.host.models.interface import Model
 from trunkline.host.policy.policy import Policy
 from trunkline.host.policy.reading import load_policy, places_here
+from trunkline.host.sampling_limits import SamplingLimits
+from trunkline.host.sampling_review import SamplingFace
 from trunkline.host.sandbox.planning import Launch
 from trunkline.host.supervisor import Supervisor
 from trunkline.host.trust import TrustBook, project_folder
@@ -59,6 +63,15 @@ class HostOptions(TypedDict, total=False):
     elicitation: Callable[[t.ElicitRequestParams], Any] | None
     elicitation_urls: bool
     roots: Any
+    #: The models that answer servers' sampling requests, under review: open ones, or ``provider:model``.
+    models: Sequence[Model | str]
+    #: Shows a person sampling requests and their answers, and forms and pages; without, requests need a rule.
+    review: SamplingFace | None
+    forms: ElicitationFace | None
+    #: What a server may have of the models whose entry does not say.
+    sampling_limits: SamplingLimits
+    #: Is told, in sentences for the user, what was refused and why.
+    notice: Callable[[str], object] | None
     #: Hears the servers' log messages.
     logging: Callable[[t.LoggingMessageNotificationParams], object] | None
     #: Asks for the values of ``${input:…}``.
@@ -197,23 +210,29 @@ class Assembly:
         """Say how a server with a sandbox is started; with live roots: ``roots=<Roots>.paths(entry)``."""
         from trunkline.host.sandbox.planning import prepare
 
-        return prepare(entry, env=env, folder=self.folder)
+        return prepare(entry, env=env, roots=self.core.roots.paths(entry), folder=self.folder)
 
     def _client_options(self, entry: ServerEntry) -> Mapping[str, Any]:
         # Some servers list a tool only to clients that can be asked what it asks. Whoever can be asked calls it on a
         # connection of his own; on the one that all share, nobody is there to answer.
-        roots = entry.settings.roots
         options: dict[str, Any] = {
             "sampling": _refusal("sampling"),
             "sampling_tools": True,
             "elicitation": _refusal("elicitation"),
             "elicitation_urls": True,
-            "roots": _refusal("roots") if roots is None else list(roots),
+            "roots": lambda: self._roots(entry),
         }
         if entry.command is not None:
             ancestors = [*os.environ.get(ANCESTORS, "").split(), self.fingerprint]
             options["env"] = {**entry.env, ANCESTORS: " ".join(ancestors)}
         return options
+
+    def _roots(self, entry: ServerEntry) -> list[t.Root]:
+        """Give the roots of a server as they are now, on the connection that all share."""
+        roots = self.core.roots.of(entry)
+        if roots is None:
+            raise MethodNotFound("Nobody is here to be asked: the one who calls did not declare roots")
+        return roots
 
 
 def _refusal(capability: str) -> Callable[..., Any]:

@@ -16,7 +16,7 @@ from trunkline.client.client import Client
 from trunkline.errors import AuthError, ConfigError, HttpError, RequestFailed
 from trunkline.host.entries import ServerEntry
 from trunkline.protocol.limits import Limits
-from trunkline.protocol.revisions import NEWEST, NEWEST_HANDSHAKE
+from trunkline.protocol.revisions import NEWEST
 from trunkline.timekeeper import Clock
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def make_client(
         "revision": _revision(settings.era),
         "limits": _limits(entry),
         "clock": clock,
-        "era_memory": _Handshake() if settings.era == "handshake" else eras,
+        "era_memory": eras,
         # What a host answers from is its catalog; whatever else it asks a server for, it asks for somebody.
         "cache": False,
     }
@@ -95,19 +95,8 @@ def _sandboxed(entry: ServerEntry, env: Mapping[str, str] | None) -> Launch:
     return prepare(entry, env=env)
 
 
-class _Handshake(dict[str, str]):
-    """Remembers of every server that it shakes hands, in whichever revision: it is not asked for more."""
-
-    def get(self, key: str, default: Any = None) -> Any:
-        """Say so."""
-        return NEWEST_HANDSHAKE.name
-
-    def __setitem__(self, key: str, value: str) -> None:
-        """Remember nothing else."""
-
-
 def _revision(era: str) -> str:
-    return {"stateless": NEWEST.name, "handshake": "auto"}.get(era, era)
+    return {"stateless": NEWEST.name}.get(era, era)
 
 
 def _limits(entry: ServerEntry) -> Limits:

@@ -19,12 +19,12 @@ from msgspec import Raw, Struct
 from msgspec.structs import replace
 
 import trunkline.types as t
-from trunkline.client.answers import as_root
 from trunkline.errors import PolicyDenied, ServerUnavailable
 from trunkline.host.audit import AuditTrail
 from trunkline.host.catalog import Catalog, build, differences
 from trunkline.host.catalog_items import Item
 from trunkline.host.consent import Consent, Face
+from trunkline.host.desks import question_act
 from trunkline.host.entries import ServerEntry
 from trunkline.host.events import CatalogChanged, Events
 from trunkline.host.forwarding import Errand, Forwarder
@@ -34,6 +34,7 @@ from trunkline.host.loops import leads_back
 from trunkline.host.names import DEFAULT_NAMING, Naming
 from trunkline.host.policy.acts import Act, ActKind
 from trunkline.host.policy.policy import Policy
+from trunkline.host.roots import Roots
 from trunkline.host.running import Parking
 from trunkline.host.session import HostSession
 from trunkline.host.supervisor import Supervisor
@@ -92,7 +93,8 @@ class HostCore:
         #: What must be in nothing that is shown or kept.
         self.secrets = SecretBook() if secrets is None else secrets
         self.judge = Judge(consent=consent, audit=audit, events=events, secrets=self.secrets)
-        self.forwarder = Forwarder(name=self.id, parking=self.parking, rounds=limits.rounds)
+        self.roots = Roots()
+        self.forwarder = Forwarder(name=self.id, parking=self.parking, rounds=limits.rounds, roots=self.roots)
         self.supervisor = supervisor(self)
         self.catalog: Catalog = build({}, {}, naming=naming, counter=0)
         #: The same before it was looked through.
@@ -212,6 +214,20 @@ class HostCore:
             raise ServerUnavailable(f"There is no server {name!r}")
         return found
 
+    # --- roots -------------------------------------------------------------------------------------------------------
+
+    async def add_root(self, server: str, root: object) -> None:
+        """Let a server know of one more folder; one of the handshake era is told at once."""
+        upstream = self.upstream(server)
+        if self.roots.add(server, root):
+            await upstream.tell_roots_changed()
+
+    async def remove_root(self, server: str, root: object) -> None:
+        """Let a server know of a folder no more."""
+        upstream = self.upstream(server)
+        if self.roots.remove(upstream.entry, root):
+            await upstream.tell_roots_changed()
+
     # --- acts --------------------------------------------------------------------------------------------------------
 
     async def call_tool(self, item: Item, arguments: Mapping[str, Any], asker: Asker) -> t.CallToolResult:
@@ -304,7 +320,12 @@ class HostCore:
             raise
         # A failure is shown, logged and retold, and a server that fails may repeat what it was given.
         failed = isinstance(result, t.CallToolResult) and result.is_error
-        return self.secrets.clean_result(result) if failed else result
+        if failed:
+            return self.secrets.clean_result(result)
+        if asker.caller != "gateway":
+            # A gateway's client has a model of its own, and its own context.
+            asker.session.results.keep(server, name, result)
+        return result
 
     def _errand(self, upstream: Upstream, method: str, params: Any, asker: Asker) -> Errand:
         async def review(question: str, asked: Any) -> Raw | None:
@@ -326,26 +347,14 @@ class HostCore:
         Raises:
             PolicyDenied: the policy forbids it, and no answer can say so.
         """
-        roots = entry.settings.roots
+        roots = self.roots.of(entry)
         if method == "roots/list" and roots is not None:
-            return Raw(msgspec.json.encode(t.ListRootsResult(roots=[as_root(root) for root in roots])))
-        kind: Any = method.partition("/")[0]
-        act = Act(
-            kind=kind,
-            server=entry.name,
-            name=method,
-            arguments=msgspec.to_builtins(params),
-            trusted=entry.settings.trusted,
-            tainted=asker.session.tainted,
-            caller="server",
-            principal=asker.session.subject,
-            session=asker.session.id,
-            profile=asker.session.profile,
-        )
+            return Raw(msgspec.json.encode(t.ListRootsResult(roots=roots)))
+        act = question_act(entry, method, params, asker.session)
         decision = asker.policy.decide(act, now=time.time())
         self.judge.note_question(act, decision)
         if decision.effect != "deny":
             return None
-        if kind == "elicitation":
+        if act.kind == "elicitation":
             return Raw(b'{"action":"decline"}')
         raise PolicyDenied(f"{entry.name} asks for {method}, which is not allowed ({decision.rule}).")

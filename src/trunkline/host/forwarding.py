@@ -23,6 +23,7 @@ from trunkline.client.client import Client
 from trunkline.errors import ConnectionLost, RemoteProtocolError, RequestTimeout, UrlElicitationRequired
 from trunkline.host.fronts import Front
 from trunkline.host.lanes import Lane, Needs, folders_of
+from trunkline.host.roots import Roots
 from trunkline.host.running import Parking, Running
 from trunkline.host.session import HostSession
 from trunkline.host.upstream import Upstream
@@ -63,11 +64,12 @@ class Errand(Struct, frozen=True, kw_only=True):
 class Forwarder:
     """Passes requests on; knows the calls that are parked."""
 
-    def __init__(self, *, name: str, parking: Parking, rounds: int) -> None:
+    def __init__(self, *, name: str, parking: Parking, rounds: int, roots: Roots | None = None) -> None:
         """Take the name that goes into ``VIA``, the parking, and how many rounds a call may have."""
         self._name = name
         self._parking = parking
         self._rounds = rounds
+        self._roots = Roots() if roots is None else roots
         self._busy: dict[Upstream, asyncio.Semaphore] = {}
 
     async def send(self, errand: Errand) -> tuple[Any, Raw]:
@@ -102,7 +104,8 @@ class Forwarder:
             needs = Needs.of(front.capabilities, logs=front.log_level is not None)
             if upstream.entry.settings.per_user:
                 # Who asks shows credentials of his own; whether the host itself is let in does not matter.
-                lane = errand.session.lanes.find(upstream, needs, roots=_own_roots(upstream))
+                declared, roots = self._with_roots(upstream, needs), self._own_roots(upstream)
+                lane = errand.session.lanes.find(upstream, declared, roots=roots)
                 client = await self._opened(errand.session, lane)
                 revision = find(client.revision or "") or NEWEST
                 return await (self._on_lane if revision.handshake else self._in_rounds_on)(errand, lane)
@@ -121,13 +124,21 @@ class Forwarder:
         A handshake server asks for the folders of its client once. Who comes without a session may be another client
         each time: from one that is known to ask, a client is shown only its own folders, on a lane for just these.
         """
-        upstream, roots = errand.upstream, _own_roots(errand.upstream)
+        upstream, roots = errand.upstream, self._own_roots(errand.upstream)
         if roots is None and handshake and needs.roots and errand.front.parks and upstream.asks_roots:
             raw = await self._ask(errand, "roots/list", t.RequestParams(), key="roots")
             folders = msgspec.json.decode(raw, type=t.ListRootsResult).roots
             needs = replace(needs, folders=folders_of(folders))
             return errand.session.lanes.find(upstream, needs, roots=lambda: folders)
-        return errand.session.lanes.find(upstream, needs, roots=roots)
+        return errand.session.lanes.find(upstream, self._with_roots(upstream, needs), roots=roots)
+
+    def _own_roots(self, upstream: Upstream) -> Callable[[], Any] | None:
+        """Give the server's own roots, as they are whenever they are asked for, in place of the front's."""
+        return None if self._roots.of(upstream.entry) is None else lambda: self._roots.of(upstream.entry)
+
+    def _with_roots(self, upstream: Upstream, needs: Needs) -> Needs:
+        """Say what a lane declares; one that was opened before a server had roots of its own does not declare them."""
+        return needs if self._roots.of(upstream.entry) is None else replace(needs, roots=True)
 
     def forget(self, upstream: Upstream) -> None:
         """Forget a server that is gone."""
@@ -205,7 +216,7 @@ class Forwarder:
         """Send the request, and again with what the server asked for, until there is a result."""
         front, params, waits = errand.front, errand.params, 0
         meta = self._meta(errand)
-        meta[t.META_CLIENT_CAPABILITIES] = _declared(front.capabilities, errand.upstream)
+        meta[t.META_CLIENT_CAPABILITIES] = self._declared(errand)
         if front.log_level is not None:
             meta[t.META_LOG_LEVEL] = front.log_level
         settings = errand.upstream.entry.settings
@@ -237,9 +248,17 @@ class Forwarder:
             params = replace(params, input_responses=answers or None, request_state=asked["state"])
         raise RemoteProtocolError(f"The server asked for more input in {self._rounds} rounds in a row.")
 
+    def _declared(self, errand: Errand) -> dict[str, Any]:
+        """Say what a stateless server may ask: what the front can be asked, and the roots if the host knows them."""
+        capabilities = errand.front.capabilities
+        declared = {name: capabilities[name] for name in _ASKABLE if name in capabilities}
+        if self._roots.of(errand.upstream.entry) is not None:
+            declared["roots"] = {}
+        return declared
+
     async def _ask_all(self, errand: Errand, questions: Mapping[str, Any], number: int) -> dict[str, Raw]:
         """Ask all questions of a round at once, so that a stateless front gets them together."""
-        rows, declared = embedded_requests(NEWEST), _declared(errand.front.capabilities, errand.upstream)
+        rows, declared = embedded_requests(NEWEST), self._declared(errand)
         asked: dict[str, tuple[str, Any]] = {}
         answers: dict[str, Raw] = {}
         for key, question in questions.items():
@@ -337,14 +356,6 @@ def _being_cancelled() -> bool:
     return task is not None and task.cancelling() > 0
 
 
-def _declared(capabilities: Mapping[str, Any], upstream: Upstream) -> dict[str, Any]:
-    """Say what a stateless server may ask: what the front can be asked, and the roots if the host knows them."""
-    declared = {name: capabilities[name] for name in _ASKABLE if name in capabilities}
-    if upstream.entry.settings.roots is not None:
-        declared["roots"] = {}
-    return declared
-
-
 def _pages(error: UrlElicitationRequired) -> list[t.ElicitRequestParams]:
     """Read which pages a server wants opened; none if that cannot be read."""
     found = error.data.get("elicitations") if isinstance(error.data, dict) else None
@@ -352,12 +363,6 @@ def _pages(error: UrlElicitationRequired) -> list[t.ElicitRequestParams]:
         return msgspec.convert(found, list[t.ElicitRequestParams])[:_MOST_PAGES] if found else []
     except msgspec.ValidationError:
         return []
-
-
-def _own_roots(upstream: Upstream) -> Callable[[], Any] | None:
-    """Give the roots that the configuration says, in place of the front's."""
-    roots = upstream.entry.settings.roots
-    return None if roots is None else lambda: list(roots)
 
 
 def _plain(result: t.InputRequiredResult) -> dict[str, Any]:

@@ -25,12 +25,14 @@ from trunkline.host.catalog import Catalog
 from trunkline.host.catalog_items import Item
 from trunkline.host.config.records import Configuration
 from trunkline.host.core import Asker
-from trunkline.host.desks import CallbackDesk, Desk
+from trunkline.host.desks import CallbackDesk, Desk, HostDesk
 from trunkline.host.events import Follower
 from trunkline.host.fronts import LocalFront
 from trunkline.host.gateway.gateway import Gateway, GatewayOptions
 from trunkline.host.gateway.serving import ServeOptions
 from trunkline.host.policy.policy import Policy
+from trunkline.host.reviewed_desk import DeskOptions, open_desk
+from trunkline.host.sampling_limits import SamplingLimits
 from trunkline.host.session import HostSession
 from trunkline.host.upstream import Status
 from trunkline.protocol.methods import embedded_requests
@@ -56,6 +58,7 @@ class Host:
         self._assembly: Assembly | None = None
         self._session: HostSession | None = None
         self._facts: dict[str, ToolFacts] = {}
+        self._own_desk: HostDesk | None = None
 
     @classmethod
     def open(cls, *sources: object, **options: Unpack[HostOptions]) -> Host:
@@ -80,6 +83,7 @@ class Host:
         except BaseException:
             await self.aclose()
             raise
+        self._own_desk = self._made_desk(self._assembly)
         self._session = self.session()
         return self
 
@@ -90,6 +94,9 @@ class Host:
     async def aclose(self) -> None:
         """End it; more than once does no harm."""
         assembly, self._assembly = self._assembly, None
+        desk, self._own_desk = self._own_desk, None
+        if desk is not None:
+            await desk.aclose()
         if assembly is not None:
             await assembly.aclose()
 
@@ -145,6 +152,14 @@ class Host:
     async def restart(self, name: str) -> None:
         """Start a server anew, also one that was given up."""
         await self._open.core.upstream(name).restart()
+
+    async def add_root(self, server: str, root: object) -> None:
+        """Let a server know of one more folder: a path or a ``file:`` URI; one of the handshake era is told at once."""
+        await self._open.core.add_root(server, root)
+
+    async def remove_root(self, server: str, root: object) -> None:
+        """Let a server know of a folder no more."""
+        await self._open.core.remove_root(server, root)
 
     # --- using them --------------------------------------------------------------------------------------------------
 
@@ -291,8 +306,24 @@ class Host:
         )
 
     def _desk(self) -> Desk:
-        given = {name: self._options[name] for name in _CALLBACKS if name in self._options}  # type: ignore[literal-required]
-        return CallbackDesk(Answers(settings_from(given), NEWEST, embedded_requests(NEWEST)))
+        assert self._own_desk is not None
+        return self._own_desk
+
+    def _made_desk(self, assembly: Assembly) -> HostDesk:
+        """Put together who answers servers: models under review, a person with forms, else the program's functions."""
+        options, core = self._options, assembly.core
+        given = {name: options[name] for name in _CALLBACKS if name in options}  # type: ignore[literal-required]
+        parts = DeskOptions(
+            models=options.get("models", ()),
+            review=options.get("review"),
+            forms=options.get("forms"),
+            limits=options.get("sampling_limits", SamplingLimits()),
+            notice=options.get("notice"),
+            results=lambda session, server: session.results.text(server),
+            environ=options.get("environ"),
+        )
+        rest = CallbackDesk(Answers(settings_from(given), NEWEST, embedded_requests(NEWEST)))
+        return open_desk(parts, assembly.policy, audit=core.audit, events=core.events, rest=rest)
 
     def _named(self, what: str, name: str, item: Item | None) -> Item:
         if item is None:

@@ -14,6 +14,7 @@ import trunkline.types as t
 from trunkline.errors import RequestFailed
 from trunkline.host.grants import SessionGrants
 from trunkline.host.lanes import Credentials, Lanes
+from trunkline.host.sampling_context import ServerResults
 from trunkline.protocol.caller import Principal
 
 __all__ = ["Budget", "HostSession"]
@@ -68,7 +69,10 @@ class Budget:
 class HostSession:
     """What one conversation owns."""
 
-    __slots__ = ("budget", "grants", "id", "lanes", "log_level", "principal", "profile", "tainted", "used_at")
+    __slots__ = (
+        *("budget", "grants", "id", "lanes", "log_level", "principal", "profile", "results", "tainted"),
+        "used_at",
+    )
 
     def __init__(
         self,
@@ -85,6 +89,8 @@ class HostSession:
         self.profile = profile
         self.grants = SessionGrants()
         self.tainted = False
+        #: What each server answered lately, for its own sampling requests that ask for context.
+        self.results = ServerResults()
         self.lanes = Lanes(now, credentials)
         self.budget = budget or Budget(now, per_minute=None, concurrent=1024)
         #: The log messages a handshake client asked for by ``logging/setLevel``.

@@ -7,6 +7,7 @@ It starts nothing itself: it asks the task that owns the server (``tending``), a
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from types import MappingProxyType
@@ -16,7 +17,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from trunkline.client.client import Client
-from trunkline.errors import ConfigError, RequestTimeout, ServerUnavailable
+from trunkline.client.state import State
+from trunkline.errors import ConfigError, RequestTimeout, ServerUnavailable, TrunklineError
 from trunkline.host.clients import make_client, process_id, start_seconds
 from trunkline.host.clocks import within
 from trunkline.host.condition import HOPELESS, Condition, Use
@@ -26,6 +28,8 @@ from trunkline.host.offerings import Offering
 from trunkline.host.tending import Order, Surroundings, Tender
 
 __all__ = ["Status", "Upstream"]
+
+log = logging.getLogger("trunkline.host")
 
 _WHAT_TO_DO = MappingProxyType(
     {
@@ -240,6 +244,16 @@ class Upstream:
     def heard(self) -> None:
         """Note a sign of life that only the caller could see, such as progress."""
         self._condition.heard_at = self._condition.now()
+
+    async def tell_roots_changed(self) -> None:
+        """Tell the server, on every connection to it, that its roots changed; a stateless one asks each time."""
+        condition = self._condition
+        for client in {condition.client, *condition.made}:
+            if client is not None and client.state is State.ACTIVE:
+                try:
+                    await client.notify_roots_changed()
+                except TrunklineError as error:
+                    log.debug("telling %s of its roots: %s", self.entry.name, error)
 
     # --- orders ------------------------------------------------------------------------------------------------------
 

@@ -146,9 +146,8 @@ def _probe(seconds: float | None) -> Negotiation:
 def _discover(revision: Revision) -> Negotiation:
     """Insist on one stateless revision."""
     outcome = yield Probe(revision, None)
-    # One that does not let us in has said nothing of what it speaks.
-    refused = isinstance(outcome, RequestFailed) and outcome.status in (401, 403)
-    if isinstance(outcome, HttpError) or refused:
+    if isinstance(outcome, HttpError) or (isinstance(outcome, RequestFailed) and outcome.status in (401, 403)):
+        # One that does not let us in has said nothing of what it speaks.
         raise outcome
     theirs = _supported(outcome)
     if theirs is None:

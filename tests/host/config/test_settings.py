@@ -33,6 +33,7 @@ ALL: dict[str, Any] = {
     "concurrency": 8,
     "alwaysLoad": True,
     "sandbox": {"network": False, "paths": ["${userHome}"]},
+    "sampling": {"maxTokens": 1000},
 }
 
 
@@ -70,6 +71,7 @@ def test_every_setting_can_be_written_in_each_way(tmp_path: Path, members: dict[
         concurrency=8,
         always_load=True,
         sandbox={"network": False, "paths": ["/home/ada"]},
+        sampling={"maxTokens": 1000},
     )
 
 

@@ -110,9 +110,7 @@ def _vscode(machine: Machine) -> tuple[AppFile, ...]:
     own, project = machine.settings / "Code" / "User" / "mcp.json", machine.project
     return (
         AppFile(app="vscode", scope="user", path=own, way=("servers",)),
-        AppFile(
-            app="vscode", scope="project", path=project / ".vscode" / "mcp.json", way=("servers",), folder=project
-        ),
+        AppFile(app="vscode", scope="project", path=project / ".vscode" / "mcp.json", way=("servers",), folder=project),
     )
 
 

@@ -1,4 +1,4 @@
-"""Writes a file of another application: whole or not at all, with a backup beside it, which takes it back byte for byte.
+"""Writes a file of another application whole or not at all, with a backup beside it that takes it back byte for byte.
 
 The backup's name has the time and a mark of what was written, so that it is known whether the file is still as it was
 left: a change of somebody else's is never undone with ours. A file that is a link stays one.

@@ -68,7 +68,7 @@ def _source(source: Source) -> dict[str, Any]:
 def _settings(entry: ServerEntry) -> dict[str, Any]:
     """Give the settings that hold; what the sandbox is told may have secrets in it and is shown among the values."""
     held = msgspec.to_builtins(entry.settings)
-    names = [name for name in ServerSettings.__struct_fields__ if name not in ("sandbox", "roots")]
+    names = [name for name in ServerSettings.__struct_fields__ if name not in ("sampling", "sandbox", "roots")]
     settings = {camel(name): held[name] for name in names}
     roots = entry.settings.roots
     return {**settings, "roots": None if roots is None else [entry.redact(root) for root in roots]}

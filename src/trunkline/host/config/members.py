@@ -68,6 +68,7 @@ _SETTINGS: Mapping[str, str] = MappingProxyType(
         "concurrency": "concurrency",
         "always_load": "always_load",
         "sandbox": "sandbox",
+        "sampling": "sampling",
     }
 )
 _POLICY = "it is ignored: what may be done without asking is said in the policy"

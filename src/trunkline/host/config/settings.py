@@ -234,5 +234,6 @@ _READERS: Mapping[str, _Read] = MappingProxyType(
         "concurrency": _count,
         "always_load": read_flag,
         "sandbox": _raw,
+        "sampling": _raw,
     }
 )

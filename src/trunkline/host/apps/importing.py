@@ -1,0 +1,190 @@
+"""Plans what is taken over from other applications: which entries, under which names, and what is left behind.
+
+Pure: documents in, a plan and a text out. Only what says how a server is reached is taken; what another application
+allows without asking, or what would raise a server's standing here, is not. Entries of a project keep their folder.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+from msgspec import Struct
+
+from trunkline.errors import ConfigError
+from trunkline.host.apps.documents import AppDocument
+from trunkline.host.apps.editing import put_member
+from trunkline.host.apps.places import AppFile
+from trunkline.host.config.spelling import snake
+
+__all__ = ["Conflict", "Step", "applied", "plan_import"]
+
+#: What is done with an entry whose name is taken by another one.
+Conflict: TypeAlias = Literal["skip", "rename", "replace"]
+
+#: Members that are taken over; they mean the same here.
+_TAKEN = frozenset(
+    {"type", "transport", "transport_type", "command", "args", "env", "env_file", "cwd", "url", "http_url",
+     "server_url", "headers", "http_headers", "auth", "oauth", "disabled", "enabled", "timeout", "include_tools",
+     "enabled_tools", "allowed_tools", "exclude_tools", "disabled_tools"}
+)  # fmt: skip
+_INPUT = re.compile(r"\$\{input:([^}]+)\}")
+_RELATIVE = re.compile(r"\.{1,2}[/\\]")
+
+
+class Step(Struct, frozen=True, kw_only=True):
+    """One entry of another application, and what becomes of it."""
+
+    #: As it is called there, and here.
+    name: str
+    target: str
+    file: AppFile
+    entry: Mapping[str, Any]
+    action: Literal["add", "replace", "same", "skip"]
+    #: Why it is not taken over, or under another name.
+    why: str = ""
+    #: Members that are not taken over.
+    dropped: tuple[str, ...] = ()
+    inputs: tuple[Any, ...] = ()
+
+    def __repr__(self) -> str:
+        """Show nothing of the entry."""
+        return f"Step({self.name!r}, {self.action})"
+
+    @property
+    def writes(self) -> bool:
+        """Tell whether something is written for it."""
+        return self.action in ("add", "replace")
+
+
+def plan_import(
+    sources: Iterable[AppDocument], target: AppDocument, *, conflict: Conflict = "skip", only: Sequence[str] = ()
+) -> list[Step]:
+    """Say what becomes of each entry; ``only`` names those that are wanted, none: all."""
+    taken: dict[str, Any] = dict(target.servers)
+    steps = []
+    for document in sources:
+        for name, raw in document.servers.items():
+            if not only or name in only:
+                step = _step(document, name, raw, taken=taken, conflict=conflict)
+                steps.append(step)
+                if step.writes:
+                    taken[step.target] = dict(step.entry)
+    return steps
+
+
+def _step(document: AppDocument, name: str, raw: Any, *, taken: Mapping[str, Any], conflict: Conflict) -> Step:
+    file = document.file
+    if not isinstance(raw, dict) or not ({"command", "url", "httpUrl", "serverUrl"} & set(raw)):
+        why = "it has neither a command nor a url"
+        return Step(name=name, target=name, file=file, entry={}, action="skip", why=why)
+    entry, dropped = _taken_over(raw, file)
+    inputs = tuple(_used_inputs(entry, document.inputs))
+    step = Step(name=name, target=name, file=file, entry=entry, action="add", dropped=dropped, inputs=inputs)
+    if name not in taken:
+        return step
+    if taken[name] == entry:
+        return _changed(step, action="same", why="it is there already")
+    if conflict == "replace":
+        return _changed(step, action="replace", why="it takes the place of another of that name")
+    if conflict == "rename":
+        return _renamed(step, taken)
+    return _changed(step, action="skip", why="another of that name is there (--conflict rename or replace)")
+
+
+def _changed(step: Step, **changes: Any) -> Step:
+    from msgspec.structs import replace
+
+    return replace(step, **changes)
+
+
+def _renamed(step: Step, taken: Mapping[str, Any]) -> Step:
+    for target in _names(f"{step.name}-{step.file.app}"):
+        if target not in taken:
+            return _changed(step, target=target, why=f"the name {step.name} is taken")
+        if taken[target] == step.entry:
+            return _changed(step, target=target, action="same", why="it is there already")
+    raise AssertionError("names do not end")
+
+
+def _names(stem: str) -> Iterator[str]:
+    yield stem
+    number = 2
+    while True:
+        yield f"{stem}-{number}"
+        number += 1
+
+
+# --- one entry -------------------------------------------------------------------------------------------------------
+
+
+def _taken_over(raw: Mapping[str, Any], file: AppFile) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """Give the members that are taken over, as they hold outside of the project, and the names of the others."""
+    entry = {name: value for name, value in raw.items() if snake(name) in _TAKEN and value is not None}
+    dropped = tuple(name for name, value in raw.items() if name not in entry and value is not None)
+    if file.folder is None:
+        return entry, dropped
+    folder = file.folder
+    entry = {name: _filled(value, folder) for name, value in entry.items()}
+    if "command" in entry:
+        entry["cwd"] = _absolute(entry.get("cwd", ""), folder)
+        if isinstance(entry["command"], str) and _RELATIVE.match(entry["command"]):
+            entry["command"] = _absolute(entry["command"], folder)
+    for name in entry:
+        if snake(name) == "env_file":
+            entry[name] = _absolute(entry[name], folder)
+    return entry, dropped
+
+
+def _filled(value: Any, folder: Path) -> Any:
+    """Put the project's folder where the entry names it: elsewhere nobody would know which was meant."""
+    if isinstance(value, str):
+        text = value.replace("${workspaceFolder}", str(folder))
+        return text.replace("${workspaceFolderBasename}", folder.name)
+    if isinstance(value, dict):
+        return {name: _filled(each, folder) for name, each in value.items()}
+    return [_filled(each, folder) for each in value] if isinstance(value, list) else value
+
+
+def _absolute(path: Any, folder: Path) -> Any:
+    if not isinstance(path, str) or path.startswith(("~", "${")):
+        return path
+    return os.path.normpath(os.path.join(folder, path))
+
+
+def _used_inputs(entry: Mapping[str, Any], inputs: Sequence[Any]) -> Iterator[Any]:
+    import json
+
+    used = set(_INPUT.findall(json.dumps(entry, ensure_ascii=False)))
+    for each in inputs:
+        if isinstance(each, dict) and each.get("id") in used:
+            yield each
+
+
+# --- the text --------------------------------------------------------------------------------------------------------
+
+
+def applied(steps: Iterable[Step], target: AppDocument) -> str:
+    """Give the text of a file with all that is taken over put into it.
+
+    Raises:
+        ConfigError: the file cannot be changed safely.
+    """
+    text = target.text
+    inputs = list(target.inputs)
+    for step in steps:
+        if not step.writes:
+            continue
+        text = put_member(text, target.file.way, step.target, dict(step.entry))
+        fresh = [each for each in step.inputs if each not in inputs]
+        known = {each.get("id") for each in inputs if isinstance(each, dict)}
+        for each in fresh:
+            if each["id"] in known:
+                raise ConfigError(f"{step.name}: another input is called {each['id']!r} in {target.file.path}")
+        if fresh:
+            inputs += fresh
+            text = put_member(text, target.file.way[:-1], "inputs", inputs)
+    return text
