@@ -27,7 +27,7 @@ PYPI_SERVERS := mcp-server-time==2026.10.19 mcp-server-fetch==2026.10.24 mcp-ser
 NPM_FLAGS := --no-save --no-audit --no-fund --loglevel=error
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check format test-all fresh bench interop conformance faults faults-all clean
+.PHONY: help run tour test check format test-all fresh bench interop conformance faults faults-all clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | awk -F '\t' '{ printf "  make %-11s %s\n", $$1, $$2 }'
@@ -56,8 +56,8 @@ $(VENV)/.installed-dev: requirements-dev.txt $(VENV)/.installed
 
 # --- the two commands of the README ------------------------------------------------------------------------------------
 
-run: $(VENV)/.installed ## walk through the weather server, in every protocol revision
-	@$(BIN)/python -m examples.weather.tour
+run: $(VENV)/.installed ## walk through a host: servers, a model, a person who is asked, and the audit trail
+	@$(BIN)/python -m examples.host_tour.tour
 
 test: $(VENV)/.installed-dev check ## check, then run every test and hold the branch coverage
 	@echo "== tests"
@@ -70,6 +70,9 @@ test: $(VENV)/.installed-dev check ## check, then run every test and hold the br
 		|| { echo "^ below $(COVERAGE) %"; exit 1; }; \
 	done
 	@echo "OK: ruff, mypy, pytest and the coverage floor all passed on $$($(BIN)/python -V)."
+
+tour: $(VENV)/.installed ## walk through the weather server, message by message, in every protocol revision
+	@$(BIN)/python -m examples.weather.tour
 
 # --- parts and more ----------------------------------------------------------------------------------------------------
 

@@ -169,6 +169,14 @@ def test_removing_what_is_not_there_is_told(
     assert "there is no secret b: trunkline secret list shows them" in err
 
 
+def test_what_is_there_is_removed_although_something_else_is_not(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    keep(monkeypatch, capsys, "a")
+    assert run(capsys, "secret", "rm", "b", "a")[:2] == (1, "removed a from the encrypted file\n")
+    assert run(capsys, "secret", "rm", "b")[:2] == (1, "")
+
+
 def test_it_works_as_a_process_of_its_own(home: Path) -> None:
     env = {"TRUNKLINE_HOME": str(home)}
     assert command("secret", "set", "a", stdin=SECRET, env=env).code == 0

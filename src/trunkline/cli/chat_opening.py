@@ -18,6 +18,7 @@ from trunkline.cli.chat_model import model_of
 from trunkline.cli.configs import Ask, answers_for, read_configuration
 from trunkline.cli.output import one_line, wire_json
 from trunkline.cli.questions import Questions
+from trunkline.cli.reviews import terminal_elicitation, terminal_sampling_review
 from trunkline.cli.screen import Screen
 from trunkline.cli.session import LogOnScreen
 from trunkline.cli.terminal import is_there
@@ -88,7 +89,7 @@ async def opened(plan: Plan, inputs: Ask | None) -> AsyncIterator[Room]:
         model = model_of(plan.model, configuration)
         if is_there() and configuration.entries:
             screen.line(f"Starting {', '.join(map(one_line, configuration.entries))} ...")
-        options = _options(plan, screen, questions, entries=configuration.entries.values(), inputs=inputs)
+        options = _options(plan, screen, questions, model=model, entries=configuration.entries.values(), inputs=inputs)
         options["secret_book"] = secrets
         async with Host.open(*plan.files, **options) as host:
             yield Room(host, model, host.session(), screen, questions, secrets)
@@ -100,17 +101,30 @@ async def opened(plan: Plan, inputs: Ask | None) -> AsyncIterator[Room]:
 
 
 def _options(
-    plan: Plan, screen: Screen, questions: Questions, *, entries: Iterable[ServerEntry], inputs: Ask | None
+    plan: Plan,
+    screen: Screen,
+    questions: Questions,
+    *,
+    model: Model | None,
+    entries: Iterable[ServerEntry],
+    inputs: Ask | None,
 ) -> HostOptions:
+    def notice(text: str) -> None:
+        # What a server was refused counts as a no, also for whoever reads the exit code.
+        questions.denied = True
+        screen.line(one_line(text))
+
+    quiet, turn = plan.no_input, questions.turn
     face = terminal_face(
         screen, no_input=plan.no_input, turn=questions.turn, edit=line_editor() if is_there() else None
     )
     return {
         "policy": plan.policy,
         "consent": None if face is None else _in_order(face),
-        "sampling": questions.sample,
-        "elicitation": questions.elicit,
-        "elicitation_urls": True,
+        "models": () if model is None else (model,),
+        "review": terminal_sampling_review(screen, no_input=quiet, turn=turn),
+        "forms": terminal_elicitation(screen, no_input=quiet, turn=turn),
+        "notice": notice,
         "logging": _logged(screen) if plan.verbosity else None,
         "inputs": inputs,
         "wait": "all",

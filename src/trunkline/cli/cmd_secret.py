@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 import click
@@ -111,10 +111,8 @@ def remove(names: tuple[str, ...], *, store: Place | None, as_json: bool) -> int
     unknown = [name for name, places in gone.items() if not places]
     if as_json:
         say_json({"removed": {name: places for name, places in gone.items() if places}, "unknown": unknown})
-    else:
-        for name, places in gone.items():
-            if places:
-                say(f"removed {name} from the {' and the '.join(map(_shown, places))}")
+    elif len(unknown) < len(gone):
+        say("\n".join(f"removed {name} from the {_both(places)}" for name, places in gone.items() if places))
     if unknown:
         raise Failure(f"there is no secret {', '.join(unknown)}: trunkline secret list shows them", Exit.USAGE)
     return Exit.OK
@@ -156,6 +154,10 @@ def _typed(name: str) -> str:
     # The line end that was typed was not shown either.
     terminal.show("")
     return said
+
+
+def _both(places: Sequence[str]) -> str:
+    return " and the ".join(map(_shown, places))
 
 
 def _shown(keeper: str) -> str:

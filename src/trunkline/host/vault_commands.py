@@ -15,6 +15,7 @@ import asyncio
 import os
 import shlex
 import signal
+import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -77,7 +78,7 @@ async def ask_command(
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.DEVNULL,
             env=dict(environ),
-            start_new_session=os.name == "posix",
+            start_new_session=sys.platform != "win32",
         )
     except OSError as error:
         raise ConfigError(
@@ -143,7 +144,7 @@ async def _drain(process: asyncio.subprocess.Process) -> None:
 
 def _kill(process: asyncio.subprocess.Process) -> None:
     with suppress(ProcessLookupError, PermissionError):
-        if os.name == "posix":
-            os.killpg(process.pid, signal.SIGKILL)
-        else:
+        if sys.platform == "win32":
             process.kill()
+        else:
+            os.killpg(process.pid, signal.SIGKILL)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from functools import reduce
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
@@ -101,11 +102,12 @@ def test_any_document_is_changed_in_that_one_place(
     assert plain(read_json(changed)) == {**root, "mcpServers": {**servers, name: value}}
 
 
+def _inside(value: Any, step: str | int) -> Any:
+    return value[step]
+
+
 @given(OBJECTS, FORMS)
 def test_every_value_is_found_where_it_stands(root: dict[str, Any], form: Any) -> None:
     text = json.dumps(root, indent=form, ensure_ascii=False)
-    for way, span in walk(span_of(text)):
-        found: Any = root
-        for step in way:
-            found = found[step]
-        assert json.loads(text[span.start : span.end]) == found
+    found = {way: json.loads(text[span.start : span.end]) for way, span in walk(span_of(text))}
+    assert found == {way: reduce(_inside, way, cast("Any", root)) for way in found}
