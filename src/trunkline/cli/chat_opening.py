@@ -124,6 +124,9 @@ def _options(
         "models": () if model is None else (model,),
         "review": terminal_sampling_review(screen, no_input=quiet, turn=turn),
         "forms": terminal_elicitation(screen, no_input=quiet, turn=turn),
+        # Without a terminal a form is declined, and that is told.
+        "elicitation": questions.elicit,
+        "elicitation_urls": True,
         "notice": notice,
         "logging": _logged(screen) if plan.verbosity else None,
         "inputs": inputs,

@@ -115,19 +115,23 @@ class PinBook:
         """
         return sorted(self._read().servers, key=lambda record: (record.name, -record.since))
 
-    def observe(self, sights: Iterable[Sight], *, lock: PinLock | None = None) -> Observed:
+    def observe(
+        self, sights: Iterable[Sight], *, lock: PinLock | None = None, hide: Callable[[str], str] = str
+    ) -> Observed:
         """Take looks at servers in, and give what is pinned of each now; only what changed is written.
+
+        ``hide`` takes secrets out of what is kept to be shown.
 
         Raises:
             ConfigError: the book cannot be read or written, so nothing can be said.
         """
         looks = tuple(sights)
-        observed = self._observed(self._read(), looks, lock)
+        observed = self._observed(self._read(), looks, lock, hide)
         if not _differs(observed, self._known):
             return observed
         with self._changing() as records:
             # Another process may have looked in the meantime.
-            observed = self._observed(self._known, looks, lock)
+            observed = self._observed(self._known, looks, lock, hide)
             records.update({(record.name, record.key): record for record in observed.records.values()})
         return observed
 
@@ -172,7 +176,9 @@ class PinBook:
 
     # --- one change --------------------------------------------------------------------------------------------------
 
-    def _observed(self, book: _Book, sights: tuple[Sight, ...], lock: PinLock | None) -> Observed:
+    def _observed(
+        self, book: _Book, sights: tuple[Sight, ...], lock: PinLock | None, hide: Callable[[str], str]
+    ) -> Observed:
         records: dict[str, ServerPins] = {}
         notices: list[Notice] = []
         by_key = {(record.name, record.key): record for record in book.servers}
@@ -185,6 +191,7 @@ class PinBook:
                 siblings=() if record is not None else [each for each in book.servers if each.name == sight.server],
                 expected=book.expected.pins_of(sight.server),
                 accepts=None if lock is None else _accepting(lock, sight.server),
+                hide=hide,
             )
             notices += noticed
         return Observed(records, tuple(notices))

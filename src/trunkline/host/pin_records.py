@@ -169,13 +169,15 @@ def sighted(
     siblings: Iterable[ServerPins] = (),
     expected: Mapping[Key, str] = _NOTHING,
     accepts: Callable[[Key, str], bool] | None = None,
+    hide: Callable[[str], str] = str,
 ) -> tuple[ServerPins, tuple[Notice, ...]]:
     """Take a look at a server into its record; what is unchanged is the very same object.
 
     ``siblings`` are records of servers that had its name and were reached in another way, ``expected`` are pins that
-    were imported for it, and ``accepts`` says of what changed whether somebody has accepted it elsewhere.
+    were imported for it, ``accepts`` says of what changed whether somebody has accepted it elsewhere, and ``hide``
+    takes secrets out of what is kept to be shown; pins are of the definitions as they are.
     """
-    return _Looking(record, sight, now=now, siblings=siblings, expected=expected, accepts=accepts).result()
+    return _Looking(record, sight, now=now, siblings=siblings, expected=expected, accepts=accepts, hide=hide).result()
 
 
 class _Looking:
@@ -190,6 +192,7 @@ class _Looking:
         siblings: Iterable[ServerPins],
         expected: Mapping[Key, str],
         accepts: Callable[[Key, str], bool] | None,
+        hide: Callable[[str], str],
     ) -> None:
         self._first = record is None
         self._record = record or ServerPins(name=sight.server, key=sight.key, shown=sight.shown, since=now)
@@ -197,6 +200,7 @@ class _Looking:
         self._now = now
         self._expected = expected
         self._accepts = accepts
+        self._hide = hide
         self._known: dict[Key, Pin] = {pin.key: pin for pin in self._record.pins}
         self._elsewhere = {(pin.key, pin.pin) for sibling in siblings for pin in sibling.pins}
         self._named_before = any(True for _ in self._elsewhere)
@@ -226,14 +230,14 @@ class _Looking:
                 return pin
             if pin.drift is not None:
                 self._note(pin.key, "returned")
-            kept = _kept(seen.definition) if pin.definition is None else pin.definition
+            kept = self._kept(seen) if pin.definition is None else pin.definition
             return replace(pin, drift=None, gone_since=None, definition=kept)
         if self._accepts is not None and self._accepts(pin.key, seen.pin):
             return replace(
                 pin,
                 pin=seen.pin,
                 since=self._now,
-                definition=_kept(seen.definition),
+                definition=self._kept(seen),
                 vetted=False,
                 gone_since=None,
                 drift=None,
@@ -241,7 +245,7 @@ class _Looking:
         if pin.drift is not None and pin.drift.pin == seen.pin and pin.gone_since is None:
             return pin
         self._note(pin.key, "changed")
-        return replace(pin, drift=Drift(seen.pin, self._now, _kept(seen.definition)), gone_since=None)
+        return replace(pin, drift=Drift(seen.pin, self._now, self._kept(seen)), gone_since=None)
 
     def _missing(self, pin: Pin) -> Pin:
         """Take in that something is not there."""
@@ -254,7 +258,7 @@ class _Looking:
     def _new(self, key: Key, seen: Seen) -> Pin:
         """Take in something that was never seen."""
         kind, name = key
-        document = _kept(seen.definition)
+        document = self._kept(seen)
         wanted = self._expected.get(key, seen.pin)
         if wanted != seen.pin:
             self._note(key, "changed")
@@ -274,14 +278,18 @@ class _Looking:
         went = (pin for pin in self._known.values() if pin.kind == kind and pin.key not in self._sight.items)
         return next((pin.name for pin in went if same_but_for_name(pin.definition, document)), None)
 
+    def _kept(self, seen: Seen) -> Any:
+        """Give a definition as the JSON to keep; None if it is too large, or is none without its secrets."""
+        written = canonical(seen.definition)
+        if len(written) > _MOST_BYTES:
+            return None
+        try:
+            return msgspec.json.decode(self._hide(written.decode()))
+        except msgspec.DecodeError:
+            return None
+
     def _note(self, key: Key, what: Noted, before: str | None = None) -> None:
         self._notices.append(Notice(self._sight.server, key[0], key[1], what, before))
-
-
-def _kept(definition: Any) -> Any:
-    """Give a definition as the JSON to keep; None if it is too large."""
-    written = canonical(definition)
-    return msgspec.json.decode(written) if len(written) <= _MOST_BYTES else None
 
 
 def _bounded(pins: list[Pin]) -> list[Pin]:
