@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 import time
 from collections.abc import AsyncIterator
@@ -9,25 +10,26 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from tests.attacks.stage import PATHS, Masked, allowing, dropped, hosting, tool, written
 from tests.host.gateway.support import in_loop
 from tests.support import run_async
-from trunkline.errors import TrunklineError
+from trunkline.errors import RequestTimeout
 from trunkline.host.chat.events import Ended
 from trunkline.host.entries import ServerEntry, ServerSettings, Source
 from trunkline.host.host import Host
 from trunkline.host.models.scripted import Call, ScriptedModel, Turn
 
 
-def _glutton(how: str) -> ServerEntry:
+def _glutton(how: str, *, seconds: float = 15.0) -> ServerEntry:
     return ServerEntry(
         name="evil",
         source=Source("user"),
         command=(sys.executable, "-S", "-m", "tests.attacks.servers.glutton", how),
         env={"PYTHONPATH": PATHS},
-        settings=ServerSettings(era="handshake", timeout=15.0),
+        settings=ServerSettings(era="handshake", timeout=seconds),
     )
 
 
@@ -41,42 +43,36 @@ async def _beside(entry: ServerEntry, folder: Path) -> AsyncIterator[Host]:
         yield host
 
 
-def _reason(host: Host) -> str:
+def _reasons(host: Host) -> list[str]:
     """Give all that the host has to say about the greedy server."""
-    offering = host._open.core.upstream("evil").offering
-    (status,) = [each for each in host.status() if each.name == "evil"]
-    told = [status.reason or "", *dropped(host).values()]
-    return "\n".join(told + [str(each) for each in ({} if offering is None else offering.failures).values()])
+    return [*(each.reason or "" for each in host.status() if each.name == "evil"), *dropped(host).values()]
 
 
 @pytest.mark.parametrize(
-    ("how", "words"),
-    [("many", "more than|too many|too long|too large"), ("wide", "too large|too much|characters"), ("deep list", "")],
+    ("how", "seconds", "reason"),
+    [
+        ("many", 15.0, "connected, but tools/list failed: The list has more than 20000 items or 67108864 bytes."),
+        ("wide", 15.0, "it is too large or too deep, or holds what JSON cannot"),
+        ("deep list", 2.0, "connected, but tools/list failed: not listed after 2 s"),
+    ],
+    ids=["too many", "too wide", "too deep"],
 )
-def test_lists_without_measure_cost_only_their_server(how: str, words: str, tmp_path: Path) -> None:
+def test_lists_without_measure_cost_only_their_server(how: str, seconds: float, reason: str, tmp_path: Path) -> None:
     async def main() -> None:
-        async with _beside(_glutton(how), tmp_path) as host:
+        async with _beside(_glutton(how, seconds=seconds), tmp_path) as host:
             assert (await host.call_tool("honest/look")).text == "seen"
-            assert len(host.catalog.tools) < 20_000
-            assert "evil/wide" not in host.catalog.tools
-            assert _matches(words, _reason(host)), _reason(host)[:500]
+            assert {"evil/fine", "honest/look"} >= set(host.catalog.tools)
+            assert reason in _reasons(host)
 
     run_async(main(), seconds=60)
-
-
-def _matches(words: str, text: str) -> bool:
-    import re
-
-    return re.search(words, text) is not None and bool(text)
 
 
 @pytest.mark.parametrize("how", ["huge", "deep"])
 def test_a_result_without_measure_fails_its_call_and_no_other(how: str, tmp_path: Path) -> None:
     async def main() -> None:
-        async with _beside(_glutton(how), tmp_path) as host:
-            with pytest.raises(TrunklineError) as failure:
+        async with _beside(_glutton(how, seconds=3.0), tmp_path) as host:
+            with pytest.raises(RequestTimeout, match="no answer after 3 s"):
                 await host.call_tool("evil/fine")
-            assert str(failure.value)
             assert (await host.call_tool("honest/look")).text == "seen"
 
     before = _memory()
@@ -86,15 +82,11 @@ def test_a_result_without_measure_fails_its_call_and_no_other(how: str, tmp_path
 
 def _memory() -> int:
     """The memory that this process holds."""
-    import psutil
-
     return int(psutil.Process().memory_info().rss)
 
 
 def test_a_flood_of_messages_delays_nobody_else(tmp_path: Path) -> None:
     async def main() -> float:
-        import asyncio
-
         async with _beside(_glutton("flood"), tmp_path) as host:
             flood = asyncio.create_task(host.call_tool("evil/fine"))
             began = time.monotonic()
@@ -171,9 +163,9 @@ def test_a_schema_that_refers_without_end_ends(schema: dict[str, Any], tmp_path:
 
 @in_loop
 async def test_announcements_without_end_do_not_keep_the_host_listing(tmp_path: Path) -> None:
-    evil = Masked(tmp_path, tools=[tool("look")], announces=["look"] * 1)
+    evil = Masked(tmp_path, tools=[tool("look")], announces=["look"])
     async with _beside(evil.entry(), tmp_path) as host:
         counter = host.catalog.counter
-        for _ in range(20):
-            await host.call_tool("evil/look")
-        assert host.catalog.counter - counter < 20
+        await asyncio.gather(*(host.call_tool("evil/look") for _ in range(50)))
+        assert len(evil.calls) == 50
+        assert host.catalog.counter - counter < 5

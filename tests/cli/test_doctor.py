@@ -140,6 +140,17 @@ def test_what_a_server_writes_cannot_control_the_terminal(practice: Practice) ->
     assert ("\x1b" in out, "\\x1b[2Jb" in out) == (False, True)
 
 
+def test_what_a_server_writes_to_stderr_is_shown_if_asked_for(practice: Practice) -> None:
+    _, _, err = practice.doctor("-c", practice.config(bad=python("import sys; sys.exit('a word')")), "-v")
+    assert "[stderr] a word" in err
+
+
+def test_a_sandbox_that_an_entry_asks_for_is_told_of(practice: Practice) -> None:
+    file = practice.config(bad=python("import time; time.sleep(60)", sandbox={"container": "no-such-image"}))
+    found = practice.checks("bad", "-c", file, "--timeout", "2")
+    assert {"config", "handshake", "spawn"} & {id for id, check in found.items() if check["status"] == "fail"}
+
+
 def test_a_rule_book_is_of_no_use_here(practice: Practice) -> None:
     assert practice.doctor("-c", practice.config(demo=demo_entry()), "--policy", "x.toml").code == 1
 

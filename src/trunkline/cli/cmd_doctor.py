@@ -140,6 +140,7 @@ def _entry(choices: Choices) -> ServerEntry:
 
 
 async def _look(choices: Choices, entries: Sequence[ServerEntry], configuration: Configuration | None) -> _Report:
+    from trunkline.cli.screen import Screen
     from trunkline.cli.secrecy import book_here
     from trunkline.host.assembly import at_home, trust_file
     from trunkline.host.clients import Logins
@@ -159,11 +160,13 @@ async def _look(choices: Choices, entries: Sequence[ServerEntry], configuration:
         options=own,
     )
     book_here().add(secret for entry in entries for secret in entry.secrets)
-    found = []
-    for entry in entries:
+    found, screen = [], Screen(verbose=False)
+    for at, entry in enumerate(entries):
+        screen.progress(at, len(entries), f"looking at {entry.name}")
         written = Provenance() if configuration is None else configuration.provenance(entry.name)
         # One after the other: what is slow by itself is told from what others make slow.
         found.append(await examine(at_home(entry), means, written=written))
+    screen.clear()
     problems = () if configuration is None else configuration.problems
     told = [_of_config("fail" if each.severity == "error" else "warn", str(each), each.fix) for each in problems]
     return _Report(configuration=tuple(told), machine=await examine_machine(), servers=tuple(found))

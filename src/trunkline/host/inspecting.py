@@ -40,8 +40,11 @@ class Inspector:
         lock_name: str = "the lock file",
         scanning: Scanning = "hide",
         in_process: bool = False,
+        hide: Callable[[str], str] = str,
     ) -> None:
         """Take the book of pins, or None to hold nobody to any, and what finds a server's entry.
+
+        ``hide`` takes secrets out of what is kept and told.
 
         Servers that a program gives as objects are its own code, and are held to pins only if ``in_process`` says so.
         """
@@ -52,6 +55,7 @@ class Inspector:
         self._lock_name = lock_name
         self._scanning: Scanning = scanning
         self._in_process = in_process
+        self._hide = hide
         self._scanned: Scanned = {}
         self._reached: dict[str, tuple[ServerEntry, tuple[str, str]]] = {}
         self._told: set[Inspected] = set()
@@ -86,6 +90,7 @@ class Inspector:
             scanning=self._scanning,
             scanned=self._scanned,
             before=self.last,
+            hide=self._hide,
         )
         self._tell(observed, self.last)
         return self.last.catalog
@@ -94,8 +99,10 @@ class Inspector:
         if self._book is None:
             return Observed(_NO_RECORDS)
         entries = self._pinned(catalog)
-        sights = [sight_of(catalog.parts[server], self._reach(entry)) for server, entry in entries.items()]
-        return self._book.observe(sights, lock=self._lock)
+        sights = [
+            sight_of(catalog.parts[server], self._reach(entry), hide=self._hide) for server, entry in entries.items()
+        ]
+        return self._book.observe(sights, lock=self._lock, hide=self._hide)
 
     def _reach(self, entry: ServerEntry) -> tuple[str, str]:
         """Say how a server is reached; files are looked for only once."""
@@ -131,9 +138,12 @@ class Inspector:
                 self._events.tell(told)
         # The rest holds from one catalog to the next, and is told once.
         lasting = [
-            *(Inspected(each.server, each.kind, each.name, each.what, each.reason) for each in reviewed.quarantined),
             *(
-                Inspected(item.server, item.kind, item.name, "flagged", "; ".join(item.flagged))
+                Inspected(each.server, each.kind, self._hide(each.name), each.what, each.reason)
+                for each in reviewed.quarantined
+            ),
+            *(
+                Inspected(item.server, item.kind, self._hide(item.name), "flagged", "; ".join(item.flagged))
                 for item in reviewed.flagged.values()
             ),
         ]

@@ -8,7 +8,7 @@ and the command that shows more; it cannot be found, listed or called. Pure: wha
 from __future__ import annotations
 
 import shlex
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from hashlib import sha256
 from types import MappingProxyType
 from typing import Any, Literal, TypeAlias
@@ -81,10 +81,15 @@ def instructions_pin(text: str) -> str:
     return sha256(canonical(text)).hexdigest()
 
 
-def sight_of(part: Part, reach: tuple[str, str]) -> Sight:
-    """Make a look at a server of its part of the catalog and of how it is reached."""
+def sight_of(part: Part, reach: tuple[str, str], *, hide: Callable[[str], str] = str) -> Sight:
+    """Make a look at a server of its part of the catalog and of how it is reached.
+
+    A name that has a secret in it cannot be kept, so what is called by it is not pinned.
+    """
     items: dict[Key, Seen] = {
-        (item.kind, item.name): Seen(item.pin, item.definition) for item in part.items if item.kind != "resource"
+        (item.kind, item.name): Seen(item.pin, item.definition)
+        for item in part.items
+        if item.kind != "resource" and hide(item.name) == item.name
     }
     said = part.offering.instructions
     if said:
@@ -92,7 +97,7 @@ def sight_of(part: Part, reach: tuple[str, str]) -> Sight:
     return Sight(
         server=part.server,
         key=reach[0],
-        shown=reach[1],
+        shown=hide(reach[1]),
         items=items,
         unlisted=frozenset(kind for kind, method in _METHODS.items() if method in part.offering.failures),
         aside=frozenset((each.kind, each.name) for each in (*part.dropped, *part.hidden)),
@@ -108,15 +113,16 @@ def review(
     scanning: Scanning = "hide",
     scanned: Scanned | None = None,
     before: Reviewed | None = None,
+    hide: Callable[[str], str] = str,
 ) -> Reviewed:
     """Take out of a catalog what should not be seen, and flag what should be asked about.
 
     ``records`` are what is pinned of each server; one that has none is not held to anything. ``scanned`` is where
     findings are looked up, and put; it saves looking through the same definition again. ``before`` is where items are
-    taken from that are still flagged as they were.
+    taken from that are still flagged as they were, and ``hide`` takes secrets out of what is told.
     """
     found = {} if scanned is None else scanned
-    reviewing = _Review(catalog, records, lock=lock, lock_name=lock_name, scanning=scanning, scanned=found)
+    reviewing = _Review(catalog, records, lock=lock, lock_name=lock_name, scanning=scanning, scanned=found, hide=hide)
     return reviewing.result({} if before is None else before.flagged)
 
 
@@ -132,6 +138,7 @@ class _Review:
         lock_name: str,
         scanning: Scanning,
         scanned: Scanned,
+        hide: Callable[[str], str],
     ) -> None:
         self._catalog = catalog
         self._pins = {server: {pin.key: pin for pin in record.pins} for server, record in records.items()}
@@ -139,6 +146,7 @@ class _Review:
         self._lock_name = lock_name
         self._scanning = scanning
         self._scanned = scanned
+        self._hide = hide
         self._names: Mapping[str, frozenset[str]] = {} if scanning == "off" else scan_tool_names(catalog)
         self._findings: dict[tuple[str, str], tuple[Finding, ...]] = {}
         self._looked: dict[str, int] = {}
@@ -151,7 +159,7 @@ class _Review:
             why = self._withheld(item.server, item.kind, item.name, item.pin, item.definition)
             if why is not None:
                 out[item.server, item.kind, item.name] = why
-            elif texts := flagged_by(self._findings.get((item.kind, item.id), ())):
+            elif texts := tuple(map(self._hide, flagged_by(self._findings.get((item.kind, item.id), ())))):
                 flagged[item.kind, item.id] = _flag(item, texts, before.get((item.kind, item.id)))
         for server, said in self._catalog.instructions.items():
             why = self._withheld(server, "instructions", "", instructions_pin(said), said)
@@ -182,9 +190,8 @@ class _Review:
         if hidden and (self._scanning == "hide" or kind == "instructions"):
             said = "; ".join(f"{each.pointer}: {each.message}" for each in found if each.severity != "info")
             fix = f"run: trunkline pins diff {_target(server, kind, name)}"
-            return Quarantined(
-                server, kind, name, "hidden", f"the scan found something in it ({said[:400]}); {fix}", found
-            )
+            reason = f"the scan found something in it ({self._hide(said)[:400]}); {fix}"
+            return Quarantined(server, kind, name, "hidden", reason, found)
         if found:
             self._findings[kind, id_of(server, name)] = _capped(found) if severity == "hide" else found
         return None
@@ -204,7 +211,7 @@ class _Review:
             return None
         places = ", ".join(dict.fromkeys(change.pointer or "all of it" for change in compared(known)[:8]))
         fix = f"run: trunkline pins diff {_target(server, kind, name)}"
-        return f"it changed since it was pinned ({places or 'its pin is another'}); {fix}"
+        return f"it changed since it was pinned ({self._hide(places) or 'its pin is another'}); {fix}"
 
     def _is_vetted(self, server: str, kind: str, name: str, pin: str) -> bool:
         kept: Any = self._pins.get(server, {})

@@ -81,6 +81,19 @@ def test_a_server_that_moved_is_a_warning() -> None:
     assert (checks["redirect"].status, "/mcp" in checks["redirect"].detail) == ("warn", True)
 
 
+def test_a_server_of_the_oldest_revision_takes_no_post() -> None:
+    said, checks = way({"/sse": answer(b"", status=405)}, "/sse", sse=True)
+    assert (said, checks["http"].status) == (Answer(405), "ok")
+    assert way({"/sse": answer(b"", status=405)}, "/sse")[1]["http"].status == "warn"
+
+
+def test_a_proxy_is_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("https_proxy", "http://127.0.0.1:9")
+    said, checks = run_async(_went("https://mcp.example.com/mcp"))
+    assert (said, checks["proxy"].detail.startswith("the way leads through 127.0.0.1:9")) == (None, True)
+    assert ("dns" in checks, checks["http"].status) == (False, "fail")
+
+
 def test_a_refusal_may_be_about_the_host() -> None:
     said, checks = way({"/mcp": answer(b"", status=403)})
     assert said == Answer(403)

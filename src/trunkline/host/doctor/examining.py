@@ -104,7 +104,14 @@ async def _reached(sheet: Sheet, entry: ServerEntry, means: Means) -> bool:
 
     assert entry.url is not None
     seconds = _STEP_SECONDS if means.seconds is None else means.seconds
-    answer = await check_way(sheet, entry.url, headers=entry.headers, ca_file=means.ca_file, seconds=seconds)
+    answer = await check_way(
+        sheet,
+        entry.url,
+        headers=entry.headers,
+        ca_file=means.ca_file,
+        sse=entry.type == "sse",
+        seconds=seconds,
+    )
     if answer is None:
         return False
     return await check_login(sheet, entry, answer, logins=means.logins, ca_file=means.ca_file)
@@ -120,7 +127,7 @@ async def _met(sheet: Sheet, entry: ServerEntry, means: Means) -> int | None:
             login = login_command(entry)
             auth = await means.logins.find(entry)
             options |= {"ca_file": means.ca_file}
-        client = make_client(entry, options, auth=auth)
+        client = make_client(entry, options, auth=auth, on_remark=lambda remark: _remark(sheet, remark))
     except ConfigError as error:
         sheet.fail("config", str(error))
         return None
@@ -133,3 +140,11 @@ async def _met(sheet: Sheet, entry: ServerEntry, means: Means) -> int | None:
         return None
     lint(sheet, offering)
     return tokens_of(offering)
+
+
+def _remark(sheet: Sheet, remark: str | None) -> None:
+    """Note what there is to say of the sandbox that a server gets."""
+    if remark is None:
+        sheet.ok("sandbox", "it runs in the one that its entry asks for")
+    else:
+        sheet.warn("sandbox", remark)

@@ -18,6 +18,7 @@ from trunkline.errors import (
     HttpError,
     LinkError,
     RemoteProtocolError,
+    RequestFailed,
     RequestTimeout,
     RevisionMismatch,
     ServerExited,
@@ -149,6 +150,8 @@ def _explain(sheet: Sheet, error: TrunklineError, *, process: bool, login: str) 
         sheet.fail("revision", str(error), fix=fix)
     elif isinstance(error, RemoteProtocolError):
         sheet.fail("handshake", str(error), fix="what answers there is no MCP server, or a broken one")
+    elif isinstance(error, RequestFailed):
+        sheet.fail("handshake", f"it answered with an error: {error}", fix="its own log may say why")
     elif isinstance(error, LinkError) and process:
         sheet.fail("spawn", str(error), fix="run the command by hand to see more")
     else:

@@ -12,6 +12,7 @@ import socket
 import ssl
 import time
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
@@ -32,11 +33,13 @@ _SOON_DAYS = 14
 _DAY = 86_400.0
 _BODY = b'{"jsonrpc":"2.0","id":"doctor","method":"ping"}'
 # Each request is looked at by itself: one on a connection that was just closed would fail for no fault of the server's.
-_HEAD = {
-    "Content-Type": "application/json",
-    "Accept": "application/json, text/event-stream",
-    "Connection": "close",
-}
+_HEAD: Mapping[str, str] = MappingProxyType(
+    {
+        "Content-Type": "application/json",
+        "Accept": "application/json, text/event-stream",
+        "Connection": "close",
+    }
+)
 _STRANGER = "http://stranger.invalid"
 _CERTIFICATES = (
     (("expired",), "it has to be renewed by whoever runs the server; is the clock of this machine right?"),
@@ -62,9 +65,13 @@ async def check_way(
     *,
     headers: Mapping[str, str],
     ca_file: str | None = None,
+    sse: bool = False,
     seconds: float = _STEP_SECONDS,
 ) -> Answer | None:
-    """Go the way to a URL; give what the server said, or None if it cannot be reached."""
+    """Go the way to a URL; give what the server said, or None if it cannot be reached.
+
+    ``sse``: the entry says that it is of the oldest revision, which is not posted to at this URL.
+    """
     from trunkline.transports.http.client_web import Web, WebOptions
 
     try:
@@ -78,7 +85,7 @@ async def check_way(
             sheet.ok("proxy", f"the way leads through {web.proxy.host}:{web.proxy.port}, as the environment says")
         elif not await _direct(sheet, target, ca_file=ca_file, seconds=seconds):
             return None
-        return await _ask(sheet, web, target, headers=headers, seconds=seconds)
+        return await _ask(sheet, web, target, headers=headers, sse=sse, seconds=seconds)
     finally:
         await web.aclose()
 
@@ -185,7 +192,9 @@ def _check_expiry(sheet: Sheet, certificate: Mapping[str, Any], version: str | N
 # --- HTTP ------------------------------------------------------------------------------------------------------------
 
 
-async def _ask(sheet: Sheet, web: Web, target: Target, *, headers: Mapping[str, str], seconds: float) -> Answer | None:
+async def _ask(
+    sheet: Sheet, web: Web, target: Target, *, headers: Mapping[str, str], sse: bool, seconds: float
+) -> Answer | None:
     began, before = time.monotonic(), web.url
     try:
         async with asyncio.timeout(seconds):
@@ -201,7 +210,9 @@ async def _ask(sheet: Sheet, web: Web, target: Target, *, headers: Mapping[str, 
         return None
     if web.url != before:
         sheet.warn("redirect", f"the server has moved to {web.url.path}", fix="write that path in the URL")
-    if not _judge(sheet, answer.status, kind, took=_since(began)):
+    if sse and answer.status == 405:
+        sheet.ok("http", f"it answers, in {_since(began)}, and takes no POST here, as it should")
+    elif not _judge(sheet, answer.status, kind, took=_since(began)):
         return None
     if target.is_here or special_range(target.host) is not None:
         await _check_origin(sheet, web, headers, seconds=seconds)
