@@ -89,7 +89,9 @@ LOOKALIKES: list[Any] = [
     pytest.param("https://xn--pple-43d.com/login", "its letters may look like another name's", id="punycode"),
     pytest.param("https://\u0430pple.com/login", "one word of the host mixes scripts", id="mixed scripts"),
     pytest.param("https://github.com@evil.example/login", "what stands before the @ is no host", id="user part"),
-    pytest.param("https://github.com.evil.example/", "whose page it is, the end of the host says: evil.example", id="subdomain"),
+    pytest.param(
+        "https://github.com.evil.example/", "whose page it is, the end of the host says: evil.example", id="subdomain"
+    ),
     pytest.param("http://github.com/login", "it is not encrypted", id="not encrypted"),
     pytest.param("https://192.0.2.7/login", "the host is an address and no name", id="address"),
     pytest.param("https://3221225991/login", "the host is a number", id="number"),

@@ -206,9 +206,7 @@ class Project:
 
 def _script(mark: Path, word: str) -> str:
     return (
-        f"open({str(mark)!r}, 'a').write({word!r} + '\\n')\n"
-        "from tests.host.servers.plain import Plain\n"
-        "Plain().run()\n"
+        f"open({str(mark)!r}, 'a').write({word!r} + '\\n')\nfrom tests.host.servers.plain import Plain\nPlain().run()\n"
     )
 
 

@@ -180,9 +180,7 @@ class Tenant:
         return str(contents.text)
 
     async def do_complete(self, text: str, turns: int) -> str:
-        found = await self.client.complete(
-            t.PromptReference(name="shared__greet"), {"name": "name", "value": text}
-        )
+        found = await self.client.complete(t.PromptReference(name="shared__greet"), {"name": "name", "value": text})
         return " ".join(found.values)
 
     async def do_tools(self, text: str, turns: int) -> str:
@@ -197,9 +195,7 @@ class Tenant:
 
 async def _served(folder: Path, steps: Sequence[tuple[int, str, int]]) -> list[Tenant]:
     """Have all tenants do all of it at once; give them with what they heard."""
-    shared = ServerEntry(
-        name="shared", source=Source("given"), target=_shared(), settings=ServerSettings(trusted=True)
-    )
+    shared = ServerEntry(name="shared", source=Source("given"), target=_shared(), settings=ServerSettings(trusted=True))
     tenants = [Tenant(name) for name in TENANTS]
     users = StaticTokens({f"{name}-" * 8: name for name in TENANTS})
     async with AsyncExitStack() as stack:

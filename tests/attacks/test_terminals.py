@@ -9,10 +9,20 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from msgspec.structs import replace
 
+import trunkline.types as t
 from tests.attacks.stage import PATHS, Masked, tool, written
 from tests.cli.support import Outcome, at_a_terminal, run
 from tests.cli.test_chat import Place, chat
+from tests.cli.test_reviews import elicited, reviewed
+from trunkline.host.catalog import build
+from trunkline.host.elicitation import FormQuestion
+from trunkline.host.offerings import Offering
+from trunkline.host.pin_book import PinBook
+from trunkline.host.policy.acts import Decision
+from trunkline.host.reviewing import sight_of
+from trunkline.host.sampling_review import SamplingReview
 
 #: Sets the title, writes to the clipboard, makes a link, clears, moves up, goes back, turns round, hides, ends a line.
 ESCAPES = (
@@ -29,9 +39,7 @@ ESCAPES = (
     "".join(chr(0xE0000 + ord(each)) for each in "hidden"),
 )
 EVIL = "evil" + "".join(ESCAPES) + "words"
-UNSAFE = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\U000e0000-\U000e007f]"
-)
+UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\U000e0000-\U000e007f]")
 SCHEMA = {
     "type": "object",
     "title": EVIL,
@@ -169,7 +177,14 @@ def test_a_server_that_is_named_by_its_command_is_shown_inert_too(
 
 @pytest.mark.parametrize(
     "words",
-    [("status",), ("status", "--json"), ("audit", "query"), ("audit", "query", "--json"), ("pins", "list"), ("grants", "list")],
+    [
+        ("status",),
+        ("status", "--json"),
+        ("audit", "query"),
+        ("audit", "query", "--json"),
+        ("pins", "list"),
+        ("grants", "list"),
+    ],
     ids=" ".join,
 )
 def test_what_is_kept_of_a_server_is_shown_inert(
@@ -180,21 +195,20 @@ def test_what_is_kept_of_a_server_is_shown_inert(
     _inert(run(capsys, *words, *options))
 
 
-def test_a_difference_of_pins_is_shown_inert(desk: Desk, capsys: pytest.CaptureFixture[str]) -> None:
-    from trunkline.host.pin_book import PinBook
-    from trunkline.host.reviewing import sight_of
-    from trunkline.host.catalog import build
-    from trunkline.host.offerings import Offering
-    import trunkline.types as t
+def _pinned(book: PinBook, text: str) -> None:
+    """Have a server seen that has this text wherever it can."""
+    tools = (
+        t.Tool(name="look", description=text, title=text, input_schema={"type": "object", "description": text}),
+        t.Tool(name=f"new{text}", description=text, input_schema=SCHEMA),
+    )
+    offering = Offering(revision="any", capabilities={}, tools=tools, instructions=text)
+    book.observe([sight_of(build({"evil": offering}, {}, counter=1).parts["evil"], ("key", f"npx {text}"))])
 
+
+def test_a_difference_of_pins_is_shown_inert(desk: Desk, capsys: pytest.CaptureFixture[str]) -> None:
     book = PinBook(desk.folder.parent / "home" / "pins.json")
-    for text in ("Plain.", EVIL):
-        tools = (
-            t.Tool(name="look", description=text, title=text, input_schema={"type": "object", "description": text}),
-            t.Tool(name=f"new{text}", description=text, input_schema=SCHEMA),
-        )
-        offering = Offering(revision="any", capabilities={}, tools=tools, instructions=text)
-        book.observe([sight_of(build({"evil": offering}, {}, counter=1).parts["evil"], ("key", f"npx {text}"))])
+    _pinned(book, "Plain.")
+    _pinned(book, EVIL)
     assert "\\x1b" in _inert(run(capsys, "pins", "diff"))
     assert "\\u001b" in _inert(run(capsys, "pins", "diff", "--json"))
     _inert(run(capsys, "pins", "list"))
@@ -213,7 +227,12 @@ def project(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setenv("TRUNKLINE_HOME", str(tmp_path / "home"))
     seen = EVIL.replace("\x00", "") if request.param == "all" else "evil\x1b]0;owned\x07\x1b[2J\x08\rwords"
     entries = {
-        "tool": {"command": sys.executable, "args": ["server.py", seen], "env": {"A": seen, "LD_PRELOAD": seen}, "cwd": seen},
+        "tool": {
+            "command": sys.executable,
+            "args": ["server.py", seen],
+            "env": {"A": seen, "LD_PRELOAD": seen},
+            "cwd": seen,
+        },
         "remote": {"url": f"https://mcp.example.com/{seen}?a={seen}", "headers": {"X-A": seen}},
         seen: {"command": seen, seen: seen},
     }
@@ -323,4 +342,87 @@ def test_a_chat_shows_the_servers_words_inert(desk: Desk) -> None:
     assert ended.code == 0, ended.screen
     assert "evil\\x1b]0;owned" in ended.screen
     assert [each for each in ESCAPES if each in ended.raw] == []
-    assert [each for each in ("\x1b]52", "\x1b]8", "\x1b]0;owned", "\x9b", "\u202e", "\u2066") if each in ended.raw] == []
+    assert [
+        each for each in ("\x1b]52", "\x1b]8", "\x1b]0;owned", "\x9b", "\u202e", "\u2066") if each in ended.raw
+    ] == []
+
+
+def test_an_answer_for_scripts_shows_the_servers_words_inert(desk: Desk, capsys: pytest.CaptureFixture[str]) -> None:
+    script = desk.folder / "script.toml"
+    script.write_text(TURNS, encoding="utf-8")
+    words = ("--model", f"scripted:{script}", *desk.words)
+    assert "Well." in _inert(run(capsys, "ask", "please call", *words))
+    assert "Well." in _inert(run(capsys, "ask", "please refuse", "--json", *words))
+
+
+@pytest.mark.parametrize("words", [(), ("--json",)], ids=["plain", "json"])
+def test_a_diagnosis_shows_the_servers_words_inert(
+    words: tuple[str, ...], desk: Desk, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = _inert(run(capsys, "doctor", "-c", str(desk.config), *words))
+    assert "evil" in text
+
+
+# --- what servers ask ------------------------------------------------------------------------------------------------
+
+REQUEST = t.CreateMessageRequestParams(
+    messages=[t.SamplingMessage(role="user", content=t.TextContent(text=EVIL))],
+    max_tokens=50,
+    system_prompt=EVIL,
+    stop_sequences=[EVIL],
+    model_preferences=t.ModelPreferences(hints=[t.ModelHint(name=EVIL)]),
+    metadata={EVIL: EVIL},
+    tools=[t.Tool(name=f"x{EVIL}", description=EVIL, input_schema=SCHEMA)],
+)
+REVIEW = SamplingReview(
+    stage="request",
+    server="evil",
+    command=f"npx {EVIL}",
+    request=REQUEST,
+    model="scripted:one",
+    why=(EVIL,),
+    models=("scripted:one",),
+    max_tokens=50,
+    input_tokens=10,
+    most_cost=None,
+    requests_left=9,
+    tokens_left=900,
+    decision=Decision("ask", "default: questions of servers", "it is reviewed"),
+    notes=(EVIL,),
+    context=EVIL,
+)
+ANSWERED = replace(
+    REVIEW,
+    stage="response",
+    response=t.CreateMessageResult(role="assistant", content=t.TextContent(text=EVIL), model=EVIL, stop_reason=EVIL),
+)
+
+
+@pytest.mark.parametrize("review", [REVIEW, ANSWERED], ids=["request", "answer"])
+def test_a_review_of_sampling_shows_the_servers_words_inert(
+    review: SamplingReview, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decision, screen = reviewed(monkeypatch, review, ("Send it to ", "no\n"))
+    assert decision is not None
+    assert not decision.allow
+    assert "evil\\x1b]0;owned\\x07" in screen
+    assert not UNSAFE.search(screen.replace("\r", "")), ascii(screen)
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        {"type": "string", "title": EVIL, "description": EVIL, "default": EVIL},
+        {"type": "string", "title": EVIL, "oneOf": [{"const": EVIL, "title": EVIL}, {"const": "b", "title": "b"}]},
+        {"type": "array", "title": EVIL, "items": {"type": "string", "enum": [EVIL, "b"]}},
+    ],
+    ids=["text", "choice", "several choices"],
+)
+def test_a_form_shows_the_servers_words_inert(field: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    schema = {"type": "object", "properties": {f"city{EVIL}": field}}
+    question = FormQuestion(server="evil", command=f"npx {EVIL}", message=EVIL, schema=schema)
+    answer, screen = elicited(monkeypatch, question, (":cancel leaves.)", ":decline\n"))
+    assert answer is not None
+    assert answer.action == "decline"
+    assert "evil\\x1b]0;owned\\x07" in screen
+    assert not UNSAFE.search(screen.replace("\r", "")), ascii(screen)

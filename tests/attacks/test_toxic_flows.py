@@ -28,8 +28,10 @@ class Office:
 
     def __init__(self, folder: Path, **face: Any) -> None:
         """Make the three; the user trusts the first two, and allows all tools of all of them."""
-        reads = {"annotations": {"readOnlyHint": True, "openWorldHint": False}}
-        self.files = Masked(folder, "files", tools=[tool("read_keys", **reads)], results={"read_keys": written(KEYS)})
+        reads = {"readOnlyHint": True, "openWorldHint": False}
+        self.files = Masked(
+            folder, "files", tools=[tool("read_keys", annotations=reads)], results={"read_keys": written(KEYS)}
+        )
         self.mail = Masked(folder, "mail", tools=[tool("send", annotations={"openWorldHint": True})])
         self.hub = Masked(
             folder,
@@ -78,7 +80,9 @@ SOURCES: list[Any] = [
         lambda host: host.read_resource("hub/hub://1"),
         id="resource",
     ),
-    pytest.param({"prompts": [{"name": "triage"}], "prompt": INJECTED}, lambda host: host.get_prompt("hub/triage"), id="prompt"),
+    pytest.param(
+        {"prompts": [{"name": "triage"}], "prompt": INJECTED}, lambda host: host.get_prompt("hub/triage"), id="prompt"
+    ),
 ]
 
 

@@ -110,6 +110,23 @@ def test_what_is_not_approved_is_not_started(practice: Practice) -> None:
     assert (code, "trunkline trust approve one" in out, mark.exists()) == (2, True, False)
 
 
+def test_a_book_of_approvals_that_cannot_be_read_approves_nothing(practice: Practice) -> None:
+    mark, home = practice.folder / "started", practice.folder.parent / "home"
+    home.mkdir()
+    (home / "trust.json").write_text("{", encoding="utf-8")
+    (home / "trust.json").chmod(0o600)
+    write_config(practice.folder / "mcp.json", {"one": python(f"open({str(mark)!r}, 'w')")})
+    code, out, _ = practice.doctor()
+    assert (code, "trust.json" in out.replace("\n", ""), mark.exists()) == (2, True, False)
+
+
+def test_a_secret_of_the_vault_is_shown_nowhere(practice: Practice, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KEPT", "hunter2-hunter2")
+    entry = python("import os, sys; sys.exit(os.environ['KEY'])", env={"KEY": "secret://env/KEPT"})
+    code, out, err = practice.doctor("-c", practice.config(bad=entry), "-v")
+    assert (code, "[stderr] " in err, "hunter2" in out + err) == (4, True, False)
+
+
 def test_a_disabled_server_is_left_alone(practice: Practice) -> None:
     code, out, _ = practice.doctor("-c", practice.config(one=python("1", disabled=True)))
     assert (code, "it is disabled" in out) == (0, True)

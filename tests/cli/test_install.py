@@ -133,6 +133,21 @@ def test_the_gateway_is_put_in_with_full_paths(desk: Desk) -> None:
     assert entry["args"][-3:] == ["serve", "-c", str(desk.machine.project / "mcp.json")]
 
 
+def test_the_gateway_serves_the_users_own_file_unless_told(desk: Desk) -> None:
+    assert desk.run("--gateway", "--into", "cursor").code == 2
+    own = Path(os.environ["TRUNKLINE_HOME"])
+    own.mkdir()
+    write_config(own / "mcp.json", {})
+    assert desk.run("--gateway", "--into", "cursor").code == 0
+    assert desk.servers("cursor")["trunkline"]["args"][-2:] == ["-c", str(own / "mcp.json")]
+
+
+def test_a_gateway_over_a_file_that_is_broken_is_not_put_in(desk: Desk) -> None:
+    (desk.machine.project / "mcp.json").write_text("{", encoding="utf-8")
+    assert desk.run("--gateway", "-c", "mcp.json", "--into", "cursor").code == 2
+    assert not desk.path("cursor").exists()
+
+
 def test_a_url_is_put_in_with_its_headers(desk: Desk) -> None:
     desk.run("https://mcp.example.com/mcp", "--into", "cursor", "--header", "X-Key: abc")
     entry = {"type": "http", "url": "https://mcp.example.com/mcp", "headers": {"X-Key": "abc"}}

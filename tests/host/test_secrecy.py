@@ -251,6 +251,20 @@ def test_two_hosts_hide_their_own_secrets_in_the_log_and_then_no_more() -> None:
     ]
 
 
+@pytest.mark.parametrize("pad", range(0, 28, 4))
+def test_of_a_long_stderr_not_even_half_a_secret_is_shown(tmp_path: Path, pad: int) -> None:
+    async def main() -> str:
+        environ = {"GIVEN": f"{'-' * pad}first-half-SECOND-HALF"}
+        servers = {"one": entry("crash", {"env": {"LEAK": "${GIVEN}"}}, crashes=1)}
+        async with Host.open(servers, folder=tmp_path, environ=environ, wait_seconds=15) as host:
+            upstream = host._open.core.supervisor.upstreams["one"]
+            return f"{upstream.status.reason}\n{upstream.stderr}"
+
+    said = run_async(main(), seconds=30)
+    assert "cannot use ***" in said
+    assert "HALF" not in said
+
+
 def test_encoding_a_status_shows_no_secret() -> None:
     async def main(folder: Path) -> bytes:
         servers = {"one": entry("crash", {"env": {"LEAK": "${GIVEN}"}}, crashes=1)}

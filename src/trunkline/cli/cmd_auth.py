@@ -169,12 +169,12 @@ def _configured(named: Named, *, approved: bool) -> _Place | None:
     entry = read_configuration(named.files).entries[named.server or ""]
     if entry.problem is not None:
         raise ConfigError(entry.problem)
-    if entry.url is None:
-        return None
-    if approved:
+    if approved and entry.url is not None:
         check_approved(entry)
         entry = asyncio.run(fill(entry, Vault().read))
         book_here().add(entry.secrets)
+    if entry.url is None:
+        return None
     said = {snake(str(name)): value for name, value in entry.auth.items()} if isinstance(entry.auth, Mapping) else {}
     scopes = said.get("scopes") or ()
     return _Place(entry.url, tuple(scopes.split() if isinstance(scopes, str) else scopes), said.get("client_id"))

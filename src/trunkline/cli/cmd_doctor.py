@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from trunkline.host.config.records import Configuration
     from trunkline.host.doctor.checks import Check, Diagnosis
     from trunkline.host.entries import ServerEntry
+    from trunkline.host.vault_names import SecretName
 
 __all__ = ["command"]
 
@@ -150,16 +151,22 @@ async def _look(choices: Choices, entries: Sequence[ServerEntry], configuration:
     from trunkline.host.trust import TrustBook
     from trunkline.host.vault import Vault
 
-    own = _own_options(choices)
+    book, vault = book_here(), Vault()
+
+    async def secret(name: SecretName) -> str:
+        value = await vault.read(name)
+        book.add([value])
+        return value
+
     means = Means(
         book=TrustBook(trust_file(state_folder())),
         logins=Logins(),
-        secret=Vault().read,
+        secret=secret,
         seconds=choices.timeout,
         ca_file=choices.ca_file,
-        options=own,
+        options=_own_options(choices),
     )
-    book_here().add(secret for entry in entries for secret in entry.secrets)
+    book.add(value for entry in entries for value in entry.secrets)
     found, screen = [], Screen(verbose=False)
     for at, entry in enumerate(entries):
         screen.progress(at, len(entries), f"looking at {entry.name}")

@@ -229,6 +229,7 @@ def _tell(
         say_json({"file": str(target.file.path), "sources": files, "servers": rows, "backup": backup, "diff": diff})
         return
     if backup is not None:
-        complain(f"written to {target.file.path}; the file as it was: {backup}")
+        before = "" if target.content is None else f"; the file as it was: {backup}"
+        complain(f"written to {target.file.path}{before}")
     elif not diff:
         complain("there is nothing to take over")

@@ -40,7 +40,7 @@ _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 @click.command(epilog=_EPILOG)
 @click.argument("target", required=False)
 @click.option("--into", "app", required=True, type=click.Choice(_APPS), help="The application.")
-@click.option("--gateway", is_flag=True, help="Put in our gateway over the configuration of -c, or the one it finds.")
+@click.option("--gateway", is_flag=True, help="Put in our gateway, over the configuration of -c or your own.")
 @config_option
 @click.option("--name", metavar="NAME", help="What the server is called there; else it is made up from TARGET.")
 @click.option("--project", is_flag=True, help="Into the file of the project in this folder, not your own.")
@@ -124,8 +124,21 @@ def _entry(app: str, given: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
         return given["name"] or name_for((), target.url), url_entry(app, target.url, headers)
     _check_unused(given, ("header",), "TARGET is started by its command")
     if target is None:
-        return given["name"] or "trunkline", gateway_entry(app, given["config"], env)
+        return given["name"] or "trunkline", gateway_entry(app, _configuration(given["config"]), env)
     return given["name"] or name_for(target.command), command_entry(app, target.command, {**target.env, **env})
+
+
+def _configuration(files: tuple[str, ...]) -> tuple[str, ...]:
+    """Give the files of the gateway, which must be good; where the application starts it decides nothing."""
+    from trunkline.cli.configs import read_configuration
+    from trunkline.host.folders import config_folder
+
+    own = config_folder() / "mcp.json"
+    if not files and not own.exists():
+        raise Failure(f"there is no {own} to serve: run trunkline import, or name a file with -c", Exit.CONFIG)
+    files = files or (str(own),)
+    read_configuration(files)
+    return files
 
 
 def _check_unused(given: Mapping[str, Any], names: tuple[str, ...], why: str) -> None:
@@ -185,7 +198,8 @@ def _tell(file: AppFile, name: str | None, what: str, *, diff: str, backup: str 
     subject = file.path if name is None else f"{name}, in {file.path}"
     complain(f"{subject}: {what}")
     if backup is not None:
-        complain(f"the file as it was: {backup}")
+        absent = backup.endswith(".absent")
+        complain("there was no such file before" if absent else f"the file as it was: {backup}")
     if what.startswith(("installed", "taken back")):
         complain(f"restart {APPS[file.app]} to have it see that")
     return Exit.OK

@@ -118,8 +118,10 @@ class SecretBook:
         """Take the secrets out of what a tool says about its failure."""
         if self._pattern is None:
             return result
-        content = [
-            replace(each, text=self.hide(each.text)) if isinstance(getattr(each, "text", None), str) else each
+        from trunkline.types import TextContent
+
+        content: list[t.ContentBlock] = [
+            replace(each, text=self.hide(each.text)) if isinstance(each, TextContent) else each
             for each in result.content
         ]
         return replace(

@@ -189,6 +189,9 @@ class ProcessLink(PipeLink):
             text = f"the server {self._name} closed its pipes but did not exit"
         stderr = self.stderr_tail()
         lines = stderr.strip().splitlines()[-_TAIL_LINES:]
+        # Whole lines: whoever hides a secret in them would not know half of it again.
+        while len(lines) > 1 and sum(map(len, lines)) + len(lines) > _TAIL_CHARACTERS:
+            del lines[0]
         tail = "\n".join(lines)[-_TAIL_CHARACTERS:]
         text += f"; last lines of stderr:\n{tail}" if tail else "; it wrote nothing to stderr"
         return ServerExited(text, status=self.status, stderr=stderr)

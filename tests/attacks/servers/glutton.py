@@ -38,10 +38,12 @@ class Glutton(Plain):
 
     def send(self, message: dict[str, Any]) -> None:
         """Write a message; one that is nested without end is written by hand, since no library would."""
-        if sys.argv[1] == "deep list" and "tools" in (message.get("result") or {}):
-            self._write(message["id"], '{"tools":[{"name":"t","inputSchema":%s}]}' % _nested('{"properties":{"a":', "}}"))
-        elif sys.argv[1] == "deep" and "content" in (message.get("result") or {}):
-            self._write(message["id"], '{"content":[],"structuredContent":{"a":%s}}' % _nested("[", "]"))
+        how, result = sys.argv[1], message.get("result") or {}
+        if how == "deep list" and "tools" in result:
+            schema = _nested('{"properties":{"a":', "}}")
+            self._write(message["id"], '{"tools":[{"name":"t","inputSchema":' + schema + "}]}")
+        elif how == "deep" and "content" in result:
+            self._write(message["id"], '{"content":[],"structuredContent":{"a":' + _nested("[", "]") + "}}")
         else:
             super().send(message)
 

@@ -54,7 +54,7 @@ class Mask(Plain):
         """List what the file has."""
         return {"resourceTemplates": self.face.get("templates", [])}
 
-    def on_logging_setLevel(self, params: dict[str, Any]) -> Any:  # noqa: N802 - named after the method
+    def on_logging_setLevel(self, params: dict[str, Any]) -> Any:
         """Agree."""
         return {}
 

@@ -53,6 +53,7 @@ class Leaky(Plain):
 
 if __name__ == "__main__":
     if sys.argv[1] == "crash":
+        sys.stderr.write(f"{SECRET} again\n" * 1000 + f"{SECRET} and {'on ' * 100}\n" * 8)
         sys.stderr.write(f"cannot use {SECRET}\n{SECRET}\n")
         sys.exit(1)
     Leaky().run()

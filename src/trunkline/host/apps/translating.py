@@ -48,7 +48,7 @@ def command_entry(
 
 
 def gateway_entry(app: str, files: Sequence[str], env: Mapping[str, str]) -> dict[str, Any]:
-    """Make the entry of our gateway over these files, or over those that are found."""
+    """Make the entry of our gateway over these files."""
     # -P: the folder that the application starts it in is not where our modules come from.
     words = [sys.executable, "-P", "-m", "trunkline", "serve"]
     for file in files:

@@ -85,10 +85,6 @@ class Diagnosis(Struct, frozen=True, kw_only=True):
     #: What its definitions cost a model in each request; None if that is not known.
     tokens: int | None = None
 
-    def areas(self, status: Verdict = "fail") -> frozenset[Area]:
-        """Say whose the findings of a verdict are."""
-        return frozenset(check.area for check in self.checks if check.status == status)
-
 
 class Sheet:
     """The checks of one server as they are made; what is secret is taken out of each."""

@@ -7,7 +7,6 @@ known to be approved.
 from __future__ import annotations
 
 import os
-import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -16,7 +15,7 @@ from trunkline.errors import ConfigError, LinkError
 from trunkline.host.commands import basename
 from trunkline.host.config.records import Input, Provenance
 from trunkline.host.doctor.checks import Sheet
-from trunkline.host.entries import ServerEntry
+from trunkline.host.entries import Scope, ServerEntry
 from trunkline.host.launch_warnings import warnings_for
 from trunkline.host.sandbox.machine import Capabilities
 from trunkline.host.trust import TrustBook
@@ -32,6 +31,14 @@ _INSTALL: Mapping[str, str] = MappingProxyType(
         **dict.fromkeys(("docker", "podman"), "install it, or start the server in another way"),
         **dict.fromkeys(("bunx", "bun"), "install Bun, which brings it"),
         "python": "on many systems it is called python3; or give the full path of your environment's Python",
+    }
+)
+_TRUSTED: Mapping[Scope, str] = MappingProxyType(
+    {
+        "project": "you approved it",
+        "user": "it is in your own configuration",
+        "given": "you named it, so it is trusted",
+        "managed": "your administrator put it there",
     }
 )
 _FETCHING = frozenset({"npx", "bunx", "pnpx", "uvx", "pipx"})
@@ -72,10 +79,10 @@ async def check_approval(sheet: Sheet, entry: ServerEntry, book: TrustBook) -> b
     """Look whether a server may run; tell whether it may."""
     allowed, reason = await book.check(entry)
     if allowed:
-        sheet.ok("trust", "approved" if entry.source.scope == "project" else "you named it, so it is trusted")
+        sheet.ok("trust", _TRUSTED[entry.source.scope])
     else:
-        approve = f"run: trunkline trust approve {shlex.quote(entry.name)}"
-        sheet.fail("trust", f"nothing is started or reached: {reason or 'it is not approved'}", fix=approve)
+        why, _, command = (reason or "it is not approved").partition("; run: ")
+        sheet.fail("trust", f"nothing is started or reached: {why}", fix=f"run: {command}" if command else None)
     return allowed
 
 

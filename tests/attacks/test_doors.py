@@ -1,0 +1,163 @@
+"""The doors of the gateway: made-up headers, made-up tokens, and other ways to what is hidden."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from tests.host.gateway.support import NEW, OLD, Web, in_loop, over_http
+from trunkline import Server
+from trunkline.auth.static_tokens import StaticTokens
+from trunkline.errors import TrunklineError
+from trunkline.host.host import Host
+from trunkline.host.policy.reading import read_policy
+
+ADA, BEA = "ada-" * 8, "bea-" * 8
+POLICY = read_policy(
+    '[[rule]]\neffect = "allow"\nserver = "o"\ntool = "*"\n'
+    '[[rule]]\neffect = "deny"\nserver = "o"\ntool = "secret"\nprincipal = "ada"\n',
+    file="policy.toml",
+)
+
+
+@asynccontextmanager
+async def _served(folder: Path, ran: list[str]) -> AsyncIterator[Web]:
+    """Serve a tool that everybody may call, and one that is not for Ada."""
+    server = Server("office")
+
+    @server.tool
+    async def plain() -> str:
+        ran.append("plain")
+        return "plain"
+
+    @server.tool
+    async def secret() -> str:
+        ran.append("secret")
+        return "secret"
+
+    users = StaticTokens({ADA: "ada", BEA: "bea"})
+    async with Host.open({"o": server}, folder=folder, policy=POLICY) as host, over_http(host, auth=users) as web:
+        yield web
+
+
+PRETENDED = [
+    "X-Forwarded-User",
+    "X-Forwarded-Email",
+    "X-Remote-User",
+    "Remote-User",
+    "X-User",
+    "X-Auth-Request-User",
+    "X-Principal",
+    "X-Trunkline-Principal",
+    "Trunkline-Principal",
+    "X-Original-URL",
+    "X-Rewrite-URL",
+    "X-Internal",
+    "X-Mcp-Internal",
+    "Mcp-Principal",
+]
+
+
+def _call(name: str) -> dict[str, Any]:
+    client = {"name": "x", "version": "1"}
+    meta = {
+        "io.modelcontextprotocol/protocolVersion": NEW,
+        "io.modelcontextprotocol/clientInfo": client,
+        "io.modelcontextprotocol/clientCapabilities": {},
+    }
+    return {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": name, "arguments": {}, "_meta": meta}}
+
+
+async def _post(web: Web, body: Any, **headers: str) -> tuple[int, str]:
+    usual = {
+        "Content-Type": "application/json",
+        "Accept": "application/json, text/event-stream",
+        "MCP-Protocol-Version": NEW,
+        "Mcp-Method": "tools/call",
+        **headers,
+    }
+    async with (
+        aiohttp.ClientSession() as session,
+        session.post(web.url, data=json.dumps(body), headers=usual) as answer,
+    ):
+        return answer.status, await answer.text()
+
+
+@pytest.mark.parametrize("header", PRETENDED)
+@in_loop
+async def test_no_header_makes_somebody_of_nobody(header: str, tmp_path: Path) -> None:
+    ran: list[str] = []
+    async with _served(tmp_path, ran) as web:
+        status, _ = await _post(web, _call("o__plain"), **{header: "bea", "Mcp-Name": "o__plain"})
+    assert (status, ran) == (401, [])
+
+
+@pytest.mark.parametrize("header", PRETENDED)
+@in_loop
+async def test_no_header_makes_another_of_somebody(header: str, tmp_path: Path) -> None:
+    ran: list[str] = []
+    async with _served(tmp_path, ran) as web:
+        headers = {header: "bea", "Authorization": f"Bearer {ADA}"}
+        refused, text = await _post(web, _call("o__secret"), **headers, **{"Mcp-Name": "o__secret"})
+        served, _ = await _post(web, _call("o__plain"), **headers, **{"Mcp-Name": "o__plain"})
+    assert "Unknown tool" in text
+    assert (refused >= 200, served, ran) == (True, 200, ["plain"])
+    trail = (tmp_path / "audit.jsonl").read_text(encoding="utf-8")
+    assert '"principal":"ada"' in trail
+    assert '"principal":"bea"' not in trail
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "Bearer x",
+        "Bearer ",
+        "Bearer null",
+        "Basic YWRhOmFkYQ==",
+        f"bearer{ADA}",
+        f"Bearer {ADA[:-1]}",
+        f"Bearer {ADA}x",
+    ],
+    ids=["random", "empty", "null", "another scheme", "no space", "shorter", "longer"],
+)
+@pytest.mark.parametrize("path", ["", "/", "/x", "/.well-known/x", "/../", "//"])
+@in_loop
+async def test_a_made_up_token_opens_no_route(value: str, path: str, tmp_path: Path) -> None:
+    ran: list[str] = []
+    async with _served(tmp_path, ran) as web, aiohttp.ClientSession() as session:
+        statuses = {
+            method: (await session.request(method, web.url + path, headers={"Authorization": value})).status
+            for method in ("GET", "POST", "DELETE", "PUT")
+        }
+    assert all(status in (400, 401, 404, 405) for status in statuses.values()), statuses
+    assert ran == []
+
+
+@pytest.mark.parametrize(
+    "name", ["o__secret", "o/secret", "O__secret", "o__Secret", "o__secret\u0000", " o__secret", "secret"]
+)
+@pytest.mark.parametrize("front", [OLD, NEW], ids=["handshake", "stateless"])
+@in_loop
+async def test_no_other_name_leads_to_a_hidden_tool(front: str, name: str, tmp_path: Path) -> None:
+    ran: list[str] = []
+    async with _served(tmp_path, ran) as web, web.client(front, token=ADA) as client:
+        assert [each.name for each in await client.list_tools()] == ["o__plain"]
+        with pytest.raises(TrunklineError, match=r"Unknown tool|Invalid"):
+            await client.call_tool(name)
+    assert ran == []
+
+
+@in_loop
+async def test_a_hidden_tool_is_not_reached_in_a_batch(tmp_path: Path) -> None:
+    ran: list[str] = []
+    async with _served(tmp_path, ran) as web:
+        headers = {"Authorization": f"Bearer {ADA}", "Mcp-Name": "o__plain"}
+        status, text = await _post(web, [_call("o__plain"), _call("o__secret")], **headers)
+    assert (400 <= status < 500, ran) == (True, [])
+    assert "secret" not in text
