@@ -42,12 +42,12 @@ ANSWER_SECONDS = 20.0
 HOST_SECONDS = 180.0
 
 
-def ADDED(upstream: str) -> str:  # noqa: N802 (the name of a row, like the others)
+def ADDED(upstream: str) -> str:
     """Name the row of one call at a time before a server."""
     return f"one call, {upstream} behind"
 
 
-def CARRIED(upstream: str) -> str:  # noqa: N802
+def CARRIED(upstream: str) -> str:
     """Name the row of many connections before a server."""
     return f"32 connections, {upstream} behind"
 
@@ -159,7 +159,8 @@ def _stdio_caller(open_ones: ExitStack, server: Installed, revision: str) -> Cal
     open_ones.callback(process.wait)
     open_ones.callback(process.kill)
     stdin, stdout = process.stdin, process.stdout
-    assert stdin is not None and stdout is not None
+    assert stdin is not None
+    assert stdout is not None
     requests = Requests(revision)
     stdin.write(requests.first())
     stdin.flush()

@@ -112,7 +112,7 @@ class Proxy:
 
 if __name__ == "__main__":
     uvicorn.run(
-        Proxy(sys.argv[2], sys.argv[3]),  # type: ignore[arg-type]
+        Proxy(sys.argv[2], sys.argv[3]),
         port=int(sys.argv[1]),
         loop="uvloop",
         http="httptools",

@@ -13,8 +13,6 @@ import trunkline
 from trunkline.host.consent import Answer, Question
 from trunkline.host.entries import ServerEntry, ServerSettings, Source
 from trunkline.host.host import Host
-from trunkline.host.inspecting import Inspector
-from trunkline.host.pin_book import PinBook
 from trunkline.host.policy.policy import Policy
 from trunkline.host.policy.reading import read_policy
 
@@ -111,14 +109,6 @@ async def hosting(servers: Mapping[str, object], folder: Path, **options: Any) -
     """Open a host over servers; its state outlives it, so that the next one knows what this one saw."""
     given = {"folder": folder / "state", "policy": Policy(()), **options}
     async with Host.open(dict(servers), **given) as host:
-        core = host._open.core
-        if core._inspector is None:
-            core._inspector = Inspector(
-                PinBook(folder / "state" / "pins.json"),
-                entry_of=lambda name: core.upstream(name).entry,
-                events=core.events,
-            )
-            core._rebuild()
         yield host
 
 

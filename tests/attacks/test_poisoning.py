@@ -100,7 +100,9 @@ async def test_a_poisoned_tool_is_hidden_and_the_place_is_said(
 async def test_a_hidden_tool_cannot_be_called_by_those_who_know_its_name(tmp_path: Path) -> None:
     server = Masked(tmp_path, tools=[tool("sum", POISON), tool("honest")])
     async with hosting({"evil": server.entry()}, tmp_path, policy=allowing("evil")) as host:
-        with pytest.raises(InvalidParams, match="No server has a tool 'evil/sum'"):
+        with pytest.raises(
+            InvalidParams, match="No server has a tool 'evil/sum' that is served: the scan found something in it"
+        ):
             await host.call_tool("evil/sum")
         with pytest.raises(InvalidParams, match="Unknown tool"):
             await _through_the_gateway(host, "evil__sum")
@@ -172,6 +174,7 @@ async def test_what_is_merely_odd_is_offered_and_asked_about_whatever_a_rule_all
             await host.call_tool("evil/sum")
     assert person.rules == ["default: flagged definition"]
     assert "the scan found something in its definition" in person.asked[0].decision.reason
+    assert person.asked[0].warnings[0].startswith("ask: /description: ")
     assert server.calls == []
 
 

@@ -59,7 +59,9 @@ async def test_a_tool_that_changed_while_nobody_looked_is_quarantined(
     async with hosting({"evil": server.entry()}, tmp_path, policy=allowing("evil")) as host:
         assert list(host.catalog.tools) == ["evil/other"]
         assert dropped(host)["tool evil/look"].startswith(f"it changed since it was pinned ({pointer}")
-        with pytest.raises(InvalidParams, match="No server has a tool 'evil/look'"):
+        with pytest.raises(
+            InvalidParams, match="No server has a tool 'evil/look' that is served: it changed since it was pinned"
+        ):
             await host.call_tool("evil/look")
     assert len(server.calls) == 1
 
@@ -75,7 +77,9 @@ async def test_a_tool_that_changes_while_it_is_used_is_quarantined(
         await host.call_tool("evil/look")
         await until(lambda: "evil/look" not in host.catalog.tools)
         assert dropped(host)["tool evil/look"].startswith(f"it changed since it was pinned ({pointer}")
-        with pytest.raises(InvalidParams, match="No server has a tool 'evil/look'"):
+        with pytest.raises(
+            InvalidParams, match="No server has a tool 'evil/look' that is served: it changed since it was pinned"
+        ):
             await host.call_tool("evil/look")
     assert len(server.calls) == 1
 

@@ -100,6 +100,7 @@ async def test_words_of_an_untrusted_server_have_the_way_out_asked_about(
     (question,) = person.asked
     assert (question.act.tainted, question.decision.rule) == (True, HELD)
     assert WHY in question.decision.reason
+    assert question.tainted_by == "hub"
     assert question.arguments == {"to": "a@evil.example", "text": KEYS}
     assert office.mail.calls == []
 

@@ -35,7 +35,7 @@ from trunkline.protocol.revisions import ALL_NAMES, NEWEST, NEWEST_HANDSHAKE
 
 __all__ = ["Stage", "open_host", "play", "play_killed"]
 
-_RULE = '[[rule]]\neffect = "allow"\nserver = "{name}"\ntool = "*"\n'
+_RULE = '[[rule]]\neffect = "allow"\nserver = "{name}"\ntool = "*"\n' * 2 + "tainted = true\n"
 _SETTLE_SECONDS = 60.0
 _FAILED = ("broken", "partial", "waiting")
 

@@ -118,6 +118,7 @@ def allow_tools(servers: Mapping[str, Any], folder: Path) -> None:
     home = folder / "home"
     home.mkdir(mode=0o700, exist_ok=True)
     rule = f'[[rule]]\neffect = "allow"\nserver = {json.dumps(list(servers))}\ntool = "*"\n'
+    rule += f"{rule}tainted = true\n"
     (home / "policy.toml").write_text(rule)
 
 

@@ -136,7 +136,10 @@ class _Asking:
         lines = [f"  {name:<9} {one_line(value)}" for name, value in rows if value]
         self._terminal.show("\n".join(["Something wants to be done that has to be asked about:", *lines]))
         if act.tainted:
-            self._terminal.show("  Something from a server that is not trusted came into this session before.")
+            whose = f": {one_line(question.tainted_by)}" if question.tainted_by else "."
+            self._terminal.show(f"  Something from a server that is not trusted came into this session before{whose}")
+        for warning in question.warnings:
+            self._terminal.show(f"  The scan found in its definition: {one_line(warning)}")
         if question.description:
             self._terminal.show(f"What its server says of it:\n{_marked(question.description)}")
         self._show_arguments()

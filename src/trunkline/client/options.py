@@ -206,7 +206,8 @@ def _revision(name: str) -> Revision | None:
         return NEWEST_HANDSHAKE
     revision = find(name)
     if revision is None:
-        raise ConfigError(f'revision="{name}" is none that exists: give "auto", "handshake" or one of {", ".join(ALL_NAMES)}.')
+        known = ", ".join(ALL_NAMES)
+        raise ConfigError(f'revision="{name}" is none that exists: give "auto", "handshake" or one of {known}.')
     return revision
 
 

@@ -28,11 +28,15 @@ from trunkline.host.entries import ServerEntry, Source
 from trunkline.host.events import Events
 from trunkline.host.folders import config_folder, private_folder, state_folder
 from trunkline.host.grants import GrantBook
+from trunkline.host.inspecting import Inspector
 from trunkline.host.kept_catalogs import KeptCatalogs
 from trunkline.host.log_redaction import LogRedaction
 from trunkline.host.models.interface import Model
+from trunkline.host.pin_book import PinBook
+from trunkline.host.pin_locks import read_lock
 from trunkline.host.policy.policy import Policy
 from trunkline.host.policy.reading import load_policy, places_here
+from trunkline.host.reviewing import Scanning
 from trunkline.host.sampling_limits import SamplingLimits
 from trunkline.host.sampling_review import SamplingFace
 from trunkline.host.sandbox.planning import Launch
@@ -91,6 +95,12 @@ class HostOptions(TypedDict, total=False):
     settings: Mapping[str, Any]
     #: Start no server before something of it is used.
     lazy: bool
+    #: Hold servers to what they offered when they were first seen.
+    pins: bool
+    #: A lock file: only what is in it passes.
+    lock: str | os.PathLike[str] | None
+    #: What is done about what the scan finds: ``hide``, ``ask`` at most, or ``off``.
+    scanning: Scanning
     #: Who acts, for rules and the trail: ``user``, or ``model``.
     caller: str
     limits: Limits | None
@@ -127,6 +137,7 @@ class Assembly:
             audit=_trail(options, self.folder),
             events=events,
             folder=self.folder,
+            inspector=self._inspector(events, secrets),
             limits=options.get("limits"),
             secrets=secrets,
             supervisor=lambda core: Supervisor(
@@ -140,6 +151,23 @@ class Assembly:
                 secrets=secrets,
             ),
         )
+
+    def _inspector(self, events: Events, secrets: SecretBook) -> Inspector:
+        """Give what looks at each catalog before anybody sees it."""
+        lock = self.options.get("lock")
+        return Inspector(
+            PinBook(self.folder / "pins.json") if self.options.get("pins", True) else None,
+            entry_of=self._entry_of,
+            events=events,
+            lock=None if lock is None else read_lock(lock),
+            lock_name=str(lock),
+            scanning=self.options.get("scanning", "hide"),
+            hide=secrets.hide,
+        )
+
+    def _entry_of(self, name: str) -> ServerEntry | None:
+        upstream = self.core.supervisor.upstreams.get(name)
+        return None if upstream is None else upstream.entry
 
     async def start(self) -> None:
         """Start what may run, and wait for as much of it as was asked for."""

@@ -50,6 +50,10 @@ class Question(Struct, frozen=True, kw_only=True):
     definition: Any = None
     #: The arguments may be changed.
     editable: bool = False
+    #: Where the untrusted words in the conversation came from; None if there are none that matter here.
+    tainted_by: str | None = None
+    #: What the scan found in the definition.
+    warnings: tuple[str, ...] = ()
     #: How long a yes may hold, besides this once; ``Consent`` takes away what the question does not show.
     can_remember: tuple[Remember, ...] = ("session", "alike", "always")
 

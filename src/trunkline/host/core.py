@@ -29,6 +29,7 @@ from trunkline.host.entries import ServerEntry
 from trunkline.host.events import CatalogChanged, Events
 from trunkline.host.forwarding import Errand, Forwarder
 from trunkline.host.fronts import Front
+from trunkline.host.inspecting import Inspector
 from trunkline.host.judging import Case, Judge
 from trunkline.host.loops import leads_back
 from trunkline.host.names import DEFAULT_NAMING, Naming
@@ -77,7 +78,7 @@ class HostCore:
         folder: Path,
         naming: Naming = DEFAULT_NAMING,
         limits: Limits | None = None,
-        inspector: Callable[[Catalog], Catalog] | None = None,
+        inspector: Inspector | None = None,
         secrets: SecretBook | None = None,
     ) -> None:
         """Put the parts together; nothing runs before ``start``."""
@@ -155,6 +156,8 @@ class HostCore:
             await asyncio.sleep(_SWEEP_SECONDS)
             try:
                 await self._sweep()
+                if self._inspector is not None and self._inspector.outdated:
+                    self._rebuild()
                 if self.audit is not None:
                     await asyncio.to_thread(self.audit.sync)
             except Exception:

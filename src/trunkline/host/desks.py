@@ -130,7 +130,7 @@ def question_act(entry: ServerEntry, method: str, params: Any, session: HostSess
         name=method,
         arguments=msgspec.to_builtins(params),
         trusted=entry.settings.trusted,
-        tainted=bool(session.tainted),
+        tainted=session.taint.reaches(entry.name, method),
         caller="server",
         principal=session.subject,
         session=session.id,

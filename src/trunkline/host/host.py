@@ -30,6 +30,7 @@ from trunkline.host.events import Follower
 from trunkline.host.fronts import LocalFront
 from trunkline.host.gateway.gateway import Gateway, GatewayOptions
 from trunkline.host.gateway.serving import ServeOptions
+from trunkline.host.names import id_of
 from trunkline.host.policy.policy import Policy
 from trunkline.host.reviewed_desk import DeskOptions, open_desk
 from trunkline.host.sampling_limits import SamplingLimits
@@ -327,8 +328,15 @@ class Host:
 
     def _named(self, what: str, name: str, item: Item | None) -> Item:
         if item is None:
-            raise InvalidParams(f"No server has a {what} {name!r}{self._near(name)}")
+            raise InvalidParams(f"No server has a {what} {name!r}{self._left_out(name) or self._near(name)}")
         return item
+
+    def _left_out(self, name: str) -> str | None:
+        """Say why something that a server has is not served."""
+        catalog = self.catalog
+        drops = [*catalog.dropped, *catalog.hidden]
+        reason = next((each.reason for each in drops if id_of(each.server, each.name) == name), None)
+        return None if reason is None else f" that is served: {reason}"
 
     def _near(self, name: str) -> str:
         import difflib

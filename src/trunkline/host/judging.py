@@ -56,15 +56,17 @@ class Case(Struct, frozen=True, kw_only=True):
     def act(self) -> Act:
         """The act as the policy sees it."""
         item, session = self.item, self.session
+        hints = Annotations() if item is None else item.annotations
         return Act(
             kind=self.kind,
             server=self.entry.name,
             name=self.name,
             arguments=self.arguments,
-            annotations=Annotations() if item is None else item.annotations,
+            annotations=hints,
             pin=None if item is None else item.pin,
             trusted=self.entry.settings.trusted,
-            tainted=session.tainted,
+            tainted=session.taint.reaches(self.entry.name, self.name, hints=hints),
+            flagged=item is not None and bool(item.flagged),
             caller=self.caller,
             principal=session.subject,
             session=session.id,
@@ -108,6 +110,7 @@ class Judge:
         outcome, digest = "error", None
         try:
             result, raw = await case.work(arguments)
+            _taint(case, act)
             digest = digest_of(bytes(raw))
             outcome = "tool-error" if isinstance(result, t.CallToolResult) and result.is_error else "ok"
             return result
@@ -116,6 +119,10 @@ class Judge:
             raise
         except LinkError:
             outcome = "lost"
+            raise
+        except RequestFailed:
+            # What an error says is read as a result is.
+            _taint(case, act)
             raise
         finally:
             seconds = time.perf_counter() - started
@@ -210,6 +217,11 @@ class Judge:
             )
 
 
+def _taint(case: Case, act: Act) -> None:
+    """Note that words of a server came into the conversation."""
+    case.session.taint.take(act.server, act.name, trusted=act.trusted, hints=act.annotations)
+
+
 def _question(case: Case, act: Act, decision: Decision) -> Question:
     definition = None if case.item is None else case.item.definition
     return Question(
@@ -221,6 +233,8 @@ def _question(case: Case, act: Act, decision: Decision) -> Question:
         arguments=dict(case.arguments),
         definition=definition,
         editable=act.kind == "tool",
+        tainted_by=case.session.taint.told(act.server, act.name) if act.tainted else None,
+        warnings=() if case.item is None else case.item.flagged,
     )
 
 

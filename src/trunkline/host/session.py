@@ -15,6 +15,7 @@ from trunkline.errors import RequestFailed
 from trunkline.host.grants import SessionGrants
 from trunkline.host.lanes import Credentials, Lanes
 from trunkline.host.sampling_context import ServerResults
+from trunkline.host.taint import Taint
 from trunkline.protocol.caller import Principal
 
 __all__ = ["Budget", "HostSession"]
@@ -70,7 +71,7 @@ class HostSession:
     """What one conversation owns."""
 
     __slots__ = (
-        *("budget", "grants", "id", "lanes", "log_level", "principal", "profile", "results", "tainted"),
+        *("budget", "grants", "id", "lanes", "log_level", "principal", "profile", "results", "taint"),
         "used_at",
     )
 
@@ -82,13 +83,15 @@ class HostSession:
         profile: str | None = None,
         budget: Budget | None = None,
         credentials: Credentials | None = None,
+        conversation: bool = True,
     ) -> None:
-        """Start one that has done nothing yet."""
+        """Start one that has done nothing yet; ``conversation`` is false where requests have nothing in common."""
         self.id = os.urandom(8).hex()
         self.principal = principal
         self.profile = profile
         self.grants = SessionGrants()
-        self.tainted = False
+        #: Whose untrusted words came into it.
+        self.taint = Taint(kept=conversation)
         #: What each server answered lately, for its own sampling requests that ask for context.
         self.results = ServerResults()
         self.lanes = Lanes(now, credentials)
@@ -101,6 +104,11 @@ class HostSession:
     def subject(self) -> str | None:
         """Who it is, for rules and the audit trail."""
         return None if self.principal is None else self.principal.subject
+
+    @property
+    def tainted(self) -> bool:
+        """Tell whether untrusted words came into it, wherever they came from."""
+        return bool(self.taint)
 
     async def aclose(self) -> None:
         """End its connections."""

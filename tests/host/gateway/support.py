@@ -74,7 +74,8 @@ def revisions_of(name: str) -> list[str]:
 
 def allow(*servers: str, more: str = "") -> Policy:
     """Make a policy that allows every tool of these servers, with further rules."""
-    rules = [f'[[rule]]\neffect = "allow"\nserver = "{server}"\ntool = "*"\n' for server in servers]
+    rule = '[[rule]]\neffect = "allow"\nserver = "{}"\ntool = "*"\n'
+    rules = [rule.format(server) + more for server in servers for more in ("", "tainted = true\n")]
     return read_policy("\n".join([*rules, more]), file="policy.toml")
 
 

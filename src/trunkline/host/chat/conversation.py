@@ -108,7 +108,7 @@ class Conversation:
         for server in self._talk.history.shares()[1]:
             upstream = upstreams.get(server)
             if server != HOST and (upstream is None or not upstream.entry.settings.trusted):
-                session.tainted = True
+                session.taint.take(server, server, trusted=False)
 
     # --- what is known -----------------------------------------------------------------------------------------------
 

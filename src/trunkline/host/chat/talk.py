@@ -107,7 +107,7 @@ class Talk:
     def refresh(self) -> tuple[list[str], str | None]:
         """Look at what the servers offer now; gives what the person should know, and what the model is told."""
         catalog, traits = self.core.catalog, self.model.traits
-        seen = (catalog.counter, self.session.tainted, self._needs_outputs, self.model.name)
+        seen = (catalog.counter, self.session.taint.sources, self._needs_outputs, self.model.name)
         if seen == self._seen:
             return [], None
         first, self._seen = self._seen is None, seen
@@ -133,7 +133,7 @@ class Talk:
             session=session.id,
             principal=session.subject,
             profile=session.profile,
-            tainted=session.tainted,
+            taint=session.taint,
             search=self.options.search,
             window_tokens=traits.window_tokens,
             share=self.options.share,

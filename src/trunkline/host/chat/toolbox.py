@@ -25,6 +25,7 @@ from trunkline.host.names import unambiguous, wire_name
 from trunkline.host.policy.acts import Act
 from trunkline.host.policy.policy import Policy
 from trunkline.host.search import CALL_TOOL, SEARCH_TOOL, Mode, SearchIndex, choose, meta_tools
+from trunkline.host.taint import Taint
 
 __all__ = ["Toolbox", "Viewpoint", "changes", "instructions_text", "offered_servers", "open_toolbox"]
 
@@ -41,7 +42,7 @@ class Viewpoint(Struct, frozen=True, kw_only=True):
     session: str
     principal: str | None = None
     profile: str | None = None
-    tainted: bool = False
+    taint: Taint | None = None
     search: Mode = "auto"
     window_tokens: int = 128_000
     share: float = 0.10
@@ -61,7 +62,8 @@ class Viewpoint(Struct, frozen=True, kw_only=True):
             annotations=item.annotations,
             pin=item.pin,
             trusted=item.trusted,
-            tainted=self.tainted,
+            tainted=self.taint is not None and self.taint.reaches(item.server, item.name, hints=item.annotations),
+            flagged=bool(item.flagged),
             caller="model",
             principal=self.principal,
             session=self.session,

@@ -53,6 +53,8 @@ class Guests:
                     profile=self._options.profile,
                     budget=self._budget(who if who is not None or caller.session is None else key),
                     credentials=personal(self._core.folder, caller.principal),
+                    # What has no session may be many conversations: one's words would taint another's acts.
+                    conversation=caller.session is not None,
                 )
             )
             if len(self._sessions) > _MOST:

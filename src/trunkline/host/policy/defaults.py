@@ -41,7 +41,7 @@ FLAGGED = _says(
     "ask", "flagged definition", "the scan found something in its definition; trunkline pins diff shows what"
 )
 
-#: The first row that fits decides; the last three fit whatever comes.
+#: The first row that fits decides; the last two fit whatever comes.
 DEFAULTS: tuple[Default, ...] = (
     Default(
         kinds=("tool",),
@@ -65,7 +65,6 @@ DEFAULTS: tuple[Default, ...] = (
         kinds=("tool",),
         decision=_says("allow", "reading tool", "the tool only reads, says a server that is trusted"),
     ),
-    Default(kinds=("resource", "prompt"), tainted=True, decision=_says("ask", "tainted session", _TAINTED)),
     Default(
         kinds=("resource", "prompt"),
         decision=_says("allow", "resources and prompts", "whoever uses the host picks them"),
