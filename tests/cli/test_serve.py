@@ -162,7 +162,7 @@ def _refused(url: str, token: str | None) -> int:
 
 
 def test_a_token_lets_in(served: Gateway) -> None:
-    assert "demo__evil" in run_async(_tools(served.url, TOKEN), seconds=20)
+    assert "demo__echo" in run_async(_tools(served.url, TOKEN), seconds=20)
 
 
 @pytest.mark.parametrize("token", [None, "another"], ids=["none", "wrong"])

@@ -112,9 +112,7 @@ def test_json_is_json(block: Block) -> None:
 
 
 @pytest.mark.parametrize("block", _of("console"))
-def test_a_command_prints_what_the_page_shows(
-    block: Block, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_command_prints_what_the_page_shows(block: Block, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRUNKLINE_HOME", str(tmp_path))
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
     with _address(block.page) as address:

@@ -38,9 +38,7 @@ def read_configuration(files: Sequence[str] = (), *, inputs: Ask | None = None) 
     if files:
         loaded = load(given=files, managed=found.managed, environ=os.environ, inputs=inputs)
     else:
-        loaded = load(
-            project=found.project, user=found.user, managed=found.managed, environ=os.environ, inputs=inputs
-        )
+        loaded = load(project=found.project, user=found.user, managed=found.managed, environ=os.environ, inputs=inputs)
     # Whatever goes wrong from here on, nothing that is said about it shows one of these.
     book_here().add(secret for entry in loaded.entries.values() for secret in entry.secrets)
     return loaded

@@ -36,7 +36,7 @@ def _failures(cases: str, *, now: float | None = 5.0) -> list[str | None]:
         ('server = "files"\ntool = "read"\nexpect = "allow"', None),
         ('server = "files"\ntool = "read"\nexpect = "ask"\nnow = 1980-01-01', None),
         ('server = "a"\nuri = "x:y"\nexpect = "allow"', None),
-        ('server = "a"\nprompt = "x"\nexpect = "ask"\ntainted = true', None),
+        ('server = "a"\nprompt = "x"\nexpect = "allow"\ntainted = true', None),
         ('server = "a"\nkind = "sampling"\nexpect = "ask"\ncaller = "server"', None),
         (
             'server = "a"\ntool = "x"\nexpect = "allow"\ntrusted = true\nannotations = { read_only = true }\n'

@@ -47,7 +47,7 @@ def test_a_tool_of_a_trusted_server_is_allowed_only_if_it_reads(
 
 
 @pytest.mark.parametrize("kind", ["resource", "prompt"])
-@pytest.mark.parametrize(("tainted", "effect"), [(False, "allow"), (True, "ask")])
+@pytest.mark.parametrize(("tainted", "effect"), [(False, "allow"), (True, "allow")])
 def test_resources_and_prompts_are_for_the_user_to_pick(kind: str, tainted: bool, effect: str) -> None:
     assert DEFAULT.decide(make_act(kind=kind, tainted=tainted)).effect == effect
 
