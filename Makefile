@@ -61,7 +61,7 @@ run: $(VENV)/.installed ## walk through a host: servers, a model, a person who i
 
 test: $(VENV)/.installed-dev check ## check, then run every test and hold the branch coverage
 	@echo "== tests"
-	@$(BIN)/python -m pytest -q -n auto --dist worksteal --cov --cov-report=term
+	@$(BIN)/python -m pytest -q -n auto --dist worksteal --cov --cov-report=term --ignore=tests/interop
 	@echo "== branch coverage, at least $(COVERAGE) % in each of: $(COVERED)"
 	@for part in $(COVERED); do \
 		printf '%-12s' $$part; \

@@ -76,8 +76,9 @@ def same(seen: dict[str, Any]) -> dict[str, Any]:
 @SERVERS
 def test_a_client_sees_a_server(stage: Stage, client: tuple[str, str], agreed: str, server: str) -> None:
     seen = stage.look(client, server)
-    assert (same(seen), seen["version"]) == (SEEN, agreed)
-    assert seen["progress"] == [1, 2, 3]
+    assert (same(seen), seen.get("version")) == (SEEN, agreed), seen
+    # The SDK's client reports a round of questions as progress of its own, and is asked for its folders in one.
+    assert seen["progress"][-3:] == [1, 2, 3]
 
 
 @CLIENTS

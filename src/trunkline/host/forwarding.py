@@ -44,6 +44,7 @@ _FIRST_PAUSE = 0.1
 _LONGEST_PAUSE = 5.0
 _MOST_PAGES = 8
 _USUAL = Limits()
+_MAY_ASK = frozenset({"tools/call", "prompts/get", "resources/read"})
 _ASKABLE = ("sampling", "elicitation", "roots")
 _UNREADABLE = (msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError, RecursionError)
 
@@ -101,7 +102,9 @@ class Forwarder:
         with upstream.using():
             if front.did("parked"):
                 return await self._on_lane(errand, None)
-            needs = Needs.of(front.capabilities, logs=front.log_level is not None)
+            # A stateless front can be asked only where its revision lets a result be a question.
+            askable = errand.method in _MAY_ASK or not front.parks
+            needs = Needs.of(front.capabilities if askable else {}, logs=front.log_level is not None)
             if upstream.entry.settings.per_user:
                 # Who asks shows credentials of his own; whether the host itself is let in does not matter.
                 declared, roots = self._with_roots(upstream, needs), self._own_roots(upstream)
@@ -129,7 +132,7 @@ class Forwarder:
             raw = await self._ask(errand, "roots/list", t.RequestParams(), key="roots")
             folders = msgspec.json.decode(raw, type=t.ListRootsResult).roots
             needs = replace(needs, folders=folders_of(folders))
-            return errand.session.lanes.find(upstream, needs, roots=lambda: folders)
+            return await errand.session.lanes.find_for(upstream, needs, folders)
         return errand.session.lanes.find(upstream, self._with_roots(upstream, needs), roots=roots)
 
     def _own_roots(self, upstream: Upstream) -> Callable[[], Any] | None:

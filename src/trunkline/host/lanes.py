@@ -78,6 +78,8 @@ class Lane:
         self.calls: dict[Running, None] = {}
         #: Those for whom a stateless server works, from which nothing comes on its own but log messages.
         self._rounds: dict[Front, None] = {}
+        #: The folders of the one client whose calls come here, once they are known.
+        self._folders: list[t.Root] | None = None
         self._keepers = 0
         self.used_at = 0.0
         self._level: t.LoggingLevel | None = None
@@ -179,12 +181,22 @@ class Lane:
 
     async def _roots(self) -> list[t.Root]:
         self.upstream.asks_roots = True
+        if self._folders is not None:
+            return self._folders
         running = self._asked()
         roots = (await self._answer("roots/list", t.RequestParams(), t.ListRootsResult, running)).roots
         if running.front is not None and running.front.parks:
             # The server knows the folders of one client now; calls of another may not come here any more.
             self.needs = replace(self.needs, folders=folders_of(roots))
+            self._folders = roots
         return roots
+
+    async def adopt(self, folders: list[t.Root]) -> None:
+        """Take the folders of the client whose calls come from now on: the server knows of none yet, and is told."""
+        self.needs = replace(self.needs, folders=folders_of(folders))
+        self._folders = folders
+        if self._client is not None and self._client.state is State.ACTIVE:
+            await self._client.notify_roots_changed()
 
     async def _answer(self, method: str, params: Any, kind: type[T], running: Running | None = None) -> T:
         try:
@@ -249,6 +261,18 @@ class Lanes:
             own = self._credentials if upstream.entry.settings.per_user else None
             lane = Lane(upstream, needs, roots=roots, credentials=own)
             self._lanes.append(lane)
+        lane.used_at = self._now()
+        return lane
+
+    async def find_for(self, upstream: Upstream, needs: Needs, folders: list[t.Root]) -> Lane:
+        """Give the lane for a call of a client with these folders: one that knows them, or that knows of none yet."""
+        unnamed = replace(needs, folders=None)
+        for lane in self._lanes:
+            if lane.upstream is upstream and lane.fits(needs):
+                break
+        else:
+            lane = self.find(upstream, unnamed, roots=None)
+            await lane.adopt(folders)
         lane.used_at = self._now()
         return lane
 
