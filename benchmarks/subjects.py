@@ -170,7 +170,7 @@ SUBJECTS = (
     ),
     Subject(
         "mcp-proxy",
-        "peers/mcp_proxy.py",
+        "peers/stdio_proxy.py",
         "mcp-proxy",
         "mcp-proxy",
         plain_install=False,
