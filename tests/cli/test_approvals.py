@@ -76,7 +76,8 @@ def no_editor(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_everything_that_a_yes_allows_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
-    answer, screen = asked(monkeypatch, QUESTION, (("Allow it?", "no\n"),))
+    # The arguments have "Allow it?" in them too: a person reads on to the end of the real question.
+    answer, screen = asked(monkeypatch, QUESTION, (("definition, no: ", "no\n"),))
     assert answer == Answer(allow=False)
     assert screen.startswith(
         "Something wants to be done that has to be asked about:\n"
