@@ -1,6 +1,6 @@
 """A walk through MCP: starts the weather server as a process and shows every message that crosses the wire.
 
-Run it with ``make run`` or ``python -m examples.weather.tour``. Without a terminal it answers the questions itself and
+Run it with ``make tour`` or ``python -m examples.weather.tour``. Without a terminal it answers the questions itself and
 waits for nobody.
 """
 

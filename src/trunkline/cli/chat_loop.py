@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 from trunkline.cli.chat_commands import COMMANDS, run_command
@@ -24,6 +24,7 @@ from trunkline.cli.chat_words import Command, Picked, find_mentions, read_line
 from trunkline.cli.configs import Ask, name_hint
 from trunkline.cli.exits import Exit, Failure
 from trunkline.cli.output import one_line
+from trunkline.cli.signals import hearing
 from trunkline.cli.terminal import InputEnded
 from trunkline.errors import TrunklineError
 from trunkline.host.events import Inspected, Missed, ServerStateChanged
@@ -54,7 +55,7 @@ async def _run(plan: Plan, wishes: Wishes, inputs: Ask | None) -> Exit:
         talk = ChatTalk(room, wishes, show=show, lines=lines, proposals=proposals)
         try:
             loop = _Loop(talk)
-            with _interrupts(loop.interrupt), _followed(room, show):
+            with hearing({signal.SIGINT: loop.interrupt}), _followed(room, show):
                 _greet(talk, less)
                 return await loop.run()
         finally:
@@ -148,21 +149,6 @@ class _Loop:
             self._talk.cancel()
         else:
             self._doing.cancel()
-
-
-@contextmanager
-def _interrupts(heard: Callable[[], None]) -> Iterator[None]:
-    loop = asyncio.get_running_loop()
-    try:
-        loop.add_signal_handler(signal.SIGINT, heard)
-    except (NotImplementedError, RuntimeError, ValueError):
-        # Not the main thread, or a system without such signals.
-        yield
-        return
-    try:
-        yield
-    finally:
-        loop.remove_signal_handler(signal.SIGINT)
 
 
 # --- telling ---------------------------------------------------------------------------------------------------------

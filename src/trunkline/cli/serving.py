@@ -10,7 +10,7 @@ import asyncio
 import logging
 import signal
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, contextmanager
 from typing import Any, NamedTuple
 
@@ -20,6 +20,7 @@ from trunkline.cli.output import clip, complain, one_line
 from trunkline.cli.screen import Screen
 from trunkline.cli.secrecy import book_here
 from trunkline.cli.session import LogOnScreen
+from trunkline.cli.signals import hearing
 from trunkline.errors import ConfigError
 from trunkline.host.events import Missed, ServerStateChanged
 from trunkline.host.host import Host
@@ -106,26 +107,8 @@ class _Stop:
             self.came = True
             task.cancel()
 
-        with _signals({signal.SIGTERM: stop, signal.SIGINT: stop}):
+        with hearing({signal.SIGTERM: stop, signal.SIGINT: stop}):
             yield
-
-
-@contextmanager
-def _signals(wanted: Mapping[signal.Signals, Callable[[], None]]) -> Iterator[None]:
-    loop = asyncio.get_running_loop()
-    heard: list[signal.Signals] = []
-    try:
-        for number, function in wanted.items():
-            try:
-                loop.add_signal_handler(number, function)
-            except (NotImplementedError, RuntimeError, ValueError):
-                # Not the main thread, or a system without such signals.
-                break
-            heard.append(number)
-        yield
-    finally:
-        for number in heard:
-            loop.remove_signal_handler(number)
 
 
 # --- reading the configuration again ---------------------------------------------------------------------------------
@@ -138,7 +121,7 @@ def _reloaded(host: Host) -> Iterator[None]:
     again = asyncio.Event()
     task = asyncio.get_running_loop().create_task(_reload(host, again))
     try:
-        with _signals({} if hangup is None else {hangup: again.set}):
+        with hearing({} if hangup is None else {hangup: again.set}):
             yield
     finally:
         task.cancel()

@@ -26,7 +26,7 @@ def capabilities(server: Server, revision: Revision) -> dict[str, Any]:
         declared["prompts"] = {"listChanged": True}
     if registry.resources or registry.templates or "resources" in announced:
         declared["resources"] = {"subscribe": True, "listChanged": True}
-    if registry.completions or server.complete_any is not None:
+    if registry.completions or server.complete_any is not None or "completions" in announced:
         declared["completions"] = {}
     if server.experimental:
         declared["experimental"] = dict(server.experimental)

@@ -100,7 +100,7 @@ class Gateway(Server):
             # What is sealed for one profile is sealed for its name, too: it is nothing in another.
             self.options.name if profile is None else f"{self.options.name}/{profile}",
             version=__version__,
-            capabilities=("tools", "prompts", "resources"),
+            capabilities=("tools", "prompts", "resources", "completions"),
             visible=self._visible,
             limits=limits,
         )
@@ -118,8 +118,6 @@ class Gateway(Server):
         self._seen: dict[tuple[Any, Item], bool] = {}
         self._shelves: Shelves | None = None
         self._meta_tools: dict[str, MetaTool] = {}
-        # Completions are declared; the route below answers them, and nobody calls this.
-        self.complete_any = _never  # type: ignore[assignment]
         self.routes.update(
             {
                 "tools/call": self._tools_call,
@@ -504,8 +502,3 @@ def _instructions(by_server: Mapping[str, str], servers: frozenset[str] | None) 
         if servers is None or server in servers
     ]
     return "\n\n".join(parts) or None
-
-
-def _never(*args: Any) -> Any:
-    """Stand where a function of the user's would answer completions: ours has a route of its own."""
-    raise NotImplementedError
