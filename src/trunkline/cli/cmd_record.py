@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from trunkline.cli.addresses import Address, http_option
+from trunkline.cli.addresses import http_option
 from trunkline.cli.exits import Exit
 from trunkline.cli.options import reach_options, reached
+from trunkline.server.addresses import Address
 
 if TYPE_CHECKING:
     from trunkline.cli.record_targets import Reach
@@ -144,8 +145,8 @@ async def _http(reach: Reach, file: RecordingFile, limits: Limits, address: Addr
 
 
 def _tell(origin: str, path: str, shown: str) -> None:
-    from trunkline.cli.addresses import shown_url
     from trunkline.cli.output import complain, one_line
+    from trunkline.server.addresses import shown_url
 
     url, _ = shown_url(origin, path)
     complain(f"{one_line(shown)} is served at {url}; what is said is recorded")

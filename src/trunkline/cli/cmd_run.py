@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from trunkline.cli.addresses import Address, http_option, shown_url
+from trunkline.cli.addresses import http_option
 from trunkline.cli.exits import Exit
 from trunkline.cli.loading import load_server
+from trunkline.server.addresses import Address, shown_url
 
 if TYPE_CHECKING:
     from trunkline.server.server import Server

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from trunkline.cli.addresses import Address, http_option, read_address
+from trunkline.cli.addresses import http_option
 from trunkline.cli.exits import Exit, Failure
 from trunkline.cli.options import config_option, policy_option
+from trunkline.server.addresses import Address, read_address
 
 if TYPE_CHECKING:
     from trunkline.cli.gateway_files import GatewayFile

@@ -14,7 +14,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, contextmanager
 from typing import Any, NamedTuple
 
-from trunkline.cli.addresses import shown_url
 from trunkline.cli.configs import answers_for
 from trunkline.cli.output import clip, complain, one_line
 from trunkline.cli.screen import Screen
@@ -24,6 +23,7 @@ from trunkline.cli.signals import hearing
 from trunkline.errors import ConfigError
 from trunkline.host.events import Missed, ServerStateChanged
 from trunkline.host.host import Host
+from trunkline.server.addresses import shown_url
 from trunkline.server.run import run_loop
 
 __all__ = ["Plan", "run_gateway"]

@@ -1,0 +1,133 @@
+"""The Redis server's tools: the names, arguments and texts of the official one, over ``store.Store``.
+
+Input schemas are written out because they are the official ones word for word but for the descriptions; what a schema
+does not say (whole seconds, sizes, how many keys) is checked by the tools and the store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from types import MappingProxyType
+from typing import Any
+
+from trunkline import Server, ToolError
+from trunkline.servers.redis.store import DEFAULT_URL, Caps, Store
+
+__all__ = ["make_server"]
+
+_INSTRUCTIONS = (
+    "Keys and text values of one Redis database. List keys with a glob pattern before you read or delete; "
+    "what is deleted or overwritten cannot be had back."
+)
+_MAX_EXPIRE = 10 * 366 * 24 * 3600
+
+_SET = MappingProxyType(
+    {
+        "key": {"type": "string", "description": "The key to write"},
+        "value": {"type": "string", "description": "The text to keep under it; what was there is replaced"},
+        "expireSeconds": {
+            "type": "number",
+            "description": "Whole seconds after which the key is gone; for good if absent",
+        },
+    }
+)
+_GET = MappingProxyType({"key": {"type": "string", "description": "The key to read"}})
+_DELETE = MappingProxyType(
+    {
+        "key": {
+            "oneOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}],
+            "description": "One key, or a list of keys",
+        }
+    }
+)
+_LIST = MappingProxyType({"pattern": {"type": "string", "description": "A glob such as user:*; every key if absent"}})
+
+_READS = MappingProxyType({"readOnlyHint": True, "openWorldHint": False})
+_WRITES = MappingProxyType(
+    {"readOnlyHint": False, "destructiveHint": True, "idempotentHint": True, "openWorldHint": False}
+)
+
+
+def make_server(url: str = DEFAULT_URL, *, read_only: bool = False, caps: Caps | None = None) -> Server:
+    """Make the server for one database; nothing is connected before the first call.
+
+    Raises:
+        ConfigError: the address cannot be one of Redis, or the driver is not installed.
+    """
+    store = Store(url, caps=caps or Caps())
+
+    @asynccontextmanager
+    async def lifespan(_server: Server) -> AsyncIterator[Store]:
+        async with store.opened():
+            yield store
+
+    server = Server("redis", _INSTRUCTIONS, title="Redis", lifespan=lifespan)
+    _add_reading(server, store)
+    if not read_only:
+        _add_writing(server, store)
+    return server
+
+
+def _add_writing(server: Server, store: Store) -> None:
+    """Add the tools that change the database."""
+
+    @server.tool(name="set", input_schema=_schema(_SET, "key", "value"), output_schema=None, annotations=dict(_WRITES))
+    async def put(key: str, value: str, expireSeconds: float | None = None) -> str:
+        """Write a text value under a key, with an expiry if you wish."""
+        await store.put(key, value, seconds=_whole_seconds(expireSeconds))
+        return f"Successfully set key: {key}"
+
+    @server.tool(name="delete", input_schema=_schema(_DELETE, "key"), output_schema=None, annotations=dict(_WRITES))
+    async def delete(key: str | list[str]) -> str:
+        """Delete one key or several."""
+        await store.remove([key] if isinstance(key, str) else key)
+        return f"Successfully deleted key: {key}" if isinstance(key, str) else f"Successfully deleted {len(key)} keys"
+
+
+def _add_reading(server: Server, store: Store) -> None:
+    """Add the tools that only look."""
+
+    @server.tool(name="get", input_schema=_schema(_GET, "key"), output_schema=None, annotations=dict(_READS))
+    async def get(key: str) -> str:
+        """Read the text value of a key."""
+        value = await store.read(key)
+        return f"Key not found: {key}" if value is None else value
+
+    @server.tool(name="list", input_schema=_schema(_LIST), output_schema=None, annotations=dict(_READS))
+    async def find(pattern: str = "*") -> list[str]:
+        """List the keys that match a glob pattern."""
+        found = await store.find(pattern)
+        if not found.keys and found.cut is None:
+            return ["No keys found matching pattern"]
+        told = ["Found keys:\n" + "\n".join(_one_line(key) for key in found.keys)]
+        if found.cut is not None:
+            told.append(f"The list is cut after {len(found.keys)} keys ({found.cut}). Give a narrower pattern.")
+        return told
+
+
+def _schema(properties: MappingProxyType[str, Any], *required: str) -> dict[str, Any]:
+    schema: dict[str, Any] = {"type": "object", "properties": dict(properties)}
+    if required:
+        schema["required"] = list(required)
+    return schema
+
+
+def _whole_seconds(seconds: float | None) -> int | None:
+    """Take an expiry as Redis does: whole seconds, at least one."""
+    if seconds is None:
+        return None
+    if seconds != int(seconds) or not 1 <= seconds <= _MAX_EXPIRE:
+        raise ToolError(
+            f"expireSeconds must be a whole number from 1 to {_MAX_EXPIRE}; leave it out to keep the key for good."
+        )
+    return int(seconds)
+
+
+def _one_line(key: str) -> str:
+    """Show a key on one line, so that a line feed in a name cannot look like another key."""
+    return (
+        key
+        if key.isprintable()
+        else "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in key)
+    )

@@ -1,0 +1,342 @@
+"""A JSON API of a service that the user chose: requests with bounds, and failures a model can act on.
+
+The service's address comes from the user, what is asked of it from a model. So a path is made of quoted segments, the
+credentials go to the service's own origin and nowhere else, and no answer is read beyond its bound or unpacked. It
+knows no service: that is the business of the server that has it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Collection, Mapping
+from email.utils import parsedate_to_datetime
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, urlencode, urljoin, urlsplit
+
+import msgspec
+from msgspec import Struct
+
+from trunkline.errors import ConfigError, ToolError
+
+if TYPE_CHECKING:
+    import aiohttp
+
+__all__ = ["Api", "ApiError", "Reply", "Upload"]
+
+_SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
+_REDIRECTS = frozenset({301, 302, 307, 308})
+_MOST_REDIRECTS = 3
+_RATE_LIMITED = frozenset({403, 429, 503})
+#: Where services put the sentence about what went wrong, in the order of how much it says.
+_MEMBERS = ("message", "error_description", "error", "detail", "title", "errors")
+
+
+class ApiError(ToolError):
+    """The service refused, cannot be reached, or answered what it should not have."""
+
+    def __init__(self, message: str, *, status: int = 0, retry_after: float | None = None) -> None:
+        """Say what happened; ``status`` is 0 if there was no answer."""
+        super().__init__(message)
+        self.status = status
+        #: After how many seconds the service will answer again, if it said so.
+        self.retry_after = retry_after
+
+
+class Upload(Struct, frozen=True):
+    """A body that is not JSON."""
+
+    content: bytes
+    content_type: str
+
+
+class Reply(Struct, frozen=True):
+    """What a service answered; names of headers are in lower case."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+    service: str = "The service"
+
+    def json(self) -> Any:
+        """Give the answer's value.
+
+        Raises:
+            ApiError: it is no JSON.
+        """
+        try:
+            return msgspec.json.decode(self.body) if self.body else None
+        except msgspec.DecodeError as error:
+            raise ApiError(f"{self.service} answered with something that is no JSON", status=self.status) from error
+
+
+class Api:
+    """Asks one service; opens its connections with the first request."""
+
+    def __init__(
+        self,
+        base: str,
+        *,
+        service: str,
+        headers: Mapping[str, str] | None = None,
+        seconds: float = 30.0,
+        max_bytes: int = 8 * 1024 * 1024,
+        max_wait: float = 5.0,
+        unix_socket: str | None = None,
+        user_agent: str = "trunkline",
+    ) -> None:
+        """Take the service's address; ``max_wait`` bounds how long a rate limit is waited for.
+
+        Raises:
+            ConfigError: the address is none.
+        """
+        parts = urlsplit(base)
+        if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
+            raise ConfigError(f"The address of {service} must be a URL such as https://api.example.com, not {base!r}")
+        if parts.username or parts.password:
+            raise ConfigError(f"The address of {service} must not hold a password: give it in the environment")
+        self.service = service
+        self.base = base.rstrip("/")
+        self._origin = (parts.scheme, parts.netloc)
+        self._headers = {"user-agent": user_agent, "accept": "application/json", **_lower(headers or {})}
+        self._seconds = seconds
+        self._max_bytes = max_bytes
+        self._max_wait = max_wait
+        self._unix_socket = unix_socket
+        self._session: aiohttp.ClientSession | None = None
+
+    async def __aenter__(self) -> Api:
+        """Give itself."""
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close."""
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Close the connections; a later request opens new ones."""
+        session, self._session = self._session, None
+        if session is not None:
+            await session.close()
+
+    def path(self, *segments: str | int) -> str:
+        """Make a path of segments, each quoted whole.
+
+        Raises:
+            ToolError: one is empty, leads elsewhere, or holds control characters.
+        """
+        return "".join(f"/{_segment(each)}" for each in segments)
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, Any] | None = None,
+        body: Any = None,
+        headers: Mapping[str, str] | None = None,
+        accept_status: Collection[int] = (),
+        max_bytes: int | None = None,
+        seconds: float | None = None,
+    ) -> Reply:
+        """Ask the service; a status from 400 on is an error unless it is in ``accept_status``.
+
+        A ``body`` is sent as JSON, an ``Upload`` as it is. Members of ``query`` that are None are left out, a list is
+        repeated.
+
+        Raises:
+            ApiError: no answer within the bounds, or one that says no.
+        """
+        url = f"{self.base}{path}{_query(query)}"
+        content, kind = _content(body)
+        head = {**self._headers, **_lower(headers or {}), **({"content-type": kind} if kind else {})}
+        limit, clock = max_bytes or self._max_bytes, seconds or self._seconds
+        for last in (False, True):
+            reply = await self._timed(method.upper(), url, head, content, limit, clock)
+            if reply.status < 400 or reply.status in accept_status:
+                return reply
+            error = self._failure(reply)
+            wait = error.retry_after
+            if last or method.upper() not in _SAFE or wait is None or wait > self._max_wait:
+                raise error
+            await asyncio.sleep(wait)
+        raise AssertionError("unreachable")
+
+    # --- the way -----------------------------------------------------------------------------------------------------
+
+    async def _timed(
+        self, method: str, url: str, head: Mapping[str, str], content: bytes | None, limit: int, seconds: float
+    ) -> Reply:
+        try:
+            async with asyncio.timeout(seconds):
+                return await self._follow(method, url, head, content, limit)
+        except TimeoutError as error:
+            raise ApiError(f"{self.service} did not answer within {seconds:g} seconds; try again later") from error
+
+    async def _follow(self, method: str, url: str, head: Mapping[str, str], content: bytes | None, limit: int) -> Reply:
+        for _ in range(_MOST_REDIRECTS + 1):
+            reply = await self._ask(method, url, head, content, limit)
+            location = reply.headers.get("location")
+            if reply.status not in _REDIRECTS or method not in _SAFE or not location:
+                return reply
+            url = urljoin(url, location)
+            parts = urlsplit(url)
+            if (parts.scheme, parts.netloc) != self._origin:
+                raise ApiError(
+                    f"{self.service} redirects to another place, which is not followed since the credentials are for "
+                    f"{self._origin[1]} alone",
+                    status=reply.status,
+                )
+        raise ApiError(f"{self.service} redirects more than {_MOST_REDIRECTS} times")
+
+    async def _ask(self, method: str, url: str, head: Mapping[str, str], content: bytes | None, limit: int) -> Reply:
+        import aiohttp
+        from yarl import URL
+
+        for last in (False, True):
+            try:
+                async with self._opened().request(
+                    method, URL(url, encoded=True), headers=head, data=content, allow_redirects=False
+                ) as response:
+                    return await self._read(response, limit)
+            except (aiohttp.ServerDisconnectedError, ConnectionResetError) as error:
+                # A connection that rested may have been closed while the request was on its way.
+                if last or method not in _SAFE:
+                    raise ApiError(f"{self.service} closed the connection before it answered") from error
+            except (aiohttp.ClientError, OSError, ValueError) as error:
+                raise ApiError(self._unreachable(error)) from error
+        raise AssertionError("unreachable")
+
+    def _opened(self) -> aiohttp.ClientSession:
+        if self._session is not None:
+            return self._session
+        try:
+            import aiohttp
+        except ImportError as error:
+            raise ConfigError(f"{self.service} is asked over HTTP: pip install 'trunkline[servers]'") from error
+        connector: aiohttp.BaseConnector = (
+            aiohttp.UnixConnector(self._unix_socket) if self._unix_socket else aiohttp.TCPConnector(limit=16)
+        )
+        self._session = aiohttp.ClientSession(
+            connector=connector,
+            cookie_jar=aiohttp.DummyCookieJar(),
+            # The one clock is that of the whole request.
+            timeout=aiohttp.ClientTimeout(total=None),
+            # Not asked for and not unpacked: a small answer may become a large one.
+            auto_decompress=False,
+            skip_auto_headers=("accept-encoding",),
+        )
+        return self._session
+
+    async def _read(self, response: aiohttp.ClientResponse, limit: int) -> Reply:
+        headers = {name.lower(): value for name, value in response.headers.items()}
+        if headers.get("content-encoding", "identity").lower() != "identity":
+            raise ApiError(f"{self.service} answered compressed, which was not asked for", status=response.status)
+        pieces: list[bytes] = []
+        size = 0
+        while piece := await response.content.readany():
+            size += len(piece)
+            if size > limit:
+                response.close()
+                raise ApiError(
+                    f"The answer of {self.service} is larger than {limit} bytes; ask for less at a time",
+                    status=response.status,
+                )
+            pieces.append(piece)
+        return Reply(response.status, headers, b"".join(pieces), self.service)
+
+    # --- failures ----------------------------------------------------------------------------------------------------
+
+    def _failure(self, reply: Reply) -> ApiError:
+        wait = _retry_after(reply)
+        said = _said(reply.body)
+        sentence = f"{self.service} answered {reply.status}{': ' if said else ''}{said}"
+        if wait is not None:
+            sentence += f". Its rate limit is reached: try again in {_duration(wait)}"
+        return ApiError(sentence, status=reply.status, retry_after=wait)
+
+    def _unreachable(self, error: Exception) -> str:
+        where = self._unix_socket or self._origin[1]
+        reason = str(error) or type(error).__name__
+        return f"{self.service} cannot be reached at {where}: {_one_line(reason)}"
+
+
+# --- parts of requests and answers -----------------------------------------------------------------------------------
+
+
+def _lower(headers: Mapping[str, str]) -> dict[str, str]:
+    return {name.lower(): value for name, value in headers.items()}
+
+
+def _segment(value: str | int) -> str:
+    text = str(value)
+    if not text or text in (".", "..") or any(ord(each) < 0x20 or ord(each) == 0x7F for each in text):
+        raise ToolError(f"{text!r} cannot be part of an address: give a plain name")
+    try:
+        return quote(text, safe="")
+    except UnicodeEncodeError as error:
+        raise ToolError(f"{text!r} cannot be part of an address: it is not valid Unicode") from error
+
+
+def _query(query: Mapping[str, Any] | None) -> str:
+    given = {name: _plain(value) for name, value in (query or {}).items() if value is not None}
+    return f"?{urlencode(given, doseq=True)}" if given else ""
+
+
+def _plain(value: Any) -> Any:
+    return ("false", "true")[value] if isinstance(value, bool) else value
+
+
+def _content(body: Any) -> tuple[bytes | None, str | None]:
+    if body is None:
+        return None, None
+    if isinstance(body, Upload):
+        return body.content, body.content_type
+    return msgspec.json.encode(body), "application/json"
+
+
+def _said(body: bytes) -> str:
+    """Give the service's own words, on one line and not too many."""
+    try:
+        value = msgspec.json.decode(body)
+    except msgspec.DecodeError:
+        return ""
+    if not isinstance(value, dict):
+        return ""
+    parts = [value[name] for name in _MEMBERS if value.get(name)]
+    texts = [each if isinstance(each, str) else msgspec.json.encode(each).decode() for each in parts[:2]]
+    return _one_line("; ".join(texts))
+
+
+def _one_line(text: str, most: int = 400) -> str:
+    line = " ".join("".join(each if each.isprintable() else " " for each in text).split())
+    return line if len(line) <= most else f"{line[:most]}…"
+
+
+def _retry_after(reply: Reply) -> float | None:
+    """Say after how many seconds a rate limit lets go; None if it is none."""
+    if reply.status not in _RATE_LIMITED:
+        return None
+    if (given := reply.headers.get("retry-after")) is not None:
+        return _seconds(given)
+    if reply.headers.get("x-ratelimit-remaining") == "0" and (at := reply.headers.get("x-ratelimit-reset", "")):
+        return max(0.0, float(at) - time.time()) if at.isdigit() else None
+    return None
+
+
+def _seconds(given: str) -> float | None:
+    if given.isascii() and given.isdigit():
+        return float(given)
+    try:
+        return max(0.0, parsedate_to_datetime(given).timestamp() - time.time())
+    except (ValueError, TypeError):
+        return None
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 120:
+        return f"{seconds:.0f} seconds"
+    return f"{seconds / 60:.0f} minutes"

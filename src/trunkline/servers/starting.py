@@ -1,0 +1,185 @@
+"""How every reference server starts: the options they share, stdio or HTTP, and failures as one sentence.
+
+It knows no server. A server's ``__main__`` has a click command with ``serving_options`` on it, and calls ``start``.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, NoReturn
+
+import click
+from msgspec import Struct
+
+from trunkline.errors import ConfigError, TrunklineError
+from trunkline.server.addresses import Address, read_address, shown_url
+from trunkline.server.server import Server
+
+__all__ = ["Serving", "serving_options", "start"]
+
+_USAGE, _CONFIG, _INTERRUPTED = 1, 2, 130
+_LEVELS = ("debug", "info", "warning", "error")
+_SHORTEST_TOKEN = 16
+
+
+class Serving(Struct, frozen=True):
+    """Where and for whom a server is served: over stdio, unless there is an address."""
+
+    address: Address | None = None
+    path: str | None = None
+    certfile: str | None = None
+    keyfile: str | None = None
+    allowed_hosts: tuple[str, ...] = ()
+    allow_unauthenticated: bool = False
+    tokens_env: str | None = None
+    issuer: str | None = None
+    audience: str | None = None
+
+    def run(self, server: Server) -> None:
+        """Serve until the client goes away, or until told to stop.
+
+        Raises:
+            ConfigError: it cannot be served so; one sentence says what to change.
+        """
+        from trunkline.server.run import run_async, run_loop
+
+        if self.address is None:
+            self._check_stdio()
+            run_loop(run_async(server, "stdio"))
+            return
+        path = self.path or "/mcp"
+
+        def tell(origin: str) -> None:
+            url, everywhere = shown_url(origin, path)
+            click.echo(f"{server.name} is served at {url}{everywhere}", err=True)
+
+        given: dict[str, Any] = {
+            "host": self.address.host,
+            "port": self.address.port,
+            "path": path,
+            "certfile": self.certfile,
+            "keyfile": self.keyfile,
+            "allowed_hosts": self.allowed_hosts or None,
+            "allow_unauthenticated": self.allow_unauthenticated or None,
+            "auth": self.auth(),
+        }
+        options = {name: value for name, value in given.items() if value is not None}
+        run_loop(run_async(server, "http", **options, started=tell))
+
+    def auth(self) -> Any:
+        """Give who may call over HTTP: whoever has a listed token, or one of an issuer's; None if nobody is asked.
+
+        Raises:
+            ConfigError: the options do not go together, or the variable holds no token that could be meant.
+        """
+        if self.tokens_env and self.issuer:
+            raise ConfigError("--tokens-env and --issuer exclude each other: say who issues the tokens, once")
+        if self.audience and not self.issuer:
+            raise ConfigError("--audience goes with --issuer, whose tokens name it")
+        if self.tokens_env:
+            from trunkline.auth.static_tokens import StaticTokens
+
+            return StaticTokens(_tokens(self.tokens_env))
+        if self.issuer:
+            if not self.audience:
+                raise ConfigError("--issuer needs --audience: the URI of this server that its tokens must name")
+            from trunkline.auth.jwt_verifier import JWTVerifier
+
+            return JWTVerifier(issuer=self.issuer, audience=self.audience)
+        return None
+
+    def _check_stdio(self) -> None:
+        for name in ("path", "certfile", "keyfile", "allowed_hosts", "allow_unauthenticated", "tokens_env", "issuer"):
+            if getattr(self, name):
+                option = {"allowed_hosts": "allowed-host"}.get(name, name.replace("_", "-"))
+                raise click.UsageError(f"--{option} is for HTTP: give --http as well.")
+
+
+def _tokens(variable: str) -> dict[str, Any]:
+    """Read ``token`` or ``name:token`` entries, separated by commas, from a variable of the environment."""
+    entries = [entry.strip() for entry in os.environ.get(variable, "").split(",") if entry.strip()]
+    if not entries:
+        raise ConfigError(f"The variable {variable} holds no token: set it to TOKEN, or to NAME:TOKEN,NAME:TOKEN")
+    tokens: dict[str, Any] = {}
+    for number, entry in enumerate(entries, 1):
+        name, colon, token = entry.rpartition(":")
+        if len(token) < _SHORTEST_TOKEN:
+            raise ConfigError(
+                f"Token {number} in the variable {variable} has fewer than {_SHORTEST_TOKEN} characters, which can be "
+                "guessed; make one with: python -c 'import secrets; print(secrets.token_urlsafe(32))'"
+            )
+        tokens[token] = name if colon else "user"
+    return tokens
+
+
+# --- the command line ------------------------------------------------------------------------------------------------
+
+
+def _address(context: click.Context, option: click.Parameter, value: str | None) -> Address | None:
+    address = None if value is None else read_address(value)
+    if value is not None and address is None:
+        raise click.BadParameter(f"{value!r} is no [HOST:]PORT; --http alone goes last.", context, option)
+    return address
+
+
+_OPTIONS = (
+    click.option(
+        "--http",
+        "address",
+        metavar="[HOST:]PORT",
+        is_flag=False,
+        flag_value="",
+        callback=_address,
+        help="Serve over HTTP instead of stdio; without an address at 127.0.0.1:8000.",
+    ),
+    click.option("--path", metavar="/PATH", help="HTTP: the path of the endpoint, else /mcp."),
+    click.option("--certfile", metavar="FILE", help="HTTP: serve HTTPS with this certificate (PEM)."),
+    click.option("--keyfile", metavar="FILE", help="HTTP: its key, if that is in another file."),
+    click.option(
+        "--allowed-host", "allowed_hosts", multiple=True, metavar="NAME", help="HTTP: a public name a proxy uses."
+    ),
+    click.option("--allow-unauthenticated", is_flag=True, help="HTTP: let others reach it, whoever they are."),
+    click.option(
+        "--tokens-env", metavar="NAME", help="HTTP: the variable with the tokens that let in: TOKEN or NAME:TOKEN,..."
+    ),
+    click.option("--issuer", metavar="URL", help="HTTP: let in whoever has a token of this authorization server."),
+    click.option("--audience", metavar="URI", help="HTTP: what those tokens must be made for."),
+    click.option("--log-level", type=click.Choice(_LEVELS), default="warning", help="What is told on stderr."),
+)
+
+
+def serving_options(function: Callable[..., None]) -> Callable[..., None]:
+    """Add the options that every reference server has; the function is given them as ``serving``."""
+
+    @wraps(function)
+    def with_serving(*args: Any, log_level: str, **given: Any) -> None:
+        logging.basicConfig(
+            level=log_level.upper(), stream=sys.stderr, format="%(levelname)s %(name)s: %(message)s", force=True
+        )
+        serving = Serving(**{name: given.pop(name) for name in Serving.__struct_fields__})
+        function(*args, serving=serving, **given)
+
+    command: Callable[..., None] = with_serving
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+def start(command: click.Command, arguments: list[str] | None = None) -> NoReturn:
+    """Run a server's command and end the process: 0 when served, 1 for wrong usage, 2 for a wrong setting."""
+    name = command.name or "server"
+    try:
+        command.main(arguments, prog_name=name, standalone_mode=False)
+    except click.ClickException as error:
+        click.echo(f"error: {error.format_message()} See {name} --help.", err=True)
+        raise SystemExit(_USAGE) from None
+    except (click.Abort, KeyboardInterrupt):
+        raise SystemExit(_INTERRUPTED) from None
+    except TrunklineError as error:
+        click.echo(f"error: {error}", err=True)
+        raise SystemExit(_CONFIG) from None
+    raise SystemExit(0)
