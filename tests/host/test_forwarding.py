@@ -10,7 +10,7 @@ import pytest
 from msgspec import Raw
 
 import trunkline.types as t
-from tests.host.gateway.support import FRONTS, NEW, in_loop, on_stage, server
+from tests.host.gateway.support import FRONTS, NEW, OLD, in_loop, on_stage, server
 from trunkline import RequestFailed, Server
 from trunkline.host.entries import ServerEntry, ServerSettings, Source
 from trunkline.protocol.limits import Limits
@@ -178,3 +178,34 @@ async def test_how_connections_are_shared_is_the_entrys_word(share: Any, tmp_pat
         await one.call_tool("s__nothing")
         await two.call_tool("s__nothing")
     assert len(seen) == {"auto": 1, "shared": 1, "session": 2}[share]
+
+
+@pytest.mark.parametrize("revision", [NEW, OLD])
+@pytest.mark.parametrize(
+    ("asks", "declared"),
+    [
+        pytest.param(None, ["elicitation", "roots", "sampling"], id="everything"),
+        pytest.param(("elicitation",), ["elicitation"], id="one thing"),
+        pytest.param((), [], id="nothing"),
+    ],
+)
+@in_loop
+async def test_a_server_is_told_only_of_what_it_may_ask(
+    asks: tuple[str, ...] | None, declared: list[str], revision: str, tmp_path: Path
+) -> None:
+    told: list[list[str]] = []
+    made = server("s", revision)
+    made.add_tool(nothing)
+
+    async def look(exchange: Any, params: Any) -> Any:
+        told.append(sorted(exchange.admitted.caller.capabilities))
+        return DONE
+
+    made.routes["tools/call"] = look
+    entry = ServerEntry(name="s", source=Source("given"), target=made, settings=ServerSettings(asks=asks))
+    async with (
+        on_stage({"s": entry}, tmp_path) as stage,
+        stage.client(elicitation=lambda _: {}, sampling=lambda _: "x", roots=["/a"]) as client,
+    ):
+        await client.call_tool("s__nothing")
+    assert told == [declared]

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+import trunkline.types as t
 from tests.host.gateway.support import allow, gone, in_loop, until
 from tests.support import run_async
 from trunkline import ConfigError, Context, Server, ToolError
@@ -514,3 +515,21 @@ def test_defaults_hold_without_a_policy(tmp_path: Path, monkeypatch: pytest.Monk
                 await host.call_tool("a/lend", {"title": "x"})
 
     run_async(main())
+
+
+@in_loop
+async def test_servers_are_told_who_calls(tmp_path: Path) -> None:
+    seen: list[str | None] = []
+    made = Server("s")
+
+    @made.tool
+    async def look(ctx: Context) -> str:
+        """Look who calls."""
+        seen.append(ctx.client.name)
+        return ""
+
+    info = t.Implementation(name="code-review-tool", version="1.0.0")
+    async with Host.open({"s": made}, folder=tmp_path, policy=allow(), client_info=info) as host:
+        await host.call_tool("s/look")
+
+    assert seen == ["code-review-tool"]

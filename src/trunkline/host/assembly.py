@@ -103,6 +103,8 @@ class HostOptions(TypedDict, total=False):
     scanning: Scanning
     #: Who acts, for rules and the trail: ``user``, or ``model``.
     caller: str
+    #: Who servers are told is calling: a name and a version.
+    client_info: t.Implementation | None
     limits: Limits | None
     environ: Mapping[str, str]
     #: Where secrets are kept that entries name; without, in the user's keyring or encrypted file.
@@ -243,13 +245,15 @@ class Assembly:
     def _client_options(self, entry: ServerEntry) -> Mapping[str, Any]:
         # Some servers list a tool only to clients that can be asked what it asks. Whoever can be asked calls it on a
         # connection of his own; on the one that all share, nobody is there to answer.
-        options: dict[str, Any] = {
-            "sampling": _refusal("sampling"),
-            "sampling_tools": True,
-            "elicitation": _refusal("elicitation"),
-            "elicitation_urls": True,
-            "roots": lambda: self._roots(entry),
-        }
+        asks, options = entry.settings.asks, dict[str, Any]()
+        if asks is None or "sampling" in asks:
+            options |= {"sampling": _refusal("sampling"), "sampling_tools": True}
+        if asks is None or "elicitation" in asks:
+            options |= {"elicitation": _refusal("elicitation"), "elicitation_urls": True}
+        if asks is None or "roots" in asks or entry.settings.roots is not None:
+            options["roots"] = lambda: self._roots(entry)
+        if (info := self.options.get("client_info")) is not None:
+            options["client_info"] = info
         if entry.command is not None:
             ancestors = [*os.environ.get(ANCESTORS, "").split(), self.fingerprint]
             options["env"] = {**entry.env, ANCESTORS: " ".join(ancestors)}

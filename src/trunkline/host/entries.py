@@ -75,6 +75,8 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
     health_seconds: float = 30.0
     #: The folders the server may know of; None: those of whoever calls.
     roots: tuple[str, ...] | None = None
+    #: What it may ask of whoever calls: ``sampling``, ``elicitation``, ``roots``; None: all that one can be asked.
+    asks: tuple[str, ...] | None = None
     #: What it says of its tools is believed: hints may lower the level, too.
     trusted: bool = False
     tools: Filters = NO_FILTERS

@@ -86,7 +86,7 @@ class Forwarder:
         try:
             return await self._send(errand)
         except UrlElicitationRequired as error:
-            if errand.front.knows_url_errors or not supports(errand.front.capabilities, "elicitation.url"):
+            if errand.front.knows_url_errors or not supports(_askable(errand), "elicitation.url"):
                 raise
             pages = _pages(error)
             if not pages:
@@ -104,7 +104,7 @@ class Forwarder:
                 return await self._on_lane(errand, None)
             # A stateless front can be asked only where its revision lets a result be a question.
             askable = errand.method in _MAY_ASK or not front.parks
-            needs = Needs.of(front.capabilities if askable else {}, logs=front.log_level is not None)
+            needs = Needs.of(_askable(errand) if askable else {}, logs=front.log_level is not None)
             if upstream.entry.settings.per_user:
                 # Who asks shows credentials of his own; whether the host itself is let in does not matter.
                 declared, roots = self._with_roots(upstream, needs), self._own_roots(upstream)
@@ -253,8 +253,7 @@ class Forwarder:
 
     def _declared(self, errand: Errand) -> dict[str, Any]:
         """Say what a stateless server may ask: what the front can be asked, and the roots if the host knows them."""
-        capabilities = errand.front.capabilities
-        declared = {name: capabilities[name] for name in _ASKABLE if name in capabilities}
+        declared = _askable(errand)
         if self._roots.of(errand.upstream.entry) is not None:
             declared["roots"] = {}
         return declared
@@ -357,6 +356,12 @@ def _being_cancelled() -> bool:
     """Tell whether it is the caller that gives up, and not the work that was ended."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
+
+
+def _askable(errand: Errand) -> dict[str, Any]:
+    """Say what the server may ask: what the front can be asked, less what the user keeps from this server."""
+    asks, capabilities = errand.upstream.entry.settings.asks, errand.front.capabilities
+    return {name: capabilities[name] for name in _ASKABLE if name in capabilities and (asks is None or name in asks)}
 
 
 def _pages(error: UrlElicitationRequired) -> list[t.ElicitRequestParams]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, TypeVar, get_args
 
@@ -58,6 +58,20 @@ class Needs(Struct, frozen=True):
             elicitation_urls=supports(capabilities, "elicitation.url"),
             roots=supports(capabilities, "roots"),
             logs=logs,
+        )
+
+    def within(self, asks: Collection[str] | None) -> Needs:
+        """Leave only what a server may ask; None: everything."""
+        if asks is None:
+            return self
+        elicitation, sampling = "elicitation" in asks, "sampling" in asks
+        return replace(
+            self,
+            sampling=self.sampling and sampling,
+            sampling_tools=self.sampling_tools and sampling,
+            elicitation=self.elicitation and elicitation,
+            elicitation_urls=self.elicitation_urls and elicitation,
+            roots=self.roots and "roots" in asks,
         )
 
     @property

@@ -212,7 +212,7 @@ class Upstream:
         given = {} if around.client_options is None else around.client_options(self.launch)
         client = make_client(
             self.launch,
-            {name: given[name] for name in ("env",) if name in given} | options,
+            {name: given[name] for name in ("env", "client_info") if name in given} | options,
             auth=self._tender.auth,
             clock=around.timekeeper.clock,
             eras=around.eras,

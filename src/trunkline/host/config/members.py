@@ -54,6 +54,7 @@ _SETTINGS: Mapping[str, str] = MappingProxyType(
         "crash_seconds": "crash_seconds",
         "health_seconds": "health_seconds",
         "roots": "roots",
+        "asks": "asks",
         "trusted": "trusted",
         "tools": "tools",
         "prompts": "prompts",

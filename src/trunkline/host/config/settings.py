@@ -23,6 +23,7 @@ _Read: TypeAlias = Callable[[str, Node, Collector], Any]
 _DAY = 86_400
 _HOUR = 3_600
 _ERAS = ("auto", "stateless", "handshake", *ALL_NAMES)
+_ASKS = ("sampling", "elicitation", "roots")
 _HINTS = ("readOnly", "destructive", "idempotent", "openWorld")
 _PARTS = ("allow", "deny", "annotations", "tags")
 
@@ -132,6 +133,15 @@ def _roots(key: str, node: Node, into: Collector) -> tuple[str, ...]:
     return tuple(text if text.startswith("file://") else into.ground.path(text) for text in into.texts(key, node))
 
 
+def _asks(key: str, node: Node, into: Collector) -> tuple[str, ...]:
+    """Read what a server may ask; one word that is not understood, and it may ask nothing."""
+    words = _words(key, node, into)
+    unknown = [word for word in words or () if word not in _ASKS]
+    for word in unknown:
+        into.fail(key, node.line, f"{quoted(word)} is none of {', '.join(_ASKS)}")
+    return () if unknown or words is None else words
+
+
 def _raw(key: str, node: Node, into: Collector) -> Any:
     return into.tree(key, node)
 
@@ -225,6 +235,7 @@ _READERS: Mapping[str, _Read] = MappingProxyType(
         "crash_seconds": _seconds,
         "health_seconds": _seconds_or_none,
         "roots": _roots,
+        "asks": _asks,
         "trusted": read_flag,
         "tools": _filters,
         "prompts": _filters,

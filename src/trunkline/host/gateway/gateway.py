@@ -467,7 +467,9 @@ class Gateway(Server):
             if pair is None or not self._serves(pair[0]) or pair[0] not in upstreams:
                 continue
             revision = find(parts[pair[0]].offering.revision) or NEWEST
-            alone = self._core.forwarder.needs_lane(upstreams[pair[0]], ear.needs, handshake=revision.handshake)
+            upstream = upstreams[pair[0]]
+            needs = ear.needs.within(upstream.entry.settings.asks)
+            alone = self._core.forwarder.needs_lane(upstream, needs, handshake=revision.handshake)
             yield Wish(*pair, ear if alone else None)
 
     def _left(self, sink: Sink) -> None:

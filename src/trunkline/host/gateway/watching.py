@@ -152,6 +152,6 @@ async def _client(upstream: Upstream, ear: Ear | None) -> tuple[Client, Abstract
     """Give the connection to listen on, and what keeps it while that lasts."""
     if ear is None:
         return await upstream.reach(), nullcontext()
-    roots = upstream.entry.settings.roots
-    lane = ear.session.lanes.find(upstream, ear.needs, roots=None if roots is None else lambda: list(roots))
+    roots, needs = upstream.entry.settings.roots, ear.needs.within(upstream.entry.settings.asks)
+    lane = ear.session.lanes.find(upstream, needs, roots=None if roots is None else lambda: list(roots))
     return await lane.open(), lane.kept()
