@@ -20,14 +20,16 @@ COVERAGE := 98
 # The official TypeScript programs of the interop tests: the reference servers, both versions of the SDK, the Inspector.
 INTEROP := .interop
 SEED := 1
-NPM_SERVERS := $(foreach name,everything filesystem memory,@modelcontextprotocol/server-$(name)@2026.8.31)
+NPM_SERVERS := $(foreach name,everything filesystem memory sequential-thinking,@modelcontextprotocol/server-$(name)@2026.8.31) \
+	$(addprefix @modelcontextprotocol/server-,github@2025.4.8 slack@2025.4.25 postgres@0.6.2 redis@2025.4.25)
 NPM_SDKS := $(addprefix @modelcontextprotocol/,sdk@1.32.2 client@2.4.0 server@2.4.0 node@2.1.2) zod@4.6.7
 NPM_INSPECTOR := @modelcontextprotocol/inspector@2.12.0
 PYPI_SERVERS := mcp-server-time==2026.10.19 mcp-server-fetch==2026.10.24 mcp-server-git==2026.10.19
+PYPI_ARCHIVED := mcp-server-sqlite==2025.4.25 mcp-server-sentry==2025.1.14 'mcp<2'
 NPM_FLAGS := --no-save --no-audit --no-fund --loglevel=error
 
 .DEFAULT_GOAL := help
-.PHONY: help run tour test check format test-all fresh bench interop conformance faults faults-all clean
+.PHONY: help run services tour test check format test-all fresh bench interop conformance faults faults-all clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | awk -F '\t' '{ printf "  make %-11s %s\n", $$1, $$2 }'
@@ -59,7 +61,7 @@ $(VENV)/.installed-dev: requirements-dev.txt $(VENV)/.installed
 run: $(VENV)/.installed ## walk through a host: servers, a model, a person who is asked, and the audit trail
 	@$(BIN)/python -m examples.host_tour.tour
 
-test: $(VENV)/.installed-dev check ## check, then run every test and hold the branch coverage
+test: $(VENV)/.installed-dev services check ## check, then run every test and hold the branch coverage
 	@echo "== tests"
 	@$(BIN)/python -m pytest -q -n auto --dist worksteal --cov --cov-report=term --ignore=tests/interop
 	@echo "== branch coverage, at least $(COVERAGE) % in each of: $(COVERED)"
@@ -70,6 +72,21 @@ test: $(VENV)/.installed-dev check ## check, then run every test and hold the br
 		|| { echo "^ below $(COVERAGE) %"; exit 1; }; \
 	done
 	@echo "OK: ruff, mypy, pytest and the coverage floor all passed on $$($(BIN)/python -V)."
+
+# What the tests of some reference servers talk to. Where it is missing and may not be installed, those are skipped.
+services: ## install git, redis-server and PostgreSQL for the tests, where that is allowed
+	@missing=""; \
+	command -v git >/dev/null 2>&1 || missing="$$missing git"; \
+	command -v redis-server >/dev/null 2>&1 || missing="$$missing redis-server"; \
+	command -v postgres >/dev/null 2>&1 || ls /usr/lib/postgresql/*/bin/postgres >/dev/null 2>&1 \
+		|| missing="$$missing postgresql"; \
+	test -z "$$missing" && exit 0; \
+	if command -v apt-get >/dev/null 2>&1 && [ "$$(id -u)" = 0 ]; then \
+		echo "Installing$$missing for the tests"; \
+		{ apt-get update -qq; DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$missing; } \
+			>/dev/null 2>&1 && exit 0; \
+	fi; \
+	echo "Not here, and not to be installed by this user:$$missing. The tests that need them are skipped."
 
 tour: $(VENV)/.installed ## walk through the weather server, message by message, in every protocol revision
 	@$(BIN)/python -m examples.weather.tour
@@ -142,6 +159,9 @@ interop: $(VENV)/.installed-dev ## the official Python SDK and, where npm is, th
 	@{ test -x $(INTEROP)/python-servers/bin/python || $(BIN)/python -m venv $(INTEROP)/python-servers; } \
 	&& $(INTEROP)/python-servers/bin/python -m pip install $(PIP_FLAGS) $(PYPI_SERVERS) \
 	|| echo "The Python reference servers could not be installed: their tests are skipped."
+	@{ test -x $(INTEROP)/archived-servers/bin/python || $(BIN)/python -m venv $(INTEROP)/archived-servers; } \
+	&& $(INTEROP)/archived-servers/bin/python -m pip install $(PIP_FLAGS) $(PYPI_ARCHIVED) \
+	|| echo "The archived Python reference servers could not be installed: their tests are skipped."
 	@$(BIN)/python -m pytest -q -n auto --dist worksteal tests/interop
 
 faults: $(VENV)/.installed-dev ## thirty servers that are killed, hung and lying, under one gateway; SEED=n decides how

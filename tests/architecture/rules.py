@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
@@ -100,7 +101,12 @@ class Module(NamedTuple):
     @property
     def tree(self) -> ast.Module:
         """Its syntax tree."""
-        return ast.parse(self.text)
+        return _parsed(self.text)
+
+
+@cache
+def _parsed(text: str) -> ast.Module:
+    return ast.parse(text)
 
 
 def modules(root: Path) -> Iterator[Module]:

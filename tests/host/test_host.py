@@ -529,7 +529,7 @@ async def test_servers_are_told_who_calls(tmp_path: Path) -> None:
         return ""
 
     info = t.Implementation(name="code-review-tool", version="1.0.0")
-    async with Host.open({"s": made}, folder=tmp_path, policy=allow(), client_info=info) as host:
+    async with Host.open({"s": made}, folder=tmp_path, policy=allow("s"), client_info=info) as host:
         await host.call_tool("s/look")
 
     assert seen == ["code-review-tool"]

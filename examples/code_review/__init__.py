@@ -1,0 +1,1 @@
+"""A code review across servers, and stand-ins for the services it talks to."""

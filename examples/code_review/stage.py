@@ -1,0 +1,62 @@
+"""What stands around the review: the GitHub server as a process of its own, and stand-ins where nothing is real."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import sys
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from examples.code_review.github_double import BUTTON_AFTER, BUTTON_PATH
+
+__all__ = ["check_out", "github_server"]
+
+_START_SECONDS = 20.0
+_STOP_SECONDS = 5.0
+
+
+def check_out(folder: Path) -> Path:
+    """Put the files of the stand-in's pull request into a folder, as a checkout would."""
+    path = folder / BUTTON_PATH
+    path.parent.mkdir(parents=True)
+    path.write_text(BUTTON_AFTER, encoding="utf-8")
+    return folder
+
+
+@asynccontextmanager
+async def github_server(environ: Mapping[str, str]) -> AsyncIterator[dict[str, str]]:
+    """Serve GitHub over HTTP while the block runs, to whoever has a token made up for it; gives its variables."""
+    token = secrets.token_urlsafe(32)
+    words = ["-m", "trunkline.servers.github", "--http", "127.0.0.1:0", "--tokens-env", "CODE_REVIEW_GITHUB_TOKEN"]
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        *words,
+        env={**os.environ, **environ, "CODE_REVIEW_GITHUB_TOKEN": token},
+        stdin=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    try:
+        url = await asyncio.wait_for(_address(process), _START_SECONDS)
+        yield {"CODE_REVIEW_GITHUB_URL": url, "CODE_REVIEW_GITHUB_TOKEN": token}
+    finally:
+        if process.returncode is None:
+            process.terminate()
+        try:
+            await asyncio.wait_for(process.communicate(), _STOP_SECONDS)
+        except TimeoutError:
+            process.kill()
+            await process.communicate()
+
+
+async def _address(process: asyncio.subprocess.Process) -> str:
+    assert process.stderr is not None
+    said = []
+    while line := (await process.stderr.readline()).decode(errors="replace").strip():
+        said.append(line)
+        _, served, url = line.partition(" is served at ")
+        if served:
+            return url.split()[0]
+    raise RuntimeError(f"the GitHub server did not start: {' '.join(said) or 'it said nothing'}")

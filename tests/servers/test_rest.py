@@ -1,0 +1,250 @@
+"""The API client of the reference servers: bounds, rate limits, and where credentials never go."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from tests.support import run_async
+from trunkline import ConfigError, ToolError
+from trunkline.servers.rest import Api, ApiError, Reply, Upload
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+@asynccontextmanager
+async def service(handler: Handler, **options: Any) -> AsyncIterator[Api]:
+    """Run a service that answers everything with one function."""
+    app = web.Application()
+    app.router.add_route("*", "/{rest:.*}", handler)
+    runner = web.AppRunner(app, shutdown_timeout=0.1, handler_cancellation=True)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    port = runner.addresses[0][1]
+    try:
+        async with Api(
+            f"http://127.0.0.1:{port}", service="Sample", headers={"Authorization": "secret"}, **options
+        ) as api:
+            yield api
+    finally:
+        await runner.cleanup()
+
+
+def asked(handler: Handler, *request: Any, options: dict[str, Any] | None = None, **more: Any) -> Reply:
+    async def main() -> Reply:
+        async with service(handler, **(options or {})) as api:
+            return await api.request(*request, **more)
+
+    return run_async(main())
+
+
+async def echo(request: web.Request) -> web.Response:
+    body = await request.read()
+    return web.json_response(
+        {
+            "method": request.method,
+            "path": request.raw_path,
+            "body": body.decode(),
+            "type": request.headers.get("content-type"),
+            "token": request.headers.get("authorization"),
+            "encodings": request.headers.get("accept-encoding"),
+        }
+    )
+
+
+def failing(status: int, value: Any = None, **headers: str) -> Handler:
+    async def answer(request: web.Request) -> web.Response:
+        return web.json_response(value, status=status, headers={n.replace("_", "-"): v for n, v in headers.items()})
+
+    return answer
+
+
+def test_a_request_carries_query_body_and_credentials_and_asks_for_nothing_compressed() -> None:
+    said = asked(
+        echo, "POST", "/a/b", query={"page": 2, "flag": True, "none": None, "t": ["x", "y"]}, body={"k": 1}
+    ).json()
+
+    assert said == {
+        "method": "POST",
+        "path": "/a/b?page=2&flag=true&t=x&t=y",
+        "body": '{"k":1}',
+        "type": "application/json",
+        "token": "secret",
+        "encodings": None,
+    }
+
+
+def test_a_body_that_is_no_json_goes_as_it_is() -> None:
+    said = asked(echo, "PUT", "/", body=Upload(b"a=1", "application/x-www-form-urlencoded")).json()
+
+    assert (said["body"], said["type"]) == ("a=1", "application/x-www-form-urlencoded")
+
+
+def test_a_path_is_made_of_quoted_segments() -> None:
+    api = Api("https://api.example.com", service="Sample")
+
+    assert api.path("repos", "a/b", "c?d#e", 7) == "/repos/a%2Fb/c%3Fd%23e/7"
+
+
+@pytest.mark.parametrize("segment", ["", ".", "..", "a\nb", "a\x00", "\ud800"])
+def test_a_segment_that_leads_elsewhere_is_refused(segment: str) -> None:
+    with pytest.raises(ToolError, match="cannot be part of an address"):
+        Api("https://api.example.com", service="Sample").path(segment)
+
+
+@pytest.mark.parametrize(
+    "base", ["ftp://a.example", "a.example", "https://", "https://a.example?x=1", "https://u:p@a.example"]
+)
+def test_an_address_that_is_none_is_refused(base: str) -> None:
+    with pytest.raises(ConfigError, match="The address of Sample"):
+        Api(base, service="Sample")
+
+
+def test_the_services_own_words_are_on_one_line() -> None:
+    with pytest.raises(ApiError, match=r"^Sample answered 422: Validation failed here$") as caught:
+        asked(failing(422, {"message": "Validation\n\x1b failed here"}), "POST", "/")
+
+    assert caught.value.status == 422
+
+
+def test_a_status_that_is_awaited_is_an_answer() -> None:
+    assert asked(failing(404, {}), "GET", "/", accept_status=(404,)).status == 404
+
+
+def test_no_json_is_said() -> None:
+    async def answer(request: web.Request) -> web.Response:
+        return web.Response(text="<html>")
+
+    with pytest.raises(ApiError, match="no JSON"):
+        asked(answer, "GET", "/").json()
+
+
+def test_an_answer_beyond_the_bound_is_cut() -> None:
+    async def answer(request: web.Request) -> web.Response:
+        return web.Response(body=b"x" * 4096)
+
+    with pytest.raises(ApiError, match="larger than 1024 bytes"):
+        asked(answer, "GET", "/", options={"max_bytes": 1024})
+
+
+def test_a_compressed_answer_is_not_unpacked() -> None:
+    async def answer(request: web.Request) -> web.Response:
+        return web.Response(body=gzip.compress(b"x" * 100_000), headers={"content-encoding": "gzip"})
+
+    with pytest.raises(ApiError, match="compressed"):
+        asked(answer, "GET", "/")
+
+
+def test_a_service_that_hangs_is_given_up() -> None:
+    async def answer(request: web.Request) -> web.Response:
+        await asyncio.sleep(30)
+        return web.Response()
+
+    with pytest.raises(ApiError, match=r"did not answer within 0\.05 seconds"):
+        asked(answer, "GET", "/", options={"seconds": 0.05})
+
+
+def test_a_service_that_is_not_there_is_said() -> None:
+    async def main() -> None:
+        async with Api("http://127.0.0.1:1", service="Sample") as api:
+            await api.request("GET", "/")
+
+    with pytest.raises(ApiError, match=r"Sample cannot be reached at 127\.0\.0\.1:1"):
+        run_async(main())
+
+
+def test_a_unix_socket_that_is_not_there_is_named(tmp_path: Path) -> None:
+    socket = tmp_path / "engine.sock"
+
+    async def main() -> None:
+        async with Api("http://engine", service="Engine", unix_socket=str(socket)) as api:
+            await api.request("GET", "/")
+
+    with pytest.raises(ApiError, match=r"engine\.sock"):
+        run_async(main())
+
+
+# --- redirects -------------------------------------------------------------------------------------------------------
+
+
+def redirecting(to: str) -> Handler:
+    async def answer(request: web.Request) -> web.Response:
+        if request.path == "/there":
+            return await echo(request)
+        return web.Response(status=302, headers={"location": to})
+
+    return answer
+
+
+def test_a_redirect_within_the_service_is_followed() -> None:
+    assert asked(redirecting("/there"), "GET", "/").json()["path"] == "/there"
+
+
+def test_credentials_never_follow_a_redirect_elsewhere() -> None:
+    with pytest.raises(ApiError, match="redirects to another place"):
+        asked(redirecting("http://127.0.0.2:1/there"), "GET", "/")
+
+
+def test_redirects_without_end_are_cut() -> None:
+    with pytest.raises(ApiError, match="redirects more than 3 times"):
+        asked(redirecting("/again"), "GET", "/")
+
+
+# --- rate limits -----------------------------------------------------------------------------------------------------
+
+
+def limited(times: int, **headers: str) -> tuple[Handler, list[str]]:
+    seen: list[str] = []
+
+    async def answer(request: web.Request) -> web.Response:
+        seen.append(request.method)
+        if len(seen) <= times:
+            return web.json_response({"message": "slow down"}, status=429, headers=headers)
+        return web.json_response({"ok": True})
+
+    return answer, seen
+
+
+def test_a_short_rate_limit_is_waited_for_once() -> None:
+    answer, seen = limited(1, **{"retry-after": "0"})
+
+    assert asked(answer, "GET", "/").json() == {"ok": True}
+    assert seen == ["GET", "GET"]
+
+
+def test_what_changes_something_is_never_sent_twice() -> None:
+    answer, seen = limited(1, **{"retry-after": "0"})
+
+    with pytest.raises(ApiError, match="rate limit is reached: try again in 0 seconds"):
+        asked(answer, "POST", "/")
+    assert seen == ["POST"]
+
+
+def test_a_long_rate_limit_says_when_to_try_again() -> None:
+    answer, seen = limited(9, **{"x-ratelimit-remaining": "0", "x-ratelimit-reset": str(int(time.time()) + 1800)})
+
+    with pytest.raises(ApiError, match=r"try again in (29|30) minutes"):
+        asked(answer, "GET", "/")
+    assert seen == ["GET"]
+
+
+@pytest.mark.parametrize("given", ["soon", "-1", "Wed, 99 Nope"])
+def test_a_rate_limit_that_makes_no_sense_is_a_plain_failure(given: str) -> None:
+    with pytest.raises(ApiError, match=r"^Sample answered 429: wait$") as caught:
+        asked(failing(429, {"message": "wait"}, retry_after=given), "GET", "/")
+
+    assert caught.value.retry_after is None
+
+
+def test_a_refusal_is_not_taken_for_a_rate_limit() -> None:
+    with pytest.raises(ApiError, match=r"^Sample answered 403: no rights$"):
+        asked(failing(403, {"message": "no rights"}, **{"x-ratelimit-remaining": "12"}), "GET", "/")

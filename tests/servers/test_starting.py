@@ -1,0 +1,121 @@
+"""How every reference server starts: its options, and what it says when it cannot."""
+
+from __future__ import annotations
+
+import click
+import pytest
+
+from trunkline import ConfigError, Server
+from trunkline.protocol.caller import Principal
+from trunkline.server.addresses import Address
+from trunkline.servers.starting import Serving, serving_options, start
+
+TOKEN = "a-token-of-more-than-sixteen"
+
+
+def made(seen: list[Serving]) -> click.Command:
+    @click.command("trunkline-server-sample")
+    @click.argument("word", required=False)
+    @serving_options
+    def command(word: str | None, *, serving: Serving) -> None:
+        """Serve a sample."""
+        if word == "broken":
+            raise ConfigError("The word must not be broken: say whole")
+        if word == "run":
+            serving.run(Server("sample"))
+        seen.append(serving)
+
+    return command
+
+
+def ended(*arguments: str) -> tuple[int, list[Serving]]:
+    seen: list[Serving] = []
+    with pytest.raises(SystemExit) as stop:
+        start(made(seen), list(arguments))
+    assert isinstance(stop.value.code, int)
+    return stop.value.code, seen
+
+
+def test_without_options_it_serves_stdio() -> None:
+    assert ended() == (0, [Serving()])
+
+
+def test_the_options_of_http_are_read() -> None:
+    code, (serving,) = ended(
+        "--http", "0.0.0.0:9000", "--path", "/x", "--allowed-host", "a.example", "--tokens-env", "T"
+    )
+
+    assert (code, serving) == (
+        0,
+        Serving(address=Address("0.0.0.0", 9000), path="/x", allowed_hosts=("a.example",), tokens_env="T"),
+    )
+
+
+def test_http_alone_leaves_the_address_to_the_server() -> None:
+    assert ended("--http") == (0, [Serving(address=Address())])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "sentence"),
+    [
+        pytest.param(["--http", "nowhere"], 1, "'nowhere' is no [HOST:]PORT", id="no address"),
+        pytest.param(["--no-such"], 1, "No such option", id="unknown option"),
+        pytest.param(["run", "--path", "/x"], 1, "--path is for HTTP: give --http as well.", id="http option on stdio"),
+        pytest.param(["run", "--tokens-env", "X"], 1, "--tokens-env is for HTTP", id="auth on stdio"),
+        pytest.param(["broken"], 2, "The word must not be broken: say whole", id="a wrong setting"),
+        pytest.param(["run", "--http", "0.0.0.0:0"], 2, "can be reached by others", id="open to others"),
+    ],
+)
+def test_what_is_wrong_is_one_sentence_and_a_code(
+    arguments: list[str], code: int, sentence: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert ended(*arguments)[0] == code
+
+    said = capsys.readouterr().err
+    assert sentence in said
+    assert len(said.splitlines()) == 1
+
+
+def test_the_help_names_the_shared_options(capsys: pytest.CaptureFixture[str]) -> None:
+    assert ended("--help")[0] == 0
+    assert "--tokens-env" in capsys.readouterr().out
+
+
+# --- who may call ----------------------------------------------------------------------------------------------------
+
+
+def listed(variable: str, monkeypatch: pytest.MonkeyPatch) -> dict[str, Principal | str]:
+    monkeypatch.setenv("TOKENS", variable)
+    from trunkline.servers.starting import _tokens
+
+    return _tokens("TOKENS")
+
+
+def test_a_bare_token_is_of_one_user(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert listed(TOKEN, monkeypatch) == {TOKEN: "user"}
+
+
+def test_tokens_can_have_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert listed(f"alice:{TOKEN}1, bob:{TOKEN}2", monkeypatch) == {f"{TOKEN}1": "alice", f"{TOKEN}2": "bob"}
+
+
+def test_nobody_is_asked_unless_told() -> None:
+    assert Serving().auth() is None
+
+
+@pytest.mark.parametrize(
+    ("serving", "sentence"),
+    [
+        pytest.param(Serving(tokens_env="T_UNSET"), "T_UNSET holds no token", id="variable not set"),
+        pytest.param(Serving(tokens_env="T_SHORT"), "fewer than 16 characters", id="token to guess"),
+        pytest.param(Serving(tokens_env="T_SHORT", issuer="https://a.example"), "exclude each other", id="both"),
+        pytest.param(Serving(issuer="https://a.example"), "needs --audience", id="no audience"),
+        pytest.param(Serving(audience="https://me.example"), "goes with --issuer", id="no issuer"),
+    ],
+)
+def test_settings_of_auth_that_make_no_sense_are_refused(
+    serving: Serving, sentence: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("T_SHORT", "short")
+    with pytest.raises(ConfigError, match=sentence):
+        serving.auth()
