@@ -48,7 +48,7 @@ $(BIN)/python:
 
 $(VENV)/.installed: pyproject.toml | $(BIN)/python
 	@echo "Installing Trunkline into $(VENV)"
-	@$(BIN)/python -m pip install $(PIP_FLAGS) -e '.[host]'
+	@$(BIN)/python -m pip install $(PIP_FLAGS) -e '.[host,servers]'
 	@touch $@
 
 $(VENV)/.installed-dev: requirements-dev.txt $(VENV)/.installed
@@ -116,7 +116,7 @@ test-all: ## the suite on every Python from 3.11 to 3.14 found here, each in its
 		if [ -z "$$python" ]; then absent="$$absent $$version"; continue; fi; \
 		echo "== Python $$version"; env=".venvs/$$version"; \
 		if { [ -x "$$env/bin/python" ] || "$$python" -m venv "$$env"; } \
-			&& "$$env/bin/python" -m pip install $(PIP_FLAGS) -e ".[host]" -r requirements-dev.txt \
+			&& "$$env/bin/python" -m pip install $(PIP_FLAGS) -e ".[host,servers]" -r requirements-dev.txt \
 			&& "$$env/bin/python" -m pytest -q -n auto --dist worksteal -p no:cacheprovider; \
 		then passed="$$passed $$version"; else failed="$$failed $$version"; fi; \
 	done; \

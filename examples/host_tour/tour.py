@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from examples.weather.screen import Screen
+from examples.workspace.tour import walk
 from trunkline import Host
 from trunkline.errors import PolicyDenied, TrunklineError
 from trunkline.host.audit_reading import Wanted, query, verify
@@ -216,8 +217,11 @@ async def main(*, interactive: bool | None = None) -> None:
             screen.pause()
         screen.heading("5. What was done")
         tour.look_back()
+        screen.pause()
+        screen.heading("6. The reference servers, each asked once")
+        await walk(screen, Path(folder) / "workspace-of-all")
         screen.say(
-            """Next: `trunkline chat -c examples/hosting/mcp.json`, `trunkline serve -c examples/hosting/mcp.json --http
+            """Next: `python -m examples.code_review`, `trunkline chat -c examples/hosting/mcp.json`, `trunkline serve -c examples/hosting/mcp.json --http
             8000`, and `make tour` for the protocol itself, message by message."""
         )
 

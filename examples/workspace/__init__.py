@@ -1,0 +1,1 @@
+"""A workspace with every reference server in it."""

@@ -1,0 +1,128 @@
+"""A walk through a workspace with all reference servers: each comes up, does one thing, or says what it lacks.
+
+GitHub and Slack are stand-ins, unless a token is in the environment; the others are asked as they are. A service that
+is not running here (a database, the engine of containers) is answered by a sentence that says what to do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+from examples.code_review.github_double import GitHubDouble
+from examples.code_review.slack_double import SlackDouble
+from examples.weather.screen import Screen
+from trunkline import Host, ToolError
+from trunkline.errors import TrunklineError
+
+__all__ = ["CONFIG", "calls", "main", "prepare", "walk"]
+
+HERE = Path(__file__).resolve().parent
+CONFIG = HERE / "mcp.json"
+_SECONDS = 60.0
+
+
+def prepare(folder: Path) -> dict[str, str]:
+    """Copy the sample project, make a repository of it where git is, and give the variables of the configuration."""
+    project, data = folder / "project", folder / "data"
+    shutil.copytree(HERE / "project", project)
+    data.mkdir(parents=True)
+    if shutil.which("git"):
+        who = ["-c", "user.name=Ada", "-c", "user.email=ada@example.com", "-c", "commit.gpgsign=false"]
+        for words in (["init", "-q", "-b", "main"], ["add", "."], [*who, "commit", "-q", "-m", "Greet ships"]):
+            subprocess.run(["git", *words], cwd=project, check=True, capture_output=True, timeout=20)
+    return {
+        **os.environ,
+        "WORKSPACE_PYTHON": sys.executable,
+        "WORKSPACE_FOLDER": str(project),
+        "WORKSPACE_DATA": str(data),
+        "WORKSPACE_API_DOCUMENT": str(HERE / "issues_api.json"),
+    }
+
+
+def calls(project: str) -> list[tuple[str, Mapping[str, Any]]]:
+    """Say what each server is asked, one thing each."""
+    ship = {"name": "Fram", "entityType": "ship", "observations": ["was greeted in Norwegian"]}
+    thought = {"thought": "Fog first.", "thoughtNumber": 1, "totalThoughts": 2, "nextThoughtNeeded": True}
+    meeting = {"source_timezone": "Europe/Oslo", "time": "09:30", "target_timezone": "Asia/Tokyo"}
+    return [
+        ("filesystem/read_text_file", {"path": "README.md"}),
+        ("git/git_log", {"repo_path": project}),
+        ("sqlite/list_tables", {}),
+        ("postgres/query", {"sql": "select 1"}),
+        ("fetch/fetch", {"url": "http://169.254.169.254/latest/meta-data/"}),
+        ("memory/create_entities", {"entities": [ship]}),
+        ("time/convert_time", meeting),
+        ("sequentialthinking/sequentialthinking", thought),
+        ("everything/echo", {"message": "ahoy"}),
+        ("github/get_pull_request", {"owner": "acme", "repo": "project", "pull_number": 42}),
+        ("slack/slack_list_channels", {}),
+        ("sentry/get_sentry_issue", {"issue_id_or_url": "1"}),
+        ("npm/list_scripts", {"path": project}),
+        ("docker/list_containers", {}),
+        ("mongodb/list_databases", {}),
+        ("redis/get", {"key": "ship"}),
+        ("openapi/list_issues", {"owner": "acme", "repo": "project"}),
+    ]
+
+
+async def walk(screen: Screen, folder: Path) -> None:
+    """Open a host over all of them, and ask each for one thing."""
+    async with AsyncExitStack() as stack:
+        environ = prepare(folder)
+        if not os.environ.get("GITHUB_PERSONAL_ACCESS_TOKEN"):
+            api = await stack.enter_async_context(GitHubDouble(token="stand-in").running())
+            environ |= {"GITHUB_PERSONAL_ACCESS_TOKEN": "stand-in", "GITHUB_API_URL": api}
+        if not os.environ.get("SLACK_BOT_TOKEN"):
+            api = await stack.enter_async_context(SlackDouble(token="stand-in").running())
+            environ |= {"SLACK_BOT_TOKEN": "stand-in", "SLACK_TEAM_ID": "T0ACME", "SLACK_API_URL": api}
+        host = await stack.enter_async_context(
+            Host.open(
+                CONFIG,
+                policy=HERE / "policy.toml",
+                folder=folder / "state",
+                environ=environ,
+                wait_seconds=_SECONDS,
+            )
+        )
+        status = {each.name: each for each in host.status()}
+        ready = [each for each in status.values() if each.state == "ready"]
+        screen.say(
+            f"""{len(ready)} of {len(status)} reference servers are up, with {len(host.catalog.tools)} tools. Each is
+            asked for one thing; what is not running on this machine says what to do about it."""
+        )
+        screen.lines(*[await _asked(host, id, given) for id, given in calls(environ["WORKSPACE_FOLDER"])])
+
+
+async def _asked(host: Host, id: str, given: Mapping[str, Any]) -> str:
+    try:
+        text = (await host.call_tool(id, dict(given))).text
+    except ToolError as error:
+        text = f"({error})"
+    except TrunklineError as error:
+        text = f"({error})"
+    line = " ".join(text.split())
+    return f"{id:38}{line if len(line) <= 100 else f'{line[:99]}…'}"
+
+
+async def main(*, interactive: bool | None = None) -> None:
+    """Walk through it."""
+    screen = Screen(interactive=interactive)
+    screen.heading("Every reference server, once")
+    with tempfile.TemporaryDirectory() as folder:
+        await walk(screen, Path(folder))
+
+
+if __name__ == "__main__":
+    try:
+        asyncio.run(main())
+    except KeyboardInterrupt:
+        print()
