@@ -219,7 +219,7 @@ class GitHubDouble:
             case "code":
                 keys = ("name", "path", "sha", "url", "git_url", "html_url")
                 described = [(path, text, shown_file(repository, path, text)) for path, text in files.items()]
-                return [(path + text, {**{k: file[k] for k in keys}, "repository": shown, "score": 1.0})
+                return [(path + text, {**{k: file[k] for k in keys}, "repository": shown, "score": 1})
                         for path, text, file in described]  # fmt: skip
             case "issues":
                 return [(f"{i['title']} {i['body']}", shown_issue(repository, n))

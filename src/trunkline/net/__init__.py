@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from trunkline.net.addresses import special_range
-from trunkline.net.fetcher import Fetched, Fetcher, Resolve
+from trunkline.net.fetcher import BeforeHop, Fetched, Fetcher, Resolve
 
-__all__ = ["Fetched", "Fetcher", "Resolve", "special_range"]
+__all__ = ["BeforeHop", "Fetched", "Fetcher", "Resolve", "special_range"]

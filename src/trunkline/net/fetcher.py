@@ -3,8 +3,9 @@
 Whoever names a URL to us may want us to call something that only we can reach. So a URL is taken apart once and made
 anew from checked parts; its name is resolved once for each hop, every address it has must be one of the public
 Internet, and the connection goes to those addresses and no others, while TLS still checks the name. There is no cookie,
-no stored password, no setting of the environment, no compression, and nothing without a bound. It knows nothing of what
-is fetched. With a proxy it is the proxy that resolves names, and so the proxy that must refuse private addresses.
+no stored password, no setting of the environment, no compression unless it is asked for, and nothing without a bound.
+It knows nothing of what is fetched. With a proxy it is the proxy that resolves names, and so the proxy that must refuse
+private addresses.
 """
 
 from __future__ import annotations
@@ -12,12 +13,12 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urljoin, urlsplit
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from trunkline.errors import ConfigError, FetchError
 from trunkline.net.addresses import special_range
@@ -26,10 +27,13 @@ from trunkline.net.urls import Target, parse_target, shown
 if TYPE_CHECKING:
     import aiohttp
 
-__all__ = ["Fetched", "Fetcher", "Resolve"]
+__all__ = ["BeforeHop", "Fetched", "Fetcher", "Resolve"]
 
 #: Finds the addresses of a host name for a port.
 Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
+
+#: Is told the URL of each hop before anybody is asked for it; what it raises ends the fetch.
+BeforeHop = Callable[[str], Awaitable[None]]
 
 _HERE = ("127.0.0.1", "::1")
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
@@ -43,6 +47,8 @@ class Fetched(Struct, frozen=True):
     body: bytes
     #: Where it came from, after redirects.
     url: str
+    #: Whether the body goes on beyond what was read.
+    cut: bool = False
 
 
 class _Ask(Struct, frozen=True):
@@ -54,14 +60,19 @@ class _Ask(Struct, frozen=True):
     max_bytes: int
     redirects: int
     cross_origin: bool
+    before_hop: BeforeHop | None = None
+    cut: bool = False
+    gzip: bool = False
 
 
 class Fetcher:
     """Fetches URLs that strangers may have chosen; as many at a time as its callers ask for.
 
     ``allow_loopback`` admits this machine under its own names (``localhost``, ``127.0.0.1``, ``[::1]``), also over
-    plain http, for development; ``allow_private`` admits every address besides. Each hop has a connection of its own:
-    what is fetched here is kept by whoever asks, and a connection that rests would outlive the check of its address.
+    plain http, for development; ``allow_private`` admits every address besides, and ``allow_hosts`` those of the hosts
+    it names, as ``host`` or ``host:port``. ``allow_http`` admits plain http everywhere, not only on this machine.
+    Each hop has a connection of its own: what is fetched here is kept by whoever asks, and a connection that rests
+    would outlive the check of its address.
     """
 
     def __init__(
@@ -69,18 +80,27 @@ class Fetcher:
         *,
         allow_private: bool = False,
         allow_loopback: bool = False,
+        allow_hosts: Collection[str] = (),
+        allow_http: bool = False,
         ca_file: str | None = None,
         proxy: str | None = None,
+        resolve_proxied: bool = False,
         user_agent: str = "trunkline",
         resolve: Resolve | None = None,
     ) -> None:
         """Open nothing; ``ca_file`` has the certificates to trust instead of the system's.
+
+        With ``resolve_proxied`` a name that can be resolved here is refused for a private address even if a proxy is
+        asked, which may resolve it once more and otherwise: a second net, not the guard.
 
         Raises:
             ConfigError: a certificate file or a proxy that makes no sense.
         """
         self._allow_private = allow_private
         self._allow_loopback = allow_loopback or allow_private
+        self._allow_hosts = frozenset(host.lower() for host in allow_hosts)
+        self._allow_http = allow_http
+        self._resolve_proxied = resolve_proxied
         self._trust = _trust(ca_file)
         self._proxy = _checked_proxy(proxy)
         self._user_agent = user_agent
@@ -112,16 +132,21 @@ class Fetcher:
         seconds: float = 10.0,
         redirects: int = 3,
         cross_origin: bool = False,
+        before_hop: BeforeHop | None = None,
+        cut: bool = False,
+        gzip: bool = False,
     ) -> Fetched:
         """Fetch a URL whole; an answer of any status is an answer.
 
         GET and HEAD follow redirects on the same origin. ``cross_origin`` lets them lead elsewhere, where none of the
-        given headers are sent. With ``redirects=0`` a redirect is given as it is, whatever the method.
+        given headers are sent. With ``redirects=0`` a redirect is given as it is, whatever the method. With ``cut`` a
+        body that is too large ends at ``max_bytes`` and is no error. ``gzip`` takes compressed answers too; they are
+        unpacked piece by piece and never beyond ``max_bytes``.
 
         Raises:
             FetchError: the URL, an address, or a redirect is refused, or there was no answer within the bounds.
         """
-        ask = _Ask(method.upper(), headers or {}, body, max_bytes, redirects, cross_origin)
+        ask = _Ask(method.upper(), headers or {}, body, max_bytes, redirects, cross_origin, before_hop, cut, gzip)
         if self._closed:
             raise FetchError(f"Cannot fetch {shown(url)}: the fetcher is closed")
         target = self._checked(url)
@@ -137,13 +162,15 @@ class Fetcher:
         """Go from hop to hop until something is not a redirect."""
         first = target
         for _ in range(ask.redirects + 1):
+            if ask.before_hop is not None:
+                await ask.before_hop(target.url)
             answer = await self._hop(ask, target)
             if not _leads_on(ask, answer.status, answer.headers):
                 return answer
             there = self._redirected(ask, target, answer.headers["location"])
             if there.origin != target.origin:
                 # Never again, even if a later hop leads back: by then a stranger has had a say in the URL.
-                ask = _Ask(ask.method, {}, None, ask.max_bytes, ask.redirects, ask.cross_origin)
+                ask = structs.replace(ask, headers={}, body=None)
             target = there
         raise FetchError(f"{first.where} redirects more than {ask.redirects} times")
 
@@ -169,10 +196,11 @@ class Fetcher:
         from yarl import URL
 
         proxy = None if target.is_here else self._proxy
-        addresses = () if proxy else await self._addresses(target)
-        # Compressed answers are not asked for and not taken: a small one may become a large one.
+        addresses = await self._proxied(target) if proxy else await self._addresses(target)
+        # Compressed answers are not asked for and not taken unless the caller says so: a small one may become large.
         given = {name.lower(): value for name, value in ask.headers.items()}
-        head = {"user-agent": self._user_agent, **given, "accept-encoding": "identity"}
+        encoding = "gzip" if ask.gzip else "identity"
+        head = {"user-agent": self._user_agent, **given, "accept-encoding": encoding}
         try:
             async with (
                 self._session(addresses) as session,
@@ -207,7 +235,8 @@ class Fetcher:
     def _checked(self, url: str) -> Target:
         """Take a URL apart, and make it anew from parts that are sound."""
         target = parse_target(url)
-        if target.scheme == "http" and not (self._allow_loopback and target.is_here):
+        plain = self._allow_http or self._trusted(target) or (self._allow_loopback and target.is_here)
+        if target.scheme == "http" and not plain:
             raise FetchError(f"Will not fetch from {target.where} over plain http: https is needed")
         if target.is_address:
             self._admit(target, target.host)
@@ -231,9 +260,25 @@ class Fetcher:
             self._admit(target, address)
         return found
 
+    async def _proxied(self, target: Target) -> Sequence[str]:
+        """Look at the addresses that a name has here, if any, and leave it to the proxy to find its own."""
+        if self._resolve_proxied and not target.is_address:
+            try:
+                found = await self._resolve(target.host.removesuffix("."), target.port)
+            except OSError:
+                found = ()
+            for address in found:
+                self._admit(target, address)
+        return ()
+
+    def _trusted(self, target: Target) -> bool:
+        """Say whether a host was named as one that may have any address."""
+        host = target.shown_host.removesuffix(".")
+        return not self._allow_hosts.isdisjoint((host, f"{host}:{target.port}"))
+
     def _admit(self, target: Target, address: str) -> None:
         """Refuse an address that is not on the public Internet, unless such are allowed."""
-        if self._allow_private or (self._allow_loopback and target.is_here):
+        if self._allow_private or (self._allow_loopback and target.is_here) or self._trusted(target):
             return
         special = special_range(address)
         if special is not None:
@@ -276,9 +321,10 @@ async def _read(response: aiohttp.ClientResponse, ask: _Ask, target: Target) -> 
     for name, value in response.headers.items():
         key = name.lower()
         headers[key] = f"{headers[key]}, {value}" if key in headers else value
-    no_body = ask.method == "HEAD" or _leads_on(ask, response.status, headers)
-    body = b"" if no_body else await _read_body(response, headers, ask, target)
-    return Fetched(response.status, headers, body, target.url)
+    if ask.method == "HEAD" or _leads_on(ask, response.status, headers):
+        return Fetched(response.status, headers, b"", target.url)
+    body = await _read_body(response, headers, ask, target)
+    return Fetched(response.status, headers, body[: ask.max_bytes], target.url, len(body) > ask.max_bytes)
 
 
 def _leads_on(ask: _Ask, status: int, headers: Mapping[str, str]) -> bool:
@@ -287,19 +333,47 @@ def _leads_on(ask: _Ask, status: int, headers: Mapping[str, str]) -> bool:
 
 
 async def _read_body(response: aiohttp.ClientResponse, headers: Mapping[str, str], ask: _Ask, target: Target) -> bytes:
-    if headers.get("content-encoding", "identity").strip().lower() not in ("identity", ""):
-        raise FetchError(f"{target.where} answered compressed, which was not asked for")
-    too_large = f"The answer of {target.where} is too large: the limit is {ask.max_bytes} bytes"
-    if (response.content_length or 0) > ask.max_bytes:
-        raise FetchError(too_large)
+    """Read a body until it ends or is larger than it may be."""
+    unpack = _unpacking(headers, ask, target)
+    if not ask.cut and (response.content_length or 0) > ask.max_bytes:
+        raise FetchError(_too_large(ask, target))
     pieces: list[bytes] = []
     size = 0
-    while piece := await response.content.readany():
+    while size <= ask.max_bytes and (packed := await response.content.readany()):
+        piece = unpack(packed, ask.max_bytes + 1 - size)
         size += len(piece)
-        if size > ask.max_bytes:
-            raise FetchError(too_large)
         pieces.append(piece)
+    if size > ask.max_bytes and not ask.cut:
+        raise FetchError(_too_large(ask, target))
     return b"".join(pieces)
+
+
+def _too_large(ask: _Ask, target: Target) -> str:
+    return f"The answer of {target.where} is too large: the limit is {ask.max_bytes} bytes"
+
+
+def _unpacking(headers: Mapping[str, str], ask: _Ask, target: Target) -> Callable[[bytes, int], bytes]:
+    """Give what makes a piece of the body from a piece of the answer, no longer than it is told."""
+    encoding = headers.get("content-encoding", "identity").strip().lower()
+    if encoding in ("identity", ""):
+        return lambda piece, room: piece
+    if not ask.gzip:
+        raise FetchError(f"{target.where} answered compressed, which was not asked for")
+    if encoding not in ("gzip", "x-gzip", "deflate"):
+        raise FetchError(f"{target.where} answered compressed in a way that was not asked for")
+    import zlib
+
+    # Either header of gzip and zlib is recognised; what comes behind the end of the stream is nobody's.
+    stream = zlib.decompressobj(zlib.MAX_WBITS | 32)
+
+    def unpack(piece: bytes, room: int) -> bytes:
+        try:
+            # What finds no room is dropped with the stream: the caller has enough then.
+            return b"" if stream.eof else stream.decompress(piece, room)
+        except zlib.error as error:
+            raise FetchError(f"{target.where} answered compressed, but what it sent cannot be unpacked") from error
+
+    return unpack
 
 
 # --- settings and failures -------------------------------------------------------------------------------------------

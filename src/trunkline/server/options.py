@@ -11,7 +11,6 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec import Struct
-from msgspec.structs import fields
 
 from trunkline.protocol.access import read_scopes
 from trunkline.server.mismatch import did_you_mean
@@ -73,7 +72,7 @@ def resource_options(given: dict[str, Any]) -> ResourceOptions:
 
 
 def _read(kind: type[T], given: Mapping[str, Any], what: str) -> T:
-    known = {each.name for each in fields(kind)}
+    known = set(kind.__struct_fields__)
     options: dict[str, Any] = {}
     for name, value in given.items():
         own = _SAME.get(name, name)

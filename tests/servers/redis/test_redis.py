@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -39,12 +39,16 @@ def empty(program: RedisProgram) -> RedisProgram:
     return program
 
 
+def _texts(result: Any) -> list[str]:
+    return [part.text for part in result.content]
+
+
 def ask(server: Server, *calls: tuple[str, dict[str, Any]], revision: str = "2026-07-28") -> list[list[str]]:
     """Make calls one after the other; give the texts of each answer."""
 
     async def main() -> list[list[str]]:
         async with Client(server, revision=revision) as client:
-            return [[part.text for part in (await client.call_tool(*call)).content] for call in calls]
+            return [_texts(await client.call_tool(*call)) for call in calls]
 
     return run_async(main())
 
@@ -56,7 +60,7 @@ def raw(program: RedisProgram, *command: str | bytes) -> Any:
         from redis.asyncio import Redis
 
         async with Redis.from_url(program.url) as client:
-            return await client.execute_command(*command)
+            return await cast("Any", client).execute_command(*command)
 
     return run_async(main())
 
@@ -229,7 +233,7 @@ def test_a_database_that_comes_back_is_used_again() -> None:
                 await client.call_tool("get", {"key": "a"})
             program.start()
             await client.call_tool("set", {"key": "a", "value": "2"})
-            told.append((await client.call_tool("get", {"key": "a"})).data)
+            told += _texts(await client.call_tool("get", {"key": "a"}))
         return told
 
     with redis_program() as program:
@@ -259,14 +263,22 @@ def test_an_address_that_is_none_is_refused_at_the_start_without_its_password(ur
     assert "hush" not in str(caught.value)
 
 
-def test_what_is_shown_of_an_address_has_no_credentials() -> None:
-    assert shown_url("rediss://me:p@ss@db.example.com:6380/2?password=x") == "rediss://db.example.com:6380/2"
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("rediss://me:p@ss@db.example.com:6380/2?password=x", "rediss://db.example.com:6380/2"),
+        ("redis://h/0?password=a@hush", "redis://..."),
+        ("redis://:hu?sh@h", "redis://..."),
+    ],
+)
+def test_what_is_shown_of_an_address_has_no_credentials(url: str, shown: str) -> None:
+    assert shown_url(url) == shown
 
 
 def test_it_runs_as_a_program_over_stdio(empty: RedisProgram) -> None:
     async def main() -> Any:
         async with Client([sys.executable, "-m", "trunkline.servers.redis", empty.url]) as client:
             await client.call_tool("set", {"key": "a", "value": "1"})
-            return (await client.call_tool("get", {"key": "a"})).data
+            return _texts(await client.call_tool("get", {"key": "a"}))
 
-    assert run_async(main(), seconds=20) == "1"
+    assert run_async(main(), seconds=20) == ["1"]

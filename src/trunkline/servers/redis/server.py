@@ -13,6 +13,7 @@ from typing import Any
 
 from trunkline import Server, ToolError
 from trunkline.servers.redis.store import DEFAULT_URL, Caps, Store
+from trunkline.types import TextContent
 
 __all__ = ["make_server"]
 
@@ -95,15 +96,15 @@ def _add_reading(server: Server, store: Store) -> None:
         return f"Key not found: {key}" if value is None else value
 
     @server.tool(name="list", input_schema=_schema(_LIST), output_schema=None, annotations=dict(_READS))
-    async def find(pattern: str = "*") -> list[str]:
+    async def find(pattern: str = "*") -> list[TextContent]:
         """List the keys that match a glob pattern."""
         found = await store.find(pattern)
         if not found.keys and found.cut is None:
-            return ["No keys found matching pattern"]
+            return [TextContent(text="No keys found matching pattern")]
         told = ["Found keys:\n" + "\n".join(_one_line(key) for key in found.keys)]
         if found.cut is not None:
             told.append(f"The list is cut after {len(found.keys)} keys ({found.cut}). Give a narrower pattern.")
-        return told
+        return [TextContent(text=each) for each in told]
 
 
 def _schema(properties: MappingProxyType[str, Any], *required: str) -> dict[str, Any]:

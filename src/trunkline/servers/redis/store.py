@@ -7,10 +7,9 @@ than it may hold, and turns whatever the driver raises into a sentence that name
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit, urlunsplit
 
 from msgspec import Struct
 
@@ -58,12 +57,11 @@ class Found(Struct, frozen=True):
 
 def shown_url(url: str) -> str:
     """Give the address without user, password and options, fit to be shown."""
-    try:
-        parts = urlsplit(url)
-        place = parts.netloc.rpartition("@")[2]
-        return urlunsplit((parts.scheme, place, parts.path, "", ""))
-    except ValueError:
-        return "the given address"
+    scheme, _, rest = url.partition("://")
+    before, _, place = rest.rpartition("@")
+    if "?" in before:  # an at sign in an option or a question mark in a password: nobody can tell
+        return f"{scheme}://..."
+    return f"{scheme}://{place.partition('?')[0]}" if rest else scheme
 
 
 class Store:
@@ -183,9 +181,9 @@ class Store:
         assert self._client is not None, "the store is not open"
         try:
             yield self._client
-        except exceptions.AuthenticationError as error:
-            raise ToolError(f"Redis at {self.shown} does not take the user and password of its address.") from error
         except (exceptions.ConnectionError, exceptions.TimeoutError, OSError) as error:
+            if any(isinstance(each, exceptions.AuthenticationError) for each in _causes(error)):
+                raise ToolError(f"Redis at {self.shown} does not take the user and password of its address.") from error
             fix = "Start it, or start this server with its address."
             raise ToolError(f"Redis at {self.shown} cannot be reached ({_reason(error)}). {fix}") from error
         except exceptions.RedisError as error:
@@ -199,16 +197,23 @@ def _scheme(url: str) -> str:
 
 def _reason(error: BaseException) -> str:
     """Say what kind of failure it was; the driver's own text may hold the address."""
-    cause: BaseException | None = error
-    while cause is not None:
-        if isinstance(cause, ConnectionRefusedError):
-            return "connection refused"
-        if isinstance(cause, FileNotFoundError):
-            return "no such socket"
-        if isinstance(cause, TimeoutError):
-            return "no answer in time"
-        cause = cause.__cause__ or cause.__context__
-    return "timed out" if "timeout" in type(error).__name__.lower() else "no connection"
+    kinds = {
+        ConnectionRefusedError: "connection refused",
+        FileNotFoundError: "no such socket",
+        TimeoutError: "no answer in time",
+    }
+    for cause in _causes(error):
+        for kind, words in kinds.items():
+            if isinstance(cause, kind):
+                return words
+    return "no answer in time" if "timeout" in type(error).__name__.lower() else "no connection"
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    """Walk from an error to what was behind it."""
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__
 
 
 def _line(text: str) -> str:

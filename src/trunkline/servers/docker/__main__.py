@@ -1,0 +1,70 @@
+"""The command ``trunkline-server-docker``."""
+
+from __future__ import annotations
+
+import click
+
+from trunkline.servers.docker.bounds import Ceilings
+from trunkline.servers.docker.engine import DEFAULT_HOST
+from trunkline.servers.docker.server import make_server
+from trunkline.servers.starting import Serving, serving_options, start
+
+_EPILOG = """\
+\b
+Examples:
+  trunkline-server-docker --read-only
+  trunkline-server-docker --only-own --image 'alpine:*' --image 'python:3.*'
+  DOCKER_HOST=unix:///run/user/1000/podman/podman.sock trunkline-server-docker
+"""
+
+_MOST = Ceilings()
+
+
+@click.command("trunkline-server-docker", epilog=_EPILOG)
+@click.option(
+    "--host", envvar="DOCKER_HOST", default=DEFAULT_HOST, show_default=True, metavar="unix://PATH", help="The engine."
+)
+@click.option("--read-only", is_flag=True, help="Leave out start, stop, restart and run.")
+@click.option("--only-own", is_flag=True, help="Start, stop and restart only containers that this server made.")
+@click.option("--image", "images", multiple=True, metavar="GLOB", help="Run only images that match; may be repeated.")
+@click.option("--no-network", is_flag=True, help="Never let a container that is run here reach the network.")
+@click.option("--max-memory-mb", type=click.IntRange(6), default=_MOST.memory_mb, show_default=True, metavar="N")
+@click.option("--max-cpus", type=click.FloatRange(0.01), default=_MOST.cpus, show_default=True, metavar="N")
+@click.option("--max-pids", type=click.IntRange(1), default=_MOST.pids, show_default=True, metavar="N")
+@click.option("--max-seconds", type=click.IntRange(1), default=_MOST.seconds, show_default=True, metavar="N")
+@serving_options
+def command(
+    host: str,
+    *,
+    read_only: bool,
+    only_own: bool,
+    images: tuple[str, ...],
+    no_network: bool,
+    max_memory_mb: int,
+    max_cpus: float,
+    max_pids: int,
+    max_seconds: int,
+    serving: Serving,
+) -> None:
+    """Look at the containers and images of a Docker engine, start and stop them, and run commands in new ones.
+
+    The engine is reached through a socket of this machine: that of --host, else of the variable DOCKER_HOST.
+    """
+    ceilings = Ceilings(
+        memory_mb=max_memory_mb,
+        cpus=max_cpus,
+        pids=max_pids,
+        seconds=max_seconds,
+        images=images,
+        network=not no_network,
+    )
+    serving.run(make_server(host, read_only=read_only, only_own=only_own, ceilings=ceilings))
+
+
+def main() -> None:
+    """Run the command."""
+    start(command)
+
+
+if __name__ == "__main__":
+    main()

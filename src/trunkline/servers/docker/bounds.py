@@ -1,0 +1,173 @@
+"""What a container that this server makes is allowed: the request to the engine is built here and nowhere else.
+
+A caller chooses an image, a command and how little it may use. Everything that would reach the machine (privileges,
+mounts, devices, the host's namespaces, capabilities, published ports) is not among the arguments, and is set to its
+closed value here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from fnmatch import fnmatchcase
+from typing import Any
+
+from msgspec import Struct
+
+from trunkline.errors import ToolError
+
+__all__ = ["LABEL", "RUN_LABEL", "Ceilings", "Wish", "check_image", "container_ref", "creation"]
+
+#: Every container that this server makes has it.
+LABEL = "dev.trunkline.server"
+#: Tells one run from another: whether a container is the one of a request whose answer was lost.
+RUN_LABEL = "dev.trunkline.run"
+
+_MIB = 1024 * 1024
+_REF = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
+_WORD = r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*"
+_HOST = r"(?:[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?(?::\d{1,5})?/)?"
+_IMAGE = re.compile(rf"{_HOST}{_WORD}(?:/{_WORD})*(?::[\w][\w.-]{{0,127}})?(?:@sha256:[0-9a-f]{{64}})?", re.ASCII)
+_IMAGE_CHARS = 300
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
+_USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,31}(?::[A-Za-z0-9_][A-Za-z0-9_.-]{0,31})?")
+_MOST_WORDS = 100
+_WORD_CHARS = 8192
+
+
+class Ceilings(Struct, frozen=True, kw_only=True):
+    """The most that one container may be given."""
+
+    memory_mb: int = 2048
+    cpus: float = 2.0
+    pids: int = 512
+    seconds: int = 600
+    #: Patterns of images that may be run; any if there are none.
+    images: tuple[str, ...] = ()
+    #: Whether a container may reach the network at all.
+    network: bool = True
+
+
+class Wish(Struct, frozen=True, kw_only=True):
+    """What a caller asks for."""
+
+    image: str
+    command: Sequence[str]
+    environment: Mapping[str, str]
+    user: str | None
+    workdir: str | None
+    memory_mb: int
+    cpus: float
+    pids: int
+    network: bool
+    read_only: bool
+
+
+def container_ref(text: str) -> str:
+    """Give the name or id of a container back if it can be one.
+
+    Raises:
+        ToolError: it cannot.
+    """
+    if not _REF.fullmatch(text):
+        raise ToolError(f"{text[:100]!r} is no name or id of a container: look with list_containers")
+    return text
+
+
+def check_image(text: str, ceilings: Ceilings) -> None:
+    """Let pass what is a plain reference to an image that may be run.
+
+    Raises:
+        ToolError: it is none, or not allowed.
+    """
+    if len(text) > _IMAGE_CHARS or not _IMAGE.fullmatch(text):
+        raise ToolError(
+            f"{text[:100]!r} is no name of an image: give one such as alpine:3.20 or ghcr.io/owner/name:1.0"
+        )
+    if ceilings.images and not any(fnmatchcase(text, pattern) for pattern in ceilings.images):
+        raise ToolError(f"The image {text} is not among those that may be run here: {', '.join(ceilings.images[:10])}")
+
+
+def creation(wish: Wish, ceilings: Ceilings, *, run: str) -> dict[str, Any]:
+    """Build the body of the request that makes the container.
+
+    Raises:
+        ToolError: something asked for is out of bounds.
+    """
+    check_image(wish.image, ceilings)
+    _check(wish, ceilings)
+    body: dict[str, Any] = {
+        "Image": wish.image,
+        "Env": [f"{name}={value}" for name, value in wish.environment.items()],
+        "Labels": {LABEL: "docker", RUN_LABEL: run},
+        "AttachStdin": False,
+        "OpenStdin": False,
+        "Tty": False,
+        "NetworkDisabled": not wish.network,
+        "HostConfig": _host_config(wish),
+    }
+    if wish.command:
+        body["Cmd"] = list(wish.command)
+    if wish.user:
+        body["User"] = wish.user
+    if wish.workdir:
+        body["WorkingDir"] = wish.workdir
+    return body
+
+
+def _host_config(wish: Wish) -> dict[str, Any]:
+    memory = wish.memory_mb * _MIB
+    return {
+        "Privileged": False,
+        "Binds": [],
+        "Mounts": [],
+        "VolumesFrom": [],
+        "Devices": [],
+        "DeviceRequests": [],
+        "PortBindings": {},
+        "PublishAllPorts": False,
+        "NetworkMode": "bridge" if wish.network else "none",
+        "IpcMode": "private",
+        "PidMode": "",
+        "UTSMode": "",
+        "CgroupnsMode": "private",
+        "CapAdd": [],
+        "CapDrop": ["ALL"],
+        "SecurityOpt": ["no-new-privileges:true"],
+        "ReadonlyRootfs": wish.read_only,
+        "Tmpfs": {"/tmp": "rw,noexec,nosuid,nodev,size=64m"} if wish.read_only else {},
+        "Memory": memory,
+        "MemorySwap": memory,
+        "NanoCpus": int(wish.cpus * 1_000_000_000),
+        "PidsLimit": wish.pids,
+        "OomKillDisable": False,
+        "RestartPolicy": {"Name": "no"},
+        "LogConfig": {"Type": "json-file", "Config": {"max-size": "10m", "max-file": "1"}},
+        "AutoRemove": False,
+        "Init": True,
+    }
+
+
+def _check(wish: Wish, ceilings: Ceilings) -> None:
+    for what, asked, most in (
+        ("memory_mb", wish.memory_mb, ceilings.memory_mb),
+        ("cpus", wish.cpus, ceilings.cpus),
+        ("pids", wish.pids, ceilings.pids),
+    ):
+        if not 0 < asked <= most:
+            raise ToolError(f"{what} must be above 0 and at most {most:g}, not {asked:g}")
+    if wish.network and not ceilings.network:
+        raise ToolError("Containers have no network here: leave network out")
+    if wish.user and not _USER.fullmatch(wish.user):
+        raise ToolError(f"{wish.user[:100]!r} is no user: give a name or number, or user:group")
+    if wish.workdir and (not wish.workdir.startswith("/") or not _is_plain(wish.workdir)):
+        raise ToolError("workdir must be an absolute path inside the container")
+    for name, value in wish.environment.items():
+        if not _VARIABLE.fullmatch(name) or not _is_plain(value):
+            raise ToolError(f"{name[:100]!r} cannot be a variable, or its value holds a NUL or is too long")
+    if max(len(wish.command), len(wish.environment)) > _MOST_WORDS or not all(map(_is_plain, wish.command)):
+        raise ToolError(f"Give at most {_MOST_WORDS} words and variables, each of at most {_WORD_CHARS} characters")
+
+
+def _is_plain(text: str) -> bool:
+    return "\0" not in text and len(text) <= _WORD_CHARS

@@ -1,0 +1,245 @@
+"""The Docker engine behind its socket: the requests that the tools make, and how a container is run to its end.
+
+It knows nothing of tools. A container of a failed, cancelled or finished run is removed; whichever way a run ends, no
+container is left that the caller does not know of.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+
+from trunkline.errors import ConfigError, ToolError
+from trunkline.servers.docker.bounds import LABEL, RUN_LABEL, Ceilings, Wish, container_ref, creation
+from trunkline.servers.docker.shapes import (
+    Container,
+    Details,
+    Image,
+    Stats,
+    container,
+    demultiplexed,
+    details,
+    image,
+    stats,
+)
+from trunkline.servers.rest import Api, ApiError, Reply
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+__all__ = ["DEFAULT_HOST", "Engine", "Logs", "Ran", "socket_path"]
+
+DEFAULT_HOST = "unix:///var/run/docker.sock"
+
+_LOG_BYTES = 8 * 1024 * 1024
+_BEAT_SECONDS = 10.0
+
+Beat = Callable[[float], Awaitable[None]]
+
+
+class Logs(Struct, frozen=True):
+    """What a container wrote, the last of it if it was much."""
+
+    stdout: str
+    stderr: str
+    #: Whether the beginning is left out.
+    cut: bool
+
+
+class Ran(Struct, frozen=True):
+    """A container that was run: to its end, or into the background."""
+
+    id: str
+    name: str
+    exit_code: int | None
+    timed_out: bool
+    removed: bool
+    logs: Logs | None
+
+
+def socket_path(host: str) -> str:
+    """Give the path of the engine's socket.
+
+    Raises:
+        ConfigError: the engine is somewhere else than behind a socket of this machine.
+    """
+    scheme, _, path = host.partition("://")
+    if scheme == "unix" and path.startswith("/"):
+        return path
+    raise ConfigError(
+        f"The Docker host {host[:200]!r} is not used: give unix:///path/of.sock. An engine on another machine can be "
+        "had with: ssh -L /tmp/docker.sock:/var/run/docker.sock MACHINE"
+    )
+
+
+class Engine:
+    """Asks one engine."""
+
+    def __init__(self, host: str, *, only_own: bool = False, log_bytes: int = 64 * 1024) -> None:
+        """Take the engine's address; with ``only_own`` nothing is changed that this server did not make."""
+        path = socket_path(host)
+        self._api = Api("http://docker", service="Docker", unix_socket=path, max_bytes=_LOG_BYTES)
+        self._only_own = only_own
+        self._log_bytes = log_bytes
+
+    async def aclose(self) -> None:
+        """Close the connections."""
+        await self._api.aclose()
+
+    # --- looking ------------------------------------------------------------------------------------------------------
+
+    async def containers(self, *, everything: bool, limit: int) -> list[Container]:
+        """List containers, newest first."""
+        query = {"all": everything, "limit": limit if everything else None}
+        rows = (await self._ask("GET", "/containers/json", query=query)).json()
+        return [container(row, label=LABEL) for row in _list(rows)[:limit]]
+
+    async def images(self, *, limit: int) -> list[Image]:
+        """List images."""
+        rows = (await self._ask("GET", "/images/json")).json()
+        return [image(row) for row in _list(rows)[:limit]]
+
+    async def details(self, ref: str) -> Details:
+        """Inspect a container."""
+        return details(await self._inspect(ref), label=LABEL)
+
+    async def stats(self, ref: str) -> Stats:
+        """Read what a container uses, which takes the engine a second or two."""
+        path = self._api.path("containers", container_ref(ref), "stats")
+        return stats((await self._ask("GET", path, query={"stream": False})).json())
+
+    async def logs(self, ref: str, *, tail: int, since: int = 0, timestamps: bool = False) -> Logs:
+        """Read the last lines that a container wrote."""
+        found = await self._inspect(ref)
+        config = found.get("Config")
+        path = self._api.path("containers", _id(found), "logs")
+        query = {"stdout": True, "stderr": True, "tail": tail, "since": since or None, "timestamps": timestamps}
+        content = (await self._ask("GET", path, query=query)).body
+        # A terminal has one stream, without frames.
+        is_terminal = isinstance(config, dict) and config.get("Tty") is True
+        out, err = (content, b"") if is_terminal else demultiplexed(content)
+        most = self._log_bytes
+        return Logs(_end_of(out, most), _end_of(err, most), cut=len(out) > most or len(err) > most)
+
+    # --- changing -----------------------------------------------------------------------------------------------------
+
+    async def change(self, ref: str, action: str, *, seconds: int | None = None) -> Details:
+        """Start, stop or restart a container, and say how it is then."""
+        found = await self._inspect(ref)
+        if self._only_own and not details(found, label=LABEL).own:
+            raise ToolError(f"The container {ref} was not made by this server, which changes only its own (--only-own)")
+        # By its id: the name may be another's by now.
+        path = self._api.path("containers", _id(found), action)
+        await self._ask("POST", path, query={"t": seconds}, seconds=30.0 + (seconds or 0), accept_status=(304,))
+        return await self.details(_id(found))
+
+    async def run(
+        self, wish: Wish, ceilings: Ceilings, *, name: str | None, detach: bool, seconds: float, beat: Beat
+    ) -> Ran:
+        """Make a container and run it; unless it stays in the background, wait for its end and remove it."""
+        run = secrets.token_hex(8)
+        called = container_ref(name) if name else f"trunkline-{run}"
+        body = creation(wish, ceilings, run=run)
+        async with self._made(called, body, run) as identity:
+            await self._ask("POST", self._api.path("containers", identity.id, "start"))
+            if detach:
+                identity.keep = True
+                return Ran(identity.id, called, None, False, False, None)
+            code = await self._wait(identity.id, seconds, beat)
+            if code is None:
+                with suppress(ApiError):  # it may have ended just now
+                    await self._ask("POST", self._api.path("containers", identity.id, "kill"))
+            logs = await self._output(identity.id)
+            return Ran(identity.id, called, code, code is None, True, logs)
+
+    async def _output(self, identity: str) -> Logs:
+        """Read what a run wrote: if that is too much, its last lines; if those are too long, nothing."""
+        for tail in (10_000, 100):
+            with suppress(ApiError):
+                return await self.logs(identity, tail=tail)
+        return Logs("", "", cut=True)
+
+    @asynccontextmanager
+    async def _made(self, name: str, body: Mapping[str, Any], run: str) -> AsyncIterator[_Identity]:
+        """Have a new container; it is removed afterwards, whatever happens, unless it is to be kept."""
+        identity = _Identity()
+        try:
+            reply = await self._ask("POST", "/containers/create", query={"name": name}, body=body)
+            identity.id = _id(reply.json())
+            yield identity
+        except ApiError as error:
+            if error.status == 404 and not identity.id:
+                raise ToolError(
+                    f"The image {body['Image']} is not here: get it with docker pull {body['Image']}"
+                ) from error
+            raise
+        finally:
+            if not identity.keep:
+                # A call that is cancelled does not leave a container behind.
+                await asyncio.shield(asyncio.ensure_future(self._remove(identity.id or name, run)))
+
+    async def _remove(self, ref: str, run: str) -> None:
+        with suppress(ApiError, ToolError):
+            found = await self._inspect(ref)
+            config = found.get("Config")
+            labels = config.get("Labels") if isinstance(config, dict) else None
+            if isinstance(labels, dict) and labels.get(RUN_LABEL) == run:
+                path = self._api.path("containers", _id(found))
+                await self._ask("DELETE", path, query={"force": True, "v": True})
+
+    async def _wait(self, identity: str, seconds: float, beat: Beat) -> int | None:
+        """Wait for a container's end; None if it takes too long."""
+        path = self._api.path("containers", identity, "wait")
+        passed = 0.0
+        while passed < seconds:
+            slice_ = min(_BEAT_SECONDS, seconds - passed)
+            try:
+                async with asyncio.timeout(slice_):
+                    code = (await self._ask("POST", path, seconds=slice_ * 2)).json()
+                return code["StatusCode"] if isinstance(code, dict) and isinstance(code.get("StatusCode"), int) else -1
+            except TimeoutError:
+                passed += slice_
+                await beat(passed)
+        return None
+
+    # --- asking -------------------------------------------------------------------------------------------------------
+
+    async def _inspect(self, ref: str) -> dict[str, Any]:
+        found = (await self._ask("GET", self._api.path("containers", container_ref(ref), "json"))).json()
+        if not isinstance(found, dict):
+            raise ToolError("Docker answered with something else than a container")
+        return found
+
+    async def _ask(self, method: str, path: str, **options: Any) -> Reply:
+        try:
+            return await self._api.request(method, path, **options)
+        except ApiError as error:
+            if error.status == 0 and "cannot be reached" in str(error):
+                raise ApiError(f"{error}. Start the engine, or set DOCKER_HOST to a socket that you may use") from error
+            raise
+
+
+class _Identity:
+    """The container of a run: its id once it has one, and whether it stays."""
+
+    def __init__(self) -> None:
+        self.id = ""
+        self.keep = False
+
+
+def _id(found: Any) -> str:
+    identity = found.get("Id") if isinstance(found, dict) else None
+    return container_ref(identity if isinstance(identity, str) else "")
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _end_of(content: bytes, most: int) -> str:
+    return content[-most:].decode(errors="replace")

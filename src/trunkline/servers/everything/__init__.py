@@ -1,0 +1,7 @@
+"""The server that offers every feature of the protocol, of both eras: for trying and testing clients."""
+
+from __future__ import annotations
+
+from trunkline.servers.everything.server import make_server
+
+__all__ = ["make_server"]

@@ -1,0 +1,81 @@
+"""``trunkline-server-everything``: start the server over stdio or HTTP."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+from msgspec.structs import replace
+
+from trunkline.server.addresses import Address
+from trunkline.servers.everything.server import make_server
+from trunkline.servers.starting import Serving, serving_options, start
+
+__all__ = ["command", "main"]
+
+_EPILOG = """\b
+Examples:
+  trunkline-server-everything                    over stdio
+  trunkline-server-everything --http 3001        over HTTP, at http://127.0.0.1:3001/mcp
+  PORT=3001 trunkline-server-everything sse      the oldest HTTP transport, at /sse
+"""
+
+
+@click.command("trunkline-server-everything", epilog=_EPILOG)
+@click.argument("transport", type=click.Choice(["stdio", "sse", "streamableHttp"]), required=False)
+@click.option("--port", type=click.IntRange(0, 65535), envvar="PORT", default=3001, help="For sse and streamableHttp.")
+@click.option("--show-environment", is_flag=True, help="Let get-env show the values of secrets.")
+@click.option("--without-extras", is_flag=True, help="Offer only what the official server does.")
+@click.option(
+    "--max-fetch-size",
+    type=click.IntRange(1, 1 << 30),
+    envvar="GZIP_MAX_FETCH_SIZE",
+    default=10 * 1024 * 1024,
+    show_envvar=True,
+    help="The most bytes to fetch and compress.",
+)
+@click.option(
+    "--max-fetch-millis",
+    type=click.IntRange(1, 600_000),
+    envvar="GZIP_MAX_FETCH_TIME_MILLIS",
+    default=30_000,
+    show_envvar=True,
+    help="The longest that fetching may take.",
+)
+@click.option(
+    "--allowed-domains",
+    envvar="GZIP_ALLOWED_DOMAINS",
+    default="",
+    show_envvar=True,
+    metavar="DOMAIN,...",
+    help="Fetch from these and their subdomains only.",
+)
+@serving_options
+def command(transport: str | None, *, serving: Serving, **options: Any) -> None:
+    """Offer every feature of the Model Context Protocol, for trying and testing clients."""
+    server = make_server(
+        show_environment=options["show_environment"],
+        extras=not options["without_extras"],
+        max_fetch_bytes=options["max_fetch_size"],
+        fetch_seconds=options["max_fetch_millis"] / 1000,
+        allowed_domains=[domain.strip() for domain in options["allowed_domains"].split(",") if domain.strip()],
+    )
+    _addressed(serving, transport, options["port"]).run(server)
+
+
+def _addressed(serving: Serving, transport: str | None, port: int) -> Serving:
+    """Give an address to a transport that needs one; ``--http`` says more than the official word for it."""
+    if transport == "stdio" and serving.address is not None:
+        raise click.UsageError("stdio and --http exclude each other: leave one out.")
+    if transport in (None, "stdio") or serving.address is not None:
+        return serving
+    return replace(serving, address=Address(None, port))
+
+
+def main() -> None:
+    """Run the command."""
+    start(command)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,232 @@
+"""The tools that ask the caller: its model, its user by form and by page, its folders; each works in both eras.
+
+In a handshake revision a question is a request to the client, in a stateless one it travels in the result; the
+functions do not know. A tool is seen only by clients that can be asked what it asks: its tags say so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
+
+import msgspec
+from msgspec import Meta
+
+import trunkline.types as t
+from trunkline import Context, MissingCapability, Server, ToolError
+from trunkline.errors import UrlElicitationRequired
+from trunkline.protocol.fields import hidden
+from trunkline.protocol.revisions import Feature
+from trunkline.server.asking import Elicited
+from trunkline.server.questions import Question, read_answer
+from trunkline.servers.everything.basics import ACTS, ACTS_OUTSIDE, READS
+from trunkline.servers.everything.forms import answered, every_field
+from trunkline.servers.everything.state import exchange_of, session_of, state_of
+
+__all__ = ["NEEDS", "add_asking", "add_more_asking"]
+
+#: How the tag begins that names a capability a client needs to see a tool.
+NEEDS = "needs:"
+
+_PREREQUISITE = "https://example.com/prerequisite"
+
+
+def add_asking(server: Server) -> None:
+    """Register those that the official server has."""
+    _add(server, get_roots_list, "get-roots-list", READS, "roots")
+    _add(server, trigger_elicitation_request, "trigger-elicitation-request", ACTS, "elicitation.form")
+    _add(server, trigger_url_elicitation, "trigger-url-elicitation", ACTS_OUTSIDE, "elicitation.url")
+    _add(server, trigger_sampling_request, "trigger-sampling-request", ACTS_OUTSIDE, "sampling")
+
+
+def add_more_asking(server: Server) -> None:
+    """Register the others."""
+    _add(server, ask_twice, "ask-twice", ACTS, "elicitation.form")
+    _add(server, ask_everything, "ask-everything", ACTS, "elicitation.form", "sampling", "roots")
+    _add(server, sample_with_tools, "sample-with-tools", ACTS_OUTSIDE, "sampling.tools")
+    _add(server, visit_page, "visit-page", ACTS_OUTSIDE, "elicitation.url")
+
+
+def _add(server: Server, function: Any, name: str, annotations: Any, *needs: str) -> None:
+    title = name.replace("-", " ").capitalize()
+    tags = {NEEDS + capability for capability in needs}
+    server.add_tool(function, name=name, title=title, annotations=annotations, tags=tags, output_schema=None)
+
+
+# --- what the official server asks -----------------------------------------------------------------------------------
+
+
+async def get_roots_list(ctx: Context) -> str:
+    """List the folders the client shares; this server does not touch them."""
+    roots = await ctx.list_roots()
+    if not roots:
+        return "The client supports roots but no roots are currently configured."
+    listed = "\n\n".join(f"{n}. {root.name or 'Unnamed Root'}\n   URI: {root.uri}" for n, root in enumerate(roots, 1))
+    return f"Current MCP Roots ({len(roots)} total):\n\n{listed}\n\nThis server only lists them and reads no file."
+
+
+async def trigger_sampling_request(
+    ctx: Context,
+    prompt: Annotated[str, Meta(description="What to ask the model")],
+    maxTokens: Annotated[float, Meta(description="How long its answer may be, in tokens")] = 100,
+) -> str:
+    """Have the client's model answer a prompt."""
+    if not 1 <= maxTokens < 2**31:
+        raise ToolError("maxTokens must be a whole number from 1.")
+    answer = await ctx.sample(
+        f"Resource trigger-sampling-request context: {prompt}",
+        max_tokens=int(maxTokens),
+        system_prompt="You are a helpful test server.",
+        temperature=0.7,
+    )
+    result = msgspec.to_builtins(answer.result)
+    told = {name: result[name] for name in ("model", "stopReason", "role", "content") if name in result}
+    return f"LLM sampling result: \n{_pretty(told)}"
+
+
+async def trigger_elicitation_request(ctx: Context) -> list[t.TextContent]:
+    """Ask the user to fill in a form with every kind of field a form can have."""
+    answer = await ctx.elicit("Please provide inputs for the following fields:", schema=every_field())
+    return answered(answer)
+
+
+async def trigger_url_elicitation(
+    ctx: Context,
+    url: Annotated[str, Meta(description="The page to open", extra_json_schema={"format": "uri"})],
+    message: Annotated[
+        str, Meta(description="What the user is told")
+    ] = "Please open the link to complete this action.",
+    elicitationId: Annotated[str, Meta(description="What to call the question, else a random UUID")] | None = None,
+    errorPath: Annotated[
+        bool,
+        Meta(
+            description="Answer first with error -32042 and a page that must be visited; the same call again goes on. "
+            "Where the revision has no such error, that page is asked for like the other"
+        ),
+    ] = False,
+) -> list[t.TextContent]:
+    """Ask the user to open a page, by a question or by the error that asks for a page."""
+    _check_page(url)
+    name = elicitationId or str(await ctx.once("id", lambda: str(uuid.uuid4())))
+    if errorPath:
+        await _ask_for_prerequisite(ctx, (session_of(ctx), url, elicitationId))
+    answer = await _ask_page(ctx, message, url, elicitation_id=name)
+    told = {
+        "accept": f"✅ User completed the URL elicitation flow.\nElicitation ID: {name}\nURL: {url}",
+        "decline": f"❌ User declined to open the URL (Elicitation ID: {name}).",
+        "cancel": f"⚠️ User cancelled the URL elicitation (Elicitation ID: {name}).",
+    }
+    texts = (told[answer.action], f"\nRaw result: {_pretty(answer)}")
+    return [t.TextContent(text=text) for text in texts]
+
+
+async def _ask_for_prerequisite(ctx: Context, key: tuple[Any, ...]) -> None:
+    text = "Open this page first, then call the tool again with the same arguments."
+    if Feature.URL_ELICITATION_ERROR not in exchange_of(ctx).admitted.caller.revision.features:
+        await _ask_page(ctx, text, _PREREQUISITE, elicitation_id=None, key="prerequisite")
+    elif state_of(ctx).issue(key):
+        page = {"mode": "url", "url": _PREREQUISITE, "message": text, "elicitationId": str(uuid.uuid4())}
+        raise UrlElicitationRequired("This request needs a page to be visited first.", data={"elicitations": [page]})
+
+
+async def _ask_page(
+    ctx: Context, message: str, url: str, *, elicitation_id: str | None, key: str = "page"
+) -> t.ElicitResult:
+    """Ask like ``ctx.elicit_url``, under an id that the caller chose."""
+    exchange = exchange_of(ctx)
+    if "url" in hidden(t.ElicitRequestParams, exchange.admitted.caller.revision):
+        raise MissingCapability("This protocol revision has no pages to open", capability="elicitation.url")
+    params = t.ElicitRequestParams(mode="url", message=message, url=url, elicitation_id=elicitation_id)
+    asking = exchange.connection.owner.asking(exchange)
+    answer = await asking.ask(Question("elicitation/create", params, key))
+    result: t.ElicitResult = read_answer(answer, t.ElicitResult, "elicitation/create")
+    return result
+
+
+def _check_page(url: str) -> None:
+    try:
+        parts = urlsplit(url)
+        sound = parts.scheme in ("http", "https") and bool(parts.hostname) and "@" not in parts.netloc
+    except ValueError:
+        sound = False
+    if not sound:
+        raise ToolError("url must be a http or https URL without a user name, such as https://example.com/form.")
+
+
+# --- what it lacks ---------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Traveller:
+    """Who travels."""
+
+    name: Annotated[str, Meta(description="Your name", min_length=1, max_length=100)]
+    bags: Annotated[int, Meta(description="How many bags", ge=0, le=9)] = 1
+
+
+@dataclass
+class Meal:
+    """What somebody eats."""
+
+    meal: Literal["fish", "vegetables", "nothing"]
+
+
+async def ask_twice(ctx: Context) -> str:
+    """Ask the user two things, the second in the light of the first answer."""
+    first = await ctx.elicit("Who is travelling?", Traveller, key="traveller")
+    if not first.accepted:
+        return f"Nobody travels: the first question was answered with {first.action}."
+    second = await ctx.elicit(f"What does {first.data.name} eat on the way?", Meal, key="meal")
+    meal = second.data.meal if second.accepted else f"({second.action})"
+    return f"{first.data.name} travels with {first.data.bags} bags and eats {meal}."
+
+
+async def ask_everything(ctx: Context) -> dict[str, Any]:
+    """Ask the user, the model and for the folders, all at once."""
+    user, model, roots = await asyncio.gather(
+        ctx.elicit("Who is travelling?", Traveller, key="traveller"),
+        ctx.sample("Name one thing to pack.", max_tokens=50, key="packing"),
+        ctx.list_roots(key="folders"),
+    )
+    name = user.data.name if user.accepted else None
+    return {"traveller": name, "action": user.action, "packing": model.text, "roots": [root.uri for root in roots]}
+
+
+_CLOCK = t.Tool(
+    name="read-clock",
+    description="Tells the time at the station.",
+    input_schema={"type": "object", "properties": {"station": {"type": "string"}}, "required": ["station"]},
+)
+
+
+async def sample_with_tools(ctx: Context, question: str = "What time is it at the station?") -> str:
+    """Let the client's model use a tool of this server while it answers."""
+    turns: list[Any] = [t.SamplingMessage(role="user", content=t.TextContent(text=question[:2000]))]
+    answer = await ctx.sample(turns, max_tokens=200, tools=[_CLOCK], key="first")
+    if not answer.tool_uses:
+        return f"The model answered without the tool: {answer.text}"
+    results = [
+        t.ToolResultContent(tool_use_id=use.id, content=[t.TextContent(text="12:00")]) for use in answer.tool_uses
+    ]
+    turns += [
+        t.SamplingMessage(role="assistant", content=answer.content),
+        t.SamplingMessage(role="user", content=list(results)),
+    ]
+    final = await ctx.sample(turns, max_tokens=200, tools=[_CLOCK], key="second")
+    return f"The model used {len(results)} tool calls and says: {final.text}"
+
+
+async def visit_page(
+    ctx: Context, url: Annotated[str, Meta(description="The page to open", extra_json_schema={"format": "uri"})]
+) -> str:
+    """Send the user to a page and tell the client when it is finished, where the revision has a notice for that."""
+    _check_page(url)
+    answer: Elicited = await ctx.elicit_url("Please finish this page.", url, done=lambda: True, key="page")
+    return f"The page was answered with {answer.action}."
+
+
+def _pretty(value: Any) -> str:
+    return msgspec.json.format(msgspec.json.encode(value), indent=2).decode()

@@ -1,0 +1,198 @@
+"""``gzip-file-as-resource``: fetches something within bounds, compresses it, and keeps it for whoever asked.
+
+What is fetched was named by a stranger, so it goes through the guarded fetcher. A session's files have the official
+URIs and are seen by that session alone. A caller without a session is given a URI with a handle that cannot be guessed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import binascii
+import gzip
+import secrets
+from base64 import b64decode, b64encode
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal
+from urllib.parse import quote, unquote_to_bytes, urlsplit
+
+from msgspec import Meta, Struct
+
+from trunkline import Context, Server, ToolError
+from trunkline.errors import FetchError, ResourceError
+from trunkline.net import Fetcher
+from trunkline.protocol.caller import Caller, Session
+from trunkline.servers.everything.basics import ACTS_OUTSIDE
+from trunkline.servers.everything.state import State, exchange_of, session_of, sink_of, state_of
+from trunkline.types import EmbeddedResource, ResourceContents, ResourceLink
+
+__all__ = ["KEPT", "SESSION", "Fetching", "add_compressing", "sees_file"]
+
+SESSION = "demo://resource/session/"
+KEPT = "demo://resource/kept/{handle}/{name}"
+
+_README = "https://raw.githubusercontent.com/modelcontextprotocol/servers/refs/heads/main/README.md"
+_TYPE = "application/gzip"
+_LONGEST_NAME = 128
+_LEVEL = 6
+
+
+class Fetching(Struct, frozen=True, kw_only=True):
+    """Within which bounds something is fetched; no domains means any public one."""
+
+    max_bytes: int = 10 * 1024 * 1024
+    seconds: float = 30.0
+    domains: Sequence[str] = ()
+    fetcher: Fetcher
+
+
+def add_compressing(server: Server, fetching: Fetching) -> None:
+    """Register the tool, and what callers without a session read their files by."""
+
+    async def gzip_file_as_resource(
+        ctx: Context,
+        name: Annotated[str, Meta(description="What to call the compressed file")] = "README.md.gz",
+        data: Annotated[
+            str, Meta(description="Where the file is: an https URL or a data URI", extra_json_schema={"format": "uri"})
+        ] = _README,
+        outputType: Annotated[
+            Literal["resourceLink", "resource"],
+            Meta(description="Whether to give a link, to be read later, or the compressed file itself"),
+        ] = "resourceLink",
+    ) -> ResourceLink | EmbeddedResource:
+        """Compress a file and keep it as a resource for the caller."""
+        _check_name(name)
+        plain = (
+            _from_data_uri(data, fetching.max_bytes) if data[:5].lower() == "data:" else await _fetch(data, fetching)
+        )
+        packed = await asyncio.to_thread(gzip.compress, plain, _LEVEL, mtime=0)
+        uri = _keep(ctx, name, packed)
+        if outputType == "resource":
+            blob = b64encode(packed).decode()
+            return EmbeddedResource(resource=ResourceContents(uri=uri, mime_type=_TYPE, blob=blob))
+        return ResourceLink(uri=uri, name=name, mime_type=_TYPE)
+
+    hints = {**ACTS_OUTSIDE, "idempotentHint": True}
+    server.add_tool(
+        gzip_file_as_resource, name="gzip-file-as-resource", title="Compress", annotations=hints, output_schema=None
+    )
+    server.add_resource(
+        KEPT,
+        read_kept,
+        name="kept",
+        description="Files that gzip-file-as-resource made for a caller without a session.",
+        mime_type=_TYPE,
+        tags={"stateless"},
+    )
+
+
+# --- fetching --------------------------------------------------------------------------------------------------------
+
+
+async def _fetch(url: str, fetching: Fetching) -> bytes:
+    try:
+        parts = urlsplit(url)
+        host = (parts.hostname or "").lower()
+    except ValueError as error:
+        raise ToolError("data is no URL: give an https URL or a data URI.") from error
+    if parts.scheme.lower() not in ("http", "https"):
+        raise ToolError("data must be an https URL or a data URI.")
+    allowed = [domain.lower() for domain in fetching.domains]
+    if allowed and not any(host == domain or host.endswith("." + domain) for domain in allowed):
+        raise ToolError(f"Domain {host} is not in the allowed domains list (GZIP_ALLOWED_DOMAINS).")
+    try:
+        # Where only some domains are allowed a redirect may not leave the one that was checked.
+        answer = await fetching.fetcher.fetch(
+            "GET", url, max_bytes=fetching.max_bytes, seconds=fetching.seconds, cross_origin=not allowed
+        )
+    except FetchError as error:
+        raise ToolError(str(error)) from error
+    except ImportError as error:
+        raise ToolError("Fetching needs more: pip install 'trunkline[servers]', or give a data URI.") from error
+    if answer.status != 200:
+        raise ToolError(f"{host} answered with status {answer.status}; there is nothing to compress.")
+    return answer.body
+
+
+def _from_data_uri(uri: str, most: int) -> bytes:
+    head, comma, body = uri[5:].partition(",")
+    if not comma:
+        raise ToolError("The data URI has no comma between its type and its data.")
+    if len(body) > 4 * most:
+        raise ToolError(f"The data URI holds more than {most} bytes.")
+    data = unquote_to_bytes(body)
+    if head.lower().endswith(";base64"):
+        try:
+            data = b64decode(data, validate=True)
+        except binascii.Error as error:
+            raise ToolError(f"The data URI is not valid base64: {error}.") from error
+    if len(data) > most:
+        raise ToolError(f"The data URI holds more than {most} bytes.")
+    return data
+
+
+def _check_name(name: str) -> None:
+    if not 1 <= len(name) <= _LONGEST_NAME or not name.isprintable() or name in (".", ".."):
+        raise ToolError(f"name must be 1 to {_LONGEST_NAME} printable characters, and not '.' or '..'.")
+
+
+# --- keeping ---------------------------------------------------------------------------------------------------------
+
+
+def _keep(ctx: Context, name: str, packed: bytes) -> str:
+    """Keep a file for the caller; give its URI."""
+    state, session = state_of(ctx), session_of(ctx)
+    escaped = quote(name, safe="")
+    if session is None:
+        handle = secrets.token_hex(16)
+        uri = KEPT.replace("{handle}", handle).replace("{name}", escaped)
+        state.shelf.put(_identity(ctx), uri, packed)
+    else:
+        uri = SESSION + escaped
+        state.shelf.put(session, uri, packed)
+    _tidy(ctx, state)
+    if session is not None and uri in ctx.server.registry.resources:
+        ctx.server.changed(uri)
+    elif session is not None:
+        ctx.server.add_resource(uri, _reader(uri), name=name, mime_type=_TYPE, tags={"session"})
+    return uri
+
+
+def _identity(ctx: Context) -> Any:
+    """Say whose a file is that no session has: whoever was authenticated, else whoever knows the handle."""
+    return None if ctx.auth is None else ctx.auth.identity
+
+
+def _tidy(ctx: Context, state: State) -> None:
+    """Forget the files of sessions that are over, and offer no URI under which nobody has anything."""
+    serving: Server = exchange_of(ctx).connection.owner
+    current = session_of(ctx)
+    state.shelf.keep_only(
+        lambda owner: not isinstance(owner, Session) or owner is current or sink_of(serving, owner) is not None
+    )
+    kept = state.shelf.uris()
+    for uri in [uri for uri in ctx.server.registry.resources if uri.startswith(SESSION) and uri not in kept]:
+        ctx.server.remove_resource(uri)
+
+
+def _reader(uri: str) -> Any:
+    async def read(ctx: Context) -> bytes:
+        return _found(state_of(ctx).shelf.get(session_of(ctx), uri))
+
+    return read
+
+
+def sees_file(state: State, caller: Caller, uri: str) -> bool:
+    """Tell whether a caller has a file under a session's URI."""
+    return caller.session is not None and state.shelf.get(caller.session, uri) is not None
+
+
+async def read_kept(handle: str, name: str, ctx: Context) -> bytes:
+    """Give a file that was compressed for a caller without a session."""
+    uri = KEPT.replace("{handle}", handle).replace("{name}", quote(name, safe=""))
+    return _found(state_of(ctx).shelf.get(_identity(ctx), uri))
+
+
+def _found(data: bytes | None) -> bytes:
+    if data is None:
+        raise ResourceError("This file is gone: it was replaced by newer ones; compress it again.")
+    return data

@@ -1,0 +1,206 @@
+"""Fetching a page for a model: the site's rules first, then the page, and its text in a form to read.
+
+All traffic goes through the guarded fetcher, the question for robots.txt and each hop of a redirect included. It knows
+nothing of tools and prompts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Collection
+from urllib.parse import quote, urlsplit
+
+from msgspec import Struct
+
+from trunkline.errors import FetchError, ToolError
+from trunkline.net.fetcher import Fetched, Fetcher, Resolve
+from trunkline.net.urls import Target, parse_target
+from trunkline.servers.fetch.decoding import binary_type, kind_of, read_text
+from trunkline.servers.fetch.markdown import html_to_markdown
+from trunkline.servers.fetch.robots import MAX_ROBOTS_BYTES, Robots, Rule, product_of, read_robots
+
+__all__ = ["Page", "Web", "shown_address"]
+
+_MAX_URL = 8000
+_REDIRECTS = 10
+_ROBOTS_SECONDS = 10.0
+_ROBOTS_REDIRECTS = 5
+_KEPT_SECONDS, _KEPT_FAILURE_SECONDS = 600.0, 30.0
+_KEPT_SITES = 256
+_EMPTY = "<error>No text is left when this page is made readable; set raw to true to get its HTML.</error>"
+
+
+class Page(Struct, frozen=True):
+    """What a model gets of a page."""
+
+    text: str
+    #: A line about the text, to stand before it; empty if there is nothing to say.
+    note: str
+
+
+class _Kept(Struct, frozen=True):
+    """What is known of a site's robots.txt, until when."""
+
+    robots: Robots
+    refusal: str | None
+    until: float
+
+
+class Web:
+    """The web, as one program sees it under one name."""
+
+    def __init__(
+        self,
+        user_agent: str,
+        *,
+        obey_robots: bool,
+        max_bytes: int,
+        seconds: float,
+        proxy: str | None = None,
+        allow_local: bool = False,
+        allow_hosts: Collection[str] = (),
+        resolve: Resolve | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Open nothing yet.
+
+        Raises:
+            ConfigError: the proxy makes no sense.
+        """
+        self._fetcher = Fetcher(
+            allow_private=allow_local,
+            allow_hosts=allow_hosts,
+            allow_http=True,
+            proxy=proxy,
+            resolve_proxied=True,
+            user_agent=user_agent,
+            resolve=resolve,
+        )
+        self._product = product_of(user_agent)
+        self._obey_robots = obey_robots
+        self._max_bytes = max_bytes
+        self._seconds = seconds
+        self._clock = clock
+        self._sites: OrderedDict[tuple[str, str, int], _Kept] = OrderedDict()
+
+    async def page(self, url: str, *, raw: bool) -> Page:
+        """Fetch a URL and give its text, as Markdown if it is a page and not wanted raw.
+
+        Raises:
+            ToolError: the site or the guard forbids it, it could not be had, or it is no text.
+        """
+        if len(url) > _MAX_URL:
+            raise ToolError(f"The URL has {len(url)} characters; at most {_MAX_URL} are taken.")
+        before = self._ask_site if self._obey_robots else None
+        try:
+            answer = await self._fetcher.fetch(
+                "GET",
+                url,
+                max_bytes=self._max_bytes,
+                seconds=self._seconds,
+                redirects=_REDIRECTS,
+                cross_origin=True,
+                before_hop=before,
+                cut=True,
+                gzip=True,
+            )
+        except FetchError as error:
+            raise ToolError(f"{error}.") from error
+        if answer.status >= 400:
+            raise ToolError(f"{_place(answer.url)} answered with status {answer.status} instead of the page.")
+        return await asyncio.to_thread(_page_of, answer, raw=raw, max_chars=2 * self._max_bytes)
+
+    # --- robots.txt --------------------------------------------------------------------------------------------------
+
+    async def _ask_site(self, url: str) -> None:
+        """Refuse a URL that its site does not want to be fetched by programs."""
+        target = parse_target(url)
+        kept = await self._site(target)
+        if kept.refusal is not None:
+            raise ToolError(kept.refusal)
+        # A file may have many rules, and a path many places to look for each.
+        forbidding = await asyncio.to_thread(kept.robots.forbidding, target.rest)
+        if forbidding is not None:
+            raise ToolError(_forbidden(target, forbidding))
+
+    async def _site(self, target: Target) -> _Kept:
+        """Give what is known of a site's robots.txt, and find it out if it is not."""
+        kept = self._sites.get(target.origin)
+        if kept is None or kept.until <= self._clock():
+            kept = await self._asked(target)
+            self._sites[target.origin] = kept
+            while len(self._sites) > _KEPT_SITES:
+                self._sites.popitem(last=False)
+        self._sites.move_to_end(target.origin)
+        return kept
+
+    async def _asked(self, target: Target) -> _Kept:
+        where = f"{_site_of(target)}/robots.txt"
+        try:
+            answer = await self._fetcher.fetch(
+                "GET",
+                where,
+                max_bytes=MAX_ROBOTS_BYTES,
+                seconds=min(_ROBOTS_SECONDS, self._seconds),
+                redirects=_ROBOTS_REDIRECTS,
+                cross_origin=True,
+                cut=True,
+                gzip=True,
+            )
+        except FetchError as error:
+            return self._refused(f"Its robots.txt must be read before a page is fetched, and it could not be. {error}.")
+        if answer.status in (401, 403) or answer.status >= 500:
+            return self._refused(
+                f"{where} was answered with status {answer.status}, so programs are taken to be unwelcome there. "
+                "The user can fetch the page with the fetch prompt."
+            )
+        text = answer.body.decode("utf-8", "replace") if 200 <= answer.status < 300 else ""
+        robots = await asyncio.to_thread(read_robots, text, self._product)
+        return _Kept(robots, None, self._clock() + _KEPT_SECONDS)
+
+    def _refused(self, why: str) -> _Kept:
+        return _Kept(Robots(()), why, self._clock() + _KEPT_FAILURE_SECONDS)
+
+
+def shown_address(url: str) -> str:
+    """Give a URL as it was understood.
+
+    Raises:
+        FetchError: it cannot be fetched.
+    """
+    target = parse_target(url)
+    fragment = urlsplit(url).fragment
+    return target.url + (f"#{quote(fragment, safe='%/?:@!$&()*+,;=-._~')}" if fragment else "")
+
+
+def _site_of(target: Target) -> str:
+    return target.url.removesuffix(target.rest)
+
+
+def _place(url: str) -> str:
+    return parse_target(url).where
+
+
+def _forbidden(target: Target, rule: Rule) -> str:
+    return (
+        f"The robots.txt of {_site_of(target)} does not let programs fetch this page (rule: Disallow: "
+        f"{rule.pattern[:200]!r}). Tell the user that it was not read; the user can fetch it with the fetch prompt."
+    )
+
+
+def _page_of(answer: Fetched, *, raw: bool, max_chars: int) -> Page:
+    """Read what came as text."""
+    content_type = answer.headers.get("content-type", "")
+    binary = binary_type(content_type, answer.body)
+    if binary is not None:
+        size = f"more than {len(answer.body)}" if answer.cut else f"{len(answer.body)}"
+        raise ToolError(f"{_place(answer.url)} gave {binary[:100]!r} of {size} bytes, which is no text.")
+    text = read_text(content_type, answer.body).text
+    said = " ".join(content_type.split())[:100]
+    cut = f"Only the first {len(answer.body)} bytes were read, which is the limit.\n" if answer.cut else ""
+    if kind_of(content_type, text) == "html" and not raw:
+        return Page(html_to_markdown(text, answer.url, max_chars=max_chars) or _EMPTY, cut)
+    what = "as it is" if raw else "not turned into Markdown"
+    return Page(text, f"{cut}Content of type {said or 'unknown'}, {what}:\n")

@@ -1,0 +1,92 @@
+"""What all tools share: the allowed folders of a caller, work in a thread, and errors in words."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any, TypeVar
+
+from trunkline.errors import ToolError
+from trunkline.server.context import Context
+from trunkline.server.results import ToolResult
+from trunkline.servers.filesystem.limits import Budget, FileLimits
+from trunkline.servers.filesystem.walking import Ground, Place
+from trunkline.servers.roots import Allowed
+from trunkline.types import TextContent
+
+__all__ = ["CONTENT", "READS", "Desk", "answer", "in_words"]
+
+T = TypeVar("T")
+
+#: The hints of tools that only look.
+READS: Mapping[str, bool] = MappingProxyType({"readOnlyHint": True, "openWorldHint": False})
+#: What every tool answers with, but the one for media.
+CONTENT: Mapping[str, Any] = MappingProxyType(
+    {"type": "object", "properties": {"content": {"type": "string"}}, "required": ["content"]}
+)
+
+
+class Desk:
+    """Where tools get their folders and have their work done."""
+
+    def __init__(self, allowed: Allowed, *, limits: FileLimits, kernel_walk: bool = True) -> None:
+        """Take what is allowed and how much of it."""
+        self.allowed = allowed
+        self.limits = limits
+        self._kernel_walk = kernel_walk
+
+    async def ground(self, ctx: Context) -> Ground:
+        """Give the folders that are allowed for this caller."""
+        return Ground(await self.allowed.named(ctx), kernel_walk=self._kernel_walk)
+
+    async def do(self, ctx: Context, path: str, work: Callable[[Ground], T], *, budget: Budget | None = None) -> T:
+        """Do something with the allowed folders in a thread.
+
+        Raises:
+            ToolError: it failed; the sentence says why.
+        """
+        ground = await self.ground(ctx)
+        try:
+            return await asyncio.to_thread(work, ground)
+        except OSError as error:
+            raise ToolError(in_words(error, path)) from error
+        finally:
+            # A caller who has gone does not wait for the end of a search.
+            if budget is not None:
+                budget.stop()
+
+    async def at(self, ctx: Context, path: str, work: Callable[[Place], T]) -> T:
+        """Do something with what a path names, in a thread.
+
+        Raises:
+            ToolError: it failed; the sentence says why.
+        """
+        return await self.do(ctx, path, lambda ground: ground.use(path, work))
+
+
+def answer(text: str) -> ToolResult:
+    """Answer with a text, in both ways in which a client may read it."""
+    return ToolResult([TextContent(text=text)], {"content": text})
+
+
+def in_words(error: OSError, path: str) -> str:
+    """Say what the system has against a path."""
+    match error.errno:
+        case errno.ENOENT:
+            return f"There is no file or folder {path}."
+        case errno.EISDIR:
+            return f"{path} is a folder, not a file."
+        case errno.ENOTDIR:
+            return f"{path} is not a folder, or a part of it is none."
+        case errno.EACCES | errno.EPERM | errno.EROFS:
+            return f"The system does not permit this for {path}: {os.strerror(error.errno)}."
+        case errno.ELOOP:
+            return f"{path} goes through too many links."
+        case errno.ENOTSUP:
+            return f"{path} is no regular file: devices, pipes and sockets are not read."
+        case errno.EXDEV:
+            return f"{path} is on another disk; moving does not copy. Write the file there and remove this one."
+    return f"{path}: {error.strerror or error}."

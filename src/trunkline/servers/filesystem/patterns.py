@@ -1,0 +1,189 @@
+"""Patterns of paths: ``*``, ``?``, ``[a-z]``, ``{a,b}`` and ``**`` over folders, matched in polynomial time.
+
+No regular expression is made of a pattern, since one with many stars can keep one busy for hours. ``*`` matches names
+that begin with a dot, too. A pattern that begins with ``!`` matches what the rest does not.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from trunkline.errors import ToolError
+
+__all__ = ["Pattern", "excludes"]
+
+_LONGEST = 2000
+#: How many patterns one with braces may stand for, and how long they and all those to leave out may be together.
+_MOST_VARIANTS = 500
+_LONGEST_TOGETHER = 20_000
+_BRACES = re.compile(r"(?<!\\)\{([^{}]*)\}")
+_NUMBERS = re.compile(r"(-?\d{1,6})\.\.(-?\d{1,6})\Z")
+_EITHER = re.compile(r"(?<!\\)[@?]\(([^()]*)\)")
+_ODD = re.compile(r"(?<!\\)[*+!]\([^()]*\)")
+
+#: One step of matching: a test of one thing, or None for any number of them.
+_Test = Callable[[str], bool]
+_Steps = Sequence[_Test | None]
+T = TypeVar("T")
+
+
+class Pattern:
+    """A pattern for paths that are relative to where a search starts."""
+
+    __slots__ = ("_negated", "_variants")
+
+    def __init__(self, text: str) -> None:
+        """Read a pattern.
+
+        Raises:
+            ToolError: it is too long, or says things that are not understood.
+        """
+        if len(text) > _LONGEST:
+            raise ToolError(f"A pattern has at most {_LONGEST} characters.")
+        bare = text.lstrip("!") if not text.startswith("!(") else text
+        if _ODD.search(bare):
+            raise ToolError("Patterns know *, ?, [a-z], {a,b} and **, but not +(...), *(...) and !(...).")
+        self._negated = (len(text) - len(bare)) % 2 == 1
+        # A pattern that begins with # is a comment.
+        self._variants = [] if bare.startswith("#") else [_folders(each) for each in _variants(_alternatives(bare))]
+
+    def matches(self, path: str) -> bool:
+        """Tell whether a relative path is meant."""
+        names = path.split("/")
+        return any(_fits(variant, names) for variant in self._variants) != self._negated
+
+
+def excludes(texts: Sequence[str], *, anywhere: bool) -> Callable[[str], bool]:
+    """Make a test for paths to leave out; with ``anywhere``, patterns without stars match at any depth."""
+    _check_together(texts)
+    wanted = list(texts)
+    if anywhere:
+        plain = [each for each in texts if "*" not in each]
+        wanted += [deep for each in plain for deep in (f"**/{each}", f"**/{each}/**")]
+    patterns = [Pattern(each) for each in wanted]
+    return lambda path: any(pattern.matches(path) for pattern in patterns)
+
+
+def _alternatives(text: str) -> str:
+    """Write ``@(a|b)`` as ``{a,b}`` and ``?(a|b)`` as ``{,a,b}``."""
+
+    def braced(found: re.Match[str]) -> str:
+        inner = found[1].replace("|", ",")
+        return f"{{,{inner}}}" if found[0].startswith("?") else f"{{{inner},}}" if "," not in inner else f"{{{inner}}}"
+
+    # One alternative alone needs no braces, which would stand for themselves.
+    text = re.sub(r"(?<!\\)@\(([^()|]*)\)", r"\1", text)
+    return _EITHER.sub(braced, text)
+
+
+def _variants(text: str) -> list[str]:
+    """Write out every ``{a,b}`` and ``{1..3}``, innermost first."""
+    done: list[str] = []
+    open_ones = [text]
+    while open_ones:
+        each = open_ones.pop()
+        found = next((found for found in _BRACES.finditer(each) if _choices(found[1])), None)
+        if found is None:
+            done.append(each)
+        else:
+            open_ones += [each[: found.start()] + choice + each[found.end() :] for choice in _choices(found[1])]
+        if len(done) + len(open_ones) > _MOST_VARIANTS:
+            raise ToolError(f"A pattern with braces stands for at most {_MOST_VARIANTS} patterns.")
+    _check_together(done)
+    return done
+
+
+def _check_together(texts: Sequence[str]) -> None:
+    if sum(map(len, texts)) > _LONGEST_TOGETHER:
+        raise ToolError(f"Patterns have at most {_LONGEST_TOGETHER} characters together, braces written out.")
+
+
+def _choices(inner: str) -> list[str]:
+    if (numbers := _NUMBERS.match(inner)) is not None:
+        first, last = int(numbers[1]), int(numbers[2])
+        step = 1 if last >= first else -1
+        return [str(each) for each in range(first, last + step, step)][: _MOST_VARIANTS + 1]
+    return inner.split(",") if "," in inner else []
+
+
+def _folders(text: str) -> _Steps:
+    """Make the steps of a path: one a folder, any number of them for ``**``."""
+    names = re.sub("/+", "/", text).split("/")
+    steps = [None if name == "**" else _name_test(name) for name in names]
+    if names[-1] == "**" and len(names) > 1:
+        # What is below a folder is at least one name.
+        steps.insert(len(steps) - 1, lambda _: True)
+    return steps
+
+
+def _name_test(text: str) -> _Test:
+    steps = _characters(text)
+    return lambda name: _fits(steps, name)
+
+
+def _characters(text: str) -> _Steps:
+    """Make the steps of a name: one a character, any number of them for ``*``."""
+    steps: list[_Test | None] = []
+    place = 0
+    while place < len(text):
+        sign = text[place]
+        end = _class_end(text, place) if sign == "[" else None
+        if end is not None:
+            steps.append(_class(text[place + 1 : end]))
+            place = end
+        elif sign == "*":
+            steps += [] if steps and steps[-1] is None else [None]
+        elif sign == "?":
+            steps.append(lambda _: True)
+        else:
+            place += sign == "\\" and place + 1 < len(text)
+            steps.append(text[place].__eq__)
+        place += 1
+    if text and not text.strip("*"):
+        # A star alone is at least one character.
+        steps.insert(0, lambda _: True)
+    return steps
+
+
+def _class_end(text: str, start: int) -> int | None:
+    """Find the end of a class of characters; the first one in it may be the closing bracket."""
+    first = start + 1 + (text[start + 1 : start + 2] in ("!", "^"))
+    end = text.find("]", first + 1)
+    return None if end < 0 else end
+
+
+def _class(inner: str) -> _Test:
+    negated = inner[0] in "!^"
+    chars = inner[1:] if negated else inner
+    ranges: list[tuple[str, str]] = []
+    place = 0
+    while place < len(chars):
+        place += chars[place] == "\\" and place + 1 < len(chars)
+        has_end = chars[place + 1 : place + 2] == "-" and place + 2 < len(chars)
+        ranges.append((chars[place], chars[place + 2] if has_end else chars[place]))
+        place += 3 if has_end else 1
+    return lambda each: any(low <= each <= high for low, high in ranges) != negated
+
+
+def _fits(steps: _Steps, things: Sequence[str]) -> bool:
+    """Match greedily, going back to the last star alone: what an earlier one could take instead changes nothing."""
+    step = thing = 0
+    star, taken = -1, 0
+    while thing < len(things):
+        test = steps[step] if step < len(steps) else _never
+        if test is None:
+            star, taken, step = step, thing, step + 1
+        elif test(things[thing]):
+            step, thing = step + 1, thing + 1
+        elif star >= 0:
+            taken += 1
+            step, thing = star + 1, taken
+        else:
+            return False
+    return all(test is None for test in steps[step:])
+
+
+def _never(_: str) -> bool:
+    return False

@@ -1,0 +1,223 @@
+"""Reading: whole files, their first and last lines, folders, and what is known of an entry. Every read is bounded."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+
+from msgspec import Struct
+
+from trunkline.errors import ToolError
+from trunkline.servers.filesystem.kernel import birth_seconds
+from trunkline.servers.filesystem.limits import FileLimits, shown_size
+from trunkline.servers.filesystem.walking import Denied, Ground, Place
+
+__all__ = [
+    "Entry",
+    "describe",
+    "entries_of",
+    "head_lines",
+    "listing",
+    "opened",
+    "read_bytes",
+    "sizes",
+    "tail_lines",
+    "text_of",
+    "visible",
+]
+
+_BLOCK = 64 * 1024
+#: The order in which a reader's alphabet puts what is no letter.
+_SIGNS = "_-,;:!?.'\"()[]{}@*/\\&#%`^+<=>|~$0123456789"
+
+
+class Entry(Struct, frozen=True):
+    """One entry of a folder; a link is none, whatever it points to."""
+
+    name: str
+    is_folder: bool
+    is_link: bool
+
+
+@contextmanager
+def opened(place: Place) -> Iterator[int]:
+    """Have a regular file open for reading."""
+    descriptor = place.open_file()
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def read_bytes(place: Place, most: int) -> bytes:
+    """Read a whole file.
+
+    Raises:
+        ToolError: it has more bytes than are allowed.
+    """
+    with opened(place) as descriptor:
+        _check_size(os.fstat(descriptor).st_size, most)
+        blocks, size = [], 0
+        while block := os.read(descriptor, _BLOCK * 16):
+            size += len(block)
+            # What a file's size says may be old, or nothing at all.
+            _check_size(size, most)
+            blocks.append(block)
+        return b"".join(blocks)
+
+
+def text_of(data: bytes) -> str:
+    """Read bytes as UTF-8; what is none is shown as U+FFFD."""
+    return data.decode("utf-8", "replace")
+
+
+def head_lines(place: Place, count: int, *, most: int) -> str:
+    """Give the first lines of a file; no more of it is read."""
+    data, seen = bytearray(), 0
+    with opened(place) as descriptor:
+        while seen < count and (block := os.read(descriptor, _BLOCK)):
+            seen += block.count(b"\n")
+            data += block
+            _check_lines(len(data), most)
+    lines = bytes(data).split(b"\n")
+    if not lines[-1]:
+        lines.pop()
+    return text_of(b"\n".join(lines[:count]))
+
+
+def tail_lines(place: Place, count: int, *, most: int) -> str:
+    """Give the last lines of a file, with plain line ends; no more of it is read."""
+    blocks: list[bytes] = []
+    with opened(place) as descriptor:
+        start, seen, size = os.fstat(descriptor).st_size, 0, 0
+        # One more line end than lines: the last line has one of its own.
+        while start > 0 and seen <= count:
+            length = min(_BLOCK, start)
+            start -= length
+            block = os.pread(descriptor, length, start)
+            seen, size = seen + block.count(b"\n"), size + len(block)
+            blocks.append(block)
+            _check_lines(size, most)
+    text = b"".join(reversed(blocks)).replace(b"\r\n", b"\n")
+    return text_of(b"\n".join(text.removesuffix(b"\n").split(b"\n")[-count:]))
+
+
+def entries_of(directory: int, most: int) -> tuple[list[Entry], bool]:
+    """Give the entries of an open folder by name, and whether there are more than are given."""
+    found: list[Entry] = []
+    with os.scandir(directory) as entries:
+        for entry in entries:
+            if len(found) >= most:
+                return sorted(found, key=_by_name), True
+            found.append(Entry(entry.name, entry.is_dir(follow_symlinks=False), entry.is_symlink()))
+    return sorted(found, key=_by_name), False
+
+
+def listing(place: Place, limits: FileLimits) -> str:
+    """List a folder, a line an entry."""
+    found, more = _entries(place, limits)
+    return "\n".join([f"{_mark(each)} {visible(each.name)}" for each in found] + _and_more(more, limits))
+
+
+def sizes(ground: Ground, place: Place, *, by_size: bool, limits: FileLimits) -> str:
+    """List a folder with sizes and totals."""
+    found, more = _entries(place, limits)
+    sized = [(each, _size(ground, place, each)) for each in found]
+    sized.sort(key=(lambda each: -each[1]) if by_size else (lambda each: _as_read(each[0].name)))
+    files = [size for each, size in sized if not each.is_folder]
+    rows = [
+        f"{_mark(each)} {visible(each.name).ljust(30)} {'' if each.is_folder else shown_size(size).rjust(10)}"
+        for each, size in sized
+    ]
+    total = f"Total: {len(files)} files, {len(sized) - len(files)} directories"
+    return "\n".join([*rows, *_and_more(more, limits), "", total, f"Combined size: {shown_size(sum(files))}"])
+
+
+def describe(place: Place) -> str:
+    """Tell what is known of an entry, a line a fact."""
+    flags = getattr(os, "O_PATH", os.O_RDONLY)
+    descriptor = place.open(flags)
+    try:
+        found, born = os.fstat(descriptor), birth_seconds(descriptor)
+    finally:
+        os.close(descriptor)
+    facts = {
+        "size": str(found.st_size),
+        "created": _shown_time(found.st_ctime if born is None else born),
+        "modified": _shown_time(found.st_mtime),
+        "accessed": _shown_time(found.st_atime),
+        "isDirectory": str(stat.S_ISDIR(found.st_mode)).lower(),
+        "isFile": str(stat.S_ISREG(found.st_mode)).lower(),
+        "permissions": f"{found.st_mode:o}"[-3:],
+    }
+    return "\n".join(f"{name}: {value}" for name, value in facts.items())
+
+
+def visible(name: str) -> str:
+    """Give a name as it can be sent: bytes that are no text are shown as U+FFFD."""
+    return os.fsencode(name).decode("utf-8", "replace")
+
+
+def _entries(place: Place, limits: FileLimits) -> tuple[list[Entry], bool]:
+    directory = place.open(os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        return entries_of(directory, limits.entries)
+    finally:
+        os.close(directory)
+
+
+def _size(ground: Ground, place: Place, entry: Entry) -> int:
+    """Give the size of an entry; of a link, that of its target, if it is allowed."""
+
+    def look(found: Place) -> int:
+        status = found.status()
+        return 0 if status is None else status.st_size
+
+    try:
+        return ground.use(os.path.join(place.path, entry.name), look)
+    except (Denied, OSError):
+        return 0
+
+
+def _mark(entry: Entry) -> str:
+    return "[DIR]" if entry.is_folder else "[FILE]"
+
+
+def _and_more(more: bool, limits: FileLimits) -> list[str]:
+    return [f"(There are more than {limits.entries} entries; these are only some of them.)"] if more else []
+
+
+def _by_name(entry: Entry) -> bytes:
+    return os.fsencode(entry.name)
+
+
+def _as_read(name: str) -> tuple[Sequence[int], str]:
+    """Order names as a reader's alphabet does: signs, numbers, letters, small ones before their capitals."""
+    place: Callable[[str], int] = _SIGNS.find
+    folded = [place(each) if place(each) >= 0 else len(_SIGNS) + ord(each) for each in name.casefold()]
+    return folded, name.swapcase()
+
+
+def _check_size(size: int, most: int) -> None:
+    if size > most:
+        raise ToolError(
+            f"The file is larger than {shown_size(most)}, the most that is read at once: read its first or last lines "
+            "with head or tail, or start the server with a larger --max-file-bytes."
+        )
+
+
+def _check_lines(size: int, most: int) -> None:
+    # A block more is read than is looked at.
+    if size > most + _BLOCK:
+        raise ToolError(
+            f"These lines are longer than {shown_size(most)}, the most that is read at once: ask for fewer."
+        )
+
+
+def _shown_time(seconds: float) -> str:
+    moment = datetime.fromtimestamp(seconds).astimezone()
+    zone = moment.tzname()
+    return f"{moment:%a %b %d %Y %H:%M:%S GMT%z} ({'Coordinated Universal Time' if zone == 'UTC' else zone})"

@@ -1,0 +1,122 @@
+"""Which files clients want to hear of, in both eras, and the watcher that has something to tell.
+
+A server is not told of subscriptions, so middleware looks at them as they pass: those of a session begin with a request
+and end with another, or with the session; those of a client without one last as long as its stream. What nobody wants
+any more is found out when it changes, or when somebody else leaves.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+from msgspec.structs import replace
+
+from trunkline.errors import ToolError, TrunklineError
+from trunkline.server.context import Context
+from trunkline.server.dispatch import ServedConnection
+from trunkline.server.middleware import CallNext, ServerRequest
+from trunkline.server.server import Server
+from trunkline.servers.filesystem.limits import FileLimits
+from trunkline.servers.filesystem.walking import Ground
+from trunkline.servers.filesystem.watching import Watcher
+from trunkline.servers.roots import path_of_uri
+
+__all__ = ["Subscriptions"]
+
+
+class Subscriptions:
+    """What is wanted, and the watcher of it, which lives as long as somebody is connected."""
+
+    def __init__(
+        self, ground_of: Callable[[Context], Awaitable[Ground]], *, limits: FileLimits, inotify: bool = True
+    ) -> None:
+        """Take what finds the allowed folders of a caller."""
+        self._ground_of = ground_of
+        self._limits = limits
+        self._inotify = inotify
+        self._server: Server | None = None
+        self._watcher: Watcher | None = None
+        #: The URIs of open streams.
+        self._listened: Counter[str] = Counter()
+
+    @asynccontextmanager
+    async def lifespan(self, server: Server) -> AsyncIterator[None]:
+        """Watch while the server serves."""
+        self._server = server
+        self._watcher = Watcher(self._changed, limits=self._limits, inotify=self._inotify)
+        try:
+            yield
+        finally:
+            self._watcher.close()
+            self._watcher = None
+
+    async def around(self, request: ServerRequest, call_next: CallNext) -> Any:
+        """Look at a request that is about subscriptions."""
+        match request.method:
+            case "resources/subscribe":
+                await self._watch(request.context, [request.params.uri])
+                return await self._then_prune(request, call_next)
+            case "resources/unsubscribe":
+                return await self._then_prune(request, call_next)
+            case "subscriptions/listen":
+                return await self._listen(request, call_next)
+        return await call_next(request)
+
+    async def _then_prune(self, request: ServerRequest, call_next: CallNext) -> Any:
+        try:
+            return await call_next(request)
+        finally:
+            self._prune()
+
+    async def _listen(self, request: ServerRequest, call_next: CallNext) -> Any:
+        """Watch what a stream is for; what may not be watched is taken out of its filter, as the client can see."""
+        wanted = request.params.notifications
+        allowed: list[str] = []
+        for uri in wanted.resource_subscriptions or ():
+            try:
+                await self._watch(request.context, [uri])
+            except TrunklineError:
+                continue
+            allowed.append(uri)
+        if allowed != (wanted.resource_subscriptions or []):
+            wanted = replace(wanted, resource_subscriptions=allowed)
+            request = request.with_params(replace(request.params, notifications=wanted))
+        self._listened.update(allowed)
+        try:
+            return await call_next(request)
+        finally:
+            self._listened.subtract(allowed)
+            self._listened += Counter()
+            self._prune()
+
+    async def _watch(self, context: Context, uris: Sequence[str]) -> None:
+        for uri in uris:
+            path = path_of_uri(uri)
+            if path is None or self._watcher is None:
+                continue
+            ground = await self._ground_of(context)
+            if len(self._watcher.uris) >= self._limits.watches:
+                self._prune()
+            try:
+                await self._watcher.add(uri, ground, path)
+            except OSError as error:
+                raise ToolError(f"{path} cannot be watched: {error.strerror or error}.") from error
+
+    def _changed(self, uri: str) -> None:
+        if self._server is not None and self._is_wanted(uri):
+            self._server.changed(uri)
+        else:
+            self._prune()
+
+    def _prune(self) -> None:
+        for uri in () if self._watcher is None else self._watcher.uris:
+            if not self._is_wanted(uri) and self._watcher is not None:
+                self._watcher.remove(uri)
+
+    def _is_wanted(self, uri: str) -> bool:
+        sinks = () if self._server is None else self._server.hub.sinks()
+        sessions = (sink.session for sink in sinks if isinstance(sink, ServedConnection))
+        return self._listened[uri] > 0 or any(each is not None and uri in each.subscriptions for each in sessions)

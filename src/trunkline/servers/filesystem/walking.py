@@ -1,0 +1,347 @@
+"""From a path to the place it names, below the allowed folders and nowhere else, with no check that can go stale.
+
+A path is never checked and then used. It is walked from an open descriptor of the allowed folder, and what comes out is
+a *place*: an open directory and the name of an entry in it, which whoever uses it opens without following links. The
+kernel walks in one call where it can (``openat2``) and the path has no links. Else each component is opened on its own,
+links are read and walked as text, and one whose text leaves the allowed folders is refused: links that stay inside
+work, wherever they start. Swapping a directory for a link at any moment leads to an error, never out.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TypeVar
+
+from msgspec import Struct
+
+from trunkline.errors import ToolError
+from trunkline.servers.filesystem.kernel import open_beneath, open_without_links
+from trunkline.servers.roots import Folder
+
+__all__ = ["Denied", "Ground", "Place", "Swapped"]
+
+T = TypeVar("T")
+
+#: Opens a directory to walk through; where there is no such thing, it must be readable.
+_THROUGH = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+#: The system has no such call, or a sandbox does not let it through.
+_NO_SUCH_CALL = (errno.ENOSYS, errno.EPERM)
+#: How many links a path may go through, as in the kernel.
+_MOST_LINKS = 40
+#: How often somebody may put a link where something else was, between finding a place and opening it.
+_TRIES = 8
+
+
+class Denied(ToolError):
+    """The path leads out of the allowed folders."""
+
+
+class Swapped(OSError):
+    """What was there when it was found is not there any more."""
+
+
+class Place(Struct, frozen=True):
+    """An entry of an open directory: what it names was no link when it was found. ``.`` is an allowed folder itself."""
+
+    directory: int
+    name: str
+    #: The path without links; for showing only.
+    path: str
+
+    def status(self) -> os.stat_result | None:
+        """Look at what is there; None if nothing is."""
+        try:
+            return os.stat(self.name, dir_fd=self.directory, follow_symlinks=False)
+        except FileNotFoundError:
+            return None
+
+    def open(self, flags: int) -> int:
+        """Open what is there; it never blocks, and follows no link.
+
+        Raises:
+            Swapped: it has become a link.
+        """
+        flags |= os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+        try:
+            return os.open(self.name, flags, dir_fd=self.directory)
+        except OSError as error:
+            # With O_DIRECTORY a link is no directory, without it a loop.
+            if error.errno in (errno.ELOOP, errno.ENOTDIR) and self._is_link():
+                raise Swapped(errno.ELOOP, os.strerror(errno.ELOOP)) from error
+            raise
+
+    def open_file(self) -> int:
+        """Open a regular file for reading.
+
+        Raises:
+            OSError: it is a directory, a device, a pipe or a socket; none of these is even opened.
+        """
+        found = os.stat(self.name, dir_fd=self.directory, follow_symlinks=False)
+        _must_be_file(found)
+        descriptor = self.open(os.O_RDONLY)
+        try:
+            _must_be_file(os.fstat(descriptor))
+        except OSError:
+            os.close(descriptor)
+            raise
+        return descriptor
+
+    def _is_link(self) -> bool:
+        found = self.status()
+        return found is not None and stat.S_ISLNK(found.st_mode)
+
+
+class Ground:
+    """The allowed folders of one call."""
+
+    def __init__(self, folders: Sequence[Folder], *, kernel_walk: bool = True) -> None:
+        """Take the folders; ``kernel_walk`` is off where each component is to be opened on its own."""
+        self.folders = tuple(folders)
+        self._kernel_walk = kernel_walk
+        named = [(_parts(str(base)), folder) for folder in folders for base in (folder.given, folder.real)]
+        self._bases = sorted(named, key=lambda each: len(each[0]), reverse=True)
+
+    def use(self, path: str, action: Callable[[Place], T], *, follow: bool = True) -> T:
+        """Find what a path names and do something with it; once more if a link was put there in between.
+
+        Raises:
+            Denied: the path leads out of the allowed folders.
+            OSError: a part of the path is not there.
+        """
+        absolute = self.absolute(path)
+        for _ in range(_TRIES):
+            try:
+                with self.place(absolute, follow=follow) as place:
+                    return action(place)
+            except Swapped:
+                continue
+        raise Denied(f"Access denied: {path} changes all the time.")
+
+    def absolute(self, path: str) -> str:
+        """Give the absolute path that a path means: ``~`` is the home, a relative one is below an allowed folder.
+
+        A relative path means the first allowed folder that has it, else the first one.
+
+        Raises:
+            Denied: it is no path.
+        """
+        if not path or "\0" in path:
+            raise Denied("Access denied: a path has at least one character and no zero byte.")
+        if path == "~" or path.startswith("~/"):
+            path = os.path.expanduser(path)
+        if path.startswith("/"):
+            return _normal(path)
+        below = [_normal(f"{folder.given}/{path}") for folder in self.folders]
+        return next((each for each in below if self._has(each)), below[0])
+
+    @contextmanager
+    def place(self, absolute: str, *, follow: bool = True) -> Iterator[Place]:
+        """Find the place of an absolute path; with ``follow`` off, the last component may be a link.
+
+        Raises:
+            Denied: the path leads out of the allowed folders.
+            OSError: a part of the path is not there.
+        """
+        folder, rest = self.below(_parts(absolute), f"{absolute} is")
+        place = self._found_by_kernel(folder, rest, follow)
+        if place is None:
+            place = _Walk(self, absolute, follow).go(folder, rest)
+        try:
+            yield place
+        finally:
+            os.close(place.directory)
+
+    def enter(self, folder: Folder) -> int:
+        """Open an allowed folder; its own path may go through no link, whatever was done to it since it was allowed.
+
+        Raises:
+            Denied: it does.
+        """
+        real = str(folder.real)
+        try:
+            if self._kernel_walk:
+                return open_without_links(real, _THROUGH)
+        except OSError as error:
+            if error.errno not in _NO_SUCH_CALL:
+                raise self._closed(real) from error
+        try:
+            return _enter_by_steps(real)
+        except OSError as error:
+            raise self._closed(real) from error
+
+    def _closed(self, real: str) -> Denied:
+        return Denied(f"Access denied: the allowed folder {real} is not there any more, or its path has become a link.")
+
+    def _has(self, absolute: str) -> bool:
+        try:
+            with self.place(absolute, follow=False) as place:
+                return place.status() is not None
+        except (Denied, OSError):
+            return False
+
+    def below(self, parts: Sequence[str], what: str) -> tuple[Folder, list[str]]:
+        """Find the allowed folder that has a path, component by component, and the rest of the path in it.
+
+        Raises:
+            Denied: none has it; ``what`` is the beginning of the sentence that says so.
+        """
+        for base, folder in self._bases:
+            if tuple(parts[: len(base)]) == base:
+                return folder, list(parts[len(base) :])
+        folders = ", ".join(dict.fromkeys(str(each.real) for each in self.folders))
+        raise Denied(f"Access denied: {what} outside the allowed folders ({folders}).")
+
+    def _found_by_kernel(self, folder: Folder, rest: Sequence[str], follow: bool) -> Place | None:
+        """Find a place whose path has no links in one call; None leaves it to the walk."""
+        if not self._kernel_walk or not rest:
+            return None
+        directory = self.enter(folder)
+        if len(rest) > 1:
+            try:
+                beneath = open_beneath(directory, "/".join(rest[:-1]), _THROUGH)
+            except OSError:
+                # A link, or no such call, or nothing there: the walk finds out, and says so.
+                return None
+            finally:
+                os.close(directory)
+            directory = beneath
+        place = Place(directory, rest[-1], os.path.join(str(folder.real), *rest))
+        try:
+            is_link = follow and _link(directory, rest[-1]) is not None
+        except OSError:
+            os.close(directory)
+            raise
+        if is_link:
+            os.close(directory)
+        return None if is_link else place
+
+
+class _Walk:
+    """One walk, component by component: the directories it is in, outermost first, and their names."""
+
+    def __init__(self, ground: Ground, shown: str, follow: bool) -> None:
+        self._ground = ground
+        self._shown = shown
+        self._follow = follow
+        self._links = 0
+        self._folder = ground.folders[0]
+        self._open: list[int] = []
+        self._names: list[str] = []
+
+    def go(self, folder: Folder, rest: list[str]) -> Place:
+        """Walk; the place's directory is the caller's to close."""
+        try:
+            self._start(folder)
+            while rest:
+                name = rest.pop(0)
+                if name in ("", "."):
+                    continue
+                if name == "..":
+                    rest = self._up(rest)
+                    continue
+                last = not rest
+                target = _link(self._open[-1], name) if self._follow or not last else None
+                if target is not None:
+                    rest = self._through(target, rest)
+                elif last:
+                    return Place(self._open.pop(), name, self._path(name))
+                else:
+                    self._down(name)
+            return self._here()
+        finally:
+            for each in self._open:
+                os.close(each)
+
+    def _start(self, folder: Folder) -> None:
+        while self._open:
+            os.close(self._open.pop())
+        self._folder, self._names = folder, []
+        self._open.append(self._ground.enter(folder))
+
+    def _down(self, name: str) -> None:
+        try:
+            inner = os.open(name, _THROUGH, dir_fd=self._open[-1])
+        except OSError as error:
+            # A link that was put there since it was looked at is not followed: O_NOFOLLOW.
+            if _link(self._open[-1], name) is not None:
+                raise Swapped(errno.ELOOP, os.strerror(errno.ELOOP)) from error
+            raise
+        self._open.append(inner)
+        self._names.append(name)
+
+    def _up(self, rest: list[str]) -> list[str]:
+        """Go to the directory that this one was entered from; out of the folder only into another allowed one."""
+        if self._names:
+            self._names.pop()
+            os.close(self._open.pop())
+            return rest
+        base = list(self._folder.real.parts[1:-1])
+        while rest and rest[0] == "..":
+            base, rest = base[:-1], rest[1:]
+        return self._elsewhere([*base, *rest])
+
+    def _through(self, target: str, rest: list[str]) -> list[str]:
+        self._links += 1
+        if self._links > _MOST_LINKS:
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+        parts = [each for each in target.split("/") if each]
+        if target.startswith("/"):
+            return self._elsewhere([*parts, *rest])
+        return [*parts, *rest]
+
+    def _elsewhere(self, parts: list[str]) -> list[str]:
+        folder, rest = self._ground.below(parts, f"a link in {self._shown} leads")
+        self._start(folder)
+        return rest
+
+    def _here(self) -> Place:
+        """Give the directory that the walk ended in: an allowed folder, or one that a link's dots led up to."""
+        if not self._names:
+            return Place(self._open.pop(), ".", str(self._folder.real))
+        os.close(self._open.pop())
+        return Place(self._open.pop(), self._names[-1], self._path())
+
+    def _path(self, *last: str) -> str:
+        return os.path.join(str(self._folder.real), *self._names, *last)
+
+
+def _enter_by_steps(real: str) -> int:
+    here = os.open("/", _THROUGH)
+    for name in _parts(real):
+        try:
+            inner = os.open(name, _THROUGH, dir_fd=here)
+        finally:
+            os.close(here)
+        here = inner
+    return here
+
+
+def _link(directory: int, name: str) -> str | None:
+    """Give what a link says; None if it is none, or nothing is there."""
+    try:
+        return os.readlink(name, dir_fd=directory)
+    except OSError as error:
+        if error.errno in (errno.EINVAL, errno.ENOENT):
+            return None
+        raise
+
+
+def _must_be_file(found: os.stat_result) -> None:
+    if stat.S_ISDIR(found.st_mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+    if stat.S_ISLNK(found.st_mode):
+        raise Swapped(errno.ELOOP, os.strerror(errno.ELOOP))
+    if not stat.S_ISREG(found.st_mode):
+        raise OSError(errno.ENOTSUP, "it is no regular file")
+
+
+def _normal(path: str) -> str:
+    return "/" + os.path.normpath(path).lstrip("/")
+
+
+def _parts(path: str) -> tuple[str, ...]:
+    return tuple(each for each in path.split("/") if each)

@@ -1,0 +1,172 @@
+"""Writing: whole files, new folders, moves. What is at a name is the old or the new thing, never a part of one.
+
+A file is written beside its place and renamed over it, by the open directory. So a name that has become a link is
+replaced, not followed, and other names of the same file (hard links) keep what they had. A move never replaces.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from contextlib import suppress
+
+from trunkline.errors import ToolError
+from trunkline.servers.filesystem.kernel import rename_new
+from trunkline.servers.filesystem.limits import shown_size
+from trunkline.servers.filesystem.walking import Ground, Place
+
+__all__ = ["make_folders", "move", "replace_file", "same_file"]
+
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+#: Why the system cannot rename without replacing here.
+_NO_SUCH_RENAME = (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP)
+
+
+def replace_file(place: Place, data: bytes, *, most: int, seen: os.stat_result | None = None) -> None:
+    """Put a file with this content at a place, with the mode of the one that was there.
+
+    Args:
+        place: Where.
+        data: The whole content.
+        most: How many bytes are allowed.
+        seen: What was there when the content was made; if it has changed since, nothing is written.
+
+    Raises:
+        ToolError: something else than a file is there, or it has changed, or there are too many bytes.
+    """
+    if len(data) > most:
+        raise ToolError(
+            f"{shown_size(len(data))} are more than {shown_size(most)}, the most that is written at once: write less, "
+            "or start the server with a larger --max-file-bytes."
+        )
+    before = place.status()
+    if before is not None and not stat.S_ISREG(before.st_mode):
+        what = "folder" if stat.S_ISDIR(before.st_mode) else "link, device, pipe or socket"
+        raise ToolError(f"{place.path} is a {what}, and no file that can be written.")
+    name = f".{os.urandom(12).hex()}.tmp"
+    try:
+        _write_new(place.directory, name, data, before)
+        if seen is not None and not same_file(seen, place.status()):
+            raise ToolError(f"{place.path} was changed by somebody else meanwhile; nothing was written. Read it again.")
+        os.rename(name, place.name, src_dir_fd=place.directory, dst_dir_fd=place.directory)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(name, dir_fd=place.directory)
+        raise
+    _settle(place.directory)
+
+
+def same_file(one: os.stat_result, other: os.stat_result | None) -> bool:
+    """Tell whether a file is the same, and unchanged, as far as can be seen."""
+    return other is not None and _signature(one) == _signature(other)
+
+
+def make_folders(ground: Ground, path: str) -> None:
+    """Make a folder and those it lies in; if one cannot be made, none is.
+
+    Raises:
+        ToolError: something else than a folder is there.
+    """
+    absolute = ground.absolute(path)
+    folder, rest = ground.below([each for each in absolute.split("/") if each], f"{absolute} is")
+    made: list[str] = []
+    here = str(folder.given if absolute.startswith(f"{folder.given}/") else folder.real)
+    try:
+        for name in rest:
+            here = os.path.join(here, name)
+            if ground.use(here, _make_folder):
+                made.append(here)
+    except BaseException:
+        for each in reversed(made):
+            with suppress(OSError):
+                ground.use(each, lambda place: os.rmdir(place.name, dir_fd=place.directory))
+        raise
+
+
+def move(source: Place, destination: Place) -> None:
+    """Move an entry to a name that is free; a link is moved, not what it points to.
+
+    Raises:
+        ToolError: the name is taken, or one of the two is an allowed folder itself.
+    """
+    found = source.status()
+    if found is None:
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), source.path)
+    if "." in (source.name, destination.name):
+        raise ToolError("An allowed folder itself is not moved, and nothing is moved in its place.")
+    try:
+        _rename(source, destination, stat.S_ISDIR(found.st_mode))
+    except FileExistsError:
+        raise ToolError(f"{destination.path} exists already; nothing was moved. Choose another name.") from None
+    _settle(destination.directory)
+    _settle(source.directory)
+
+
+def _rename(source: Place, destination: Place, is_folder: bool) -> None:
+    try:
+        rename_new((source.directory, source.name), (destination.directory, destination.name))
+    except OSError as error:
+        if error.errno not in _NO_SUCH_RENAME:
+            raise
+        _rename_by_steps(source, destination, is_folder)
+
+
+def _rename_by_steps(source: Place, destination: Place, is_folder: bool) -> None:
+    """Rename without replacing where the system has no such call: the new name is taken before the old one goes."""
+    fds = {"src_dir_fd": source.directory, "dst_dir_fd": destination.directory}
+    if not is_folder:
+        os.link(source.name, destination.name, follow_symlinks=False, **fds)
+        os.unlink(source.name, dir_fd=source.directory)
+        return
+    os.mkdir(destination.name, dir_fd=destination.directory)
+    try:
+        # Over an empty folder only: what somebody puts into it in between makes this fail.
+        os.rename(source.name, destination.name, **fds)
+    except OSError:
+        with suppress(OSError):
+            os.rmdir(destination.name, dir_fd=destination.directory)
+        raise
+
+
+def _make_folder(place: Place) -> bool:
+    """Make one folder; tells whether it was not there before."""
+    found = place.status()
+    if found is not None and not stat.S_ISDIR(found.st_mode):
+        raise ToolError(f"{place.path} exists already, and is no folder.")
+    if found is None:
+        os.mkdir(place.name, dir_fd=place.directory)
+        _settle(place.directory)
+    return found is None
+
+
+def _write_new(directory: int, name: str, data: bytes, like: os.stat_result | None) -> None:
+    descriptor = os.open(name, _NEW, 0o666 if like is None else 0o600, dir_fd=directory)
+    try:
+        if like is not None:
+            if (like.st_uid, like.st_gid) != (os.geteuid(), os.getegid()):
+                with suppress(PermissionError):
+                    os.fchown(descriptor, like.st_uid, like.st_gid)
+            # Some file systems have no modes to change.
+            with suppress(PermissionError):
+                os.fchmod(descriptor, stat.S_IMODE(like.st_mode) & 0o777)
+        rest = memoryview(data)
+        while rest:
+            rest = rest[os.write(descriptor, rest) :]
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _settle(directory: int) -> None:
+    """Have a directory's entries survive a crash; some file systems cannot, and need not."""
+    with suppress(OSError):
+        descriptor = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=directory)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def _signature(found: os.stat_result) -> tuple[int, int, int, int]:
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns

@@ -1,0 +1,62 @@
+"""Starts the git server from the command line."""
+
+from __future__ import annotations
+
+import click
+
+from trunkline.servers.git.server import make_server
+from trunkline.servers.starting import Serving, serving_options, start
+
+__all__ = ["command", "main"]
+
+EPILOG = """\b
+Examples:
+  trunkline-server-git --repository .
+  trunkline-server-git -r ~/work/site -r ~/work/shop --timeout 60
+  trunkline-server-git                     (the client's roots are what is allowed)
+"""
+
+
+@click.command("trunkline-server-git", epilog=EPILOG)
+@click.option(
+    "-r",
+    "--repository",
+    "repositories",
+    multiple=True,
+    metavar="PATH",
+    help="A repository, or a folder of repositories, that may be worked on. May be given more than once.",
+)
+@click.option("--any-repository", is_flag=True, help="Allow every repository that this user can read.")
+@click.option("--run-hooks", is_flag=True, help="Let git_commit run the repository's hooks. They can do anything.")
+@click.option("--timeout", type=float, default=30.0, show_default=True, help="Seconds that a run of git may take.")
+@click.option("--max-output", type=int, default=1024 * 1024, show_default=True, help="Bytes that an answer may have.")
+@click.option("-v", "--verbose", count=True, help="Accepted for compatibility; see --log-level.")
+@serving_options
+def command(
+    repositories: tuple[str, ...],
+    *,
+    any_repository: bool,
+    run_hooks: bool,
+    timeout: float,
+    max_output: int,
+    verbose: int,
+    serving: Serving,
+) -> None:
+    """Read and change local Git repositories, without running anything that they bring with them."""
+    server = make_server(
+        repositories=repositories,
+        any_repository=any_repository,
+        run_hooks=run_hooks,
+        timeout=timeout,
+        max_output=max_output,
+    )
+    serving.run(server)
+
+
+def main() -> None:
+    """Run the command."""
+    start(command)
+
+
+if __name__ == "__main__":
+    main()

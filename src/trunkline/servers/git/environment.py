@@ -1,0 +1,154 @@
+"""What git is told besides its arguments, so that nothing a repository says is ever run.
+
+Git reads the repository's own configuration whatever one does, but a setting in the environment comes after it and
+wins. So everything that names a program is set here: hooks, monitors, filters, editors, pagers, signers, transports.
+The user's configuration is not read by git at all; the few settings that are data are passed on.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
+
+__all__ = ["HOOKS", "environment", "filter_settings", "with_hooks"]
+
+#: Where nothing is, for files and for folders alike.
+_NOWHERE = os.devnull
+HOOKS = "core.hookspath"
+
+#: Said on every run. Programs are off, output has the form that git has without configuration, nothing is fetched.
+_FIXED: Mapping[str, str] = MappingProxyType(
+    {
+        HOOKS: _NOWHERE,
+        "core.fsmonitor": "false",
+        "core.sshcommand": "false",
+        "core.askpass": "",
+        "core.pager": "cat",
+        "core.editor": "false",
+        "sequence.editor": "false",
+        "core.attributesfile": _NOWHERE,
+        "core.protecthfs": "true",
+        "core.protectntfs": "true",
+        "core.quotepath": "true",
+        "credential.helper": "",
+        "commit.gpgsign": "false",
+        "tag.gpgsign": "false",
+        "log.showsignature": "false",
+        "gpg.program": "false",
+        "gpg.openpgp.program": "false",
+        "gpg.x509.program": "false",
+        "gpg.ssh.program": "false",
+        "gpg.ssh.defaultkeycommand": "false",
+        "protocol.allow": "never",
+        "protocol.ext.allow": "never",
+        "protocol.file.allow": "never",
+        "submodule.recurse": "false",
+        "diff.ignoresubmodules": "dirty",
+        "diff.submodule": "short",
+        "diff.orderfile": _NOWHERE,
+        "diff.noprefix": "false",
+        "diff.mnemonicprefix": "false",
+        "diff.relative": "false",
+        "diff.renames": "true",
+        "status.short": "false",
+        "status.branch": "false",
+        "status.showstash": "false",
+        "status.relativepaths": "true",
+        "status.submodulesummary": "false",
+        "status.showuntrackedfiles": "normal",
+        "status.displaycommentprefix": "false",
+        "status.aheadbehind": "true",
+        "status.renames": "true",
+        "advice.statushints": "true",
+        "color.ui": "false",
+        "color.status": "false",
+        "color.diff": "false",
+        "color.branch": "false",
+        "column.ui": "never",
+        "column.status": "never",
+        "column.branch": "never",
+        "log.mailmap": "false",
+        "i18n.commitencoding": "UTF-8",
+        "i18n.logoutputencoding": "UTF-8",
+        "gc.auto": "0",
+        "maintenance.auto": "false",
+        "rerere.enabled": "false",
+        "user.useconfigonly": "true",
+        "safe.barerepository": "explicit",
+    }
+)
+
+#: The variables for git. Without a folder of git's own programs it cannot start another git either: not in a
+#: submodule, whose configuration nobody has looked at, and not to fetch an object that is missing.
+_VARIABLES: Mapping[str, str] = MappingProxyType(
+    {
+        "LC_ALL": "C",
+        "LANGUAGE": "C",
+        "PATH": _NOWHERE,
+        "GIT_EXEC_PATH": _NOWHERE,
+        "GIT_CONFIG_NOSYSTEM": "1",
+        "GIT_CONFIG_SYSTEM": _NOWHERE,
+        "GIT_CONFIG_GLOBAL": _NOWHERE,
+        "GIT_ATTR_NOSYSTEM": "1",
+        "GIT_TERMINAL_PROMPT": "0",
+        "GIT_ASKPASS": "false",
+        "SSH_ASKPASS": "false",
+        "GIT_SSH_COMMAND": "false",
+        "GIT_PAGER": "cat",
+        "GIT_EDITOR": "false",
+        "GIT_ALLOW_PROTOCOL": "none",
+        "GIT_NO_LAZY_FETCH": "1",
+        "GIT_NO_REPLACE_OBJECTS": "1",
+        "GIT_OPTIONAL_LOCKS": "0",
+    }
+)
+#: What is taken from the server's own environment: data about the user, the clock and the system.
+_PASSED = (
+    "EMAIL",
+    "GIT_AUTHOR_DATE",
+    "GIT_AUTHOR_EMAIL",
+    "GIT_AUTHOR_NAME",
+    "GIT_COMMITTER_DATE",
+    "GIT_COMMITTER_EMAIL",
+    "GIT_COMMITTER_NAME",
+    "SYSTEMROOT",
+    "TMPDIR",
+    "TZ",
+)
+
+
+def environment(worktree: str, settings: Sequence[tuple[str, str]] = ()) -> dict[str, str]:
+    """Make the environment for git in a working tree; ``settings`` are said besides the fixed ones."""
+    made = {name: value for name in _PASSED if (value := os.environ.get(name)) is not None}
+    made |= _VARIABLES
+    made["GIT_WORK_TREE"] = worktree
+    made["GIT_CEILING_DIRECTORIES"] = os.path.dirname(worktree)
+    said = [*_FIXED.items(), *settings]
+    made["GIT_CONFIG_COUNT"] = str(len(said))
+    for number, (key, value) in enumerate(said):
+        made[f"GIT_CONFIG_KEY_{number}"] = key
+        made[f"GIT_CONFIG_VALUE_{number}"] = value
+    return made
+
+
+def with_hooks(env: Mapping[str, str]) -> dict[str, str]:
+    """Give the same environment for a run that may run the repository's hooks, which need programs."""
+    made = dict(env)
+    del made["GIT_EXEC_PATH"]
+    for name in ("PATH", "HOME", "USER", "LOGNAME", "SHELL"):
+        if (value := os.environ.get(name)) is not None:
+            made[name] = value
+    number = list(_FIXED).index(HOOKS)
+    # A setting cannot be left out without moving the others, so a harmless one is said twice.
+    made[f"GIT_CONFIG_KEY_{number}"], made[f"GIT_CONFIG_VALUE_{number}"] = "gc.auto", "0"
+    return made
+
+
+def filter_settings(names: Iterable[str]) -> list[tuple[str, str]]:
+    """Give the settings that make filter drivers of these names pass everything through unchanged."""
+    made: list[tuple[str, str]] = []
+    for name in names:
+        made += [(f"filter.{name}.{part}", "") for part in ("clean", "smudge", "process")]
+        made.append((f"filter.{name}.required", "false"))
+    return made

@@ -1,0 +1,175 @@
+"""The tools that only look: status, differences, history, contents, branches. None of them takes a lock or writes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from trunkline.errors import ToolError
+from trunkline.servers.git.repositories import Repository, refuse_option
+
+__all__ = ["branch", "diff", "diff_staged", "diff_unstaged", "log", "show", "status"]
+
+#: As many commits are shown at once, however many are asked for.
+_MOST_COMMITS = 1000
+_MOST_CONTEXT = 1_000_000
+#: No program of the repository's choice takes part in a difference, and submodules are not entered.
+_PLAIN = ("--no-ext-diff", "--no-textconv", "--no-color", "--ignore-submodules=dirty", "--submodule=short")
+
+
+async def status(repository: Repository) -> str:
+    """Give what ``git status`` shows."""
+    shown = await repository.shown("status", "--long", "--untracked-files=normal", "--ignore-submodules=dirty")
+    return f"Repository status:\n{shown}"
+
+
+async def diff_unstaged(repository: Repository, context_lines: int) -> str:
+    """Give the changes in the working tree that are not staged."""
+    return "Unstaged changes:\n" + await repository.shown("diff", *_PLAIN, _unified(context_lines), "--")
+
+
+async def diff_staged(repository: Repository, context_lines: int) -> str:
+    """Give the changes that are staged."""
+    return "Staged changes:\n" + await repository.shown("diff", *_PLAIN, _unified(context_lines), "--cached", "--")
+
+
+async def diff(repository: Repository, target: str, context_lines: int) -> str:
+    """Give the difference between the working tree and a revision."""
+    found = await repository.resolve(target, "target", kind="tree")
+    return f"Diff with {target}:\n" + await repository.shown("diff", *_PLAIN, _unified(context_lines), found, "--")
+
+
+def _unified(lines: int) -> str:
+    if lines < 0:
+        raise ToolError("context_lines must be 0 or more.")
+    return f"--unified={min(lines, _MOST_CONTEXT)}"
+
+
+async def log(repository: Repository, max_count: int, *, start: str | None, end: str | None) -> str:
+    """Give the history of the current branch, newest first; a negative ``max_count`` is no limit of the caller's."""
+    dates = []
+    for option, name, value in (("since", "start_timestamp", start), ("until", "end_timestamp", end)):
+        if value:
+            refuse_option(value, name)
+            dates.append(f"--{option}={value}")
+    head = await repository.resolve("HEAD", kind="commit")
+    most = _MOST_COMMITS if max_count < 0 else min(max_count, _MOST_COMMITS)
+    count = most + 1 if most != max_count else most
+    commits, note = await _commits(repository, f"--max-count={count}", *dates, head)
+    if len(commits) > most:
+        note = f"\n[cut: there are more than the {most} commits that are shown; ask by date for older ones]"
+    entries = [
+        f"Commit: {each.id}\nAuthor: {each.author}\nDate: {_with_colon(each.date)}\nMessage: {each.message}\n"
+        for each in commits[:most]
+    ]
+    return "Commit history:\n" + "\n".join(entries) + note
+
+
+class _Commit(NamedTuple):
+    id: str
+    author: str
+    email: str
+    date: str
+    parents: str
+    message: str
+
+
+async def _commits(repository: Repository, *which: str) -> tuple[list[_Commit], str]:
+    form = "--format=%H%x00%an%x00%ae%x00%ai%x00%P%x00%B"
+    shown = ("--no-show-signature", "--no-notes", "--no-mailmap", "--no-color", "--no-decorate", "--no-patch", form)
+    ran = await repository.run("log", "-z", *shown, *which, "--")
+    if ran.status:
+        raise ToolError("The history cannot be read: " + ran.complaint.strip()[:500])
+    fields = ran.out.decode("utf-8", "replace").split("\0")
+    width = len(_Commit._fields)
+    # What follows the last whole commit is the end of the output, or a commit that was cut.
+    whole = range(0, len(fields) - width, width)
+    return [_Commit(*fields[at : at + width]) for at in whole], repository.note(ran)
+
+
+def _with_colon(date: str) -> str:
+    day, clock, zone = date.split(" ")
+    return f"{day} {clock}{zone[:3]}:{zone[3:]}"
+
+
+# --- contents --------------------------------------------------------------------------------------------------------
+
+
+async def show(repository: Repository, revision: str) -> str:
+    """Give a commit with its changes, or the contents of a file or folder named as ``<revision>:<path>``."""
+    found = await repository.resolve(revision)
+    kind = (await repository.git("cat-file", "-t", found)).text
+    if kind == "blob":
+        ran = await repository.run("cat-file", "blob", found)
+        return ran.out.decode("utf-8", "replace") + repository.note(ran)
+    if kind == "tree":
+        return await _folder(repository, found)
+    commit = await repository.resolve(revision, kind="commit")
+    (one, *_), _ = await _commits(repository, "--max-count=1", commit)
+    message = "".join(f"    {line}\n" for line in one.message.rstrip("\n").split("\n"))
+    header = f"commit {one.id}\nAuthor: {one.author} <{one.email}>\nDate:   {one.date}\n\n{message}"
+    return header + await _changes(repository, one)
+
+
+async def _folder(repository: Repository, tree: str) -> str:
+    ran = await repository.run("ls-tree", "-z", tree)
+    entries = [each.partition("\t") for each in ran.out.decode("utf-8", "replace").split("\0") if each]
+    names = [f"{name}/" if " tree " in about else name for about, _, name in entries]
+    return "\n".join(names) + repository.note(ran)
+
+
+async def _changes(repository: Repository, commit: _Commit) -> str:
+    parent = commit.parents.split(" ")[0]
+    ends = (parent, commit.id) if parent else ("--root", "--no-commit-id", commit.id)
+    ran = await repository.run("diff-tree", "-r", "-M", "-z", "--raw", "--patch", *_PLAIN, *ends)
+    if ran.status:
+        raise ToolError("The changes cannot be read: " + ran.complaint.strip()[:500])
+    raw, _, patch = ran.out.partition(b"\0\0")
+    _, *patches = re.split(rb"(?m)^diff --git ", patch)
+    sides = list(_sides(raw.decode("utf-8", "replace").split("\0")))
+    return "".join(_change(*each) for each in zip(sides, patches, strict=False)) + repository.note(ran)
+
+
+def _sides(raw: list[str]) -> Iterator[tuple[str, str]]:
+    """Read the raw records: give what a patch calls its two sides, in the order of the patches."""
+    fields = iter(raw)
+    for about in fields:
+        status = about.rpartition(" ")[2][:1]
+        name = next(fields, "")
+        after = next(fields, "") if status in ("R", "C") else name
+        if status == "T":
+            # A file that became a link, or the like, is shown as removed and made anew.
+            yield f"a/{name}", "/dev/null"
+            yield "/dev/null", f"b/{name}"
+        else:
+            yield (
+                "/dev/null" if status == "A" else f"a/{name}",
+                "/dev/null" if status == "D" else f"b/{after}",
+            )
+
+
+def _change(sides: tuple[str, str], patch: bytes) -> str:
+    before, after = sides
+    found = re.search(rb"(?m)^(@@ |Binary files )", patch)
+    body = patch[found.start() :] if found and found[1] == b"@@ " else b""
+    return f"\n--- {before}\n+++ {after}\n" + body.decode("utf-8", "replace")
+
+
+# --- branches --------------------------------------------------------------------------------------------------------
+
+
+async def branch(repository: Repository, branch_type: str, *, contains: str | None, not_contains: str | None) -> str:
+    """Give the branches, those of remotes, or all; those that hold one commit and not another."""
+    which = {"local": (), "remote": ("--remotes",), "all": ("--all",)}.get(branch_type)
+    if which is None:
+        raise ToolError(f"Invalid branch type: {branch_type[:100]}. It must be local, remote or all.")
+    filters = [
+        f"--{option}={await repository.resolve(value, name, kind='commit')}"
+        for option, name, value in (
+            ("contains", "contains", contains),
+            ("no-contains", "not_contains", not_contains),
+        )
+        if value is not None
+    ]
+    return await repository.shown("branch", "--list", "--no-color", "--no-column", "--sort=refname", *which, *filters)

@@ -1,0 +1,234 @@
+"""Makes the git server: twelve tools on repositories that it was started with, or that the client's roots hold."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import weakref
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+from msgspec import Meta
+
+from trunkline import ConfigError, Context, Server, ToolError, __version__
+from trunkline.servers.git import reading, writing
+from trunkline.servers.git.repositories import Repository, open_repository
+from trunkline.servers.git.running import Program
+from trunkline.servers.roots import Allowed
+
+__all__ = ["make_server"]
+
+_INSTRUCTIONS = (
+    "Works on local Git repositories. repo_path is the top folder of a working tree. Nothing is fetched or pushed, and "
+    "no hook, filter or other program of a repository is run."
+)
+_SECONDS = 30.0
+_MOST_BYTES = 1024 * 1024
+
+_RepoPath = Annotated[str, Meta(description="The top folder of the repository's working tree.")]
+_Lines = Annotated[int, Meta(description="How many unchanged lines are shown around a change.")]
+_DATES = "such as '2024-01-15', '2024-01-15T14:30:25', 'Jan 15 2024', 'yesterday' or '2 weeks ago'"
+
+
+def make_server(
+    *,
+    repositories: Sequence[str | os.PathLike[str]] = (),
+    any_repository: bool = False,
+    timeout: float = _SECONDS,
+    max_output: int = _MOST_BYTES,
+    run_hooks: bool = False,
+) -> Server:
+    """Make the server.
+
+    ``repositories`` are the repositories, or folders of repositories, that may be worked on; without any, the client's
+    roots are; ``any_repository`` allows all. A run of git may take ``timeout`` seconds and give ``max_output`` bytes.
+
+    Raises:
+        ConfigError: there is no git, or a repository is not there.
+    """
+    found = shutil.which("git")
+    if found is None:
+        raise ConfigError("There is no git on this machine's PATH: install it.")
+    if timeout <= 0 or max_output <= 0:
+        raise ConfigError("The timeout and the most output must be more than 0.")
+    server = Server("mcp-git", _INSTRUCTIONS, title="Git", version=__version__)
+    allowed = Allowed([_top(each) for each in repositories])
+    allowed.attach(server)
+    desk = _Desk(Program(os.path.abspath(found), seconds=timeout, most=max_output), allowed, anywhere=any_repository)
+    _add_reading(server, desk)
+    _add_writing(server, desk, run_hooks=run_hooks)
+    return server
+
+
+def _top(given: str | os.PathLike[str]) -> str:
+    """Give the top of the working tree that a folder lies in, or the folder itself if it is in none."""
+    here = os.path.realpath(os.path.expanduser(given))
+    if not os.path.isdir(here):
+        raise ConfigError(f"There is no folder at {os.fspath(given)}: give --repository one that exists.")
+    for folder in (Path(here), *Path(here).parents):
+        if (folder / ".git").exists():
+            return str(folder)
+    return here
+
+
+class _Desk:
+    """Where calls come in: opens the repository that is meant, and lets those that write wait for each other."""
+
+    def __init__(self, program: Program, allowed: Allowed, *, anywhere: bool) -> None:
+        self._program = program
+        self._allowed = allowed
+        self._anywhere = anywhere
+        self._locks: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
+
+    async def open(self, ctx: Context, repo_path: str) -> Repository:
+        return await open_repository(self._program, repo_path, await self._folders(ctx))
+
+    async def write(
+        self, ctx: Context, repo_path: str, work: Callable[..., Awaitable[str]], *args: Any, **options: Any
+    ) -> str:
+        """Do work that changes a repository: alone, and to its end even if nobody waits for it any more."""
+        repository = await self.open(ctx, repo_path)
+        lock = self._locks.setdefault(repository.common_dir, asyncio.Lock())
+
+        async def alone() -> str:
+            async with lock:
+                return await work(repository, *args, **options)
+
+        task = asyncio.ensure_future(alone())
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            await asyncio.wait({task})
+            raise
+
+    async def _folders(self, ctx: Context) -> Sequence[Path] | None:
+        if self._anywhere:
+            return None
+        # What the server was started with is a boundary, which a client's roots do not move.
+        if self._allowed.configured:
+            return [each.real for each in self._allowed.configured]
+        if not ctx.client.supports("roots"):
+            raise ToolError(
+                "No repository is allowed: the server was started without --repository, and the client shares no "
+                "roots. Start it with --repository PATH (or, on your own risk, with --any-repository)."
+            )
+        try:
+            return await self._allowed.folders(ctx)
+        except ToolError as error:
+            raise ToolError(f"{error} This server takes such a folder as --repository PATH.") from error
+
+
+def _hints(*, reads: bool, destroys: bool = False, repeatable: bool = True) -> dict[str, bool]:
+    return {
+        "readOnlyHint": reads,
+        "destructiveHint": destroys,
+        "idempotentHint": repeatable,
+        "openWorldHint": False,
+    }
+
+
+def _add_reading(server: Server, desk: _Desk) -> None:
+    looks: dict[str, Any] = {"annotations": _hints(reads=True), "output_schema": None}
+
+    @server.tool(**looks)
+    async def git_status(repo_path: _RepoPath, ctx: Context) -> str:
+        """Tell the current branch, and which files are staged, changed or untracked."""
+        return await reading.status(await desk.open(ctx, repo_path))
+
+    @server.tool(**looks)
+    async def git_diff_unstaged(repo_path: _RepoPath, ctx: Context, context_lines: _Lines = 3) -> str:
+        """Show the changes in the working tree that are not staged."""
+        return await reading.diff_unstaged(await desk.open(ctx, repo_path), context_lines)
+
+    @server.tool(**looks)
+    async def git_diff_staged(repo_path: _RepoPath, ctx: Context, context_lines: _Lines = 3) -> str:
+        """Show the changes that the next commit would record."""
+        return await reading.diff_staged(await desk.open(ctx, repo_path), context_lines)
+
+    @server.tool(**looks)
+    async def git_diff(
+        repo_path: _RepoPath,
+        target: Annotated[str, Meta(description="A branch, tag or commit.")],
+        ctx: Context,
+        context_lines: _Lines = 3,
+    ) -> str:
+        """Show how the working tree differs from a branch, tag or commit."""
+        return await reading.diff(await desk.open(ctx, repo_path), target, context_lines)
+
+    @server.tool(**looks)
+    async def git_log(
+        repo_path: _RepoPath,
+        ctx: Context,
+        max_count: Annotated[int, Meta(description="How many commits are shown.")] = 10,
+        start_timestamp: Annotated[str | None, Meta(description=f"Only commits after this date, {_DATES}.")] = None,
+        end_timestamp: Annotated[str | None, Meta(description=f"Only commits before this date, {_DATES}.")] = None,
+    ) -> str:
+        """Show the history of the current branch, the newest commit first."""
+        repository = await desk.open(ctx, repo_path)
+        return await reading.log(repository, max_count, start=start_timestamp, end=end_timestamp)
+
+    @server.tool(**looks)
+    async def git_show(
+        repo_path: _RepoPath,
+        revision: Annotated[str, Meta(description="A branch, tag or commit, or <revision>:<path>.")],
+        ctx: Context,
+    ) -> str:
+        """Show a commit with its changes; with <revision>:<path>, a file or a folder as it was then."""
+        return await reading.show(await desk.open(ctx, repo_path), revision)
+
+    @server.tool(**looks)
+    async def git_branch(
+        repo_path: _RepoPath,
+        branch_type: Annotated[str, Meta(description="Which branches: 'local', 'remote' or 'all'.")],
+        ctx: Context,
+        contains: Annotated[str | None, Meta(description="Only branches that hold this commit.")] = None,
+        not_contains: Annotated[str | None, Meta(description="Only branches that do not hold this commit.")] = None,
+    ) -> str:
+        """List branches."""
+        repository = await desk.open(ctx, repo_path)
+        return await reading.branch(repository, branch_type, contains=contains, not_contains=not_contains)
+
+
+def _add_writing(server: Server, desk: _Desk, *, run_hooks: bool) -> None:
+    @server.tool(annotations=_hints(reads=False, repeatable=False), output_schema=None)
+    async def git_commit(
+        repo_path: _RepoPath, message: Annotated[str, Meta(description="The commit message.")], ctx: Context
+    ) -> str:
+        """Record what is staged as a commit."""
+        return await desk.write(ctx, repo_path, writing.commit, message, hooks=run_hooks)
+
+    @server.tool(annotations=_hints(reads=False), output_schema=None)
+    async def git_add(
+        repo_path: _RepoPath,
+        files: Annotated[
+            list[str],
+            Meta(min_length=1, description="Files and folders, from the repository's top; '.' is everything."),
+        ],
+        ctx: Context,
+    ) -> str:
+        """Stage what changed in files, for the next commit."""
+        return await desk.write(ctx, repo_path, writing.add, files)
+
+    @server.tool(annotations=_hints(reads=False, destroys=True), output_schema=None)
+    async def git_reset(repo_path: _RepoPath, ctx: Context) -> str:
+        """Unstage everything that is staged; files in the working tree stay as they are."""
+        return await desk.write(ctx, repo_path, writing.reset)
+
+    @server.tool(annotations=_hints(reads=False, repeatable=False), output_schema=None)
+    async def git_create_branch(
+        repo_path: _RepoPath,
+        branch_name: Annotated[str, Meta(description="The name of the new branch.")],
+        ctx: Context,
+        base_branch: Annotated[str | None, Meta(description="Where it starts; else at the current branch.")] = None,
+    ) -> str:
+        """Make a branch without switching to it."""
+        return await desk.write(ctx, repo_path, writing.create_branch, branch_name, base_branch)
+
+    @server.tool(annotations=_hints(reads=False, repeatable=False), output_schema=None)
+    async def git_checkout(
+        repo_path: _RepoPath, branch_name: Annotated[str, Meta(description="A branch, tag or commit.")], ctx: Context
+    ) -> str:
+        """Switch to a branch, or to a tag's or commit's files."""
+        return await desk.write(ctx, repo_path, writing.checkout, branch_name)

@@ -1,0 +1,159 @@
+"""The tools about files in a repository: read one, write one, push several in one commit."""
+
+from __future__ import annotations
+
+import binascii
+import json
+from base64 import b64decode, b64encode
+from typing import Annotated, Any
+
+from msgspec import Meta, Struct
+
+from trunkline import ToolError
+from trunkline.servers.github.answers import answer
+from trunkline.servers.github.arguments import DESTROYS, READS, Branch, Hints, Owner, Repo, Sha, commit_sha, given
+from trunkline.servers.github.calls import GitHub, check_branch, check_path
+from trunkline.servers.github.shapes import COMMIT_OF_FILE, ENTRY, FILE, REFERENCE, shaped
+from trunkline.servers.rest import ApiError
+from trunkline.types import TextContent
+
+__all__ = ["HINTS", "MOST_BYTES", "MOST_FILES", "Files"]
+
+HINTS: tuple[tuple[str, Hints], ...] = (
+    ("create_or_update_file", DESTROYS),
+    ("get_file_contents", READS),
+    ("push_files", DESTROYS),
+)
+
+#: GitHub gives the contents of a file up to this size; larger ones are neither read nor written.
+MOST_BYTES = 1024 * 1024
+MOST_FILES = 200
+_MOST_BYTES_PUSHED = 8 * MOST_BYTES
+
+Message = Annotated[str, Meta(min_length=1, max_length=65_536, description="The message of the commit")]
+Path = Annotated[str, Meta(description="The path of the file, from the top of the repository")]
+OldSha = Annotated[Sha, Meta(description="The id (sha) of the file being replaced; looked up if not given")]
+
+
+class FileToPush(Struct):
+    """A file to be pushed."""
+
+    path: Annotated[str, Meta(description="The path of the file, from the top of the repository")]
+    content: Annotated[str, Meta(description="Its whole text")]
+
+
+class Files:
+    """The tools, over one API."""
+
+    def __init__(self, github: GitHub) -> None:
+        self._github = github
+
+    async def create_or_update_file(
+        self, owner: Owner, repo: Repo, path: Path, content: str, message: Message, branch: Branch, sha: OldSha = None
+    ) -> list[TextContent]:
+        """Create or replace one file in a repository, with a commit of its own."""
+        github = self._github
+        github.need_token()
+        _file_path(path)
+        _check_size(path, content)
+        place = github.contents(owner, repo, path)
+        name = check_branch(branch)
+        old = commit_sha(sha, "sha") or await self._sha_of(place, path, name)
+        text = b64encode(content.encode()).decode()
+        body = given(message=message, content=text, branch=name, sha=old)
+        return answer(await github.write("PUT", place, body), COMMIT_OF_FILE)
+
+    async def _sha_of(self, place: str, path: str, branch: str) -> str | None:
+        """Give the id of what is there now; None if nothing is."""
+        there = await self._github.find(place, {"ref": branch})
+        if isinstance(there, list):
+            raise ToolError(f"{path!r} is a folder in the branch {branch}: give the path of a file")
+        return None if there is None else str(there["sha"])
+
+    async def get_file_contents(
+        self,
+        owner: Owner,
+        repo: Repo,
+        path: Annotated[str, Meta(description="The path of a file or folder; empty for the top")],
+        branch: Annotated[str | None, Meta(max_length=255, description="A branch, else the default one")] = None,
+    ) -> list[TextContent]:
+        """Read a file, or list a folder, of a repository."""
+        ref = None if branch is None else check_branch(branch)
+        found = await self._github.read(self._github.contents(owner, repo, path), {"ref": ref})
+        if isinstance(found, list):
+            return answer(found, ENTRY)
+        # A file is given whole or not at all: half of one could be written back as the whole.
+        text = json.dumps(_decoded(shaped(found, FILE), path), indent=2, ensure_ascii=False)
+        return [TextContent(text=text)]
+
+    async def push_files(
+        self,
+        owner: Owner,
+        repo: Repo,
+        branch: Branch,
+        files: Annotated[list[FileToPush], Meta(min_length=1, max_length=MOST_FILES, description="What to write")],
+        message: Message,
+    ) -> list[TextContent]:
+        """Write several files to a branch in one commit: all of them or none."""
+        github = self._github
+        github.need_token()
+        entries = _entries(files)
+        place = github.branch(owner, repo, branch)
+        tip = str((await github.read(place))["object"]["sha"])
+        body: dict[str, Any] = {"tree": entries, "base_tree": tip}
+        tree = await github.write("POST", github.at(owner, repo, "git", "trees"), body)
+        body = {"message": message, "tree": tree["sha"], "parents": [tip]}
+        commit = await github.write("POST", github.at(owner, repo, "git", "commits"), body)
+        # Until here the branch has not changed. It moves in one step, and only if nobody else moved it meanwhile.
+        try:
+            moved = await github.write("PATCH", place, {"sha": commit["sha"], "force": False})
+        except ApiError as error:
+            if error.status not in (409, 422):
+                raise
+            raise ToolError(f"Nothing was pushed: {error}. The branch may have moved meanwhile; try again") from error
+        return answer(moved, REFERENCE)
+
+
+def _file_path(path: str) -> str:
+    segments = check_path(path)
+    if not segments or path.endswith("/"):
+        raise ToolError(f"{path!r} is no path of a file")
+    return "/".join(segments)
+
+
+def _check_size(path: str, content: str) -> int:
+    try:
+        size = len(content.encode())
+    except UnicodeEncodeError:
+        raise ToolError(f"The text of {path} is not valid Unicode") from None
+    if size > MOST_BYTES:
+        raise ToolError(f"The text of {path} has {size} bytes; a file may have up to {MOST_BYTES}")
+    return size
+
+
+def _entries(files: list[FileToPush]) -> list[dict[str, str]]:
+    """Give the entries of the new tree, once all files have been found good."""
+    paths = [_file_path(file.path) for file in files]
+    if len(set(paths)) != len(paths):
+        twice = next(path for path in paths if paths.count(path) > 1)
+        raise ToolError(f"{twice} stands twice in files: give each path once")
+    total = sum(_check_size(path, file.content) for path, file in zip(paths, files, strict=True))
+    if total > _MOST_BYTES_PUSHED:
+        raise ToolError(f"The files have {total} bytes together; one push may have up to {_MOST_BYTES_PUSHED}")
+    return [
+        {"path": path, "mode": "100644", "type": "blob", "content": file.content}
+        for path, file in zip(paths, files, strict=True)
+    ]
+
+
+def _decoded(file: Any, path: str) -> Any:
+    """Give a file with its text; what is no text stays in base64, and ``encoding`` says which it is."""
+    size = file.get("size", 0)
+    if file.get("type") == "file" and size > MOST_BYTES:
+        raise ToolError(f"{path} has {size} bytes; files up to {MOST_BYTES} bytes can be read")
+    if file.get("encoding") != "base64":
+        return file
+    try:
+        return {**file, "content": b64decode(file["content"]).decode(), "encoding": "utf-8"}
+    except (UnicodeDecodeError, binascii.Error, KeyError):
+        return file

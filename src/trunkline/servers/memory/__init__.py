@@ -1,0 +1,7 @@
+"""The memory server: a graph of what is known, kept in a file that several servers can share."""
+
+from __future__ import annotations
+
+from trunkline.servers.memory.server import make_server
+
+__all__ = ["make_server"]

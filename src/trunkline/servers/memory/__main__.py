@@ -1,0 +1,54 @@
+"""``trunkline-server-memory``: serve a memory file over stdio or HTTP."""
+
+from __future__ import annotations
+
+import os
+
+import click
+
+from trunkline.servers.starting import Serving, serving_options, start
+
+__all__ = ["command", "main"]
+
+_EPILOG = """\
+\b
+Examples:
+  trunkline-server-memory
+  trunkline-server-memory --file ~/notes/memory.jsonl
+  MEMORY_FILE_PATH=/srv/memory.jsonl trunkline-server-memory
+  trunkline-server-memory --http 8000 --tokens-env MEMORY_TOKENS
+"""
+
+
+@click.command("trunkline-server-memory", epilog=_EPILOG)
+@click.option(
+    "--file",
+    "memory_file",
+    metavar="FILE",
+    help="The memory file; else MEMORY_FILE_PATH, else one in your data folder.",
+)
+@click.option(
+    "--max-bytes",
+    type=click.IntRange(1024, 1024 * 1024 * 1024),
+    default=32 * 1024 * 1024,
+    show_default=True,
+    help="The largest size of the file.",
+)
+@serving_options
+def command(memory_file: str | None, *, max_bytes: int, serving: Serving) -> None:
+    """Remember entities, what is known of them, and how they are related, in a file that lasts."""
+    from trunkline.auth.store import default_folder
+    from trunkline.servers.memory.graph import GraphLimits
+    from trunkline.servers.memory.server import find_file, make_server
+
+    where = os.path.expanduser(memory_file) if memory_file else find_file(os.environ, default_folder())
+    serving.run(make_server(where, limits=GraphLimits(file_bytes=max_bytes)))
+
+
+def main() -> None:
+    """Run the command and end the process."""
+    start(command)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,230 @@
+"""A graph of entities and relations: what it holds, how it changes, and how it is written as lines.
+
+An entity has a name, a type and observations; a relation leads from one name to another. The text form is one JSON
+object on a line for each, entities first, as the official server writes it. Members it does not know, and lines of a
+type it does not know, are kept as they are. Nothing here touches a file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from trunkline.errors import ToolError
+
+__all__ = ["Graph", "GraphLimits", "Record", "graph_lines", "read_graph", "shown_entity", "shown_relation"]
+
+#: An entity or a relation as its line has it.
+Record = dict[str, Any]
+
+
+class GraphLimits(Struct, frozen=True):
+    """How much a graph may hold."""
+
+    entities: int = 50_000
+    relations: int = 100_000
+    #: Of one entity.
+    observations: int = 5_000
+    #: Characters of a name, a type or an observation.
+    text: int = 100_000
+    #: Bytes of the whole file.
+    file_bytes: int = 32 * 1024 * 1024
+
+
+class Graph:
+    """Entities and relations in the order in which they were made."""
+
+    __slots__ = ("_named", "entities", "others", "rejected", "relations")
+
+    def __init__(self) -> None:
+        """Begin empty."""
+        self.entities: list[Record] = []
+        self.relations: list[Record] = []
+        #: Lines of a type that is not known.
+        self.others: list[bytes] = []
+        #: Lines that cannot be read.
+        self.rejected: list[bytes] = []
+        self._named: dict[str, Record] = {}
+
+    def add(self, entity: Record) -> None:
+        """Put an entity at the end; of two with one name the first is the one that is meant."""
+        self.entities.append(entity)
+        self._named.setdefault(entity["name"], entity)
+
+    # --- changes; each gives whether or what it changed, and changes nothing if it fails -----------------------------
+
+    def create_entities(self, given: Sequence[Record], limits: GraphLimits) -> list[Record]:
+        """Add the entities whose names are new; gives those."""
+        made: list[Record] = []
+        names: set[str] = set()
+        for each in given:
+            if each["name"] in self._named or each["name"] in names:
+                continue
+            names.add(each["name"])
+            _check_texts((each["name"], each["entityType"], *each["observations"]), limits)
+            _check_count(len(each["observations"]), limits.observations, f"observations of {each['name'][:100]!r}")
+            made.append({key: each[key] for key in ("name", "entityType", "observations")})
+        _check_count(len(self.entities) + len(made), limits.entities, "entities")
+        for entity in made:
+            self.add({"type": "entity", **entity})
+        return made
+
+    def create_relations(self, given: Sequence[Record], limits: GraphLimits) -> list[Record]:
+        """Add the relations that are new; gives those."""
+        known = {_ends(relation) for relation in self.relations}
+        made: list[Record] = []
+        for each in given:
+            if _ends(each) in known:
+                continue
+            known.add(_ends(each))
+            _check_texts(_ends(each), limits)
+            made.append(shown_relation(each))
+        _check_count(len(self.relations) + len(made), limits.relations, "relations")
+        self.relations.extend({"type": "relation", **relation} for relation in made)
+        return made
+
+    def add_observations(self, given: Sequence[Record], limits: GraphLimits) -> list[Record]:
+        """Add to entities the observations that are new to them; gives for each which those are.
+
+        Raises:
+            ToolError: there is no such entity.
+        """
+        added: list[Record] = []
+        lists: dict[str, list[str]] = {}
+        for each in given:
+            name = each["entityName"]
+            entity = self._named.get(name)
+            if entity is None:
+                raise ToolError(f"There is no entity named {name[:200]!r}: create it with create_entities first.")
+            _check_texts(each["contents"], limits)
+            have = lists.setdefault(name, list(entity["observations"]))
+            known = set(have)
+            # A dictionary keeps the first of each and the order.
+            new = [text for text in dict.fromkeys(each["contents"]) if text not in known]
+            have.extend(new)
+            _check_count(len(have), limits.observations, f"observations of {name[:100]!r}")
+            added.append({"entityName": name, "addedObservations": new})
+        for name, observations in lists.items():
+            self._named[name]["observations"] = observations
+        return added
+
+    def delete_entities(self, names: Iterable[str]) -> bool:
+        """Take away entities and the relations that lead from or to them."""
+        gone = set(names)
+        entities = [entity for entity in self.entities if entity["name"] not in gone]
+        relations = [each for each in self.relations if each["from"] not in gone and each["to"] not in gone]
+        changed = len(entities) < len(self.entities) or len(relations) < len(self.relations)
+        self.entities, self.relations, self._named = [], relations, {}
+        for entity in entities:
+            self.add(entity)
+        return changed
+
+    def delete_observations(self, given: Iterable[Record]) -> bool:
+        """Take away observations of entities; names that do not exist are passed over."""
+        changed = False
+        for each in given:
+            entity = self._named.get(each["entityName"])
+            if entity is not None:
+                gone = set(each["observations"])
+                left = [text for text in entity["observations"] if text not in gone]
+                changed = changed or len(left) < len(entity["observations"])
+                entity["observations"] = left
+        return changed
+
+    def delete_relations(self, given: Iterable[Record]) -> bool:
+        """Take away relations; those that do not exist are passed over."""
+        gone = {_ends(each) for each in given}
+        left = [relation for relation in self.relations if _ends(relation) not in gone]
+        changed = len(left) < len(self.relations)
+        self.relations = left
+        return changed
+
+    # --- views -------------------------------------------------------------------------------------------------------
+
+    def shown(self, entities: Iterable[Record] | None = None) -> Record:
+        """Give entities, all unless given, and the relations that have one of them at an end."""
+        if entities is None:
+            return {
+                "entities": [shown_entity(each) for each in self.entities],
+                "relations": [shown_relation(each) for each in self.relations],
+            }
+        chosen = list(entities)
+        names = {each["name"] for each in chosen}
+        touching = (each for each in self.relations if each["from"] in names or each["to"] in names)
+        return {
+            "entities": [shown_entity(each) for each in chosen],
+            "relations": [shown_relation(each) for each in touching],
+        }
+
+
+def shown_entity(record: Mapping[str, Any]) -> Record:
+    """Give what callers see of an entity."""
+    return {key: record[key] for key in ("name", "entityType", "observations")}
+
+
+def shown_relation(record: Mapping[str, Any]) -> Record:
+    """Give what callers see of a relation."""
+    return {key: record[key] for key in ("from", "to", "relationType")}
+
+
+# --- lines -----------------------------------------------------------------------------------------------------------
+
+
+def read_graph(data: bytes) -> Graph:
+    """Read a file's bytes; a line that cannot be read costs that line alone."""
+    graph = Graph()
+    for line in data.removeprefix(b"\xef\xbb\xbf").split(b"\n"):
+        if not line.strip():
+            continue
+        try:
+            record = msgspec.json.decode(line)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            record = None
+        kind = record.get("type") if isinstance(record, dict) else None
+        if kind == "entity" and _is_entity(record):
+            graph.add(record)
+        elif kind == "relation" and _is_text(record, "from", "to", "relationType"):
+            graph.relations.append(record)
+        elif isinstance(kind, str) and kind not in ("entity", "relation"):
+            graph.others.append(line)
+        else:
+            graph.rejected.append(line)
+    return graph
+
+
+def graph_lines(graph: Graph) -> bytes:
+    """Write a graph as a file has it, without the lines that could not be read."""
+    encode = msgspec.json.Encoder().encode
+    lines = [encode(record) for record in (*graph.entities, *graph.relations)]
+    return b"\n".join([*lines, *graph.others])
+
+
+def _is_entity(record: Record) -> bool:
+    observations = record.get("observations")
+    return (
+        _is_text(record, "name", "entityType")
+        and isinstance(observations, list)
+        and all(isinstance(each, str) for each in observations)
+    )
+
+
+def _is_text(record: Record, *keys: str) -> bool:
+    return all(isinstance(record.get(key), str) for key in keys)
+
+
+def _ends(relation: Mapping[str, Any]) -> tuple[str, str, str]:
+    return relation["from"], relation["to"], relation["relationType"]
+
+
+def _check_texts(texts: Iterable[str], limits: GraphLimits) -> None:
+    for text in texts:
+        if len(text) > limits.text:
+            raise ToolError(f"A text of {len(text)} characters is too long: at most {limits.text} are kept.")
+
+
+def _check_count(count: int, most: int, what: str) -> None:
+    if count > most:
+        raise ToolError(f"That would make {count} {what}, and at most {most} are kept. Delete some first.")

@@ -1,0 +1,205 @@
+"""The graph's file: read as it is now, changed under a lock, and replaced in one step.
+
+A change takes the lock that all processes with this file share, reads the file, and puts a new one in its place once
+that is whole and on the disk: whoever is killed in between leaves the old one. Lines that cannot be read are moved to
+a file beside it at the next change. All of this blocks, so it is for a worker thread.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import TypeVar
+
+from trunkline.errors import ToolError
+from trunkline.servers.memory.graph import Graph, GraphLimits, graph_lines, read_graph
+
+__all__ = ["GraphFile", "migrate_old_file"]
+
+T = TypeVar("T")
+
+log = logging.getLogger("trunkline.servers.memory")
+
+_LOCK_SECONDS = 10.0
+_PAUSE = 0.01
+
+
+class GraphFile:
+    """A graph in a file, which need not be there yet."""
+
+    def __init__(self, path: str, limits: GraphLimits, *, lock_seconds: float = _LOCK_SECONDS) -> None:
+        """Name the file; nothing is read or made."""
+        self.path = path
+        self._limits = limits
+        self._lock_seconds = lock_seconds
+        self._told: int = 0
+
+    def read(self) -> Graph:
+        """Give the graph as it is now.
+
+        Raises:
+            ToolError: the file cannot be read, or is too large.
+        """
+        try:
+            with open(self.path, "rb") as file:
+                data = file.read(self._limits.file_bytes + 1)
+        except FileNotFoundError:
+            return Graph()
+        except OSError as error:
+            raise ToolError(f"The memory file {self.path} cannot be read: {error.strerror}.") from error
+        if len(data) > self._limits.file_bytes:
+            raise ToolError(
+                f"The memory file {self.path} is larger than {self._limits.file_bytes} bytes: raise --max-bytes."
+            )
+        graph = read_graph(data)
+        self._tell(len(graph.rejected))
+        return graph
+
+    def change(self, change: Callable[[Graph], T]) -> T:
+        """Change the graph and give what the function gives; if it raises, the file stays as it is.
+
+        Raises:
+            ToolError: the file cannot be read or written, or another process holds it for too long.
+        """
+        try:
+            os.makedirs(os.path.dirname(self.path) or ".", mode=0o700, exist_ok=True)
+            with self._locked():
+                graph = self.read()
+                before = graph_lines(graph)
+                given = change(graph)
+                after = graph_lines(graph)
+                if after != before or graph.rejected:
+                    self._replace(after, graph.rejected)
+                return given
+        except OSError as error:
+            raise ToolError(
+                f"The memory file {self.path} cannot be written, and was not changed: {error.strerror}."
+            ) from error
+
+    def _tell(self, rejected: int) -> None:
+        """Say once how many lines are unreadable."""
+        if rejected and rejected != self._told:
+            log.warning(
+                "%d lines of %s cannot be read and are left out; with the next change they move to %s.rejected",
+                rejected,
+                self.path,
+                self.path,
+            )
+        self._told = rejected
+
+    def _replace(self, data: bytes, rejected: list[bytes]) -> None:
+        """Put a new file in the place of the old one, in one step."""
+        if len(data) > self._limits.file_bytes:
+            raise ToolError(
+                f"The memory file would have {len(data)} bytes, and at most {self._limits.file_bytes} are kept. "
+                "Delete something first, or raise --max-bytes."
+            )
+        # A link to the file stays a link.
+        target = os.path.realpath(self.path)
+        if rejected:
+            self._set_aside(target, rejected)
+        _remove_leftovers(target)
+        made = f"{target}.{secrets.token_hex(8)}.new"
+        try:
+            _write_whole(made, data, mode=_mode_of(target))
+            os.replace(made, target)
+        except BaseException:
+            with suppress(OSError):
+                os.unlink(made)
+            raise
+        _sync_folder(os.path.dirname(target))
+
+    def _set_aside(self, target: str, rejected: list[bytes]) -> None:
+        """Keep unreadable lines in a file of their own, before they leave this one."""
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_CLOEXEC", 0)
+        descriptor = os.open(f"{target}.rejected", flags, 0o600)
+        with open(descriptor, "ab") as file:
+            if os.fstat(descriptor).st_size > self._limits.file_bytes:
+                raise ToolError(f"{target}.rejected is full of unreadable lines: look at it, then remove it.")
+            file.write(b"\n".join(rejected) + b"\n")
+            file.flush()
+            os.fsync(descriptor)
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Hold the lock of the file; the kernel frees it if this process dies."""
+        path = f"{os.path.realpath(self.path)}.lock"
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o600)
+        try:
+            until = time.monotonic() + self._lock_seconds
+            while not _try_lock(descriptor):
+                if time.monotonic() >= until:
+                    raise ToolError(f"Another process holds {path} for over {self._lock_seconds:g} seconds. Try again.")
+                time.sleep(_PAUSE)
+            yield
+        finally:
+            # Closing the only descriptor of this opening frees the lock.
+            os.close(descriptor)
+
+
+def migrate_old_file(path: str) -> None:
+    """Rename ``memory.json``, as the file was called once, if there is no file under the new name."""
+    old = os.path.join(os.path.dirname(path), "memory.json")
+    if os.path.exists(old) and not os.path.exists(path):
+        with suppress(FileNotFoundError):
+            os.rename(old, path)
+            log.info("renamed %s to %s", old, path)
+
+
+def _write_whole(path: str, data: bytes, *, mode: int) -> None:
+    """Make a file that is on the disk when this returns."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0)
+    descriptor = os.open(path, flags, mode)
+    with open(descriptor, "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(descriptor)
+
+
+def _mode_of(path: str) -> int:
+    try:
+        return os.stat(path).st_mode & 0o777
+    except FileNotFoundError:
+        return 0o600
+
+
+def _remove_leftovers(target: str) -> None:
+    """Take away what a killed process left half written; whoever holds the lock is the only one that writes."""
+    folder, name = os.path.split(target)
+    for entry in os.listdir(folder):
+        if entry.startswith(f"{name}.") and entry.endswith(".new"):
+            with suppress(OSError):
+                os.unlink(os.path.join(folder, entry))
+
+
+def _sync_folder(folder: str) -> None:
+    # Where folders cannot be opened, the rename is as lasting as the system makes it.
+    with suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def _try_lock(descriptor: int) -> bool:
+    if sys.platform == "win32":
+        import msvcrt
+
+        try:
+            msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
+        except OSError:
+            return False
+        return True
+    import fcntl
+
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

@@ -1,0 +1,57 @@
+"""The command ``trunkline-server-mongodb``."""
+
+from __future__ import annotations
+
+import click
+
+from trunkline.servers.mongodb.server import make_server
+from trunkline.servers.mongodb.store import DEFAULT_URI, READ_PREFERENCES, Caps
+from trunkline.servers.starting import Serving, serving_options, start
+
+_EPILOG = """\
+\b
+Examples:
+  trunkline-server-mongodb mongodb://localhost:27017
+  MONGODB_URI=mongodb://reader:secret@db.example.com trunkline-server-mongodb --database shop
+  trunkline-server-mongodb --database shop --write
+"""
+
+
+@click.command("trunkline-server-mongodb", epilog=_EPILOG)
+@click.argument("uri", envvar="MONGODB_URI", default=DEFAULT_URI, metavar="[URI]")
+@click.option("--write", is_flag=True, help="Offer insert, update and delete as well.")
+@click.option("--database", "databases", multiple=True, metavar="NAME", help="Use only this one; may be repeated.")
+@click.option(
+    "--read-preference", type=click.Choice(READ_PREFERENCES), help="Which member of a replica set to read from."
+)
+@click.option("--max-rows", type=click.IntRange(1), default=Caps().rows, show_default=True, metavar="N")
+@click.option("--max-bytes", type=click.IntRange(1), default=Caps().answer_bytes, show_default=True, metavar="N")
+@click.option("--max-seconds", type=click.FloatRange(0.1), default=Caps().seconds, show_default=True, metavar="N")
+@serving_options
+def command(
+    uri: str,
+    *,
+    write: bool,
+    databases: tuple[str, ...],
+    read_preference: str | None,
+    max_rows: int,
+    max_bytes: int,
+    max_seconds: float,
+    serving: Serving,
+) -> None:
+    """Query the MongoDB deployment at URI, and write to it if --write is given.
+
+    Without URI the variable MONGODB_URI is used, else mongodb://localhost:27017. A password is better kept in the
+    variable: other users of the machine can see what stands on a command line.
+    """
+    caps = Caps(rows=max_rows, answer_bytes=max_bytes, seconds=max_seconds)
+    serving.run(make_server(uri, write=write, databases=databases, read_preference=read_preference, caps=caps))
+
+
+def main() -> None:
+    """Run the command."""
+    start(command)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,197 @@
+"""Documents in and out: extended JSON both ways, and which operators may be in a filter, a pipeline or a write.
+
+Pure functions. What is written by a caller is read as extended JSON first and judged afterwards, so that nothing can
+hide in its encoding. Stages of pipelines are listed; operators that write or run code are refused wherever they stand.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from trunkline.errors import ToolError
+
+__all__ = [
+    "check_pipeline",
+    "check_query",
+    "check_stored",
+    "check_update",
+    "collection_name",
+    "database_name",
+    "from_json",
+    "to_json",
+]
+
+#: These write elsewhere, or run JavaScript on the database's machine.
+_REFUSED = frozenset({"$out", "$merge", "$where", "$function", "$accumulator", "$eval", "$mapReduce", "$code"})
+_STAGES = frozenset(
+    {
+        *("$addFields", "$bucket", "$bucketAuto", "$count", "$densify", "$documents", "$facet", "$fill", "$geoNear"),
+        *("$graphLookup", "$group", "$limit", "$lookup", "$match", "$project", "$redact", "$replaceRoot"),
+        *("$replaceWith", "$sample", "$search", "$searchMeta", "$set", "$setWindowFields", "$skip", "$sort"),
+        *("$sortByCount", "$unionWith", "$unset", "$unwind", "$vectorSearch"),
+    }
+)
+_UPDATES = frozenset(
+    {
+        *("$addToSet", "$bit", "$currentDate", "$inc", "$max", "$min", "$mul", "$pop", "$pull", "$pullAll"),
+        *("$push", "$rename", "$set", "$setOnInsert", "$unset"),
+    }
+)
+_MOST_STAGES = 50
+_MOST_DEPTH = 80
+_DATABASE_CHARS = 63
+_COLLECTION_CHARS = 200
+_DATABASE = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-")
+
+
+def database_name(name: str) -> str:
+    """Give the name back if it can be one of a database.
+
+    Raises:
+        ToolError: it cannot.
+    """
+    if not name or len(name) > _DATABASE_CHARS or not _DATABASE.issuperset(name):
+        raise ToolError(f"{name[:100]!r} is no name of a database: look with list_databases")
+    return name
+
+
+def collection_name(name: str) -> str:
+    """Give the name back if it can be one of a collection that is not the database's own.
+
+    Raises:
+        ToolError: it cannot.
+    """
+    odd = "$" in name or "\0" in name or name.startswith((".", "system.")) or ".." in name or name.endswith(".")
+    if not name or odd or len(name) > _COLLECTION_CHARS:
+        raise ToolError(f"{name[:100]!r} is no name of a collection: look with list_collections")
+    return name
+
+
+# --- extended JSON ---------------------------------------------------------------------------------------------------
+
+
+def from_json(value: Any) -> Any:
+    """Read extended JSON, canonical or relaxed, out of plain values.
+
+    Raises:
+        ToolError: something in it is none, or is code.
+    """
+    from bson import encode
+    from bson.errors import BSONError
+    from bson.json_util import RELAXED_JSON_OPTIONS, loads
+
+    try:
+        read = loads(json.dumps(value), json_options=RELAXED_JSON_OPTIONS)
+        encode({"v": read})  # whether it can be sent at all: numbers, depth, names of members
+    except (BSONError, ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
+        raise ToolError(f"This is no extended JSON that MongoDB can take: {str(error)[:200]}") from error
+    for part in _parts(read):
+        if type(part).__name__ == "Code":
+            raise ToolError("JavaScript is not sent to the database")
+    return read
+
+
+def to_json(document: Any) -> Any:
+    """Write a document as plain values of relaxed extended JSON."""
+    from bson.json_util import RELAXED_JSON_OPTIONS, dumps
+
+    return msgspec.json.decode(dumps(document, json_options=RELAXED_JSON_OPTIONS))
+
+
+# --- judging ---------------------------------------------------------------------------------------------------------
+
+
+def check_query(value: Any) -> None:
+    """Let a filter, projection or order pass unless it runs code or writes.
+
+    Raises:
+        ToolError: it does.
+    """
+    for part in _parts(value):
+        for name in part if isinstance(part, dict) else ():
+            if name in _REFUSED:
+                raise ToolError(f"{name} is refused, wherever it stands: it writes, or runs code in the database")
+
+
+def check_pipeline(pipeline: Sequence[Any]) -> None:
+    """Let a pipeline pass whose stages only read.
+
+    Raises:
+        ToolError: it is none, or has a stage that is not listed.
+    """
+    if len(pipeline) > _MOST_STAGES:
+        raise ToolError(f"A pipeline of {len(pipeline)} stages is too long: give at most {_MOST_STAGES}")
+    check_query(pipeline)
+    for stage in pipeline:
+        if not isinstance(stage, dict) or len(stage) != 1:
+            raise ToolError('A stage of a pipeline is an object with one member, such as {"$match": {}}')
+        ((name, body),) = stage.items()
+        if name not in _STAGES:
+            raise ToolError(f"The stage {str(name)[:100]} is refused; these are taken: {', '.join(sorted(_STAGES))}")
+        for inner in _inner_pipelines(name, body):
+            check_pipeline(inner)
+
+
+def _inner_pipelines(name: str, body: Any) -> Iterator[Sequence[Any]]:
+    if name == "$unionWith" and isinstance(body, str):
+        collection_name(body)
+    if name == "$facet":
+        inner = list(body.values()) if isinstance(body, dict) else [None]
+    elif name in ("$lookup", "$unionWith", "$graphLookup") and isinstance(body, dict):
+        _check_same_database(name, body)
+        inner = [body["pipeline"]] if "pipeline" in body else []
+    else:
+        return
+    for pipeline in inner:
+        if not isinstance(pipeline, list):
+            raise ToolError(f"{name} must hold pipelines: lists of stages")
+        yield pipeline
+
+
+def _check_same_database(name: str, body: Mapping[str, Any]) -> None:
+    source = body.get("from", body.get("coll"))
+    if "db" in body or not isinstance(source, str | None):
+        raise ToolError(f"{name} may only read collections of the same database: give the collection's name")
+    if isinstance(source, str):
+        collection_name(source)
+
+
+def check_update(update: Any) -> None:
+    """Let an update pass that changes members by operators.
+
+    Raises:
+        ToolError: it would replace documents, or uses something else.
+    """
+    if not isinstance(update, dict) or not update or not _UPDATES.issuperset(update):
+        raise ToolError(f"An update is an object of these operators: {', '.join(sorted(_UPDATES))}")
+    check_query(update)
+
+
+def check_stored(document: Any) -> None:
+    """Let a document pass that is data alone.
+
+    Raises:
+        ToolError: it is none, or a member is named like an operator.
+    """
+    if not isinstance(document, dict):
+        raise ToolError("A document is an object")
+    for part in _parts(document):
+        for name in part if isinstance(part, dict) else ():
+            if name.startswith("$"):
+                raise ToolError(f"{name[:100]!r} cannot be the name of a member that is stored")
+
+
+def _parts(value: Any) -> Iterator[Any]:
+    """Walk a value and all that is in it."""
+    waiting: list[tuple[Any, int]] = [(value, 0)]
+    while waiting:
+        part, depth = waiting.pop()
+        if depth > _MOST_DEPTH:
+            raise ToolError(f"This is nested deeper than {_MOST_DEPTH} levels")
+        yield part
+        inner = part.values() if isinstance(part, dict) else part if isinstance(part, list | tuple) else ()
+        waiting += [(each, depth + 1) for each in inner]

@@ -1,0 +1,272 @@
+"""The MongoDB server's tools and resources: looking and querying always, writing where it was started for that."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from types import MappingProxyType
+from typing import Annotated, Any
+
+from msgspec import Meta, Struct
+
+from trunkline import Server, ToolError
+from trunkline.servers.mongodb.documents import check_pipeline, check_query, check_stored, check_update, from_json
+from trunkline.servers.mongodb.schema import Schema, describe
+from trunkline.servers.mongodb.store import DEFAULT_URI, Caps, Documents, Store
+
+__all__ = ["make_server"]
+
+_INSTRUCTIONS = (
+    "Databases of one MongoDB deployment. Filters, pipelines and documents are extended JSON: an ObjectId is "
+    '{"$oid": "..."}, a date {"$date": "2001-02-03T04:05:06Z"}. Look at collection_schema before you query.'
+)
+_READS = MappingProxyType({"readOnlyHint": True, "openWorldHint": False})
+_INSERTS = MappingProxyType(
+    {"readOnlyHint": False, "destructiveHint": False, "idempotentHint": False, "openWorldHint": False}
+)
+_CHANGES = MappingProxyType(
+    {"readOnlyHint": False, "destructiveHint": True, "idempotentHint": False, "openWorldHint": False}
+)
+_JSON = "application/json"
+
+_Object = dict[str, Any]
+_Filter = Annotated[_Object, Meta(description="A filter in extended JSON; everything if empty")]
+_Limit = Annotated[int, Meta(ge=1, description="Most documents to give")]
+_Many = Annotated[bool, Meta(description="All that match instead of one")]
+_Everything = Annotated[bool, Meta(description="Must be true if the filter is empty and many is true")]
+
+
+class Database(Struct, frozen=True):
+    """A database."""
+
+    name: str
+    size_bytes: int | None = None
+    empty: bool | None = None
+
+
+class DatabaseList(Struct, frozen=True):
+    """Databases that may be used."""
+
+    databases: list[Database]
+
+
+class Collection(Struct, frozen=True):
+    """A collection or view."""
+
+    name: str
+    type: str
+
+
+class CollectionList(Struct, frozen=True):
+    """Collections of a database."""
+
+    database: str
+    collections: list[Collection]
+
+
+class Count(Struct, frozen=True):
+    """How many documents match."""
+
+    count: int
+
+
+class Inserted(Struct, frozen=True):
+    """The ids of what was inserted."""
+
+    inserted_ids: list[Any]
+
+
+class Updated(Struct, frozen=True):
+    """What an update changed."""
+
+    matched: int
+    modified: int
+    upserted_id: Any = None
+
+
+class Deleted(Struct, frozen=True):
+    """How many documents were deleted."""
+
+    deleted: int
+
+
+def make_server(
+    uri: str = DEFAULT_URI,
+    *,
+    write: bool = False,
+    databases: Sequence[str] = (),
+    read_preference: str | None = None,
+    caps: Caps | None = None,
+) -> Server:
+    """Make the server for one deployment; nothing is connected before the first call.
+
+    Raises:
+        ConfigError: the address cannot be one of MongoDB, or the driver is not installed.
+    """
+    store = Store(uri, caps=caps or Caps(), databases=databases, read_preference=read_preference)
+
+    @asynccontextmanager
+    async def lifespan(_server: Server) -> AsyncIterator[None]:
+        async with store.opened():
+            yield
+
+    server = Server("mongodb", _INSTRUCTIONS, title="MongoDB", lifespan=lifespan)
+    _add_looking(server, store)
+    _add_querying(server, store)
+    _add_resources(server, store)
+    if write:
+        _add_inserting(server, store)
+        _add_changing(server, store)
+    return server
+
+
+def _add_looking(server: Server, store: Store) -> None:
+    """Add the tools that show what there is."""
+
+    @server.tool(annotations=dict(_READS))
+    async def list_databases() -> DatabaseList:
+        """List the databases."""
+        return await _databases(store)
+
+    @server.tool(annotations=dict(_READS))
+    async def list_collections(database: str) -> CollectionList:
+        """List the collections and views of a database."""
+        return await _collections(store, database)
+
+    @server.tool(annotations=dict(_READS))
+    async def collection_schema(
+        database: str,
+        collection: str,
+        sample: Annotated[int, Meta(ge=1, le=store.caps.sample, description="How many documents to look at")] = 100,
+    ) -> Schema:
+        """Describe the members of a collection's documents, from a sample of them."""
+        return describe(database, collection, await store.sample(database, collection, size=sample))
+
+
+def _add_querying(server: Server, store: Store) -> None:
+    """Add the tools that read documents."""
+
+    @server.tool(annotations=dict(_READS))
+    async def find(
+        database: str,
+        collection: str,
+        filter: _Filter = {},  # noqa: B006
+        projection: Annotated[_Object, Meta(description='Members to give, such as {"name": 1, "_id": 0}')] = {},  # noqa: B006
+        sort: Annotated[_Object, Meta(description='Order, such as {"name": 1, "age": -1}')] = {},  # noqa: B006
+        skip: Annotated[int, Meta(ge=0)] = 0,
+        limit: _Limit = 20,
+    ) -> Documents:
+        """Find documents."""
+        query, chosen, order = (_query(each) for each in (filter, projection, sort))
+        return await store.find(
+            database, collection, query=query, projection=chosen, order=order, skip=skip, limit=limit
+        )
+
+    @server.tool(annotations=dict(_READS))
+    async def aggregate(
+        database: str,
+        collection: str,
+        pipeline: Annotated[list[_Object], Meta(description="Stages that read, in extended JSON")],
+        limit: _Limit = 100,
+    ) -> Documents:
+        """Run an aggregation pipeline that only reads."""
+        stages = from_json(pipeline)
+        check_pipeline(stages)
+        return await store.aggregate(database, collection, stages, limit=limit)
+
+    @server.tool(annotations=dict(_READS))
+    async def count(database: str, collection: str, filter: _Filter = {}) -> Count:  # noqa: B006
+        """Count the documents that match a filter."""
+        return Count(await store.count(database, collection, _query(filter)))
+
+
+def _add_inserting(server: Server, store: Store) -> None:
+    """Add the tool that inserts."""
+
+    @server.tool(annotations=dict(_INSERTS))
+    async def insert(
+        database: str,
+        collection: str,
+        documents: Annotated[list[_Object], Meta(min_length=1, description="Documents in extended JSON")],
+    ) -> Inserted:
+        """Insert documents, all or none."""
+        stored = from_json(documents)
+        for document in stored:
+            check_stored(document)
+        return Inserted(await store.insert(database, collection, stored))
+
+
+def _add_changing(server: Server, store: Store) -> None:
+    """Add the tools that change or delete what is there."""
+
+    @server.tool(annotations=dict(_CHANGES))
+    async def update(
+        database: str,
+        collection: str,
+        filter: _Filter,
+        update: Annotated[_Object, Meta(description='Operators, such as {"$set": {"name": "x"}}')],
+        many: _Many = False,
+        upsert: Annotated[bool, Meta(description="Insert if nothing matches")] = False,
+        everything: _Everything = False,
+    ) -> Updated:
+        """Change one document, or all that match."""
+        query, change = _aimed(filter, many=many, everything=everything), from_json(update)
+        check_update(change)
+        result = await store.update(database, collection, query=query, change=change, many=many, upsert=upsert)
+        return Updated(**result)
+
+    @server.tool(annotations=dict(_CHANGES))
+    async def delete(
+        database: str, collection: str, filter: _Filter, many: _Many = False, everything: _Everything = False
+    ) -> Deleted:
+        """Delete one document, or all that match."""
+        query = _aimed(filter, many=many, everything=everything)
+        return Deleted(await store.delete(database, collection, query=query, many=many))
+
+
+def _add_resources(server: Server, store: Store) -> None:
+    """Add what can be read by address: the databases, their collections, and what those look like."""
+
+    @server.resource("mongodb://databases", name="databases", mime_type=_JSON)
+    async def databases() -> DatabaseList:
+        """List the databases."""
+        return await _databases(store)
+
+    @server.resource("mongodb://{database}/schema", name="database-schema", mime_type=_JSON)
+    async def database_schema(database: str) -> CollectionList:
+        """List the collections of a database."""
+        return await _collections(store, database)
+
+    @server.resource("mongodb://{database}/{collection}/schema", name="collection-schema", mime_type=_JSON)
+    async def collection_schema(database: str, collection: str) -> Schema:
+        """Describe the members of a collection's documents, from a sample of them."""
+        return describe(database, collection, await store.sample(database, collection, size=100))
+
+
+# --- what tools and resources share ----------------------------------------------------------------------------------
+
+
+async def _databases(store: Store) -> DatabaseList:
+    return DatabaseList(
+        [Database(row["name"], row.get("sizeOnDisk"), row.get("empty")) for row in await store.databases()]
+    )
+
+
+async def _collections(store: Store, database: str) -> CollectionList:
+    rows = await store.collections(database)
+    return CollectionList(database, [Collection(row["name"], row.get("type", "collection")) for row in rows])
+
+
+def _query(value: _Object) -> _Object:
+    """Read a filter, projection or order that neither writes nor runs code."""
+    read: _Object = from_json(value)
+    check_query(read)
+    return read
+
+
+def _aimed(value: _Object, *, many: bool, everything: bool) -> _Object:
+    """Read the filter of a write; one that matches everything must be meant."""
+    query = _query(value)
+    if many and not query and not everything:
+        raise ToolError("The filter is empty, which means every document: say everything=true if that is meant.")
+    return query

@@ -1,0 +1,285 @@
+"""One MongoDB deployment: a lazy client, the few operations that the tools need, each with bounds on rows, bytes, time.
+
+It knows nothing of tools. What comes in has been judged by ``documents``; what the driver raises becomes a sentence
+that names the deployment's hosts and never its password.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+
+from trunkline.errors import ConfigError, ToolError
+from trunkline.servers.mongodb.documents import collection_name, database_name, to_json
+
+if TYPE_CHECKING:
+    from pymongo import AsyncMongoClient
+
+__all__ = ["DEFAULT_URI", "READ_PREFERENCES", "Caps", "Documents", "Store", "shown_hosts"]
+
+DEFAULT_URI = "mongodb://localhost:27017"
+READ_PREFERENCES = ("primary", "primaryPreferred", "secondary", "secondaryPreferred", "nearest")
+
+_OWN = frozenset({"admin", "config", "local"})
+_UNAUTHORIZED = frozenset({13, 18, 8000})
+_EXPIRED = 50
+_MESSAGE_CHARS = 300
+
+
+class Caps(Struct, frozen=True, kw_only=True):
+    """The caps of one server; sizes in bytes, times in seconds."""
+
+    #: Most documents in one answer, and in one insertion.
+    rows: int = 200
+    #: Bytes of all documents in one answer, as JSON.
+    answer_bytes: int = 1024 * 1024
+    #: Longest work on one call, in the database and on the way.
+    seconds: float = 15.0
+    #: Longest search for a database that answers.
+    connect_seconds: float = 5.0
+    #: Most documents that a schema is made from.
+    sample: int = 1000
+
+
+class Documents(Struct, frozen=True):
+    """Documents as extended JSON, and why there may be more."""
+
+    documents: list[dict[str, Any]]
+    cut: str | None = None
+
+
+def shown_hosts(uri: str) -> str:
+    """Give the deployment's hosts without user, password and options."""
+    return uri.partition("://")[2].rpartition("@")[2].partition("/")[0].partition("?")[0] or "the given address"
+
+
+class Store:
+    """One deployment."""
+
+    def __init__(
+        self, uri: str, *, caps: Caps, databases: Sequence[str] = (), read_preference: str | None = None
+    ) -> None:
+        """Check the address without connecting; ``databases`` are the only ones that are used, if there are any.
+
+        Raises:
+            ConfigError: the address or a setting cannot be used, or the driver is not installed.
+        """
+        if not uri.startswith(("mongodb://", "mongodb+srv://")):
+            raise ConfigError("The address of MongoDB must begin with mongodb:// or mongodb+srv://")
+        self.shown = shown_hosts(uri)
+        self.caps = caps
+        self._uri = uri
+        self._databases = frozenset(databases)
+        self._preference = read_preference
+        self._client: AsyncMongoClient[dict[str, Any]] | None = None
+        self._check()
+
+    def _check(self) -> None:
+        try:
+            from pymongo.errors import PyMongoError
+            from pymongo.uri_parser import parse_uri
+        except ModuleNotFoundError as error:
+            raise ConfigError("the MongoDB driver is missing: pip install 'trunkline[servers]'") from error
+        if self._uri.startswith("mongodb+srv://"):
+            return  # whether it is good is for the resolver to say, when it is used
+        try:
+            parse_uri(self._uri, warn=False)
+        except (PyMongoError, ValueError) as error:
+            # What the driver says may repeat the address, password included.
+            fix = "write special characters of a password as %40 and the like"
+            raise ConfigError(f"The address of MongoDB ({self.shown}) cannot be used: {fix}") from error
+
+    @asynccontextmanager
+    async def opened(self) -> AsyncIterator[Store]:
+        """Have the client while the body runs; nothing is connected before the first operation."""
+        from pymongo import AsyncMongoClient
+
+        options: dict[str, Any] = {"readPreference": self._preference} if self._preference else {}
+        client: AsyncMongoClient[dict[str, Any]] = AsyncMongoClient(
+            self._uri,
+            connect=False,
+            tz_aware=True,
+            datetime_conversion="DATETIME_AUTO",
+            unicode_decode_error_handler="replace",
+            serverSelectionTimeoutMS=int(self.caps.connect_seconds * 1000),
+            connectTimeoutMS=int(self.caps.connect_seconds * 1000),
+            maxPoolSize=16,
+            appname="trunkline",
+            **options,
+        )
+        self._client = client
+        try:
+            yield self
+        finally:
+            self._client = None
+            await client.close()
+
+    # --- looking ------------------------------------------------------------------------------------------------------
+
+    async def databases(self) -> list[dict[str, Any]]:
+        """List the databases that may be used."""
+        async with self._working() as client:
+            cursor = await client.list_databases(authorizedDatabases=True)
+            rows = [row async for row in cursor]
+        return [row for row in rows if self._may_use(row["name"])]
+
+    async def collections(self, database: str) -> list[dict[str, Any]]:
+        """List the collections and views of a database."""
+        self._allow(database)
+        async with self._working() as client:
+            cursor = await client[database].list_collections(filter={}, authorizedCollections=True, nameOnly=True)
+            rows = [dict(row) async for row in cursor]
+        return sorted((row for row in rows if not row["name"].startswith("system.")), key=lambda row: str(row["name"]))
+
+    async def sample(self, database: str, collection: str, *, size: int) -> list[dict[str, Any]]:
+        """Take some documents by chance."""
+        pipeline = [{"$sample": {"size": min(size, self.caps.sample)}}]
+        async with self._collection(database, collection) as target:
+            cursor = await target.aggregate(pipeline, allowDiskUse=False, batchSize=100)
+            return [row async for row in cursor]
+
+    async def find(
+        self, database: str, collection: str, *, query: Any, projection: Any, order: Any, skip: int, limit: int
+    ) -> Documents:
+        """Find documents."""
+        rows = min(limit, self.caps.rows)
+        async with self._collection(database, collection) as target:
+            cursor = target.find(query, projection or None, skip=skip, limit=rows + 1, allow_disk_use=False)
+            if order:
+                cursor = cursor.sort(list(order.items()))
+            async with cursor:
+                return await self._read(cursor.batch_size(min(rows + 1, 100)), rows)
+
+    async def aggregate(self, database: str, collection: str, pipeline: Sequence[Any], *, limit: int) -> Documents:
+        """Run a pipeline that only reads."""
+        rows = min(limit, self.caps.rows)
+        bounded = [*pipeline, {"$limit": rows + 1}]
+        async with self._collection(database, collection) as target:
+            cursor = await target.aggregate(bounded, allowDiskUse=False, batchSize=100)
+            async with cursor:
+                return await self._read(cursor, rows)
+
+    async def count(self, database: str, collection: str, query: Any) -> int:
+        """Count documents."""
+        async with self._collection(database, collection) as target:
+            return int(await target.count_documents(query))
+
+    async def _read(self, cursor: Any, rows: int) -> Documents:
+        """Read to the end or to a cap."""
+        import msgspec
+
+        found: list[dict[str, Any]] = []
+        room = self.caps.answer_bytes
+        async for row in cursor:
+            if len(found) == rows:
+                return Documents(
+                    found, cut=f"more than {rows} documents: narrow the filter, or skip what you have seen"
+                )
+            shown = to_json(row)
+            room -= len(msgspec.json.encode(shown))
+            if room < 0:
+                return Documents(found, cut=f"more than {self.caps.answer_bytes} bytes: choose members by a projection")
+            found.append(shown)
+        return Documents(found)
+
+    # --- writing ------------------------------------------------------------------------------------------------------
+
+    async def insert(self, database: str, collection: str, documents: Sequence[dict[str, Any]]) -> list[Any]:
+        """Insert documents, all or none: what went in before one that fails is taken out again."""
+        from bson import ObjectId
+        from pymongo.errors import BulkWriteError
+
+        if not 0 < len(documents) <= self.caps.rows:
+            raise ToolError(f"Give from 1 to {self.caps.rows} documents")
+        with_ids = [{"_id": ObjectId(), **document} for document in documents]
+        identities = [document["_id"] for document in with_ids]
+        async with self._collection(database, collection) as target:
+            try:
+                await target.insert_many(with_ids, ordered=True)
+            except BulkWriteError as error:
+                done = identities[: int(error.details.get("nInserted", 0))]
+                if done:
+                    await target.delete_many({"_id": {"$in": done}})
+                reason = _first_failure(error.details)
+                raise ToolError(f"Nothing was inserted: document {len(done) + 1} failed ({reason})") from error
+        return [to_json(identity) for identity in identities]
+
+    async def update(
+        self, database: str, collection: str, *, query: Any, change: Any, many: bool, upsert: bool
+    ) -> dict[str, Any]:
+        """Change one document or all that match."""
+        async with self._collection(database, collection) as target:
+            act = target.update_many if many else target.update_one
+            result = await act(query, change, upsert=upsert)
+        upserted = None if result.upserted_id is None else to_json(result.upserted_id)
+        return {"matched": result.matched_count, "modified": result.modified_count, "upserted_id": upserted}
+
+    async def delete(self, database: str, collection: str, *, query: Any, many: bool) -> int:
+        """Delete one document or all that match."""
+        async with self._collection(database, collection) as target:
+            result = await (target.delete_many if many else target.delete_one)(query)
+        return int(result.deleted_count)
+
+    # --- bounds -------------------------------------------------------------------------------------------------------
+
+    def _may_use(self, database: str) -> bool:
+        return database in self._databases if self._databases else database not in _OWN
+
+    def _allow(self, database: str) -> None:
+        if not self._may_use(database_name(database)):
+            raise ToolError(f"The database {database} is not used here; start the server with --database {database}")
+
+    @asynccontextmanager
+    async def _collection(self, database: str, collection: str) -> AsyncIterator[Any]:
+        self._allow(database)
+        name = collection_name(collection)
+        async with self._working() as client:
+            yield client[database][name]
+
+    @asynccontextmanager
+    async def _working(self) -> AsyncIterator[AsyncMongoClient[dict[str, Any]]]:
+        """Give the client under a clock that the database is told of too, and say in our words what goes wrong."""
+        import pymongo
+        from pymongo import errors
+
+        assert self._client is not None, "the store is not open"
+        try:
+            if not self._client.nodes:
+                # Under a clock the driver looks for a server as long as that runs, so looking has one of its own.
+                with pymongo.timeout(self.caps.connect_seconds):
+                    await self._client.admin.command("ping")
+            with pymongo.timeout(self.caps.seconds):
+                yield self._client
+        except errors.OperationFailure as error:
+            raise ToolError(self._refused(error)) from error
+        except (errors.ServerSelectionTimeoutError, errors.AutoReconnect, errors.ConfigurationError) as error:
+            fix = "Start it, or start this server with its address"
+            raise ToolError(f"MongoDB at {self.shown} cannot be reached ({self._line(str(error))}). {fix}") from error
+        except errors.PyMongoError as error:
+            late = f"The database took longer than {self.caps.seconds:g} s; ask for less"
+            raise ToolError(late if error.timeout else f"MongoDB failed: {self._line(str(error))}") from error
+
+    def _refused(self, error: Any) -> str:
+        said = self._line(str((error.details or {}).get("errmsg") or error))
+        if error.code == _EXPIRED:
+            return (
+                f"The database took longer than {self.caps.seconds:g} s; ask for less, or filter by what has an index"
+            )
+        if error.code in _UNAUTHORIZED:
+            return f"MongoDB at {self.shown} does not allow this to the user of its address: {said}"
+        return f"MongoDB refused: {said}"
+
+    def _line(self, text: str) -> str:
+        """Cut what the driver says to a line, without the password should it be in there."""
+        user = self._uri.partition("://")[2].rpartition("@")[0]
+        password = user.partition(":")[2]
+        plain = text.replace(password, "...") if password else text
+        return " ".join(plain.partition(", Timeout:")[0].split())[:_MESSAGE_CHARS]
+
+
+def _first_failure(details: Mapping[str, Any] | None) -> str:
+    failures = (details or {}).get("writeErrors") or [{}]
+    return " ".join(str(failures[0].get("errmsg", "no reason given")).split())[:_MESSAGE_CHARS]

@@ -1,0 +1,57 @@
+"""The command ``trunkline-server-npm``."""
+
+from __future__ import annotations
+
+import os
+
+import click
+
+from trunkline.servers.npm.server import DEFAULT_REGISTRY, Running, make_server
+from trunkline.servers.starting import Serving, serving_options, start
+
+_EPILOG = """\
+\b
+Examples:
+  trunkline-server-npm ~/projects/shop
+  trunkline-server-npm ~/projects --script-seconds 900
+  NPM_TOKEN=... trunkline-server-npm ~/projects --registry https://npm.example.com
+"""
+
+
+@click.command("trunkline-server-npm", epilog=_EPILOG)
+@click.argument("folders", nargs=-1, metavar="[FOLDER]...")
+@click.option("--registry", default=DEFAULT_REGISTRY, show_default=True, metavar="URL", help="The registry to ask.")
+@click.option("--allow-scripts", is_flag=True, help="Run scripts without asking the user.")
+@click.option("--npm", metavar="PATH", help="The program npm, if it is not on the path.")
+@click.option(
+    "--script-seconds", type=click.FloatRange(1), default=300.0, show_default=True, help="Longest run of a script."
+)
+@click.option("--pass-env", multiple=True, metavar="NAME", help="A variable of the environment that scripts may see.")
+@serving_options
+def command(
+    folders: tuple[str, ...],
+    *,
+    registry: str,
+    allow_scripts: bool,
+    npm: str | None,
+    script_seconds: float,
+    pass_env: tuple[str, ...],
+    serving: Serving,
+) -> None:
+    """Look at npm packages and at the projects in the FOLDERs, and run their scripts.
+
+    Folders that the client shares as roots replace the ones given here. A token for the registry is taken from the
+    variable NPM_TOKEN; scripts do not get to see it.
+    """
+    running = Running(unasked=allow_scripts, npm=npm, seconds=script_seconds, passed=pass_env)
+    token = os.environ.get("NPM_TOKEN") or None
+    serving.run(make_server(folders, registry=registry, token=token, running=running))
+
+
+def main() -> None:
+    """Run the command."""
+    start(command)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,168 @@
+"""What a project's dependencies have, from its files and the registry: known flaws, and newer versions."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Literal
+
+from msgspec import Struct
+
+from trunkline.errors import ToolError
+from trunkline.servers.npm.project import Project, Wanted, package_name
+from trunkline.servers.npm.registry import Advisory, Packument, Registry
+from trunkline.servers.npm.semver import Range, Version, parse_range, parse_version
+
+__all__ = ["AuditReport", "Outdated", "OutdatedReport", "Vulnerability", "audit", "outdated"]
+
+_SEVERITIES = ("critical", "high", "moderate", "low", "info")
+_BATCH = 500
+_AT_ONCE = 8
+_MOST_LOCKED = 20_000
+_MOST_WANTED = 500
+_MOST_FLAWS = 500
+
+Severity = Literal["info", "low", "moderate", "high", "critical"]
+
+
+class Vulnerability(Struct, frozen=True):
+    """A flaw that the project has."""
+
+    package: str
+    versions: list[str]
+    severity: str
+    title: str
+    url: str
+    vulnerable_versions: str
+
+
+class AuditReport(Struct, frozen=True):
+    """The flaws, worst first, and what was looked at."""
+
+    packages: int
+    counts: dict[str, int]
+    vulnerabilities: list[Vulnerability]
+    cut: bool = False
+
+
+class Outdated(Struct, frozen=True):
+    """A dependency of which there is a newer version."""
+
+    package: str
+    spec: str
+    current: str | None
+    wanted: str | None
+    latest: str | None
+    group: str
+
+
+class OutdatedReport(Struct, frozen=True):
+    """The dependencies with newer versions, and those of which nobody can tell."""
+
+    outdated: list[Outdated]
+    up_to_date: int
+    #: Dependency to the reason why it was not looked at.
+    skipped: dict[str, str]
+
+
+async def audit(project: Project, registry: Registry, *, production: bool, level: Severity) -> AuditReport:
+    """Ask the registry for known flaws of everything that the lock file holds."""
+    locked = await asyncio.to_thread(project.locked, production=production)
+    if len(locked) > _MOST_LOCKED:
+        raise ToolError(f"The lock file holds {len(locked)} packages; at most {_MOST_LOCKED} are looked at")
+    names = sorted(locked)
+    found: list[Vulnerability] = []
+    for start in range(0, len(names), _BATCH):
+        batch = {name: locked[name] for name in names[start : start + _BATCH]}
+        found += _flaws(batch, await registry.advisories(batch))
+    kept = sorted(
+        (each for each in found if _rank(each.severity) <= _rank(level)), key=lambda each: _rank(each.severity)
+    )
+    counts = {severity: sum(each.severity == severity for each in found) for severity in _SEVERITIES}
+    return AuditReport(len(names), counts, kept[:_MOST_FLAWS], cut=len(kept) > _MOST_FLAWS)
+
+
+def _flaws(asked: Mapping[str, Sequence[str]], told: Mapping[str, Sequence[Advisory]]) -> Iterator[Vulnerability]:
+    """Keep what concerns versions that are there; a range that cannot be read concerns them all."""
+    for name in asked:
+        for advisory in told.get(name, ()):
+            affected = parse_range(advisory.vulnerable_versions)
+            versions = [text for text in asked[name] if _concerns(affected, parse_version(text))]
+            if versions:
+                said = (advisory.severity, advisory.title, advisory.url, advisory.vulnerable_versions[:500])
+                yield Vulnerability(name, versions, *said)
+
+
+def _concerns(affected: Range | None, version: Version | None) -> bool:
+    if affected is None or version is None:
+        return True
+    # Which prereleases a range offers is another question than which ones a flaw is in.
+    return affected.matches(version) or affected.matches(Version(version.major, version.minor, version.patch))
+
+
+def _rank(severity: str) -> int:
+    return _SEVERITIES.index(severity) if severity in _SEVERITIES else 0
+
+
+# --- newer versions --------------------------------------------------------------------------------------------------
+
+
+async def outdated(project: Project, registry: Registry) -> OutdatedReport:
+    """Compare what is asked for and what is locked with what the registry has."""
+    wanted, installed = project.wanted(), await asyncio.to_thread(project.installed)
+    if len(wanted) > _MOST_WANTED:
+        raise ToolError(f"package.json asks for {len(wanted)} packages; at most {_MOST_WANTED} are looked at")
+    gate = asyncio.Semaphore(_AT_ONCE)
+
+    async def look(each: Wanted) -> Outdated | str | None:
+        async with gate:
+            return await _compare(each, installed.get(each.name), registry)
+
+    results = await asyncio.gather(*(look(each) for each in wanted))
+    behind = [each for each in results if isinstance(each, Outdated)]
+    skipped = {each.name: said for each, said in zip(wanted, results, strict=True) if isinstance(said, str)}
+    return OutdatedReport(behind, len(wanted) - len(behind) - len(skipped), skipped)
+
+
+async def _compare(wanted: Wanted, current: str | None, registry: Registry) -> Outdated | str | None:
+    """Give what is newer, nothing, or why it cannot be told."""
+    name, spec = _source(wanted)
+    if not spec or ":" in spec or "/" in spec:
+        return "not from the registry"
+    try:
+        packument = await registry.packument(package_name(name))
+    except ToolError as error:
+        return str(error)
+    best = _best(packument, spec)
+    if best is None:
+        return f"no published version fits {spec[:100]!r}"
+    latest = packument.tags.get("latest")
+    if latest is None or (current in (None, best) and best == latest):
+        return None
+    ahead = parse_version(best), parse_version(latest)
+    if current in (None, best) and ahead[0] and ahead[1] and ahead[0] >= ahead[1]:
+        return None
+    return Outdated(wanted.name, wanted.spec[:200], current, best, latest, wanted.group)
+
+
+def _source(wanted: Wanted) -> tuple[str, str]:
+    """Give the package and the range that are meant: an alias names both."""
+    if not wanted.spec.startswith("npm:"):
+        return wanted.name, wanted.spec.strip() or "*"
+    name, at, spec = wanted.spec[4:].rpartition("@")
+    return (name, spec) if at and name else (wanted.spec[4:], "*")
+
+
+def _best(packument: Packument, spec: str) -> str | None:
+    """Choose as npm does: a tag's version, else the latest if it fits, else the highest that is not deprecated."""
+    if (tagged := packument.tags.get(spec)) is not None:
+        return tagged
+    fits = parse_range(spec)
+    if fits is None:
+        return None
+    latest = parse_version(packument.tags.get("latest", ""))
+    if latest is not None and latest in packument.versions and fits.matches(latest):
+        return packument.versions[latest]
+    fresh = fits.newest(version for version in packument.versions if version not in packument.deprecated)
+    best = fresh or fits.newest(packument.versions)
+    return None if best is None else packument.versions[best]

@@ -1,0 +1,196 @@
+"""A project folder: found inside the allowed ones, its two JSON files read with bounds, what they hold made plain.
+
+What stands in ``package.json`` and the lock file was written by others. Only what has the right form is taken from it,
+and only text and numbers come out. No network, no process.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from trunkline.errors import ToolError
+
+__all__ = ["Project", "Wanted", "find_project", "package_name"]
+
+_MANIFEST_BYTES = 1024 * 1024
+_LOCK_BYTES = 64 * 1024 * 1024
+_MOST_DEPTH = 100
+_GROUPS = ("dependencies", "devDependencies", "optionalDependencies")
+_NAME_CHARS = 214
+_PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._~!'()*")
+
+
+class Wanted(Struct, frozen=True):
+    """A dependency as ``package.json`` asks for it."""
+
+    name: str
+    spec: str
+    group: str
+
+
+def package_name(name: str) -> str:
+    """Give the name back if it can be one of a package.
+
+    Raises:
+        ToolError: it cannot.
+    """
+    scope, _, rest = name[1:].partition("/")
+    parts = (scope, rest) if name.startswith("@") else (name,)
+    if len(name) > _NAME_CHARS or not all(part and part[0] not in "._-" and _PLAIN.issuperset(part) for part in parts):
+        raise ToolError(f"{name[:100]!r} is no name of a package: give a name such as react or @types/node")
+    return name
+
+
+def find_project(path: str | None, folders: Sequence[Path]) -> Project:
+    """Find the project in a folder that may be touched; the first such folder if no path is given.
+
+    Raises:
+        ToolError: the folder is not there, or not allowed.
+    """
+    asked = Path(os.path.expanduser(path)) if path else folders[0]
+    candidate = asked if asked.is_absolute() else folders[0] / asked
+    try:
+        real = Path(os.path.realpath(candidate, strict=True))
+    except (OSError, ValueError):
+        real = None
+    # One sentence for both: whether a folder outside exists is nobody's business.
+    if real is None or not any(real.is_relative_to(folder) for folder in folders) or not real.is_dir():
+        allowed = ", ".join(str(folder) for folder in folders[:5])
+        raise ToolError(f"{str(path)[:200]!r} is no folder inside the allowed ones ({allowed})")
+    return Project(real)
+
+
+class Project:
+    """One folder with a ``package.json``."""
+
+    def __init__(self, folder: Path) -> None:
+        """Take a folder that may be touched."""
+        self.folder = folder
+
+    def scripts(self) -> dict[str, str]:
+        """Give the scripts by name."""
+        found = _members(self._manifest().get("scripts"))
+        return {name: text for name, text in found.items() if isinstance(text, str)}
+
+    def wanted(self) -> list[Wanted]:
+        """Give the dependencies that are asked for, in order; a name in two groups counts where npm takes it from."""
+        manifest = self._manifest()
+        found: dict[str, Wanted] = {}
+        for group in _GROUPS:
+            for name, spec in _members(manifest.get(group)).items():
+                if isinstance(spec, str) and _is_name(name):
+                    found[name] = Wanted(name, spec, group)
+        return list(found.values())
+
+    def installed(self) -> dict[str, str]:
+        """Give the versions of the direct dependencies in the lock file; empty without one."""
+        lock = self._lock(required=False)
+        if isinstance(packages := lock.get("packages"), dict):
+            prefix = "node_modules/"
+            rows: Mapping[str, Any] = {
+                path[len(prefix) :]: row for path, row in packages.items() if path.startswith(prefix)
+            }
+        else:
+            rows = _members(lock.get("dependencies"))
+        return {name: row["version"] for name, row in rows.items() if _has_version(row)}
+
+    def locked(self, *, production: bool) -> dict[str, list[str]]:
+        """Give every package of the lock file with its versions."""
+        lock = self._lock(required=True)
+        found: dict[str, dict[str, None]] = {}
+        packages = lock.get("packages")
+        rows = _flat(packages) if isinstance(packages, dict) else _nested(lock.get("dependencies"), 0)
+        for name, row in rows:
+            if _has_version(row) and not (production and row.get("dev")) and _is_name(name):
+                found.setdefault(name, {})[row["version"]] = None
+        return {name: list(versions) for name, versions in found.items()}
+
+    def _manifest(self) -> dict[str, Any]:
+        read = self._read("package.json", _MANIFEST_BYTES)
+        if read is None:
+            raise ToolError(f"There is no package.json in {self.folder}: give the path of a project")
+        return read
+
+    def _lock(self, *, required: bool) -> dict[str, Any]:
+        for name in ("npm-shrinkwrap.json", "package-lock.json"):
+            if (read := self._read(name, _LOCK_BYTES)) is not None:
+                return read
+        if required:
+            raise ToolError(
+                f"There is no package-lock.json in {self.folder}: make one with npm install --package-lock-only"
+            )
+        return {}
+
+    def _read(self, name: str, most: int) -> dict[str, Any] | None:
+        """Read one JSON object of the folder itself: a link, a pipe, or what is too large is refused."""
+        content = _read_file(self.folder, name, most)
+        if content is None:
+            return None
+        try:
+            value = msgspec.json.decode(content)
+        except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+            raise ToolError(f"{name} in {self.folder} is no JSON: {str(error)[:200]}") from error
+        if not isinstance(value, dict):
+            raise ToolError(f"{name} in {self.folder} is no JSON object")
+        return value
+
+
+def _read_file(folder: Path, name: str, most: int) -> bytes | None:
+    flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
+    try:
+        descriptor = os.open(folder / name, flags)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise ToolError(f"{name} in {folder} cannot be read: {error.strerror}") from error
+    with os.fdopen(descriptor, "rb") as file:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise ToolError(f"{name} in {folder} is no file")
+        content = file.read(most + 1)
+    if len(content) > most:
+        raise ToolError(f"{name} in {folder} is larger than {most} bytes, which is more than is read")
+    return content
+
+
+# --- forms -----------------------------------------------------------------------------------------------------------
+
+
+def _members(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _has_version(row: Any) -> bool:
+    return isinstance(row, dict) and isinstance(row.get("version"), str) and not row.get("link")
+
+
+def _is_name(name: str) -> bool:
+    try:
+        return package_name(name) == name
+    except ToolError:
+        return False
+
+
+def _flat(packages: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Walk a lock file of version 2 or 3: one row a place in the tree; an alias says its real name."""
+    for path, row in packages.items():
+        _, marker, name = path.rpartition("node_modules/")
+        if marker and isinstance(row, dict):
+            real = row.get("name")
+            yield (real if isinstance(real, str) else name), row
+
+
+def _nested(dependencies: Any, depth: int) -> Iterator[tuple[str, Any]]:
+    """Walk a lock file of version 1: a tree of dependencies."""
+    if depth > _MOST_DEPTH:
+        raise ToolError("package-lock.json is nested too deep")
+    for name, row in _members(dependencies).items():
+        yield name, row
+        if isinstance(row, dict):
+            yield from _nested(row.get("dependencies"), depth + 1)

@@ -1,0 +1,214 @@
+"""The npm registry's API: what is asked of it, and what of its answers is passed on, in plain records with bounds.
+
+Answers of a registry are written by whoever published a package, so only members of the right type are taken, and long
+texts are cut. It knows nothing of projects on disk.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from msgspec import Struct
+
+from trunkline.errors import ToolError
+from trunkline.servers.npm.project import package_name
+from trunkline.servers.npm.semver import Version, parse_version
+from trunkline.servers.rest import Api, ApiError
+
+__all__ = ["Advisory", "Found", "Manifest", "Packument", "Registry", "SearchPage"]
+
+_ABBREVIATED = "application/vnd.npm.install-v1+json; q=1.0, application/json; q=0.8"
+_PACKUMENT_BYTES = 64 * 1024 * 1024
+_TEXT_CHARS = 500
+_MOST_MEMBERS = 300
+_TAG = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,127}")
+
+
+class Found(Struct, frozen=True):
+    """A package that a search found."""
+
+    name: str
+    version: str
+    description: str = ""
+    date: str = ""
+    license: str = ""
+    homepage: str = ""
+    publisher: str = ""
+
+
+class SearchPage(Struct, frozen=True):
+    """Some of the packages that match, and how many there are."""
+
+    total: int
+    packages: list[Found]
+
+
+class Manifest(Struct, frozen=True):
+    """One published version of a package."""
+
+    name: str
+    version: str
+    description: str = ""
+    license: str = ""
+    homepage: str = ""
+    repository: str = ""
+    deprecated: str = ""
+    engines: dict[str, str] = {}
+    dependencies: dict[str, str] = {}
+    peer_dependencies: dict[str, str] = {}
+    maintainers: list[str] = []
+    install_scripts: list[str] = []
+    unpacked_size: int | None = None
+    tarball: str = ""
+    integrity: str = ""
+
+
+class Packument(Struct, frozen=True):
+    """All versions of a package; which are deprecated, and which a tag names."""
+
+    versions: dict[Version, str]
+    deprecated: frozenset[Version]
+    tags: dict[str, str]
+
+
+class Advisory(Struct, frozen=True):
+    """A known flaw of some versions of a package."""
+
+    id: str
+    title: str
+    severity: str
+    url: str
+    vulnerable_versions: str
+
+
+class Registry:
+    """Asks one registry."""
+
+    def __init__(self, url: str, *, token: str | None = None) -> None:
+        """Take the registry's address, and a token that is sent there alone."""
+        headers = {"authorization": f"Bearer {token}"} if token else {}
+        self._api = Api(url, service="The npm registry", headers=headers)
+
+    async def aclose(self) -> None:
+        """Close the connections."""
+        await self._api.aclose()
+
+    async def search(self, text: str, *, limit: int, offset: int) -> SearchPage:
+        """Search by words."""
+        query = {"text": text, "size": limit, "from": offset}
+        answer = _record((await self._api.request("GET", "/-/v1/search", query=query)).json())
+        packages = [_found(_record(_record(row).get("package"))) for row in _rows(answer.get("objects"))[:limit]]
+        total = answer.get("total")
+        return SearchPage(total if isinstance(total, int) else len(packages), packages)
+
+    async def manifest(self, name: str, version: str) -> Manifest:
+        """Look up one version, by number or by tag."""
+        if not _TAG.fullmatch(version):
+            raise ToolError(f"{version[:100]!r} is no version or tag: give one such as 1.2.3 or latest, not a range")
+        path = self._api.path(package_name(name), version)
+        return _manifest(_record((await self._request("GET", path, name=name)).json()))
+
+    async def packument(self, name: str) -> Packument:
+        """Look up all versions."""
+        path = self._api.path(package_name(name))
+        reply = await self._request("GET", path, name=name, headers={"accept": _ABBREVIATED})
+        answer = _record(reply.json())
+        versions: dict[Version, str] = {}
+        deprecated: set[Version] = set()
+        for text, row in _record(answer.get("versions")).items():
+            if (version := parse_version(text)) is not None:
+                versions[version] = text
+                if _record(row).get("deprecated"):
+                    deprecated.add(version)
+        return Packument(versions, frozenset(deprecated), _texts(answer.get("dist-tags")))
+
+    async def advisories(self, packages: Mapping[str, Sequence[str]]) -> dict[str, list[Advisory]]:
+        """Ask which of these packages and versions have known flaws."""
+        path = "/-/npm/v1/security/advisories/bulk"
+        answer = _record((await self._api.request("POST", path, body=packages)).json())
+        return {name: [_advisory(_record(row)) for row in _rows(rows)] for name, rows in answer.items()}
+
+    async def _request(self, method: str, path: str, *, name: str, headers: Mapping[str, str] | None = None) -> Any:
+        try:
+            return await self._api.request(method, path, headers=headers, max_bytes=_PACKUMENT_BYTES)
+        except ApiError as error:
+            if error.status == 404:
+                raise ToolError(f"The npm registry has no such package or version: {name}") from error
+            raise
+
+
+# --- out of strangers' JSON ------------------------------------------------------------------------------------------
+
+
+def _record(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _rows(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _text(value: Any) -> str:
+    return value[:_TEXT_CHARS] if isinstance(value, str) else ""
+
+
+def _texts(value: Any) -> dict[str, str]:
+    pairs = [(name, text) for name, text in _record(value).items() if isinstance(text, str)]
+    return {name[:_TEXT_CHARS]: _text(text) for name, text in pairs[:_MOST_MEMBERS]}
+
+
+def _name_of(value: Any) -> str:
+    record = _record(value)
+    return _text(record.get("username")) or _text(record.get("name"))
+
+
+def _licence(value: Any) -> str:
+    return _text(value) or _text(_record(value).get("type"))
+
+
+def _found(row: Mapping[str, Any]) -> Found:
+    return Found(
+        name=_text(row.get("name")),
+        version=_text(row.get("version")),
+        description=_text(row.get("description")),
+        date=_text(row.get("date")),
+        license=_licence(row.get("license")),
+        homepage=_text(_record(row.get("links")).get("homepage")),
+        publisher=_name_of(row.get("publisher")),
+    )
+
+
+def _manifest(row: Mapping[str, Any]) -> Manifest:
+    dist, repository = _record(row.get("dist")), row.get("repository")
+    size = dist.get("unpackedSize")
+    scripts = _record(row.get("scripts"))
+    return Manifest(
+        name=_text(row.get("name")),
+        version=_text(row.get("version")),
+        description=_text(row.get("description")),
+        license=_licence(row.get("license")),
+        homepage=_text(row.get("homepage")),
+        repository=_text(repository) or _text(_record(repository).get("url")),
+        deprecated=_text(row.get("deprecated")),
+        engines=_texts(row.get("engines")),
+        dependencies=_texts(row.get("dependencies")),
+        peer_dependencies=_texts(row.get("peerDependencies")),
+        maintainers=[name for each in _rows(row.get("maintainers"))[:50] if (name := _name_of(each))],
+        install_scripts=[name for name in ("preinstall", "install", "postinstall") if name in scripts],
+        unpacked_size=size if isinstance(size, int) else None,
+        tarball=_text(dist.get("tarball")),
+        integrity=_text(dist.get("integrity")),
+    )
+
+
+def _advisory(row: Mapping[str, Any]) -> Advisory:
+    number, versions = row.get("id"), row.get("vulnerable_versions")
+    return Advisory(
+        id=str(number) if isinstance(number, int) else _text(number),
+        title=_text(row.get("title")),
+        severity=_text(row.get("severity")),
+        url=_text(row.get("url")),
+        vulnerable_versions=versions if isinstance(versions, str) else "*",
+    )

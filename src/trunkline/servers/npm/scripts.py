@@ -1,0 +1,199 @@
+"""Running one script of a project with npm: what exactly would run, the process, its output and its end.
+
+npm is started with a list of arguments, never through a shell; the shell that reads the script's own line is npm's.
+The process has a group of its own that is ended as a whole, an environment of listed variables alone, and an output of
+which the beginning and the end are kept.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shlex
+import signal
+import sys
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+from msgspec import Struct
+
+from trunkline.errors import ToolError
+from trunkline.servers.npm.project import Project
+
+__all__ = ["Plan", "Ran", "environment", "make_plan", "run_plan"]
+
+_NAME_CHARS = 100
+_LINE_CHARS = 4000
+_MOST_ARGUMENTS = 50
+_ARGUMENT_CHARS = 1000
+_GRACE_SECONDS = 2.0
+_PIECE = 65536
+#: What a program needs to find its tools and files; everything else, credentials first, stays here.
+_PASSED = frozenset(
+    {"PATH", "HOME", "USER", "LOGNAME", "LANG", "LANGUAGE", "TZ", "TMPDIR", "TERM"}
+    | {"SYSTEMROOT", "COMSPEC", "PATHEXT", "TEMP", "TMP", "APPDATA", "LOCALAPPDATA", "USERPROFILE", "PROGRAMFILES"}
+)
+
+
+class Plan(Struct, frozen=True):
+    """What would run: the command, where, and the lines that npm reads from ``package.json``."""
+
+    command: tuple[str, ...]
+    folder: str
+    #: The script with the ones that npm runs before and after it, in order.
+    lines: tuple[tuple[str, str], ...]
+
+    def shown(self) -> str:
+        """Write it for the person who is asked."""
+        lines = "\n".join(f"  {name}: {_visible(line)}" for name, line in self.lines)
+        return (
+            f"Run this in {_visible(self.folder)}?\n\n  {_visible(shlex.join(self.command))}\n\nwhich runs\n\n{lines}"
+        )
+
+
+class Ran(Struct, frozen=True):
+    """How a script ended, and what it wrote."""
+
+    command: str
+    exit_code: int | None
+    timed_out: bool
+    output: str
+    #: Bytes of output that are left out in the middle.
+    left_out: int
+
+
+def make_plan(project: Project, name: str, arguments: Sequence[str]) -> Plan:
+    """Say what npm would run.
+
+    Raises:
+        ToolError: there is no such script, or it cannot be shown or named safely.
+    """
+    scripts = project.scripts()
+    if not name or name.startswith("-") or len(name) > _NAME_CHARS or not name.isprintable():
+        raise ToolError(f"{name[:100]!r} cannot be the name of a script: it must not be empty or begin with a hyphen")
+    if name not in scripts:
+        known = ", ".join(sorted(scripts)[:30]) or "none"
+        raise ToolError(f"package.json has no script {name!r}; it has: {known}")
+    if len(arguments) > _MOST_ARGUMENTS or any(len(each) > _ARGUMENT_CHARS for each in arguments):
+        raise ToolError(f"Give at most {_MOST_ARGUMENTS} arguments of {_ARGUMENT_CHARS} characters")
+    if any(not each.isprintable() for each in arguments):
+        raise ToolError("An argument holds control characters, which cannot be shown to whoever is asked")
+    lines = tuple((each, scripts[each]) for each in (f"pre{name}", name, f"post{name}") if each in scripts)
+    if any(len(line) > _LINE_CHARS for _, line in lines):
+        raise ToolError(f"The script is longer than {_LINE_CHARS} characters, too long for anybody to approve")
+    tail = ("--", *arguments) if arguments else ()
+    return Plan(("npm", "run-script", name, *tail), str(project.folder), lines)
+
+
+def environment(source: Mapping[str, str], passed: Sequence[str] = ()) -> dict[str, str]:
+    """Choose what a script may see of our environment, and settings that keep npm to its work."""
+    names = _PASSED | set(passed)
+    chosen = {name: value for name, value in source.items() if name in names or name.startswith("LC_")}
+    settings = {"update_notifier": "false", "fund": "false", "audit": "false", "color": "false"}
+    if sys.platform != "win32":
+        settings["script_shell"] = "/bin/sh"  # a project's .npmrc could name another than was agreed to
+    return {**chosen, **{f"npm_config_{name}": value for name, value in settings.items()}, "NO_COLOR": "1"}
+
+
+async def run_plan(plan: Plan, *, npm: str, env: Mapping[str, str], seconds: float, most_bytes: int) -> Ran:
+    """Run it to its end, or end it; whatever it started in its group ends with it.
+
+    Raises:
+        ToolError: npm cannot be started.
+    """
+    output = _Output(most_bytes)
+    async with _pipe() as (reader, write_end):
+        process = await _start(plan, npm, env, write_end)
+        os.close(write_end)
+        reading = asyncio.ensure_future(output.read(reader))
+        timed_out = False
+        try:
+            async with asyncio.timeout(seconds):
+                await process.wait()
+        except TimeoutError:
+            timed_out = True
+        finally:
+            await _end(process)
+            # Whoever left the group may hold the pipe open: what is here by now is the output.
+            await asyncio.wait([reading], timeout=_GRACE_SECONDS)
+            reading.cancel()
+    text, left_out = output.text()
+    return Ran(shlex.join(plan.command), None if timed_out else process.returncode, timed_out, text, left_out)
+
+
+@asynccontextmanager
+async def _pipe() -> AsyncIterator[tuple[asyncio.StreamReader, int]]:
+    """Have a pipe whose reading end is closed for sure; the writing end is the caller's."""
+    read_end, write_end = os.pipe()
+    reader = asyncio.StreamReader(limit=_PIECE)
+    loop = asyncio.get_running_loop()
+    file = os.fdopen(read_end, "rb", 0)
+    transport, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), file)
+    try:
+        yield reader, write_end
+    finally:
+        transport.close()
+
+
+async def _start(plan: Plan, npm: str, env: Mapping[str, str], output: int) -> asyncio.subprocess.Process:
+    try:
+        return await asyncio.create_subprocess_exec(
+            npm,
+            *plan.command[1:],
+            cwd=Path(plan.folder),
+            env=dict(env),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+        )
+    except OSError as error:
+        os.close(output)
+        raise ToolError(f"npm cannot be started ({error.strerror}): install Node.js, or give --npm PATH") from error
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    """End the whole group: politely if its leader still runs, then for sure."""
+    if process.returncode is None:
+        _signal(process.pid, signal.SIGTERM)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_GRACE_SECONDS):
+                await process.wait()
+    _signal(process.pid, signal.SIGKILL)
+    await process.wait()
+
+
+def _signal(group: int, number: int) -> None:
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(group, number)
+
+
+class _Output:
+    """Keeps the beginning and the end of what is written, within a number of bytes."""
+
+    def __init__(self, most: int) -> None:
+        self._half = max(1, most // 2)
+        self._head = bytearray()
+        self._tail = bytearray()
+        self._left_out = 0
+
+    async def read(self, stream: asyncio.StreamReader) -> None:
+        """Read to the end, keeping what fits."""
+        while piece := await stream.read(_PIECE):
+            room = self._half - len(self._head)
+            self._head += piece[:room]
+            self._tail += piece[room:]
+            over = max(0, len(self._tail) - self._half)
+            del self._tail[:over]
+            self._left_out += over
+
+    def text(self) -> tuple[str, int]:
+        """Give what was kept, and how many bytes were not."""
+        gap = f"\n... {self._left_out} bytes left out ...\n".encode() if self._left_out else b""
+        return bytes(self._head + gap + self._tail).decode(errors="replace"), self._left_out
+
+
+def _visible(text: str) -> str:
+    """Write control characters out: what is shown must be what runs."""
+    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)

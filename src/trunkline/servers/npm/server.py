@@ -1,0 +1,209 @@
+"""The npm server's tools: looking at the registry, at a project, and running one of its scripts after consent."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+import shutil
+from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
+from contextlib import asynccontextmanager
+from types import MappingProxyType
+from typing import Annotated, Any
+
+from msgspec import Meta, Struct
+
+from trunkline import Context, MissingCapability, Server, ToolError
+from trunkline.servers.npm.checking import AuditReport, OutdatedReport, Severity, audit, outdated
+from trunkline.servers.npm.project import Project, find_project
+from trunkline.servers.npm.registry import Manifest, Registry, SearchPage
+from trunkline.servers.npm.scripts import Ran, environment, make_plan, run_plan
+from trunkline.servers.roots import Allowed
+
+__all__ = ["DEFAULT_REGISTRY", "Running", "make_server"]
+
+DEFAULT_REGISTRY = "https://registry.npmjs.org"
+
+_INSTRUCTIONS = (
+    "Look packages up in the npm registry, check a project's dependencies, and run its scripts. A path is a project "
+    "folder inside the allowed folders; without one the first of them is meant. Running a script asks the user."
+)
+_BEAT_SECONDS = 10.0
+_LOOKS = MappingProxyType({"readOnlyHint": True, "openWorldHint": True})
+_READS = MappingProxyType({"readOnlyHint": True, "openWorldHint": False})
+_RUNS = MappingProxyType(
+    {"readOnlyHint": False, "destructiveHint": True, "idempotentHint": False, "openWorldHint": True}
+)
+
+_Name = Annotated[str, Meta(description="A package, such as react or @types/node")]
+_Path = Annotated[str | None, Meta(description="The project folder; the first allowed folder if absent")]
+
+
+class Running(Struct, frozen=True, kw_only=True):
+    """How scripts are run."""
+
+    #: Run without asking.
+    unasked: bool = False
+    #: The program npm; found on the path if absent.
+    npm: str | None = None
+    seconds: float = 300.0
+    output_bytes: int = 64 * 1024
+    #: Variables of our environment that scripts may see beside the usual ones.
+    passed: tuple[str, ...] = ()
+
+
+class VersionList(Struct, frozen=True):
+    """Versions of a package, newest first."""
+
+    name: str
+    total: int
+    versions: list[str]
+    deprecated: list[str]
+    tags: dict[str, str]
+
+
+class ScriptList(Struct, frozen=True):
+    """The scripts of a project."""
+
+    folder: str
+    scripts: dict[str, str]
+
+
+def make_server(
+    folders: Sequence[str] = (),
+    *,
+    registry: str = DEFAULT_REGISTRY,
+    token: str | None = None,
+    running: Running | None = None,
+    environ: Mapping[str, str] | None = None,
+) -> Server:
+    """Make the server for projects in some folders and one registry; ``token`` is sent to that registry alone.
+
+    Raises:
+        ConfigError: the registry's address is none, or none of the folders is there.
+    """
+    asked = Registry(registry, token=token)
+    allowed = Allowed(folders)
+
+    @asynccontextmanager
+    async def lifespan(_server: Server) -> AsyncIterator[None]:
+        try:
+            yield
+        finally:
+            await asked.aclose()
+
+    server = Server("npm", _INSTRUCTIONS, title="npm", lifespan=lifespan)
+    allowed.attach(server)
+    _add_looking(server, asked)
+    _add_checking(server, asked, allowed)
+    _add_scripts(server, allowed, running or Running(), os.environ if environ is None else environ)
+    return server
+
+
+def _add_looking(server: Server, registry: Registry) -> None:
+    """Add the tools that ask the registry alone."""
+
+    @server.tool(annotations=dict(_LOOKS))
+    async def search(
+        query: Annotated[str, Meta(min_length=1, max_length=400, description="Words to look for")],
+        limit: Annotated[int, Meta(ge=1, le=100)] = 20,
+        offset: Annotated[int, Meta(ge=0, le=10_000)] = 0,
+    ) -> SearchPage:
+        """Search the registry for packages."""
+        return await registry.search(query, limit=limit, offset=offset)
+
+    @server.tool(annotations=dict(_LOOKS))
+    async def view(
+        name: _Name, version: Annotated[str, Meta(description="A version or a tag, not a range")] = "latest"
+    ) -> Manifest:
+        """Show one published version of a package: what it is, depends on, and runs when installed."""
+        return await registry.manifest(name, version)
+
+    @server.tool(annotations=dict(_LOOKS))
+    async def versions(name: _Name, limit: Annotated[int, Meta(ge=1, le=1000)] = 50) -> VersionList:
+        """List the versions of a package, newest first, with its tags."""
+        packument = await registry.packument(name)
+        newest = sorted(packument.versions, reverse=True)[:limit]
+        texts = packument.versions
+        deprecated = [texts[each] for each in newest if each in packument.deprecated]
+        return VersionList(name, len(texts), [texts[each] for each in newest], deprecated, packument.tags)
+
+
+def _add_checking(server: Server, registry: Registry, allowed: Allowed) -> None:
+    """Add the tools that compare a project with the registry."""
+
+    @server.tool(name="audit", annotations=dict(_LOOKS))
+    async def audit_(
+        ctx: Context,
+        path: _Path = None,
+        production: Annotated[bool, Meta(description="Leave development dependencies out")] = False,
+        level: Annotated[Severity, Meta(description="The least severity to report")] = "info",
+    ) -> AuditReport:
+        """Report known flaws of the packages in package-lock.json; their names and versions go to the registry."""
+        return await audit(await _project(ctx, path, allowed), registry, production=production, level=level)
+
+    @server.tool(name="outdated", annotations=dict(_LOOKS))
+    async def outdated_(ctx: Context, path: _Path = None) -> OutdatedReport:
+        """Report dependencies of package.json of which there are newer versions."""
+        return await outdated(await _project(ctx, path, allowed), registry)
+
+
+def _add_scripts(server: Server, allowed: Allowed, running: Running, environ: Mapping[str, str]) -> None:
+    """Add the tools about a project's scripts."""
+
+    @server.tool(annotations=dict(_READS))
+    async def list_scripts(ctx: Context, path: _Path = None) -> ScriptList:
+        """List the scripts of package.json."""
+        project = await _project(ctx, path, allowed)
+        return ScriptList(str(project.folder), project.scripts())
+
+    @server.tool(annotations=dict(_RUNS))
+    async def run_script(
+        ctx: Context,
+        name: Annotated[str, Meta(description="A script of package.json")],
+        arguments: Annotated[list[str], Meta(description="What the script is given after --")] = [],  # noqa: B006
+        path: _Path = None,
+    ) -> Ran:
+        """Run a script of package.json with npm, after the user has agreed; gives its exit code and output."""
+        project = await _project(ctx, path, allowed)
+        plan = make_plan(project, name, arguments)
+        if not running.unasked:
+            await _consent(ctx, plan.shown())
+            if make_plan(project, name, arguments) != plan:
+                raise ToolError("package.json was changed while the user was asked; nothing was run. Call again.")
+        npm = running.npm or shutil.which("npm", path=environ.get("PATH"))
+        if npm is None:
+            raise ToolError("npm is not installed here: install Node.js, or start this server with --npm PATH")
+        env = environment(environ, running.passed)
+        work = run_plan(plan, npm=npm, env=env, seconds=running.seconds, most_bytes=running.output_bytes)
+        return await _with_signs_of_life(ctx, work)
+
+
+async def _project(ctx: Context, path: str | None, allowed: Allowed) -> Project:
+    return find_project(path, await allowed.folders(ctx))
+
+
+async def _with_signs_of_life(ctx: Context, work: Coroutine[Any, Any, Ran]) -> Ran:
+    """Report now and then that a script still runs: a client gives up a call that is silent."""
+
+    async def report() -> None:
+        for beat in itertools.count(1):
+            await asyncio.sleep(_BEAT_SECONDS)
+            await ctx.report_progress(beat * _BEAT_SECONDS, message="the script is running")
+
+    reporting = asyncio.ensure_future(report())
+    try:
+        return await work
+    finally:
+        reporting.cancel()
+
+
+async def _consent(ctx: Context, question: str) -> None:
+    """Go on only if the user agrees."""
+    try:
+        answer = await ctx.elicit(question, bool)
+    except MissingCapability as error:
+        fix = "Use one that can, or start this server with --allow-scripts."
+        raise ToolError(f"Nothing was run: this client cannot ask its user. {fix}") from error
+    if not answer.accepted or answer.data is not True:
+        raise ToolError("Nothing was run: the user did not agree.")

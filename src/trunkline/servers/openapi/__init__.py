@@ -1,0 +1,8 @@
+"""Any OpenAPI 3.x document as a server: its operations become tools and, if wanted, resources."""
+
+from __future__ import annotations
+
+from trunkline.servers.openapi.document import Document, fetch_document, read_document
+from trunkline.servers.openapi.server import make_server
+
+__all__ = ["Document", "fetch_document", "make_server", "read_document"]

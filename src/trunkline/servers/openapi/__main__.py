@@ -1,0 +1,117 @@
+"""``trunkline-server-openapi``: an OpenAPI document as a server."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+import click
+
+from trunkline.errors import ConfigError
+from trunkline.servers.openapi.document import MAX_DOCUMENT_BYTES, read_document
+from trunkline.servers.openapi.server import MAX_OPERATIONS, make_server
+from trunkline.servers.starting import Serving, serving_options, start
+
+__all__ = ["command", "main"]
+
+_EPILOG = """\
+\b
+Examples:
+  trunkline-server-openapi petstore.json --base-url https://petstore.example.com/v1
+  trunkline-server-openapi https://api.example.com/openapi.json --read-only --resources
+  trunkline-server-openapi tracker.json --tag issues --exclude 'DELETE *' --auth oauth=TRACKER_TOKEN
+"""
+
+
+@click.command("trunkline-server-openapi", epilog=_EPILOG)
+@click.argument("document", metavar="DOCUMENT|URL")
+@click.option("--base-url", metavar="URL", help="Where the API is, if not where the document says.")
+@click.option("--include", multiple=True, metavar="GLOB", help="Offer only these: a name, id, path or 'METHOD /path'.")
+@click.option("--exclude", multiple=True, metavar="GLOB", help="Do not offer these.")
+@click.option("--tag", "tags", multiple=True, metavar="TAG", help="Offer only operations with this tag.")
+@click.option("--method", "methods", multiple=True, metavar="METHOD", help="Offer only operations of this method.")
+@click.option("--read-only", is_flag=True, help="Offer only what reads: GET and HEAD.")
+@click.option("--resources", is_flag=True, help="Offer GET operations as resources too.")
+@click.option("--auth", multiple=True, metavar="SCHEME=VARIABLE", help="The variable with a scheme's credential.")
+@click.option("--header", "headers", multiple=True, metavar="NAME=VALUE", help="Send this header with every request.")
+@click.option("--header-env", multiple=True, metavar="NAME=VARIABLE", help="The same, its value from a variable.")
+@click.option("--server-variable", "variables", multiple=True, metavar="NAME=VALUE", help="For the document's server.")
+@click.option("--no-output-schemas", is_flag=True, help="Promise nothing about answers, which some APIs break.")
+@click.option("--max-operations", type=click.IntRange(1), default=MAX_OPERATIONS, show_default=True)
+@click.option("--max-bytes", type=click.IntRange(1), default=1024 * 1024, show_default=True, help="Of an answer.")
+@click.option("--seconds", type=click.FloatRange(0.1, 600), default=30.0, show_default=True, help="For an answer.")
+@click.option("--allow-private", is_flag=True, help="Let the document be fetched from a private network.")
+@serving_options
+def command(
+    document: str,
+    *,
+    base_url: str | None,
+    include: tuple[str, ...],
+    exclude: tuple[str, ...],
+    tags: tuple[str, ...],
+    methods: tuple[str, ...],
+    read_only: bool,
+    resources: bool,
+    auth: tuple[str, ...],
+    headers: tuple[str, ...],
+    header_env: tuple[str, ...],
+    variables: tuple[str, ...],
+    no_output_schemas: bool,
+    max_operations: int,
+    max_bytes: int,
+    seconds: float,
+    allow_private: bool,
+    serving: Serving,
+) -> None:
+    """Offer the operations of an OpenAPI 3 document as tools.
+
+    DOCUMENT is a JSON file, or a YAML one if PyYAML is installed. Credentials are read from variables of the
+    environment, never from a model: --auth names the document's security scheme and the variable.
+    """
+    server = make_server(
+        read_document(document, allow_private=allow_private, max_bytes=MAX_DOCUMENT_BYTES),
+        base_url=base_url,
+        include=include,
+        exclude=exclude,
+        tags=tags,
+        methods=methods,
+        read_only=read_only,
+        resources=resources,
+        headers={**_pairs(headers, "--header"), **_from_environment(header_env, "--header-env")},
+        auth=_from_environment(auth, "--auth"),
+        variables=_pairs(variables, "--server-variable"),
+        output_schemas=not no_output_schemas,
+        max_operations=max_operations,
+        max_bytes=max_bytes,
+        seconds=seconds,
+    )
+    serving.run(server)
+
+
+def _pairs(given: Sequence[str], option: str) -> dict[str, str]:
+    pairs: dict[str, str] = {}
+    for each in given:
+        name, equals, value = each.partition("=")
+        if not equals or not name:
+            raise click.UsageError(f"{option} {each!r}: write NAME=VALUE.")
+        pairs[name] = value
+    return pairs
+
+
+def _from_environment(given: Sequence[str], option: str) -> dict[str, str]:
+    values: dict[str, str] = {}
+    for name, variable in _pairs(given, option).items():
+        value = os.environ.get(variable)
+        if not value:
+            raise ConfigError(f"{option} {name}={variable}: the variable {variable} is not set in the environment")
+        values[name] = value
+    return values
+
+
+def main() -> None:
+    """Run the command."""
+    start(command)
+
+
+if __name__ == "__main__":
+    main()

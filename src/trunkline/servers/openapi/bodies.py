@@ -1,0 +1,317 @@
+"""Bodies of requests: which media type is used, which arguments make it, and how it is written.
+
+An object whose members are known is spread over the tool's arguments; any other body is one argument. A file is given
+as text or base64 by whoever calls: nothing is ever read from a disk here.
+"""
+
+from __future__ import annotations
+
+import re
+from base64 import b64decode
+from binascii import Error as Base64Error
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from trunkline.errors import ToolError
+from trunkline.servers.openapi.document import Document, as_dict, as_list, as_text
+from trunkline.servers.openapi.names import argument_name
+from trunkline.servers.openapi.schemas import Translation
+from trunkline.servers.openapi.styles import Parameter, json_text, plain_text, query_pairs
+from trunkline.servers.rest import Upload
+
+__all__ = ["Body", "body_schemas", "encode_body", "read_body"]
+
+_JSON = re.compile(r"application/(?:json|[\w.+-]+\+json)\b", re.IGNORECASE)
+_CONTROLS = re.compile(r"[\x00-\x1f\x7f]")
+_MIME = re.compile(r"[\w.+-]+/[\w.+-]+(?:;\s*[\w-]+=[\w.-]+)*")
+#: Most bytes of a body that is sent.
+_MOST_BYTES = 16 * 1024 * 1024
+#: In the order in which they are preferred.
+_KINDS = (
+    ("json", _JSON),
+    ("form", re.compile(r"application/x-www-form-urlencoded\b", re.IGNORECASE)),
+    ("multipart", re.compile(r"multipart/form-data\b", re.IGNORECASE)),
+    ("text", re.compile(r"text/|application/(?:xml|[\w.+-]+\+xml|yaml|graphql)\b", re.IGNORECASE)),
+    ("binary", re.compile(r"")),
+)
+_FILE_SCHEMA = MappingProxyType(
+    {
+        "type": "object",
+        "description": "A file: its content as text or as base64.",
+        "properties": {
+            "text": {"type": "string"},
+            "base64": {"type": "string", "contentEncoding": "base64"},
+            "filename": {"type": "string"},
+            "mimeType": {"type": "string"},
+        },
+        "oneOf": [{"required": ["text"]}, {"required": ["base64"]}],
+        "additionalProperties": False,
+    }
+)
+_COMPOSED = ("anyOf", "oneOf", "not", "if", "patternProperties", "discriminator", "minProperties", "$ref")
+
+
+class Body(Struct, frozen=True, kw_only=True):
+    """The body of an operation's requests."""
+
+    kind: str
+    content_type: str
+    required: bool
+    schema: Any
+    description: str = ""
+    #: The one argument it is, unless it is spread.
+    argument: str = ""
+    #: The member behind each argument, if it is spread.
+    members: Mapping[str, str] = MappingProxyType({})
+    #: The schema of each member, by its own name, if it is an object.
+    properties: Mapping[str, Any] = MappingProxyType({})
+    needed: frozenset[str] = frozenset()
+    #: The members that are files, or lists of files.
+    files: frozenset[str] = frozenset()
+    encodings: Mapping[str, Any] = MappingProxyType({})
+
+    @property
+    def arguments(self) -> list[str]:
+        """What its arguments are called."""
+        return [self.argument] if self.argument else list(self.members)
+
+
+# --- reading ---------------------------------------------------------------------------------------------------------
+
+
+def read_body(document: Document, given: Any, *, taken: set[str], what: str) -> Body | None:
+    """Read the body that an operation's requests have, if any; its arguments are named apart from those taken.
+
+    Raises:
+        ConfigError: a reference in it cannot be followed.
+    """
+    if given is None:
+        return None
+    node = document.follow(given, f"the body of {what}")
+    found = _chosen(as_dict(node.get("content")))
+    if found is None:
+        return None
+    kind, content_type, media = found
+    schema = media.get("schema", {})
+    members = _members(document, schema, 0) if kind in ("json", "form", "multipart") else None
+    hidden = Translation(document, inputs=True).hides
+    properties, needed = members or ({}, frozenset())
+    properties = {name: each for name, each in properties.items() if not hidden(each)}
+    required = node.get("required") is True
+    spread = _spread(properties, taken) if required and properties else {}
+    return Body(
+        kind=kind,
+        content_type=content_type,
+        required=required,
+        schema=schema,
+        description=as_text(node.get("description"), 500),
+        argument="" if spread else argument_name("body", "content", taken=taken),
+        members=spread,
+        properties=properties,
+        needed=needed & properties.keys(),
+        files=frozenset(name for name, each in properties.items() if kind == "multipart" and _holds(document, each)),
+        encodings=as_dict(media.get("encoding")),
+    )
+
+
+def _chosen(content: dict[str, Any]) -> tuple[str, str, dict[str, Any]] | None:
+    for kind, pattern in _KINDS:
+        for name, media in content.items():
+            if pattern.match(name):
+                # A range such as */* is no type that could be sent.
+                sent = "application/octet-stream" if "*" in name or not _MIME.fullmatch(name) else name
+                return kind, sent, as_dict(media)
+    return None
+
+
+def _spread(properties: Mapping[str, Any], taken: set[str]) -> dict[str, str]:
+    names: dict[str, str] = {}
+    for member in properties:
+        names[argument_name(member, "body", taken=taken | names.keys())] = member
+    return names
+
+
+def _members(document: Document, node: Any, depth: int) -> tuple[dict[str, Any], frozenset[str]] | None:
+    """Give the members of an object and those it needs, if all that may be in it is known by name."""
+    if depth > 8 or not isinstance(node, dict):
+        return None
+    schema = document.follow(node, "a body")
+    is_object = schema.get("type", "object") in ("object", ["object"]) and schema.get("nullable") is not True
+    if not is_object or any(word in schema for word in _COMPOSED):
+        return None
+    if schema.get("additionalProperties") not in (None, False):
+        return None
+    properties = dict(as_dict(schema.get("properties")))
+    needed = {name for name in as_list(schema.get("required")) if isinstance(name, str)}
+    for part in as_list(schema.get("allOf")):
+        inner = _members(document, part, depth + 1)
+        if inner is None or any(name in properties for name in inner[0]):
+            return None
+        properties.update(inner[0])
+        needed |= inner[1]
+    return (properties, frozenset(needed)) if properties or schema.get("allOf") or depth else None
+
+
+def body_schemas(body: Body, translation: Translation, document: Document) -> tuple[dict[str, Any], list[str]]:
+    """Give the schema of each argument of a body, and the arguments that are needed.
+
+    Raises:
+        ConfigError: a schema cannot be used.
+    """
+    if body.argument:
+        schema = _whole(body, translation, document)
+        if body.description and isinstance(schema, dict):
+            schema = {"description": body.description, **schema}
+        return {body.argument: schema}, [body.argument] if body.required else []
+    schemas = {name: _member(body, member, translation, document) for name, member in body.members.items()}
+    return schemas, [name for name, member in body.members.items() if member in body.needed]
+
+
+def _whole(body: Body, translation: Translation, document: Document) -> Any:
+    if body.kind == "binary":
+        return dict(_FILE_SCHEMA)
+    if body.kind == "text":
+        return {"type": "string"}
+    if body.kind == "multipart" and body.properties:
+        members = {name: _member(body, name, translation, document) for name in body.properties}
+        return {"type": "object", "properties": members, "required": sorted(body.needed), "additionalProperties": False}
+    schema = translation.schema(body.schema)
+    return {"type": "object", **schema} if body.kind != "json" and "$ref" not in schema else schema
+
+
+def _member(body: Body, name: str, translation: Translation, document: Document) -> Any:
+    node = body.properties[name]
+    if name not in body.files:
+        return translation.schema(node)
+    schema = document.follow(node, "a part of a form")
+    text = as_text(schema.get("description"), 500)
+    file = {**_FILE_SCHEMA, **({"description": f"{text} (a file: text or base64)"} if text else {})}
+    return {"type": "array", "items": file} if schema.get("type") == "array" else file
+
+
+def _holds(document: Document, node: Any) -> bool:
+    """Tell whether a part of a form is a file, or a list of files."""
+    schema = document.follow(node, "a part of a form") if isinstance(node, dict) else {}
+    items = schema.get("items") if schema.get("type") == "array" else None
+    return _is_file(document.follow(items, "a part of a form") if isinstance(items, dict) else schema)
+
+
+def _is_file(schema: dict[str, Any]) -> bool:
+    return schema.get("format") == "binary" or "contentMediaType" in schema or schema.get("contentEncoding") is not None
+
+
+# --- writing ---------------------------------------------------------------------------------------------------------
+
+
+def encode_body(body: Body, arguments: Mapping[str, Any]) -> Upload | None:
+    """Write the body from a tool's arguments; nothing if it is not needed and not given.
+
+    Raises:
+        ToolError: a file is no base64, a form holds what it cannot, or all is too large.
+    """
+    if body.argument:
+        if body.argument not in arguments:
+            return None
+        value = arguments[body.argument]
+    else:
+        value = {member: arguments[name] for name, member in body.members.items() if name in arguments}
+    upload = _written(body, value)
+    if len(upload.content) > _MOST_BYTES:
+        raise ToolError(f"The body is larger than {_MOST_BYTES} bytes")
+    return upload
+
+
+def _written(body: Body, value: Any) -> Upload:
+    if body.kind == "json":
+        return Upload(msgspec.json.encode(value), body.content_type)
+    if body.kind in ("form", "multipart") and not isinstance(value, dict):
+        raise ToolError("A form is given as an object")
+    if body.kind == "form":
+        return Upload(_form(body, value).encode(), "application/x-www-form-urlencoded")
+    if body.kind == "multipart":
+        return _multipart(body, value)
+    if body.kind == "text":
+        kind = body.content_type
+        return Upload(_utf8(plain_text(value)), kind if "charset" in kind else f"{kind}; charset=utf-8")
+    content, _, mime_type = _file(value, "the body")
+    return Upload(content, mime_type or body.content_type)
+
+
+def _form(body: Body, value: Mapping[str, Any]) -> str:
+    pairs = [pair for name, item in value.items() for pair in _form_pairs(body, name, item)]
+    return "&".join(f"{name}={text}" for name, text in pairs)
+
+
+def _form_pairs(body: Body, name: str, value: Any) -> list[tuple[str, str]]:
+    encoding = as_dict(body.encodings.get(name))
+    styled = "style" in encoding or "explode" in encoding
+    nested = isinstance(value, dict) or (isinstance(value, list) and any(isinstance(i, dict | list) for i in value))
+    style = str(encoding.get("style", "form"))
+    parameter = Parameter(
+        name=name,
+        where="body",
+        argument=name,
+        schema={},
+        style=style,
+        explode=encoding.get("explode", style == "form") is True,
+        reserved=encoding.get("allowReserved") is True,
+        # Without a style, an object has no other form that all would read alike.
+        as_json=(nested and not styled) or bool(_JSON.match(str(encoding.get("contentType", "")))),
+    )
+    return query_pairs(parameter, value)
+
+
+def _multipart(body: Body, value: Mapping[str, Any]) -> Upload:
+    import secrets
+
+    boundary = f"trunkline-{secrets.token_hex(16)}"
+    pieces: list[bytes] = []
+    for name, item in value.items():
+        for each in item if isinstance(item, list) else [item]:
+            content, filename, kind = _part(body, name, each)
+            head = f'Content-Disposition: form-data; name="{_parameter_text(name)}"'
+            head += f'; filename="{_parameter_text(filename)}"' if filename is not None else ""
+            head += f"\r\nContent-Type: {kind}" if kind else ""
+            pieces += [f"--{boundary}\r\n{head}\r\n\r\n".encode(), content, b"\r\n"]
+    return Upload(b"".join([*pieces, f"--{boundary}--\r\n".encode()]), f"multipart/form-data; boundary={boundary}")
+
+
+def _part(body: Body, name: str, value: Any) -> tuple[bytes, str | None, str | None]:
+    said = as_dict(body.encodings.get(name)).get("contentType")
+    wanted = said if isinstance(said, str) and _MIME.fullmatch(said) else None
+    if name in body.files:
+        content, filename, kind = _file(value, name)
+        return content, filename or name, kind or wanted or "application/octet-stream"
+    if isinstance(value, dict | list):
+        return json_text(value).encode(), None, wanted or "application/json"
+    return _utf8("" if value is None else plain_text(value)), None, wanted
+
+
+def _file(value: Any, what: str) -> tuple[bytes, str | None, str | None]:
+    """Give a file's content, its name and its type."""
+    kind = value.get("mimeType")
+    if kind is not None and not _MIME.fullmatch(kind):
+        raise ToolError(f"{kind[:100]!r} is no MIME type")
+    if "text" in value:
+        return _utf8(value["text"]), value.get("filename"), kind
+    try:
+        return b64decode(value["base64"], validate=True), value.get("filename"), kind
+    except (Base64Error, ValueError) as error:
+        raise ToolError(f"The base64 of {what} is none: {error}") from error
+
+
+def _utf8(text: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:
+        raise ToolError("The text is not valid Unicode") from error
+
+
+def _parameter_text(text: str) -> str:
+    if _CONTROLS.search(text):
+        raise ToolError("The name of a file or a part must not hold control characters")
+    return text.replace("\\", "_").replace('"', "%22")

@@ -1,0 +1,200 @@
+"""One call of an operation: a request made of a tool's arguments, and an answer made of what came back.
+
+The request goes to the API's own address, with the user's credentials; arguments can change neither. An answer from 400
+on is a failure with the service's own words; one of another kind than text comes back as what it is.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+from urllib.parse import quote
+
+import msgspec
+from msgspec import Struct
+
+from trunkline.errors import ToolError
+from trunkline.protocol.json_schema import Validator
+from trunkline.server.results import Audio, File, Image, ToolResult
+from trunkline.servers.openapi.bodies import encode_body
+from trunkline.servers.openapi.operations import Operation
+from trunkline.servers.openapi.security import Applied, Credentials
+from trunkline.servers.openapi.styles import cookie_pairs, header_text, path_text, query_pairs
+from trunkline.servers.rest import Api, Reply, Upload
+from trunkline.types import TextContent
+
+__all__ = ["Calls", "Request", "answer_text", "make_request", "media_type"]
+
+_VARIABLE = re.compile(r"\{([^{}]*)\}")
+_JSON = re.compile(r"application/(?:json|[\w.+-]+\+json)\b", re.IGNORECASE)
+_TEXT = re.compile(r"text/|application/(?:xml|[\w.+-]+\+xml|yaml|x-yaml|javascript|graphql|x-ndjson)\b", re.IGNORECASE)
+_DOTS = re.compile(r"/(?:\.|%2e){1,2}(?:/|$)", re.IGNORECASE)
+_CHARSET = re.compile(r'charset="?([\w-]+)', re.IGNORECASE)
+_ACCEPT = "application/json, */*;q=0.5"
+_MOST_HEADERS = 4000
+
+
+class Request(Struct, frozen=True):
+    """What is sent: the path has its query behind it, all encoded."""
+
+    method: str
+    path: str
+    headers: Mapping[str, str]
+    body: Upload | None
+
+
+def make_request(operation: Operation, arguments: Mapping[str, Any], applied: Applied) -> Request:
+    """Make the request of a call.
+
+    Raises:
+        ToolError: an argument cannot be written where it belongs, or would lead elsewhere.
+    """
+    listed = operation.listed
+    path = _VARIABLE.sub(
+        lambda found: path_text(operation.variables[found.group(1)], _path_argument(operation, found, arguments)),
+        listed.path,
+    )
+    if _DOTS.search(path):
+        raise ToolError("The arguments would lead to another path")
+    pairs = _query(operation, arguments, applied)
+    path += "?" + "&".join(f"{name}={value}" for name, value in pairs) if pairs else ""
+    body = None if operation.body is None else encode_body(operation.body, arguments)
+    return Request(listed.method, path, _headers(operation, arguments, applied), body)
+
+
+def _path_argument(operation: Operation, found: re.Match[str], arguments: Mapping[str, Any]) -> Any:
+    return arguments[operation.variables[found.group(1)].argument]
+
+
+def _query(operation: Operation, arguments: Mapping[str, Any], applied: Applied) -> list[tuple[str, str]]:
+    given = [each for each in operation.parameters if each.where == "query" and each.argument in arguments]
+    reserved = {quote(name, safe="") for name in applied.query}
+    pairs: list[tuple[str, str]] = []
+    for parameter in given:
+        written = query_pairs(parameter, arguments[parameter.argument])
+        others = {quote(each.name, safe="") for each in operation.parameters if each is not parameter}
+        for name, _ in written:
+            # The members of an object that is spread are names in the query, which others have too.
+            if name in reserved or (name in others and name != quote(parameter.name, safe="")):
+                raise ToolError(f"{parameter.argument} must not have the member {name!r}: it means something else here")
+        pairs += written
+    return pairs + [(quote(name, safe=""), quote(value, safe="")) for name, value in applied.query.items()]
+
+
+def _headers(operation: Operation, arguments: Mapping[str, Any], applied: Applied) -> dict[str, str]:
+    headers = {"Accept": _ACCEPT}
+    cookies: list[tuple[str, str]] = []
+    for parameter in operation.parameters:
+        value = arguments.get(parameter.argument)
+        if value is None:
+            continue
+        if parameter.where == "header":
+            headers[parameter.name] = header_text(parameter, value)
+        elif parameter.where == "cookie":
+            cookies += cookie_pairs(parameter, value)
+    own = {quote(name, safe="") for name in applied.cookies}
+    cookies = [(name, value) for name, value in cookies if name not in own]
+    cookies += [(quote(name, safe=""), quote(value, safe="")) for name, value in applied.cookies.items()]
+    if cookies:
+        headers["Cookie"] = "; ".join(f"{name}={value}" for name, value in cookies)
+    return {**headers, **applied.headers}
+
+
+class Calls:
+    """Calls the operations of one API."""
+
+    def __init__(self, apis: Mapping[str, Api], credentials: Credentials, *, fixed: Sequence[str] = ()) -> None:
+        """Take the API by each base it is called at; ``fixed`` headers stay as the user gave them."""
+        self._apis = apis
+        self._credentials = credentials
+        self._fixed = frozenset(name.lower() for name in fixed)
+
+    async def aclose(self) -> None:
+        """Close the connections."""
+        for api in self._apis.values():
+            await api.aclose()
+
+    async def send(self, operation: Operation, arguments: Mapping[str, Any], base: str) -> Reply:
+        """Send the request of a call and give an answer of success.
+
+        Raises:
+            ToolError: it cannot be sent, or the answer is none of success.
+        """
+        api, listed = self._apis[base], operation.listed
+        request = make_request(operation, arguments, self._credentials.apply(listed.node, listed.name))
+        headers = {name: value for name, value in request.headers.items() if name.lower() not in self._fixed}
+        reply = await api.request(request.method, request.path, body=request.body, headers=headers)
+        if reply.status >= 300:
+            raise ToolError(f"{api.service} answered {reply.status}, a redirect that is not followed")
+        return reply
+
+    async def call(
+        self, operation: Operation, arguments: Mapping[str, Any], *, base: str, promise: Validator | None
+    ) -> ToolResult:
+        """Call an operation as a tool.
+
+        Raises:
+            ToolError: it cannot be sent, or the answer is none of success.
+        """
+        reply = await self.send(operation, arguments, base)
+        if promise is None:
+            return ToolResult(_content(reply, operation))
+        return _promised(reply, promise)
+
+
+# --- answers ---------------------------------------------------------------------------------------------------------
+
+
+def _promised(reply: Reply, promise: Validator) -> ToolResult:
+    """Give the answer as the structured value that was promised; if it is another, say that the call was done."""
+    text = reply.body.decode(errors="replace")
+    try:
+        value = msgspec.json.decode(reply.body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        problem = "it is no JSON"
+    else:
+        found = promise.first_problem(value)
+        if found is None:
+            return ToolResult(structured_content=value)
+        problem = f"{found.path}: {found.message}" if found.path else found.message
+    said = (
+        f"The request was carried out (status {reply.status}), but the answer is not what the API's document promises "
+        f"({problem}). Do not repeat it. The answer was:"
+    )
+    return ToolResult([TextContent(text=said), TextContent(text=text)], is_error=True)
+
+
+def media_type(reply: Reply) -> str:
+    """Give the type of an answer, without its parameters."""
+    return reply.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
+def _content(reply: Reply, operation: Operation) -> Any:
+    if operation.listed.method == "HEAD":
+        lines = "\n".join(f"{name}: {value}" for name, value in sorted(reply.headers.items()))
+        return f"Status {reply.status}\n{lines[:_MOST_HEADERS]}"
+    if not reply.body:
+        return f"Done (status {reply.status}, no content)."
+    kind = media_type(reply)
+    if kind.startswith("image/") and not kind.endswith("+xml"):
+        return Image(data=reply.body, mime_type=kind)
+    if kind.startswith("audio/"):
+        return Audio(data=reply.body, mime_type=kind)
+    text = answer_text(reply)
+    if text is not None:
+        return text
+    name = _VARIABLE.sub("x", operation.listed.path).rstrip("/").rpartition("/")[2] or "answer"
+    return File(data=reply.body, name=name, mime_type=kind or "application/octet-stream")
+
+
+def answer_text(reply: Reply) -> str | None:
+    """Give an answer's text if it is text."""
+    header = reply.headers.get("content-type", "")
+    if header and not (_JSON.match(header) or _TEXT.match(header)):
+        return None
+    charset = _CHARSET.search(header)
+    try:
+        return reply.body.decode(charset.group(1) if charset else "utf-8")
+    except (LookupError, UnicodeDecodeError):
+        return None

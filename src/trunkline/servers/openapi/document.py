@@ -1,0 +1,261 @@
+"""An OpenAPI document as it came: read within bounds, and references that stay inside it.
+
+A document may be written by anybody. It is never asked to fetch or open anything: a reference that leaves it is
+refused by name. Depth, size and chains of references have bounds, also where YAML's aliases make much of little.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+import msgspec
+from msgspec import Struct
+
+from trunkline.errors import ConfigError, FetchError
+
+__all__ = [
+    "MAX_DOCUMENT_BYTES",
+    "Document",
+    "as_dict",
+    "as_list",
+    "as_text",
+    "fetch_document",
+    "is_url",
+    "read_document",
+]
+
+#: Largest document that is read.
+MAX_DOCUMENT_BYTES = 32 * 1024 * 1024
+_MAX_DEPTH = 100
+_MAX_NODES = 3_000_000
+_MAX_CHAIN = 32
+_VERSION = re.compile(r"3\.(\d+)(?:\.|$)")
+_BUNDLE = "bundle the document into one file first, for example with: npx @redocly/cli bundle openapi.yaml -o one.json"
+
+
+class Document(Struct, frozen=True):
+    """A document that may be used, and where it came from."""
+
+    root: dict[str, Any]
+    #: How messages call it.
+    name: str
+    #: The address it was fetched from, if it was.
+    url: str | None = None
+
+    @property
+    def is_3_0(self) -> bool:
+        """Whether its schemas are in the dialect of 3.0, which is not quite JSON Schema."""
+        return str(self.root["openapi"]).startswith("3.0")
+
+    def follow(self, node: Any, what: str) -> dict[str, Any]:
+        """Give the object itself where there may be a reference to it.
+
+        Raises:
+            ConfigError: a reference leaves the document, goes in a circle or leads to nothing.
+        """
+        for _ in range(_MAX_CHAIN):
+            if not isinstance(node, dict):
+                raise ConfigError(f"{self.name}: {what} must be an object")
+            if "$ref" not in node:
+                return node
+            node = self.target(node["$ref"], what)
+        raise ConfigError(f"{self.name}: {what} is a chain of references without an end")
+
+    def target(self, reference: Any, what: str) -> Any:
+        """Find what a reference leads to, inside the document.
+
+        Raises:
+            ConfigError: it leaves the document or leads to nothing.
+        """
+        if not isinstance(reference, str) or not reference.startswith("#"):
+            shown = repr(reference)[:120]
+            raise ConfigError(
+                f"{self.name}: {what} refers to {shown}, outside the document, which is never fetched: {_BUNDLE}"
+            )
+        node: Any = self.root
+        pointer = unquote(reference[1:])
+        if pointer and not pointer.startswith("/"):
+            raise ConfigError(f"{self.name}: {what} refers to the anchor {reference[:120]!r}: use a path such as #/a/b")
+        for step in pointer.split("/")[1:]:
+            step = step.replace("~1", "/").replace("~0", "~")
+            try:
+                node = node[int(step)] if isinstance(node, list) else node[step]
+            except (IndexError, KeyError, TypeError, ValueError):
+                raise ConfigError(f"{self.name}: {what} refers to {reference[:120]!r}, which is not there") from None
+        return node
+
+
+# --- reading ---------------------------------------------------------------------------------------------------------
+
+
+def is_url(source: object) -> bool:
+    """Tell an address from the name of a file."""
+    return isinstance(source, str) and re.match(r"https?://", source, re.IGNORECASE) is not None
+
+
+def read_document(
+    source: Mapping[str, Any] | str | Path, *, allow_private: bool = False, max_bytes: int = MAX_DOCUMENT_BYTES
+) -> Document:
+    """Read a document from a file, an address or a value; an address only where no event loop runs.
+
+    Raises:
+        ConfigError: it cannot be read, is too large, or is no OpenAPI 3.x document.
+    """
+    if isinstance(source, Mapping):
+        return _checked(dict(source), name="The document")
+    if is_url(source):
+        import asyncio
+
+        work = fetch_document(str(source), allow_private=allow_private, max_bytes=max_bytes)
+        try:
+            return asyncio.run(work)
+        except RuntimeError as error:
+            work.close()
+            raise ConfigError(f"{source}: inside an event loop, use `await fetch_document(url)`") from error
+    path = Path(source)
+    try:
+        with path.open("rb") as file:
+            data = file.read(max_bytes + 1)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise ConfigError(f"{path} cannot be read ({reason}): give the file or URL of an OpenAPI document") from error
+    return _parsed(data, name=path.name, max_bytes=max_bytes)
+
+
+async def fetch_document(
+    url: str, *, allow_private: bool = False, max_bytes: int = MAX_DOCUMENT_BYTES, seconds: float = 30.0
+) -> Document:
+    """Fetch a document; plain http is for this machine alone, private networks only if allowed.
+
+    Raises:
+        ConfigError: it cannot be fetched, is too large, or is no OpenAPI 3.x document.
+    """
+    from trunkline.net import Fetcher
+
+    accept = {"accept": "application/json, application/yaml;q=0.9, */*;q=0.1"}
+    try:
+        async with Fetcher(allow_loopback=True, allow_private=allow_private) as fetcher:
+            answer = await fetcher.fetch("GET", url, headers=accept, max_bytes=max_bytes, seconds=seconds)
+    except FetchError as error:
+        hint = (
+            "; --allow-private lets it be fetched from a private network" if "not on the public" in str(error) else ""
+        )
+        raise ConfigError(f"The document cannot be fetched. {error}{hint}") from error
+    except ImportError as error:
+        raise ConfigError("A document is fetched with aiohttp: pip install 'trunkline[servers]'") from error
+    if answer.status != 200:
+        raise ConfigError(f"The document cannot be fetched: the server answered {answer.status}")
+    return _parsed(answer.body, name="The fetched document", url=answer.url, max_bytes=max_bytes)
+
+
+def _parsed(data: bytes, *, name: str, url: str | None = None, max_bytes: int) -> Document:
+    if len(data) > max_bytes:
+        raise ConfigError(f"{name} is larger than {max_bytes} bytes")
+    data = data.removeprefix(b"\xef\xbb\xbf")
+    try:
+        value = msgspec.json.decode(data) if data.lstrip()[:1] in (b"{", b"[") else _yaml(data, name)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise ConfigError(f"{name} is no JSON: {error}") from error
+    return _checked(value, name=name, url=url)
+
+
+def _checked(value: Any, *, name: str, url: str | None = None) -> Document:
+    """See that a value is a document of a version that is understood, and not too deep."""
+    _check_size(value, name)
+    if not isinstance(value, dict):
+        raise ConfigError(f"{name} is no OpenAPI document: it must be an object")
+    if "swagger" in value:
+        raise ConfigError(
+            f"{name} is Swagger {str(value['swagger'])[:10]}, not OpenAPI 3: convert it, for example with: "
+            "npx swagger2openapi swagger.json -o openapi.json"
+        )
+    version = value.get("openapi")
+    if not isinstance(version, str) or not _VERSION.match(version):
+        raise ConfigError(f'{name} is no OpenAPI 3 document: "openapi" must be a version such as "3.1.0"')
+    return Document(_with_text_keys(value), name, url)
+
+
+def _check_size(value: Any, name: str) -> None:
+    """Refuse what is too deep, or too large once its aliases are written out."""
+    count, level = 0, [value]
+    for _ in range(_MAX_DEPTH):
+        count += len(level)
+        below: list[Any] = []
+        for node in level:
+            if isinstance(node, dict | list):
+                below.extend(node.values() if isinstance(node, dict) else node)
+            if count + len(below) > _MAX_NODES:
+                raise ConfigError(f"{name} has more than {_MAX_NODES} values in it")
+        if not below:
+            return
+        level = below
+    raise ConfigError(f"{name} is nested deeper than {_MAX_DEPTH} levels")
+
+
+def _with_text_keys(value: Any) -> Any:
+    """Give a copy in which every key is text: YAML reads a status such as 200 as a number."""
+    if isinstance(value, dict):
+        return {
+            key if isinstance(key, str) else msgspec.json.encode(key).decode(): _with_text_keys(item)
+            for key, item in value.items()
+        }
+    return [_with_text_keys(item) for item in value] if isinstance(value, list) else value
+
+
+# --- YAML ------------------------------------------------------------------------------------------------------------
+
+#: The few plain words and numbers that YAML 1.2 reads as something else than text; no dates, no "no", no merge keys.
+_PLAIN = (
+    ("tag:yaml.org,2002:null", r"(?:~|null|Null|NULL|)$", ["~", "n", "N", ""]),
+    ("tag:yaml.org,2002:bool", r"(?:true|True|TRUE|false|False|FALSE)$", list("tTfF")),
+    ("tag:yaml.org,2002:int", r"[-+]?(?:0|[1-9][0-9]*)$", list("-+0123456789")),
+    (
+        "tag:yaml.org,2002:float",
+        r"[-+]?(?:[0-9]+\.[0-9]*|\.[0-9]+|[0-9]+(?=[eE]))(?:[eE][-+]?[0-9]+)?$",
+        list("-+.0123456789"),
+    ),
+)
+
+
+def _yaml(data: bytes, name: str) -> Any:
+    try:
+        yaml: Any = import_module("yaml")
+    except ImportError:
+        raise ConfigError(
+            f"{name} is no JSON. If it is YAML, install PyYAML (pip install pyyaml), or convert it, for example with: "
+            "npx js-yaml openapi.yaml > openapi.json"
+        ) from None
+    loader: Any = type("_PlainLoader", (yaml.SafeLoader,), {"yaml_implicit_resolvers": {}})
+    for tag, pattern, first in _PLAIN:
+        loader.add_implicit_resolver(tag, re.compile(pattern), first)
+    try:
+        return yaml.load(data, Loader=loader)
+    except (yaml.YAMLError, ValueError, TypeError, RecursionError) as error:
+        line = " ".join(str(error).split())[:200]
+        raise ConfigError(f"{name} is neither JSON nor YAML: {line}") from error
+
+
+# --- members that may be anything ------------------------------------------------------------------------------------
+
+
+def as_dict(value: Any) -> dict[str, Any]:
+    """Give an object, or an empty one in place of anything else."""
+    return value if isinstance(value, dict) else {}
+
+
+def as_list(value: Any) -> list[Any]:
+    """Give a list, or an empty one in place of anything else."""
+    return value if isinstance(value, list) else []
+
+
+def as_text(value: Any, most: int = 10_000) -> str:
+    """Give text without characters that do not show, cut to a length; nothing in place of anything else."""
+    if not isinstance(value, str):
+        return ""
+    text = "".join(each for each in value if each.isprintable() or each in "\n\t").strip()
+    return text if len(text) <= most else f"{text[: most - 1]}…"

@@ -1,0 +1,174 @@
+"""Which operations of a document are offered, and the schemas of each.
+
+Schemas are as exact as they can be: all of a document of few operations, and what lies near in one of many, since every
+tool's schema is read by a model. One that our validator cannot use is made anew with less in it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from fnmatch import fnmatchcase
+from typing import Any
+
+from msgspec import Struct
+
+from trunkline.errors import ConfigError
+from trunkline.protocol.json_schema import SchemaError, compile_schema
+from trunkline.servers.openapi.bases import own_base
+from trunkline.servers.openapi.document import Document
+from trunkline.servers.openapi.operations import (
+    Listed,
+    Operation,
+    input_schema,
+    list_operations,
+    output_schema,
+    read_operation,
+)
+from trunkline.servers.openapi.schemas import Translation
+from trunkline.servers.openapi.security import Credentials
+
+__all__ = ["Choice", "Making", "Offer", "choose"]
+
+log = logging.getLogger("trunkline")
+
+#: Nodes of schemas that all tools together may have, and the least and most that one may have.
+_ALL_NODES = 100_000
+_FEWEST_NODES, _MOST_NODES = 200, 2000
+#: What is left of a schema that was too much in another way.
+_NEAREST_NODES = 60
+
+
+class Choice(Struct, frozen=True):
+    """Which operations are wanted; nothing means all."""
+
+    include: Sequence[str] = ()
+    exclude: Sequence[str] = ()
+    tags: frozenset[str] = frozenset()
+    methods: frozenset[str] = frozenset()
+
+    def takes(self, listed: Listed) -> bool:
+        """Tell whether an operation is wanted."""
+        if self.methods and listed.method not in self.methods:
+            return False
+        if self.tags and not self.tags & listed.tags:
+            return False
+        return (not self.include or _fits(listed, self.include)) and not _fits(listed, self.exclude)
+
+
+def _fits(listed: Listed, patterns: Sequence[str]) -> bool:
+    names = (listed.name, listed.identifier, listed.path, f"{listed.method} {listed.path}")
+    return any(fnmatchcase(name, pattern) for pattern in patterns for name in names if name)
+
+
+def choose(document: Document, choice: Choice, *, most: int) -> list[Listed]:
+    """List the operations that are wanted.
+
+    Raises:
+        ConfigError: there are none, or too many.
+    """
+    chosen = [listed for listed in list_operations(document) if choice.takes(listed)]
+    if not chosen:
+        raise ConfigError(f"No operation of {document.name} is left: the filters leave all out")
+    if len(chosen) > most:
+        raise ConfigError(
+            f"{document.name} has {len(chosen)} operations to offer, more than {most}: choose with --include, "
+            "--exclude, --tag, --method or --read-only, or raise --max-operations"
+        )
+    return chosen
+
+
+class Offer(Struct, frozen=True):
+    """An operation as a tool."""
+
+    operation: Operation
+    base: str
+    input_schema: dict[str, Any]
+    output_schema: dict[str, Any] | None
+
+
+class Making:
+    """Makes offers of the operations of one document."""
+
+    def __init__(
+        self,
+        document: Document,
+        credentials: Credentials,
+        *,
+        base: str,
+        own_bases: Mapping[str, str] | None,
+        output_schemas: bool,
+        count: int,
+    ) -> None:
+        """Take what all operations have in common; ``own_bases``, if any may have its own, are the server variables."""
+        self._document = document
+        self._credentials = credentials
+        self._base = base
+        self._own_bases = own_bases
+        self._output_schemas = output_schemas
+        self._most = min(_MOST_NODES, max(_FEWEST_NODES, _ALL_NODES // max(count, 1)))
+        #: By direction and whether patterns are kept.
+        self._translations = {
+            (inputs, patterns): Translation(document, inputs=inputs, patterns=patterns)
+            for inputs in (True, False)
+            for patterns in (True, False)
+        }
+
+    def offer(self, listed: Listed) -> Offer | None:
+        """Make an offer of an operation; None, and a line in the log, if it lies elsewhere.
+
+        Raises:
+            ConfigError: the document is one that must not be used.
+        """
+        base = self._base_of(listed)
+        if base is None:
+            log.warning("%s is left out: it names a server of another origin", listed.what)
+            return None
+        operation = read_operation(self._document, listed, self._credentials)
+        given = input_schema(self._document, operation, self._translations[True, True], self._most)
+        output = self._output(operation, patterns=True, most=self._most // 2)
+        return Offer(operation, base, given, output)
+
+    def lesser(self, offer: Offer) -> Offer | None:
+        """Make an offer anew whose schemas cannot be used; None, and a line in the log, if there is no way.
+
+        Raises:
+            ConfigError: the document is one that must not be used.
+        """
+        operation = offer.operation
+
+        def given(*, patterns: bool, most: int) -> dict[str, Any] | None:
+            return input_schema(self._document, operation, self._translations[True, patterns], most)
+
+        def answered(*, patterns: bool, most: int) -> dict[str, Any] | None:
+            return self._output(operation, patterns=patterns, most=most // 2)
+
+        schema = self._tried(given)
+        if schema is None:
+            log.warning("%s is left out: the schema of its arguments cannot be used", operation.listed.what)
+            return None
+        return Offer(operation, offer.base, schema, self._tried(answered))
+
+    def _base_of(self, listed: Listed) -> str | None:
+        servers = listed.node.get("servers") or listed.item.get("servers")
+        if not servers or self._own_bases is None:
+            return self._base
+        return own_base(self._document, servers, self._base, variables=self._own_bases)
+
+    def _output(self, operation: Operation, *, patterns: bool, most: int) -> dict[str, Any] | None:
+        if not self._output_schemas:
+            return None
+        return output_schema(self._document, operation, self._translations[False, patterns], most)
+
+    def _tried(self, make: Callable[..., dict[str, Any] | None]) -> dict[str, Any] | None:
+        """Make a schema that can be used, as exact as can be; None if there is none."""
+        for patterns, most in ((True, self._most), (False, self._most), (False, _NEAREST_NODES)):
+            schema = make(patterns=patterns, most=most)
+            if schema is None:
+                return None
+            try:
+                compile_schema(schema)
+            except SchemaError:
+                continue
+            return schema
+        return None

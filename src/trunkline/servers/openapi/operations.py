@@ -1,0 +1,265 @@
+"""The operations of a document: each path and method with its parameters, its body, its answer and its words.
+
+Reading is apart from serving: what is here is data, made once when the server is defined.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+from typing import Any
+
+from msgspec import Struct
+
+from trunkline.errors import ConfigError
+from trunkline.servers.openapi.bodies import Body, body_schemas, read_body
+from trunkline.servers.openapi.document import Document, as_dict, as_list, as_text
+from trunkline.servers.openapi.names import argument_name, tool_names
+from trunkline.servers.openapi.schemas import Translation
+from trunkline.servers.openapi.security import Credentials, is_fixed_header
+from trunkline.servers.openapi.styles import Parameter
+
+__all__ = ["Listed", "Operation", "input_schema", "list_operations", "output_schema", "read_operation"]
+
+_METHODS = ("get", "head", "post", "put", "patch", "delete")
+_PLACES = ("path", "query", "header", "cookie")
+_STYLES = MappingProxyType(
+    {
+        "path": ("simple", "label", "matrix"),
+        "query": ("form", "spaceDelimited", "pipeDelimited", "deepObject"),
+        "header": ("simple",),
+        "cookie": ("form",),
+    }
+)
+_VARIABLE = re.compile(r"\{([^{}]*)\}")
+_BAD_PATH = re.compile(r"[\x00-\x20\x7f?#\\]|//|(?:^|/)(?:\.|%2e){1,2}(?:/|$)|%2f|%5c", re.IGNORECASE)
+_JSON = re.compile(r"application/(?:json|[\w.+-]+\+json)\b", re.IGNORECASE)
+_MOST_PARAMETERS = 200
+
+
+class Listed(Struct, frozen=True):
+    """An operation as the document lists it: enough to name it and to choose it."""
+
+    method: str
+    path: str
+    node: dict[str, Any]
+    item: dict[str, Any]
+    name: str = ""
+
+    @property
+    def identifier(self) -> str:
+        """Its id, if it has one."""
+        return as_text(self.node.get("operationId"), 500)
+
+    @property
+    def tags(self) -> frozenset[str]:
+        """Its tags."""
+        return frozenset(tag for tag in as_list(self.node.get("tags")) if isinstance(tag, str))
+
+    @property
+    def what(self) -> str:
+        """How messages call it."""
+        return f"{self.method} {self.path[:200]}"
+
+
+class Operation(Struct, frozen=True):
+    """An operation that can be called."""
+
+    listed: Listed
+    parameters: tuple[Parameter, ...]
+    body: Body | None
+    #: Names of variables in the path, in their order, with the parameter behind each.
+    variables: Mapping[str, Parameter]
+
+    @property
+    def read_only(self) -> bool:
+        """Whether its method promises to change nothing."""
+        return self.listed.method in ("GET", "HEAD")
+
+    @property
+    def title(self) -> str:
+        """One line on what it does."""
+        return " ".join(as_text(self.listed.node.get("summary"), 200).split())
+
+    @property
+    def description(self) -> str:
+        """What it does, for a model."""
+        node = self.listed.node
+        summary, long = self.title, as_text(node.get("description"), 4000)
+        text = "\n\n".join(dict.fromkeys(part for part in (summary, long) if part)) or self.listed.what
+        return f"{text}\n\nDeprecated." if node.get("deprecated") is True else text
+
+
+# --- listing ---------------------------------------------------------------------------------------------------------
+
+
+def list_operations(document: Document) -> list[Listed]:
+    """List every operation, named; the same document gives the same names, whatever is chosen of it.
+
+    Raises:
+        ConfigError: there are none, or a path is one that cannot be.
+    """
+    found = list(_listed(document))
+    if not found:
+        raise ConfigError(f"{document.name} has no operations: its paths are empty")
+    names = tool_names([(each.method, each.path, each.identifier) for each in found])
+    return [Listed(each.method, each.path, each.node, each.item, name) for each, name in zip(found, names, strict=True)]
+
+
+def _listed(document: Document) -> Iterator[Listed]:
+    for path, given in as_dict(document.root.get("paths")).items():
+        if path.startswith("x-"):
+            continue
+        _check_path(document, path)
+        item = document.follow(given, f"the path {path[:200]!r}")
+        for method in _METHODS:
+            if isinstance(item.get(method), dict):
+                yield Listed(method.upper(), path, item[method], item)
+
+
+def _check_path(document: Document, path: str) -> None:
+    plain = _VARIABLE.sub("x", path)
+    if not path.startswith("/") or "{" in plain or "}" in plain or _BAD_PATH.search(plain):
+        raise ConfigError(
+            f'{document.name}: the path {path[:200]!r} cannot be: a path begins with one "/", and has no "..", query, '
+            "encoded slash or control characters"
+        )
+
+
+# --- reading ---------------------------------------------------------------------------------------------------------
+
+
+def read_operation(document: Document, listed: Listed, credentials: Credentials) -> Operation:
+    """Read what it takes to call an operation.
+
+    Raises:
+        ConfigError: something in it cannot be followed, or a variable of its path is not defined.
+    """
+    parameters = tuple(_parameters(document, listed, credentials))
+    variables = {each.name: each for each in parameters if each.where == "path"}
+    for name in _VARIABLE.findall(listed.path):
+        if name not in variables:
+            raise ConfigError(f"{document.name}: {listed.what} has the variable {name!r} but no such path parameter")
+    taken = {each.argument for each in parameters}
+    body = read_body(document, listed.node.get("requestBody"), taken=taken, what=listed.what)
+    return Operation(listed, parameters, None if listed.method == "HEAD" else body, variables)
+
+
+def _parameters(document: Document, listed: Listed, credentials: Credentials) -> Iterator[Parameter]:
+    found: dict[tuple[str, str], dict[str, Any]] = {}
+    for given in [*as_list(listed.item.get("parameters")), *as_list(listed.node.get("parameters"))]:
+        node = document.follow(given, f"a parameter of {listed.what}")
+        name, where = node.get("name"), node.get("in")
+        if isinstance(name, str) and name and where in _PLACES:
+            found[where, name] = node
+    if len(found) > _MOST_PARAMETERS:
+        raise ConfigError(f"{document.name}: {listed.what} has more than {_MOST_PARAMETERS} parameters")
+    in_path = frozenset(_VARIABLE.findall(listed.path))
+    taken: set[str] = set()
+    for (where, name), node in sorted(found.items(), key=lambda each: _PLACES.index(each[0][0])):
+        if where == "path" and name not in in_path:
+            continue
+        if credentials.owns(where, name) or (where == "header" and is_fixed_header(name)):
+            continue
+        parameter = _parameter(node, name, where, taken)
+        taken.add(parameter.argument)
+        yield parameter
+
+
+def _parameter(node: dict[str, Any], name: str, where: str, taken: set[str]) -> Parameter:
+    styles = _STYLES[where]
+    style = node.get("style") if node.get("style") in styles else styles[0]
+    content = as_dict(node.get("content"))
+    media = next(iter(content.values()), None)
+    schema = as_dict(media).get("schema", {}) if content else node.get("schema", {})
+    return Parameter(
+        name=name,
+        where=where,
+        style=str(style),
+        explode=node["explode"] if isinstance(node.get("explode"), bool) else style == "form",
+        argument=argument_name(name, where, taken=taken),
+        schema=_described(schema, as_text(node.get("description"), 1000)),
+        required=where == "path" or node.get("required") is True,
+        reserved=node.get("allowReserved") is True,
+        as_json=bool(content) and bool(_JSON.match(next(iter(content)))),
+    )
+
+
+def _described(schema: Any, description: str) -> Any:
+    """Say what a parameter is for where its schema does not."""
+    if not description or not isinstance(schema, dict):
+        return schema
+    return {**schema, "description": description}
+
+
+# --- schemas ---------------------------------------------------------------------------------------------------------
+
+
+def input_schema(document: Document, operation: Operation, translation: Translation, most: int) -> dict[str, Any]:
+    """Give the schema of a tool's arguments; beyond ``most`` nodes nothing is described.
+
+    Raises:
+        ConfigError: a schema in it cannot be used.
+    """
+    members = {each.argument: translation.schema(each.schema) for each in operation.parameters}
+    required = [each.argument for each in operation.parameters if each.required]
+    if operation.body is not None:
+        more, needed = body_schemas(operation.body, translation, document)
+        members.update(more)
+        required += needed
+    schema: dict[str, Any] = {"type": "object", "properties": members, "additionalProperties": False}
+    if required:
+        schema["required"] = required
+    return _with_definitions(schema, translation, most)
+
+
+def output_schema(
+    document: Document, operation: Operation, translation: Translation, most: int
+) -> dict[str, Any] | None:
+    """Give the schema of the answer, if every answer of success is the same object.
+
+    Raises:
+        ConfigError: a schema in it cannot be used.
+    """
+    answers = as_dict(operation.listed.node.get("responses"))
+    good = [answer for status, answer in answers.items() if re.fullmatch(r"2(?:\d\d|XX)", status)]
+    found: list[Any] = []
+    for answer in good:
+        content = as_dict(document.follow(answer, f"an answer of {operation.listed.what}").get("content"))
+        schemas = [as_dict(media).get("schema") for name, media in content.items() if _JSON.match(name)]
+        if not schemas or not isinstance(schemas[0], dict):
+            return None
+        found.append(schemas[0])
+    if not found or any(each != found[0] for each in found) or not _is_object(document, found[0], 0):
+        return None
+    # Hosts look for the members at the root, so what a reference there leads to is written out.
+    whole = document.follow(found[0], "an answer") if document.is_3_0 or found[0].keys() == {"$ref"} else found[0]
+    return _with_definitions(_as_object(translation.schema(whole)), translation, most)
+
+
+def _is_object(document: Document, node: Any, depth: int) -> bool:
+    """Tell whether every value of a schema is an object."""
+    if depth > 8 or not isinstance(node, dict):
+        return False
+    schema = document.follow(node, "an answer")
+    if schema.get("nullable") is True:
+        return False
+    kind = schema.get("type")
+    if kind is not None:
+        return kind in ("object", ["object"])
+    if any(_is_object(document, each, depth + 1) for each in as_list(schema.get("allOf"))):
+        return True
+    forms = as_list(schema.get("oneOf")) or as_list(schema.get("anyOf"))
+    if forms:
+        return all(_is_object(document, each, depth + 1) for each in forms)
+    return "properties" in schema
+
+
+def _as_object(schema: dict[str, Any]) -> dict[str, Any]:
+    return schema if schema.get("type") == "object" else {"type": "object", **schema}
+
+
+def _with_definitions(schema: dict[str, Any], translation: Translation, most: int) -> dict[str, Any]:
+    definitions = translation.definitions(schema, most=most)
+    return {**schema, "$defs": definitions} if definitions else schema

@@ -1,0 +1,102 @@
+"""Operations that only read, as resources: one with a fixed path has a URI, one with variables is a template."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable
+from keyword import iskeyword
+from typing import Any
+
+from trunkline.errors import HandlerError, ResourceError
+from trunkline.server.results import File
+from trunkline.servers.openapi.calling import Calls, answer_text, media_type
+from trunkline.servers.openapi.document import Document, as_list
+from trunkline.servers.openapi.operations import Operation
+from trunkline.servers.openapi.styles import Parameter
+
+__all__ = ["resource_reader", "resource_uri"]
+
+_VARIABLE = re.compile(r"\{([^{}]*)\}")
+
+
+def resource_uri(document: Document, operation: Operation, authority: str) -> str | None:
+    """Give the URI or the template of an operation, or None if it is none that a URI could say."""
+    body = operation.body
+    if operation.listed.method != "GET" or (body is not None and body.required):
+        return None
+    said: list[str] = []
+    for parameter in operation.parameters:
+        simple = _simple(document, parameter)
+        if parameter.required and (not simple or parameter.where not in ("path", "query")):
+            return None
+        if simple and parameter.where == "query":
+            said.append(_name(parameter) + ("*" if simple == "list" else ""))
+        if parameter.where == "path" and simple == "list":
+            return None
+    names = [_name(each) for each in operation.parameters]
+    if len(set(names)) < len(names):
+        return None
+    path = _VARIABLE.sub(lambda found: "{" + _name(operation.variables[found.group(1)]) + "}", operation.listed.path)
+    return f"openapi://{authority}{path}" + (f"{{?{','.join(said)}}}" if said else "")
+
+
+def resource_reader(document: Document, operation: Operation, calls: Calls, *, base: str) -> Callable[..., Any]:
+    """Make the function behind a resource: the variables of its URI are its parameters."""
+    wanted = {
+        _name(each): each
+        for each in operation.parameters
+        if each.where in ("path", "query") and _simple(document, each)
+    }
+
+    async def read(**given: Any) -> Any:
+        arguments = {wanted[name].argument: value for name, value in given.items() if value is not None}
+        missing = [name for name, each in wanted.items() if each.required and each.argument not in arguments]
+        if missing:
+            raise ResourceError(f"The URI needs {', '.join(missing)}.")
+        try:
+            reply = await calls.send(operation, arguments, base)
+        except HandlerError as error:
+            raise ResourceError(str(error)) from error
+        text = answer_text(reply)
+        kind = media_type(reply) or "application/octet-stream"
+        return File(data=reply.body if text is None else text.encode(), name=operation.listed.name, mime_type=kind)
+
+    hints = {name: _hint(document, each) for name, each in wanted.items()}
+    parameters = [
+        inspect.Parameter(
+            name,
+            inspect.Parameter.KEYWORD_ONLY,
+            annotation=hints[name],
+            default=inspect.Parameter.empty if each.where == "path" else None,
+        )
+        for name, each in wanted.items()
+    ]
+    read.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    read.__annotations__ = hints
+    return read
+
+
+def _hint(document: Document, parameter: Parameter) -> Any:
+    if parameter.where == "path":
+        return str
+    return list[str] | str | None if _simple(document, parameter) == "list" else str | None
+
+
+def _name(parameter: Parameter) -> str:
+    """Give a name that a template and a function can have."""
+    name = re.sub(r"\W", "_", parameter.argument, flags=re.ASCII)
+    usable = name.isidentifier() and not name.startswith("_") and not iskeyword(name)
+    return name if usable else f"p_{name}"
+
+
+def _simple(document: Document, parameter: Parameter) -> str:
+    """Say whether a parameter is one text or a list of texts; nothing if it is neither."""
+    if parameter.as_json or not isinstance(parameter.schema, dict):
+        return ""
+    schema = document.follow(parameter.schema, "a parameter")
+    kind = schema.get("type", "string")
+    kinds = set(as_list(kind) or [kind]) - {"null"}
+    if kinds <= {"string", "integer", "number", "boolean"}:
+        return "text"
+    return "list" if kinds == {"array"} else ""

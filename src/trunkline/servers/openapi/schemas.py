@@ -1,0 +1,334 @@
+"""Schemas of an OpenAPI document as JSON Schema 2020-12 that stands alone.
+
+A reference stays one: what it names goes under ``$defs``, so that circles stay circles and a small document cannot
+become a large schema. What only answers have (``readOnly``) is left out of what is sent, and the other way round.
+A schema has a budget; what lies beyond it is described no more and so lets everything pass.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from trunkline.errors import ConfigError
+from trunkline.servers.openapi.document import Document, as_dict, as_list, as_text
+from trunkline.servers.openapi.names import free_name
+
+__all__ = ["Translation"]
+
+_MAX_DEPTH = 40
+_TYPES = frozenset({"array", "boolean", "integer", "null", "number", "object", "string"})
+_NUMBERS = ("maximum", "minimum", "exclusiveMaximum", "exclusiveMinimum", "multipleOf")
+_COUNTS = (
+    "maxLength",
+    "minLength",
+    "maxItems",
+    "minItems",
+    "maxContains",
+    "minContains",
+    "maxProperties",
+    "minProperties",
+)
+_TEXTS = ("title", "description", "format", "contentEncoding", "contentMediaType")
+_ONE = (
+    "items",
+    "additionalProperties",
+    "not",
+    "if",
+    "then",
+    "else",
+    "contains",
+    "propertyNames",
+    "unevaluatedItems",
+    "unevaluatedProperties",
+)
+_MANY = ("allOf", "anyOf", "oneOf", "prefixItems")
+_NAMED = ("patternProperties", "dependentSchemas")
+#: What is applied to the very value a schema is applied to: a circle of these alone has no end.
+_IN_PLACE = ("allOf", "anyOf", "oneOf", "not", "if", "then", "else")
+_MOST_TEXT = 1000
+
+
+class Translation:
+    """Translates the schemas of a document for one direction: what tools are given, or what they answer.
+
+    A definition is translated once, whichever tools need it.
+    """
+
+    def __init__(self, document: Document, *, inputs: bool, patterns: bool = True) -> None:
+        """Take the direction; ``patterns`` says whether regular expressions are kept."""
+        self._document = document
+        self._unseen = "readOnly" if inputs else "writeOnly"
+        self._inputs = inputs
+        self._patterns = patterns
+        self._names: dict[str, str] = {}
+        self._targets: dict[str, Any] = {}
+        self._done: dict[str, Any] = {}
+        self._circles = _Circles(self._definition)
+
+    def schema(self, node: Any, depth: int = 0) -> Any:
+        """Translate a schema and all that is in it; definitions it refers to are given by ``definitions``.
+
+        Raises:
+            ConfigError: a reference leaves the document, or schemas are nested without end.
+        """
+        if isinstance(node, bool):
+            return node
+        if not isinstance(node, dict):
+            return {}
+        if depth > _MAX_DEPTH:
+            raise ConfigError(f"{self._document.name}: a schema is nested deeper than {_MAX_DEPTH} levels")
+        if "$ref" in node:
+            return self._reference(node, depth)
+        return self._nullable(node, self._keywords(node, depth))
+
+    def definitions(self, schema: Any, *, most: int) -> dict[str, Any]:
+        """Give what a translated schema refers to, and what that refers to; beyond ``most`` nodes nothing is described.
+
+        Raises:
+            ConfigError: as for ``schema``.
+        """
+        found: dict[str, Any] = {}
+        waiting = deque(_references(schema))
+        count = _size(schema)
+        while waiting:
+            name = waiting.popleft()
+            if name in found or name not in self._targets:
+                continue
+            self._circles.enter(name)
+            definition = self._definition(name)
+            count += _size(definition)
+            found[name] = {} if count > most else definition
+            waiting.extend(_references(found[name]))
+        return found
+
+    def _definition(self, name: str) -> Any:
+        if name not in self._done:
+            self._done[name] = self.schema(self._targets[name])
+        return self._done[name]
+
+    def hides(self, node: Any) -> bool:
+        """Tell whether a member is not for this direction."""
+        return as_dict(node).get(self._unseen) is True or (
+            "$ref" in as_dict(node) and self._document.follow(node, "a member").get(self._unseen) is True
+        )
+
+    # --- references --------------------------------------------------------------------------------------------------
+
+    def _reference(self, node: dict[str, Any], depth: int) -> Any:
+        document = self._document
+        rest = {key: value for key, value in node.items() if key not in ("$ref", "nullable")}
+        target: dict[str, Any] = {"$ref": f"#/$defs/{self._defined(node['$ref'])}"}
+        if document.is_3_0:
+            beside = {"description": text} if (text := as_text(rest.get("description"), _MOST_TEXT)) else {}
+        else:
+            beside = self._keywords(rest, depth)
+        whole = {**beside, **target}
+        return {"anyOf": [whole, {"type": "null"}]} if node.get("nullable") is True else whole
+
+    def _defined(self, reference: Any) -> str:
+        """Give the name under which the target of a reference is defined."""
+        target = self._document.target(reference, "a schema")
+        if isinstance(target, dict) and target.keys() == {"$ref"}:
+            # A chain is walked to its end first: a circle of bare references means nothing.
+            self._document.follow(target, f"the schema {reference!r}")
+        if reference not in self._names:
+            last = reference.rpartition("/")[2]
+            wish = re.sub(r"[^A-Za-z0-9_.-]+", "_", last)[:60] or "Schema"
+            name = self._names[reference] = free_name(wish, self._targets)
+            self._targets[name] = target
+        return self._names[reference]
+
+    # --- keywords ----------------------------------------------------------------------------------------------------
+
+    def _keywords(self, node: dict[str, Any], depth: int) -> dict[str, Any]:
+        found = _plain(node, keep_patterns=self._patterns)
+        if self._document.is_3_0:
+            _number_bounds(node, found)
+        if isinstance(node.get("items"), list):
+            node = {**node, "prefixItems": node["items"], "items": True}
+        for word in _ONE:
+            if isinstance(node.get(word), dict | bool):
+                found[word] = self.schema(node[word], depth + 1)
+        for word in _MANY:
+            if branches := as_list(node.get(word)):
+                found[word] = [self._branch(node, word, each, depth + 1) for each in branches]
+        for word in _NAMED:
+            if (members := as_dict(node.get(word))) and (self._patterns or word != "patternProperties"):
+                found[word] = {name: self.schema(each, depth + 1) for name, each in members.items()}
+        self._properties(node, found, depth)
+        if not self._inputs:
+            _open(found)
+        return found
+
+    def _properties(self, node: dict[str, Any], found: dict[str, Any], depth: int) -> None:
+        """Keep the members of this direction, and do not require the others."""
+        members = as_dict(node.get("properties"))
+        hidden = {name for name, each in members.items() if self.hides(each)}
+        for branch in as_list(node.get("allOf")):
+            hidden |= {name for name, each in as_dict(self._seen(branch).get("properties")).items() if self.hides(each)}
+        kept = {name: self.schema(each, depth + 1) for name, each in members.items() if name not in hidden}
+        if members:
+            found["properties"] = kept
+        required = [name for name in as_list(node.get("required")) if isinstance(name, str) and name not in hidden]
+        if required:
+            found["required"] = list(dict.fromkeys(required))
+
+    def _seen(self, node: Any) -> dict[str, Any]:
+        return self._document.follow(node, "a part of allOf") if isinstance(node, dict) else {}
+
+    def _branch(self, node: dict[str, Any], word: str, branch: Any, depth: int) -> Any:
+        """Translate an alternative; a discriminator says what its member must be there."""
+        schema = self.schema(branch, depth)
+        discriminator = as_dict(node.get("discriminator"))
+        member = discriminator.get("propertyName")
+        if word not in ("oneOf", "anyOf") or not isinstance(member, str) or "$ref" not in as_dict(branch):
+            return schema
+        values = self._discriminated(discriminator, branch["$ref"], member)
+        if not values or "$ref" not in schema:
+            return schema
+        only = {"const": values[0]} if len(values) == 1 else {"enum": values}
+        return {**schema, "properties": {member: only}, "required": [member]}
+
+    def _discriminated(self, discriminator: dict[str, Any], reference: str, member: str) -> list[str]:
+        """Give the values of a discriminator that choose an alternative."""
+        name = reference.rpartition("/")[2]
+        mapping = as_dict(discriminator.get("mapping"))
+        if named := [value for value, target in mapping.items() if target in (reference, name)]:
+            return named
+        properties = as_dict(self._document.follow({"$ref": reference}, "an alternative").get("properties"))
+        said = as_dict(properties.get(member))
+        return [] if "enum" in said or "const" in said or mapping else [name]
+
+    def _nullable(self, node: dict[str, Any], found: dict[str, Any]) -> dict[str, Any]:
+        """Let null pass where 3.0 says so in a word of its own."""
+        if node.get("nullable") is not True or not self._document.is_3_0:
+            return found
+        if not found.keys() & {"allOf", "anyOf", "oneOf", "not"} and isinstance(found.get("type"), str):
+            found["type"] = [found["type"], "null"]
+            if "enum" in found and None not in found["enum"]:
+                found["enum"] = [*found["enum"], None]
+            return found
+        return {"anyOf": [found, {"type": "null"}]} if found.keys() - {"title", "description", "default"} else found
+
+
+# --- parts -----------------------------------------------------------------------------------------------------------
+
+
+def _plain(node: dict[str, Any], *, keep_patterns: bool) -> dict[str, Any]:
+    """Copy the keywords that hold no schema, as far as they are what they should be."""
+    found: dict[str, Any] = {}
+    if kind := _type(node.get("type")):
+        found["type"] = kind
+    found.update({word: text for word in _TEXTS if (text := as_text(node.get(word), _MOST_TEXT))})
+    found.update({word: node[word] for word in _NUMBERS if _is_number(node.get(word))})
+    found.update({word: node[word] for word in _COUNTS if _is_count(node.get(word))})
+    found.update({word: node[word] for word in ("const", "default") if word in node})
+    if as_list(node.get("enum")):
+        found["enum"] = node["enum"]
+    found.update({word: True for word in ("uniqueItems", "deprecated") if node.get(word) is True})
+    if keep_patterns and isinstance(node.get("pattern"), str):
+        found["pattern"] = node["pattern"]
+    if (needed := as_dict(node.get("dependentRequired"))) and all(isinstance(each, list) for each in needed.values()):
+        found["dependentRequired"] = needed
+    if found.get("multipleOf", 1) <= 0:
+        del found["multipleOf"]
+    return found
+
+
+def _type(kind: Any) -> Any:
+    kinds = [each for each in (kind if isinstance(kind, list) else [kind]) if isinstance(each, str) and each in _TYPES]
+    return list(dict.fromkeys(kinds)) if isinstance(kind, list) else (kinds[0] if kinds else None)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _number_bounds(node: dict[str, Any], found: dict[str, Any]) -> None:
+    """Say an exclusive bound as a number: in 3.0 it is a flag beside the bound."""
+    for flag, bound in (("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum")):
+        if node.get(flag) is True and bound in found:
+            found[flag] = found.pop(bound)
+
+
+def _open(found: dict[str, Any]) -> None:
+    """Let an answer have more members than were promised, and fit more than one of its forms."""
+    for word in ("additionalProperties", "unevaluatedProperties"):
+        if found.get(word) is False:
+            del found[word]
+    if "oneOf" in found and "anyOf" not in found:
+        found["anyOf"] = found.pop("oneOf")
+
+
+class _Circles:
+    """Cuts the references that make a definition part of itself, such as a parent that lists children made of it.
+
+    What is cut lets everything pass: no value could be judged by a schema that must be applied before it is applied.
+    """
+
+    def __init__(self, definition: Callable[[str], Any]) -> None:
+        self._definition = definition
+        #: The definitions that were looked into; True while that is still under way.
+        self._seen: dict[str, bool] = {}
+
+    def enter(self, name: str) -> None:
+        """Cut the circles that a definition is part of."""
+        if name not in self._seen:
+            self._seen[name] = True
+            self._walk(self._definition(name))
+            self._seen[name] = False
+
+    def _walk(self, schema: Any) -> bool:
+        """Look at what is applied to the same value as a schema; tell whether the schema itself was cut."""
+        if not isinstance(schema, dict):
+            return False
+        for word in _IN_PLACE:
+            inner = schema.get(word)
+            cuts = [self._walk(each) for each in (inner if isinstance(inner, list) else [inner])]
+            if any(cuts):
+                _loosen(schema, word)
+        if not isinstance(schema.get("$ref"), str):
+            return False
+        name = schema["$ref"].removeprefix("#/$defs/")
+        if self._seen.get(name):
+            del schema["$ref"]
+            return True
+        self.enter(name)
+        return False
+
+
+def _loosen(schema: dict[str, Any], word: str) -> None:
+    """Let a keyword mean no more than it did, now that a part of it lets everything pass."""
+    if word == "oneOf":
+        schema.setdefault("anyOf", schema.pop("oneOf"))
+    elif word in ("not", "if", "then", "else"):
+        del schema[word]
+
+
+def _references(schema: Any) -> Iterator[str]:
+    """Give the names of the definitions that a translated schema refers to."""
+    for node in _nodes(schema):
+        if isinstance(node.get("$ref"), str):
+            yield node["$ref"].removeprefix("#/$defs/")
+
+
+def _size(schema: Any) -> int:
+    return sum(1 for _ in _nodes(schema))
+
+
+def _nodes(schema: Any) -> Iterator[dict[str, Any]]:
+    waiting = [schema]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, dict):
+            yield node
+            waiting.extend(node.values())
+        elif isinstance(node, list):
+            waiting.extend(node)

@@ -1,0 +1,169 @@
+"""Credentials of an API: what its document asks for, and what the user gave for it.
+
+Values come from the user and never from a model. No parameter of an operation can take the place of a credential, and
+no header that decides where a request goes or how it is read is ever a tool's argument.
+"""
+
+from __future__ import annotations
+
+import re
+from base64 import b64encode
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from msgspec import Struct
+
+from trunkline.errors import ConfigError, ToolError
+from trunkline.servers.openapi.document import Document, as_dict, as_list
+
+__all__ = ["Applied", "Credentials", "is_fixed_header"]
+
+_CONTROLS = re.compile(r"[\x00-\x1f\x7f]")
+_TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
+#: Headers that are ours to set: who we are, where a request goes, where it ends, and what it does.
+_FIXED = frozenset(
+    {
+        "accept",
+        "accept-encoding",
+        "authorization",
+        "connection",
+        "content-encoding",
+        "content-length",
+        "content-type",
+        "cookie",
+        "expect",
+        "forwarded",
+        "host",
+        "http2-settings",
+        "keep-alive",
+        "origin",
+        "te",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
+        "user-agent",
+        "via",
+        "x-http-method",
+        "x-http-method-override",
+        "x-method-override",
+        "x-original-url",
+        "x-real-ip",
+        "x-rewrite-url",
+    }
+)
+_FIXED_STARTS = ("proxy-", "sec-", "x-forwarded-", ":")
+
+
+def is_fixed_header(name: str) -> bool:
+    """Tell whether a header is not for a tool's argument to set."""
+    lower = name.strip().lower()
+    return not _TOKEN.fullmatch(name) or lower in _FIXED or lower.startswith(_FIXED_STARTS)
+
+
+class Applied(Struct, frozen=True):
+    """The credentials of one request, by their place."""
+
+    headers: Mapping[str, str]
+    query: Mapping[str, str]
+    cookies: Mapping[str, str]
+
+
+class Credentials:
+    """What the document asks for and what was given."""
+
+    def __init__(
+        self, document: Document, values: Mapping[str, str] | None = None, *, fixed: Mapping[str, str] | None = None
+    ) -> None:
+        """Take the values by the name of their scheme, and the headers that the user sends with every request.
+
+        Raises:
+            ConfigError: the document has no such scheme, or the value cannot be one for it.
+        """
+        components = as_dict(document.root.get("components"))
+        self._schemes = {
+            name: document.follow(scheme, f"the security scheme {name!r}")
+            for name, scheme in as_dict(components.get("securitySchemes")).items()
+        }
+        self._values = dict(values or {})
+        self._fixed = frozenset(name.lower() for name in fixed or {})
+        for name, value in (fixed or {}).items():
+            if not _TOKEN.fullmatch(name) or _CONTROLS.search(value):
+                raise ConfigError(
+                    f"The header {name!r} cannot be sent: its name or value has characters it cannot have"
+                )
+        self._default = as_list(document.root.get("security"))
+        for name, value in self._values.items():
+            if name not in self._schemes:
+                known = ", ".join(sorted(self._schemes)) or "none"
+                raise ConfigError(f"{document.name} has no security scheme {name!r}; it has: {known}")
+            self._check(name, value)
+
+    def _check(self, name: str, value: str) -> None:
+        scheme = self._schemes[name]
+        if not value or _CONTROLS.search(value):
+            raise ConfigError(f"The credential for {name!r} is empty or has control characters in it")
+        if _place(scheme) is None:
+            raise ConfigError(
+                f"The security scheme {name!r} is of a kind that is not supported: apiKey, http basic and bearer, "
+                "oauth2 and openIdConnect are"
+            )
+        if _place(scheme) == "basic" and ":" not in value:
+            raise ConfigError(f"The credential for {name!r} must be USER:PASSWORD")
+
+    def owns(self, where: str, name: str) -> bool:
+        """Tell whether a parameter of this place and name is a credential, which a model must not give."""
+        if where == "header" and name.lower() in self._fixed:
+            return True
+        same = name.lower() if where == "header" else name
+        return any(
+            scheme.get("type") == "apiKey"
+            and scheme.get("in") == where
+            and (str(scheme.get("name")).lower() if where == "header" else scheme.get("name")) == same
+            for scheme in self._schemes.values()
+        )
+
+    def apply(self, operation: Mapping[str, Any], tool: str) -> Applied:
+        """Give the credentials for an operation: the first of its alternatives for which all are there.
+
+        Raises:
+            ToolError: there are none, and it does not work without.
+        """
+        wanted = operation.get("security", self._default)
+        alternatives: Sequence[dict[str, Any]] = [each for each in as_list(wanted) if isinstance(each, dict)]
+        for alternative in alternatives:
+            if alternative and all(name in self._values for name in alternative):
+                return self._applied(list(alternative))
+        if not alternatives or {} in alternatives:
+            return Applied({}, {}, {})
+        names = " or ".join(" with ".join(alternative) for alternative in alternatives)
+        raise ToolError(
+            f"{tool} needs a credential that this server was not given ({names}): its user starts it with "
+            "--auth NAME=VARIABLE, where VARIABLE holds the value"
+        )
+
+    def _applied(self, names: Sequence[str]) -> Applied:
+        headers: dict[str, str] = {}
+        places: dict[str, dict[str, str]] = {"header": headers, "query": {}, "cookie": {}}
+        for name in names:
+            scheme, value = self._schemes[name], self._values[name]
+            place = _place(scheme)
+            if place in places:
+                places[place][str(scheme["name"])] = value
+            elif place == "basic":
+                headers["Authorization"] = f"Basic {b64encode(value.encode()).decode()}"
+            else:
+                headers["Authorization"] = f"Bearer {value}"
+        return Applied(headers, places["query"], places["cookie"])
+
+
+def _place(scheme: Mapping[str, Any]) -> str | None:
+    """Say where a credential goes, or None if the scheme is not supported."""
+    match scheme.get("type"):
+        case "apiKey" if scheme.get("in") in ("header", "query", "cookie") and isinstance(scheme.get("name"), str):
+            return str(scheme["in"])
+        case "http":
+            kind = str(scheme.get("scheme", "")).lower()
+            return kind if kind in ("basic", "bearer") else None
+        case "oauth2" | "openIdConnect":
+            return "bearer"
+    return None

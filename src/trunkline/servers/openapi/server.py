@@ -1,0 +1,189 @@
+"""An OpenAPI document as a server: each operation as a tool, and perhaps as a resource."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from trunkline.errors import ConfigError
+from trunkline.protocol.json_schema import Validator, compile_schema
+from trunkline.server.server import Server
+from trunkline.servers.openapi.bases import base_of
+from trunkline.servers.openapi.calling import Calls
+from trunkline.servers.openapi.document import Document, as_dict, as_text, read_document
+from trunkline.servers.openapi.names import slug
+from trunkline.servers.openapi.offers import Choice, Making, Offer, choose
+from trunkline.servers.openapi.resources import resource_reader, resource_uri
+from trunkline.servers.openapi.security import Credentials
+from trunkline.servers.rest import Api
+
+__all__ = ["MAX_OPERATIONS", "make_server"]
+
+log = logging.getLogger("trunkline")
+
+#: Most operations that are offered unless the user says otherwise: no model can choose among more.
+MAX_OPERATIONS = 1000
+_MIB = 1024 * 1024
+_READING = frozenset({"GET", "HEAD"})
+
+
+def make_server(
+    document: Document | Mapping[str, Any] | str | Path,
+    *,
+    base_url: str | None = None,
+    include: Sequence[str] = (),
+    exclude: Sequence[str] = (),
+    tags: Sequence[str] = (),
+    methods: Sequence[str] = (),
+    read_only: bool = False,
+    resources: bool = False,
+    headers: Mapping[str, str] | None = None,
+    auth: Mapping[str, str] | None = None,
+    variables: Mapping[str, str] | None = None,
+    output_schemas: bool = True,
+    max_operations: int = MAX_OPERATIONS,
+    max_bytes: int = _MIB,
+    seconds: float = 30.0,
+    name: str | None = None,
+) -> Server:
+    """Make a server of an OpenAPI document.
+
+    ``include`` and ``exclude`` are globs for names, ids, paths and ``"METHOD /path"``. ``auth`` has the credentials by
+    the name of their security scheme, ``headers`` what is sent with every request, ``variables`` values for those of
+    the document's server. An answer may have ``max_bytes`` and take ``seconds``.
+
+    Raises:
+        ConfigError: the document cannot be used, or a setting does not fit it.
+    """
+    known = document if isinstance(document, Document) else read_document(document)
+    choice = Choice(include, exclude, frozenset(tags), _methods(methods, read_only=read_only))
+    chosen = choose(known, choice, most=max_operations)
+    base = base_of(known, base_url, variables=variables)
+    credentials = Credentials(known, auth, fixed=headers or {})
+    making = Making(
+        known,
+        credentials,
+        base=base,
+        own_bases=(variables or {}) if base_url is None else None,
+        output_schemas=output_schemas,
+        count=len(chosen),
+    )
+    try:
+        offers = [offer for listed in chosen if (offer := making.offer(listed)) is not None]
+    except RecursionError as error:
+        raise ConfigError(f"{known.name} is nested without end") from error
+    title = _title(known)
+    apis = {
+        each: Api(each, service=title, headers=headers, max_bytes=max_bytes, seconds=seconds)
+        for each in {base, *(offer.base for offer in offers)}
+    }
+    calls = Calls(apis, credentials, fixed=tuple(headers or {}))
+    server = _empty(known, calls, name=name or slug(title))
+    kept = [added for offer in offers if (added := _add_tool(server, offer, calls, making)) is not None]
+    if not kept:
+        raise ConfigError(f"No operation of {known.name} can be offered")
+    # A URI is looked for in this order: a path that is written out goes before one whose variable would fit too.
+    for offer in sorted(kept, key=lambda each: len(each.operation.variables)) if resources else ():
+        _add_resource(server, known, offer, calls)
+    return server
+
+
+def _methods(methods: Sequence[str], *, read_only: bool) -> frozenset[str]:
+    wanted = frozenset(each.upper() for each in methods)
+    if not read_only:
+        return wanted
+    if wanted and not wanted & _READING:
+        raise ConfigError("Nothing is left to offer: --read-only leaves GET and HEAD, and --method asks for others")
+    return wanted & _READING or _READING
+
+
+def _title(document: Document) -> str:
+    info = as_dict(document.root.get("info"))
+    return " ".join(as_text(info.get("title"), 100).split()) or "OpenAPI"
+
+
+def _empty(document: Document, calls: Calls, *, name: str) -> Server:
+    """Make the server, with nothing in it yet, that closes its connections in the end."""
+
+    @asynccontextmanager
+    async def lifespan(server: Server) -> AsyncIterator[None]:
+        try:
+            yield
+        finally:
+            await calls.aclose()
+
+    info = as_dict(document.root.get("info"))
+    title = _title(document)
+    return Server(
+        name,
+        as_text(info.get("description"), 2000) or f"Tools of the API {title}.",
+        version=as_text(str(info.get("version", "")), 50) or "0",
+        title=title,
+        lifespan=lifespan,
+    )
+
+
+def _add_tool(server: Server, offer: Offer, calls: Calls, making: Making) -> Offer | None:
+    """Offer an operation as a tool, with lesser schemas if these cannot be used; give what was offered."""
+    try:
+        _register(server, offer, calls)
+        return offer
+    except TypeError as error:
+        log.debug("%s: %s", offer.operation.listed.what, error)
+    lesser = making.lesser(offer)
+    if lesser is not None:
+        _register(server, lesser, calls)
+    return lesser
+
+
+def _register(server: Server, offer: Offer, calls: Calls) -> None:
+    operation, base, output = offer.operation, offer.base, offer.output_schema
+
+    @cache
+    def promise() -> Validator | None:
+        return None if output is None else compile_schema(output)
+
+    async def call(**arguments: Any) -> Any:
+        return await calls.call(operation, arguments, base=base, promise=promise())
+
+    server.add_tool(
+        call,
+        name=operation.listed.name,
+        title=operation.title or None,
+        description=operation.description,
+        annotations=_annotations(operation.listed.method),
+        tags=operation.listed.tags,
+        input_schema=offer.input_schema,
+        output_schema=output,
+    )
+
+
+def _annotations(method: str) -> dict[str, bool]:
+    """Say what a method promises (RFC 9110, 9.2); of POST and PATCH nothing is known, so the defaults stand."""
+    if method in _READING:
+        return {"readOnlyHint": True, "idempotentHint": True, "openWorldHint": True}
+    if method == "DELETE":
+        return {"readOnlyHint": False, "destructiveHint": True, "idempotentHint": True, "openWorldHint": True}
+    return {"readOnlyHint": False, "idempotentHint": method == "PUT", "openWorldHint": True}
+
+
+def _add_resource(server: Server, document: Document, offer: Offer, calls: Calls) -> None:
+    operation = offer.operation
+    uri = resource_uri(document, operation, server.name)
+    if uri is None:
+        return
+    try:
+        server.add_resource(
+            uri,
+            resource_reader(document, operation, calls, base=offer.base),
+            name=operation.listed.name,
+            title=operation.title or None,
+            description=operation.description,
+            tags=operation.listed.tags,
+        )
+    except (TypeError, ValueError) as error:
+        log.warning("%s is no resource: %s", operation.listed.what, error)

@@ -1,0 +1,209 @@
+"""How parameters are written in a path, a query, a header and a cookie: the styles of OpenAPI.
+
+Pure functions from a parameter and a value to text. Each piece of a value is percent-encoded whole, so that what a
+model gives stays one value: it cannot end a segment, begin a query, add a parameter or climb to another path.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Any
+from urllib.parse import quote
+
+import msgspec
+from msgspec import Struct
+
+from trunkline.errors import ToolError
+
+__all__ = ["Parameter", "cookie_pairs", "header_text", "json_text", "path_text", "plain_text", "query_pairs"]
+
+# RFC 3986 lets these stand in a query, besides what never needs encoding; "&", "#", "+" and "=" would mean something.
+_RESERVED = ":/?@!$'()*,;"
+_CONTROLS = re.compile(r"[\x00-\x1f\x7f]")
+_DOTS = re.compile(r"(?:^|[/\\])\.{1,2}(?:[/\\]|$)")
+#: Style, what is written between items, and what no item may hold.
+_SEPARATORS = (("spaceDelimited", "%20", " "), ("pipeDelimited", "%7C", "|"))
+
+
+class Parameter(Struct, frozen=True, kw_only=True):
+    """A parameter of an operation: what it is called where, and how it is written."""
+
+    name: str
+    #: path, query, header or cookie.
+    where: str
+    style: str
+    explode: bool
+    #: What the tool's argument is called.
+    argument: str
+    schema: Any
+    required: bool = False
+    reserved: bool = False
+    #: Written as JSON whatever the style.
+    as_json: bool = False
+
+
+def path_text(parameter: Parameter, value: Any) -> str:
+    """Write a value for its place in a path.
+
+    Raises:
+        ToolError: there is nothing to write, or it would lead to another path.
+    """
+    if parameter.as_json:
+        return _segment(parameter, json_text(value))
+    style, name = parameter.style, _quoted(parameter.name)
+    if isinstance(value, list | dict):
+        pieces = [_segment(parameter, piece) for piece in _pieces(parameter, value)]
+        if not pieces:
+            raise ToolError(f"{parameter.argument} must not be empty: it is part of the path")
+        return _joined_path(parameter, value, pieces, name)
+    text = _segment(parameter, _scalar(parameter, value))
+    return {"label": f".{text}", "matrix": f";{name}={text}"}.get(style, text)
+
+
+def _joined_path(parameter: Parameter, value: Any, pieces: list[str], name: str) -> str:
+    style, explode = parameter.style, parameter.explode
+    if isinstance(value, dict):
+        pairs = [f"{key}={item}" for key, item in zip(pieces[::2], pieces[1::2], strict=True)]
+        if style == "matrix":
+            return "".join(f";{pair}" for pair in pairs) if explode else f";{name}={','.join(pieces)}"
+        if style == "label":
+            return "." + (".".join(pairs) if explode else ",".join(pieces))
+        return ",".join(pairs if explode else pieces)
+    if style == "matrix":
+        return "".join(f";{name}={item}" for item in pieces) if explode else f";{name}={','.join(pieces)}"
+    if style == "label":
+        return "." + ("." if explode else ",").join(pieces)
+    return ",".join(pieces)
+
+
+def query_pairs(parameter: Parameter, value: Any) -> list[tuple[str, str]]:
+    """Write a value as the pairs of a query, both sides encoded.
+
+    Raises:
+        ToolError: the style cannot write such a value.
+    """
+    name = parameter.name
+    if value is None:
+        return []
+    if parameter.as_json:
+        return [(_quoted(name), _quoted(json_text(value)))]
+    if not isinstance(value, list | dict):
+        return [(_quoted(name), _encoded(parameter, _scalar(parameter, value)))]
+    if parameter.style == "deepObject":
+        return [(_quoted(key), _quoted(item)) for key, item in _deep(parameter, name, value, 0)]
+    pieces = [_encoded(parameter, piece) for piece in _pieces(parameter, value)]
+    if parameter.explode:
+        if isinstance(value, dict):
+            return [(_quoted(key), item) for key, item in zip(value, pieces[1::2], strict=True)]
+        return [(_quoted(name), item) for item in pieces]
+    if not pieces:
+        return []
+    return [(_quoted(name), _delimiter(parameter, value).join(pieces))]
+
+
+def _delimiter(parameter: Parameter, value: Any) -> str:
+    for style, written, mark in _SEPARATORS:
+        if parameter.style == style:
+            if any(mark in piece for piece in _pieces(parameter, value)):
+                raise ToolError(f"{parameter.argument}: no item may hold {mark!r}, which separates the items")
+            return written
+    return ","
+
+
+def _deep(parameter: Parameter, name: str, value: Any, depth: int) -> Iterable[tuple[str, str]]:
+    if depth > 8:
+        raise ToolError(f"{parameter.argument} is nested too deeply")
+    if isinstance(value, dict):
+        for key, item in value.items():
+            yield from _deep(parameter, f"{name}[{key}]", item, depth + 1)
+    elif isinstance(value, list):
+        for item in value:
+            yield from _deep(parameter, name, item, depth + 1)
+    elif value is not None:
+        yield name, _scalar(parameter, value)
+
+
+def header_text(parameter: Parameter, value: Any) -> str:
+    """Write a value for a header.
+
+    Raises:
+        ToolError: it holds what a header cannot.
+    """
+    if parameter.as_json:
+        text = json_text(value)
+    elif isinstance(value, list | dict):
+        pieces = _pieces(parameter, value)
+        if any("," in piece for piece in pieces):
+            raise ToolError(f"{parameter.argument}: no item may hold a comma, which separates the items")
+        if isinstance(value, dict) and parameter.explode:
+            pieces = [f"{key}={item}" for key, item in zip(pieces[::2], pieces[1::2], strict=True)]
+        text = ",".join(pieces)
+    else:
+        text = _scalar(parameter, value)
+    if _CONTROLS.search(text) or not text.isascii():
+        raise ToolError(f"{parameter.argument} goes into a header, which holds plain ASCII text of one line")
+    return text
+
+
+def cookie_pairs(parameter: Parameter, value: Any) -> list[tuple[str, str]]:
+    """Write a value as cookies, both sides encoded.
+
+    Raises:
+        ToolError: the value cannot be written.
+    """
+    return query_pairs(parameter, value)
+
+
+# --- pieces ----------------------------------------------------------------------------------------------------------
+
+
+def _pieces(parameter: Parameter, value: Any) -> list[str]:
+    """Give the items of a list, or names and values of an object in turn, as text."""
+    if isinstance(value, dict):
+        return [piece for key, item in value.items() for piece in (key, _scalar(parameter, item))]
+    return [_scalar(parameter, item) for item in value]
+
+
+def _scalar(parameter: Parameter, value: Any) -> str:
+    if isinstance(value, dict | list):
+        raise ToolError(f"{parameter.argument} is nested deeper than a {parameter.where} parameter can say")
+    if value is None:
+        if parameter.where == "path":
+            raise ToolError(f"{parameter.argument} must not be null: it is part of the path")
+        return ""
+    return plain_text(value)
+
+
+def plain_text(value: Any) -> str:
+    """Write a text, a number or a truth value; a whole number has no decimal point."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
+        value = int(value)
+    return json_text(value)
+
+
+def json_text(value: Any) -> str:
+    """Write a value as JSON."""
+    return msgspec.json.encode(value).decode()
+
+
+def _segment(parameter: Parameter, text: str) -> str:
+    """Encode a piece of a path; one that leads elsewhere once somebody decodes it is refused."""
+    if not text:
+        raise ToolError(f"{parameter.argument} must not be empty: it is part of the path")
+    if _DOTS.search(text) or _CONTROLS.search(text):
+        raise ToolError(f'{parameter.argument} must not hold ".", ".." or control characters as part of a path')
+    return _quoted(text)
+
+
+def _encoded(parameter: Parameter, text: str) -> str:
+    return _quoted(text, safe=_RESERVED if parameter.reserved else "")
+
+
+def _quoted(text: str, safe: str = "") -> str:
+    try:
+        return quote(text, safe=safe)
+    except UnicodeEncodeError as error:
+        raise ToolError("The text is not valid Unicode") from error

@@ -1,0 +1,75 @@
+"""``trunkline-server-postgres``: serve a PostgreSQL database, read only, over stdio or HTTP."""
+
+from __future__ import annotations
+
+import click
+
+from trunkline.servers.starting import Serving, serving_options, start
+
+_EPILOG = """\
+\b
+Examples:
+  trunkline-server-postgres postgresql://mcp_reader@localhost/shop
+  DATABASE_URL=postgresql://mcp_reader:secret@db/shop trunkline-server-postgres
+  trunkline-server-postgres postgresql://mcp_reader@db/shop --http 8000 --tokens-env SHOP_TOKENS
+"""
+
+
+@click.command("trunkline-server-postgres", epilog=_EPILOG)
+@click.argument("url", envvar="DATABASE_URL", metavar="[URL]")
+@click.option("--schema", default="public", show_default=True, metavar="NAME", help="Whose tables are told of.")
+@click.option(
+    "--max-rows", type=click.IntRange(1, 100_000), default=1000, show_default=True, help="Rows in one answer."
+)
+@click.option(
+    "--max-bytes",
+    type=click.IntRange(1024, 64 * 1024 * 1024),
+    default=1024 * 1024,
+    show_default=True,
+    help="Bytes in one answer.",
+)
+@click.option(
+    "--timeout",
+    type=click.FloatRange(0.1, 3600),
+    default=10.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Time for one statement.",
+)
+@click.option("--allow-superuser", is_flag=True, help="Run queries although the role reaches files of the machine.")
+@serving_options
+def command(
+    url: str,
+    *,
+    schema: str,
+    max_rows: int,
+    max_bytes: int,
+    timeout: float,
+    allow_superuser: bool,
+    serving: Serving,
+) -> None:
+    """Query the PostgreSQL database at URL, or at that of the variable DATABASE_URL, where ps does not show it.
+
+    Connect as a role that can only read: the role is what keeps the database safe.
+    """
+    from trunkline.servers.postgres.server import make_server
+
+    serving.run(
+        make_server(
+            url,
+            schema=schema,
+            max_rows=max_rows,
+            max_bytes=max_bytes,
+            timeout=timeout,
+            allow_superuser=allow_superuser,
+        )
+    )
+
+
+def main() -> None:
+    """Run the command."""
+    start(command)
+
+
+if __name__ == "__main__":
+    main()

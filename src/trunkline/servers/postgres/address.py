@@ -1,0 +1,50 @@
+"""The address of a database: checked when the server starts, shown without its password ever after."""
+
+from __future__ import annotations
+
+from urllib.parse import SplitResult, urlsplit
+
+from msgspec import Struct
+
+from trunkline.errors import ConfigError
+from trunkline.servers.tables import inert
+
+__all__ = ["DatabaseUrl"]
+
+_EXAMPLE = "postgresql://user@localhost/mydb"
+
+
+class DatabaseUrl(Struct, frozen=True):
+    """A ``postgresql://`` URL."""
+
+    secret: str
+    #: For people: where it is, without the password and the options, which may hold one too.
+    shown: str
+    #: What the URIs of schema resources begin with: as the official server makes them, with the user and no password.
+    base: str
+
+    @classmethod
+    def read(cls, url: str) -> DatabaseUrl:
+        """Check a URL.
+
+        Raises:
+            ConfigError: it is none; the message does not repeat it, since it may hold a password.
+        """
+        try:
+            parts = urlsplit(url)
+            _ = parts.port
+        except ValueError:
+            raise ConfigError(f"The database URL cannot be read; it looks like {_EXAMPLE}") from None
+        if parts.scheme not in ("postgres", "postgresql"):
+            raise ConfigError(f"The database URL does not begin with postgresql://; it looks like {_EXAMPLE}")
+        host = _host(parts)
+        return cls(url, f"postgresql://{host}{inert(parts.path, 100)}", f"postgres://{host}/")
+
+    def __repr__(self) -> str:
+        """Show it without its password."""
+        return f"DatabaseUrl({self.shown!r})"
+
+
+def _host(parts: SplitResult) -> str:
+    user, at, host = parts.netloc.rpartition("@")
+    return inert(user.partition(":")[0] + at + host, 300)

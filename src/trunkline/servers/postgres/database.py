@@ -1,0 +1,172 @@
+"""One read-only statement at a time: in a READ ONLY transaction that is always rolled back, within bounds.
+
+The statement goes by the extended protocol, which carries one and no more. Rows are fetched in small batches from a
+portal, so that those that do not fit into the answer are never sent; time is bounded by the database and, should it be
+talked out of that, here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+from msgspec import Struct
+
+from trunkline.errors import ToolError
+from trunkline.servers.postgres.address import DatabaseUrl
+from trunkline.servers.postgres.sessions import Session, Sessions, load_asyncpg
+from trunkline.servers.postgres.values import plain
+from trunkline.servers.tables import Fitted, fit, to_json
+
+__all__ = ["Bounds", "Database"]
+
+_BATCH = 100
+_GRACE_SECONDS = 2.0
+#: How much may come over the wire for an answer of so many bytes: rows that were cut came whole.
+_WIRE_FACTOR = 8
+_LEAST_WIRE = 16 * 1024 * 1024
+
+
+class Bounds(Struct, frozen=True, kw_only=True):
+    """How much one statement may cost: rows and bytes of its answer, and seconds."""
+
+    max_rows: int = 1000
+    max_bytes: int = 1024 * 1024
+    seconds: float = 10.0
+
+    @property
+    def begin(self) -> str:
+        """Begin a transaction in which nothing may change, nor wait for long."""
+        milliseconds = max(1, int(self.seconds * 1000))
+        return (
+            "BEGIN TRANSACTION READ ONLY; "
+            f"SET LOCAL statement_timeout = {milliseconds}; SET LOCAL lock_timeout = {min(5000, milliseconds)}; "
+            f"SET LOCAL idle_in_transaction_session_timeout = {milliseconds + 10_000}; "
+            "SET LOCAL datestyle = 'ISO'"
+        )
+
+
+class Database:
+    """A database, once it is opened."""
+
+    def __init__(self, url: DatabaseUrl, *, bounds: Bounds, allow_superuser: bool = False) -> None:
+        """Take the address; nothing is connected yet."""
+        self._asyncpg = load_asyncpg()
+        self._url = url
+        self._bounds = bounds
+        self._allow_superuser = allow_superuser
+        self._sessions: Sessions | None = None
+
+    @asynccontextmanager
+    async def opened(self) -> AsyncIterator[None]:
+        """Be ready for calls; a first look at the database goes on meanwhile, to warn early."""
+        self._sessions = sessions = Sessions(self._url, allow_superuser=self._allow_superuser)
+        looking = asyncio.ensure_future(self._look(sessions))
+        try:
+            yield
+        finally:
+            looking.cancel()
+            await asyncio.wait([looking])
+            await sessions.close()
+            self._sessions = None
+
+    async def query(self, sql: str) -> Fitted:
+        """Run one statement and give what fits of its rows, each as indented JSON."""
+        bounds = self._bounds
+        async with self._transaction() as session:
+            session.meter.allow(max(_LEAST_WIRE, _WIRE_FACTOR * bounds.max_bytes))
+            taken: list[str] = []
+            size = 0
+            statement = await session.connection.prepare(sql)
+            cursor = await statement.cursor()
+            while len(taken) <= bounds.max_rows and size <= bounds.max_bytes:
+                batch = await cursor.fetch(min(_BATCH, bounds.max_rows + 1 - len(taken)))
+                if not batch:
+                    break
+                for row in batch:
+                    taken.append(_encoded(row))
+                    size += len(taken[-1])
+            return fit(taken, str, max_rows=bounds.max_rows, max_bytes=bounds.max_bytes)
+
+    async def select(self, sql: str, *parameters: Any) -> Sequence[Any]:
+        """Run a query of our own and give its rows."""
+        async with self._transaction() as session:
+            rows: Sequence[Any] = await session.connection.fetch(sql, *parameters)
+            return rows
+
+    async def _look(self, sessions: Sessions) -> None:
+        from trunkline.servers.postgres.sessions import log
+
+        try:
+            async with sessions.session():
+                pass
+        except ToolError as error:
+            log.warning("%s", error)
+
+    @asynccontextmanager
+    async def _transaction(self) -> AsyncIterator[Session]:
+        if self._sessions is None:
+            raise ToolError("The server is not running: it connects to the database when it is served")
+        async with self._sessions.session() as session:
+            try:
+                async with asyncio.timeout(self._bounds.seconds + _GRACE_SECONDS):
+                    await session.connection.execute(self._bounds.begin)
+                    yield session
+            except (TimeoutError, self._asyncpg.QueryCanceledError) as error:
+                raise ToolError(self._too_slow(error)) from error
+            except self._asyncpg.PostgresConnectionError as error:
+                raise ToolError(self._lost(session)) from error
+            except self._asyncpg.PostgresError as error:
+                raise ToolError(self._explained(error)) from error
+            except (self._asyncpg.InterfaceError, OSError) as error:
+                raise ToolError(self._failed(session, error)) from error
+            finally:
+                session.meter.allow(None)
+                await _rollback(session)
+
+    def _too_slow(self, error: BaseException) -> str:
+        text = str(error)
+        if "statement timeout" in text or isinstance(error, TimeoutError):
+            return f"Stopped after {self._bounds.seconds:g} seconds: narrow the query, or raise --timeout"
+        return f"Stopped by the database: {self._scrubbed(text)}"
+
+    def _lost(self, session: Session) -> str:
+        if session.meter.exceeded:
+            return (
+                "The rows are so long that reading them was given up. "
+                "Select fewer columns, or a part of them: left(column, 1000)."
+            )
+        return f"The connection to {self._url.shown} was lost. Try again: the next call connects anew."
+
+    def _failed(self, session: Session, error: Exception) -> str:
+        if session.connection.is_closed() or isinstance(error, OSError):
+            return self._lost(session)
+        if "expects" in str(error):
+            return "The query has parameters ($1); write the values into it"
+        return self._scrubbed(str(error))
+
+    def _explained(self, error: Any) -> str:
+        parts = [str(getattr(error, "message", None) or error)]
+        parts += [f"{name}: {text}" for name in ("detail", "hint") if (text := getattr(error, name, None))]
+        return self._scrubbed(". ".join(part.rstrip(".") for part in parts))
+
+    def _scrubbed(self, text: str) -> str:
+        return text if self._sessions is None else self._sessions.scrubbed(text)
+
+
+def _encoded(row: Any) -> str:
+    # As a row stands in an indented list of rows.
+    return to_json([plain(dict(row.items()))])[2:-2]
+
+
+async def _rollback(session: Session) -> None:
+    connection = session.connection
+    if connection.is_closed():
+        return
+    try:
+        async with asyncio.timeout(_GRACE_SECONDS):
+            await connection.execute("ROLLBACK")
+    except Exception:  # noqa: BLE001  (a session that cannot roll back is not used again, whatever the reason)
+        connection.terminate()

@@ -1,0 +1,92 @@
+"""The schema of a PostgreSQL database as records, from its catalogs; a role is told of what it may read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from trunkline.servers.postgres.database import Database
+from trunkline.servers.tables import MOST_COLUMNS, MOST_TABLES, Column, ForeignKey, Table
+
+__all__ = ["CatalogSchema"]
+
+_NAMES = """
+SELECT table_name::text AS name FROM information_schema.tables WHERE table_schema = $1 ORDER BY table_name LIMIT $2
+"""
+_CONTENT = """
+SELECT column_name::text AS column_name, data_type::text AS data_type FROM information_schema.columns
+WHERE table_schema = $1 AND table_name = $2 ORDER BY ordinal_position LIMIT $3
+"""
+_COLUMNS = """
+SELECT c.relname::text AS table, c.relkind::text AS kind, a.attname::text AS name,
+       pg_catalog.format_type(a.atttypid, a.atttypmod) AS type, a.attnotnull AS required,
+       pg_catalog.pg_get_expr(d.adbin, d.adrelid) AS default, COALESCE(a.attnum = ANY(i.indkey), false) AS primary_key
+FROM pg_catalog.pg_class c
+JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+JOIN pg_catalog.pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
+LEFT JOIN pg_catalog.pg_attrdef d ON d.adrelid = c.oid AND d.adnum = a.attnum
+LEFT JOIN pg_catalog.pg_index i ON i.indrelid = c.oid AND i.indisprimary
+WHERE n.nspname = $1 AND c.relname = ANY($2::text[]) AND c.relkind IN ('r', 'p', 'v', 'm', 'f') AND a.attnum <= $3
+  AND pg_catalog.has_column_privilege(c.oid, a.attnum, 'SELECT')
+ORDER BY c.relname, a.attnum
+"""
+_KEYS = """
+SELECT c.conname::text AS name, f.relname::text AS table, t.relname::text AS target,
+       ARRAY(SELECT attname::text FROM unnest(c.conkey) WITH ORDINALITY k(num, at)
+             JOIN pg_catalog.pg_attribute ON attrelid = c.conrelid AND attnum = k.num ORDER BY k.at) AS columns,
+       ARRAY(SELECT attname::text FROM unnest(c.confkey) WITH ORDINALITY k(num, at)
+             JOIN pg_catalog.pg_attribute ON attrelid = c.confrelid AND attnum = k.num ORDER BY k.at) AS references
+FROM pg_catalog.pg_constraint c
+JOIN pg_catalog.pg_class f ON f.oid = c.conrelid
+JOIN pg_catalog.pg_class t ON t.oid = c.confrelid AND t.relnamespace = f.relnamespace
+JOIN pg_catalog.pg_namespace n ON n.oid = f.relnamespace
+WHERE c.contype = 'f' AND n.nspname = $1 AND f.relname = ANY($2::text[]) ORDER BY f.relname, c.conname LIMIT 2000
+"""
+_VIEWS = ("v", "m")
+
+
+class CatalogSchema:
+    """Tells of the tables of one schema of a database."""
+
+    def __init__(self, database: Database, schema: str) -> None:
+        """Take the database and the name of the schema, usually ``public``."""
+        self._database = database
+        self._schema = schema
+
+    async def names(self) -> list[str]:
+        """Give the names of the tables and views."""
+        return [row["name"] for row in await self._database.select(_NAMES, self._schema, MOST_TABLES)]
+
+    async def content(self, table: str) -> Any:
+        """Give the columns of a table as the official server does: names and types."""
+        rows = await self._database.select(_CONTENT, self._schema, table, MOST_COLUMNS)
+        return [dict(row.items()) for row in rows] or None
+
+    async def tables(self) -> list[Table]:
+        """Give the tables with columns and foreign keys."""
+        names = await self.names()
+        columns = await self._database.select(_COLUMNS, self._schema, names, MOST_COLUMNS)
+        keys = await self._database.select(_KEYS, self._schema, names)
+        return [_table(name, columns, keys) for name in names]
+
+
+def _table(name: str, columns: Any, keys: Any) -> Table:
+    mine = [row for row in columns if row["table"] == name]
+    return Table(
+        name,
+        "view" if mine and mine[0]["kind"] in _VIEWS else "table",
+        tuple(
+            Column(
+                row["name"],
+                row["type"],
+                nullable=not row["required"],
+                default=row["default"],
+                primary_key=row["primary_key"],
+            )
+            for row in mine
+        ),
+        tuple(
+            ForeignKey(tuple(row["columns"]), row["target"], tuple(row["references"]))
+            for row in keys
+            if row["table"] == name
+        ),
+    )

@@ -1,0 +1,203 @@
+"""Connections to the database: a few, made when wanted, checked, metered, and reset before they are used again.
+
+A connection whose role reaches the database's machine is not used, unless that was allowed. One that was lost, or that
+brought more bytes than an answer may cost, is thrown away; the next call makes another.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from importlib import import_module
+from typing import Any
+from urllib.parse import parse_qs, unquote, urlsplit
+
+from trunkline.errors import ConfigError, ToolError
+from trunkline.servers.postgres.address import DatabaseUrl
+from trunkline.servers.postgres.roles import ADVICE, Role, look_at_role
+from trunkline.servers.postgres.values import DECODERS, TUPLE_DECODERS
+from trunkline.servers.tables import inert
+
+__all__ = ["Session", "Sessions", "load_asyncpg"]
+
+log = logging.getLogger("trunkline.servers.postgres")
+
+_MOST = 4
+_CONNECT_SECONDS = 10.0
+_RESET_SECONDS = 5.0
+
+
+def load_asyncpg() -> Any:
+    """Give the driver.
+
+    Raises:
+        ConfigError: it is not installed.
+    """
+    try:
+        return import_module("asyncpg")
+    except ImportError as error:
+        raise ConfigError("The PostgreSQL server needs asyncpg: pip install 'trunkline[servers]'") from error
+
+
+class _Meter(asyncio.Protocol):
+    """Stands before the driver and counts what comes in; past the budget the connection is cut."""
+
+    def __init__(self, inner: Any, transport: Any) -> None:
+        self._inner = inner
+        self._transport = transport
+        self._left: int | None = None
+        self.exceeded = False
+
+    def allow(self, budget: int | None) -> None:
+        """Let so many bytes come from now on; None: any number."""
+        self._left = budget
+
+    def data_received(self, data: bytes) -> None:
+        if self._left is not None:
+            self._left -= len(data)
+            if self._left < 0:
+                self.exceeded = True
+                self._transport.abort()
+                return
+        self._inner.data_received(data)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._inner.connection_lost(error)
+
+    def eof_received(self) -> bool | None:
+        return self._inner.eof_received()  # type: ignore[no-any-return]
+
+    def pause_writing(self) -> None:
+        self._inner.pause_writing()
+
+    def resume_writing(self) -> None:
+        self._inner.resume_writing()
+
+
+class Session:
+    """One connection and the meter on it."""
+
+    __slots__ = ("connection", "meter")
+
+    def __init__(self, connection: Any) -> None:
+        """Put a meter on a connection."""
+        self.connection = connection
+        transport, inner = connection._transport, connection._protocol
+        self.meter = _Meter(inner, transport)
+        transport.set_protocol(self.meter)
+
+    async def reset(self) -> bool:
+        """Make it as good as new, locks included; False if it is not."""
+        if self.connection.is_closed():
+            return False
+        try:
+            await self.connection.reset(timeout=_RESET_SECONDS)
+        except Exception as error:  # noqa: BLE001  (whatever it was, the connection is not used again)
+            log.debug("a connection could not be reset: %s", type(error).__name__)
+            self.connection.terminate()
+        except BaseException:
+            self.connection.terminate()
+            raise
+        return not self.connection.is_closed()
+
+
+class Sessions:
+    """The connections of one server, within one event loop."""
+
+    def __init__(self, url: DatabaseUrl, *, allow_superuser: bool) -> None:
+        """Connect to nothing yet."""
+        self._asyncpg = load_asyncpg()
+        self._url = url
+        self._allow_superuser = allow_superuser
+        self._free = asyncio.Semaphore(_MOST)
+        self._idle: list[Session] = []
+        self._warned = False
+
+    @asynccontextmanager
+    async def session(self) -> AsyncIterator[Session]:
+        """Lend a connection.
+
+        Raises:
+            ToolError: there is none to be had; says why.
+        """
+        async with self._free:
+            session = self._take() or await self._connected()
+            try:
+                yield session
+            finally:
+                if await session.reset():
+                    self._idle.append(session)
+
+    async def close(self) -> None:
+        """Close what is idle."""
+        while self._idle:
+            session = self._idle.pop()
+            with suppress(Exception):
+                await session.connection.close(timeout=_RESET_SECONDS)
+
+    def _take(self) -> Session | None:
+        while self._idle:
+            session = self._idle.pop()
+            if not session.connection.is_closed():
+                return session
+        return None
+
+    async def _connected(self) -> Session:
+        try:
+            async with asyncio.timeout(_CONNECT_SECONDS):
+                return await self._connect()
+        except TimeoutError as error:
+            raise ToolError(self._unreachable(f"no answer within {_CONNECT_SECONDS:g} seconds")) from error
+        except (OSError, ValueError, self._asyncpg.PostgresError, self._asyncpg.InterfaceError) as error:
+            # The driver's error is not kept beside ours: what it shows may hold the password.
+            raise ToolError(self._unreachable(str(error))) from None
+
+    async def _connect(self) -> Session:
+        connection = await self._asyncpg.connect(
+            self._url.secret,
+            statement_cache_size=0,
+            timeout=_CONNECT_SECONDS,
+            server_settings={"application_name": "trunkline-server-postgres"},
+        )
+        try:
+            await self._prepare(connection)
+        except BaseException:
+            connection.terminate()
+            raise
+        return Session(connection)
+
+    async def _prepare(self, connection: Any) -> None:
+        self._judge(await look_at_role(connection))
+        for name, decoder in DECODERS.items():
+            await connection.set_type_codec(name, schema="pg_catalog", encoder=str, decoder=decoder, format="text")
+        for name, split in TUPLE_DECODERS.items():
+            await connection.set_type_codec(name, schema="pg_catalog", encoder=str, decoder=split, format="tuple")
+
+    def _judge(self, role: Role) -> None:
+        name = inert(role.name, 64)
+        if role.reaches_machine is not None and not self._allow_superuser:
+            raise ToolError(
+                f"Refused to run queries as the role {name!r}: it {role.reaches_machine}, and a read-only transaction "
+                f"does not keep it from files and programs of the database's machine. {ADVICE} "
+                "Or start the server with --allow-superuser, if that is what you want."
+            )
+        can = role.reaches_machine or role.may_write
+        if can is not None and not self._warned:
+            self._warned = True
+            log.warning("The role %r %s; only the READ ONLY transaction is in the way. %s", name, inert(can), ADVICE)
+
+    def _unreachable(self, reason: str) -> str:
+        return (
+            f"Cannot connect to {self._url.shown}: {self.scrubbed(reason)}. Check that the database runs there, and "
+            "that the user, password and database name of the URL are right."
+        )
+
+    def scrubbed(self, text: str) -> str:
+        """Give a text as one line without the password, should it repeat it."""
+        parts = urlsplit(self._url.secret)
+        secrets = {parts.password or "", *parse_qs(parts.query).get("password", [])}
+        for secret in {*secrets, *map(unquote, secrets)} - {""}:
+            text = text.replace(secret, "***")
+        return inert(text).rstrip(".")

@@ -1,0 +1,54 @@
+"""Which statements are sent at all: those whose first word says that they give rows.
+
+This is not what keeps a database safe: the role is, then the READ ONLY transaction that is always rolled back, then
+the extended protocol, which carries one statement. Refusing the rest here gives a better message, and keeps away the
+few commands that outlive a transaction, such as PREPARE TRANSACTION.
+"""
+
+from __future__ import annotations
+
+from trunkline.errors import ToolError
+
+__all__ = ["check_statement"]
+
+_GIVING = frozenset({"EXPLAIN", "SELECT", "SHOW", "TABLE", "VALUES", "WITH"})
+_LONGEST = 256 * 1024
+
+
+def check_statement(sql: str) -> None:
+    """Let pass what begins as a query.
+
+    Raises:
+        ToolError: it does not; says what may be sent.
+    """
+    if len(sql) > _LONGEST:
+        raise ToolError(f"The query is longer than {_LONGEST} characters; shorten it")
+    if "\0" in sql:
+        raise ToolError("The query holds a NUL character, which PostgreSQL cannot read")
+    word = _first_word(sql)
+    if word not in _GIVING:
+        what = f"{word} is refused" if word else "The query is empty"
+        raise ToolError(f"{what}: send one read-only query (SELECT, WITH, VALUES, TABLE, EXPLAIN or SHOW)")
+
+
+def _first_word(sql: str) -> str:
+    """Find the first word after blanks, comments (which nest) and opening parentheses."""
+    place, depth = 0, 0
+    while place < len(sql):
+        pair = sql[place : place + 2]
+        if pair == "/*":
+            depth, place = depth + 1, place + 2
+        elif depth and pair == "*/":
+            depth, place = depth - 1, place + 2
+        elif depth:
+            place += 1
+        elif pair == "--":
+            end = min((sql.find(mark, place) for mark in "\r\n" if mark in sql[place:]), default=len(sql))
+            place = end
+        elif sql[place].isspace() or sql[place] == "(":
+            place += 1
+        else:
+            break
+    rest = sql[place : place + 64]
+    length = next((at for at, each in enumerate(rest) if not (each.isalnum() or each == "_")), len(rest))
+    return rest[:length].upper() or rest[:1]

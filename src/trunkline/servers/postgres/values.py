@@ -1,0 +1,104 @@
+"""Values of PostgreSQL as JSON, in the forms the official server's driver gives them, as far as they lose nothing.
+
+Types whose Python form is not their JSON form are asked for as PostgreSQL's own text: numbers that a double cannot
+hold stay exact, and a type nobody here knows is still shown. asyncpg decodes arrays and composites from their parts.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from types import MappingProxyType
+from typing import Any
+
+__all__ = ["DECODERS", "TUPLE_DECODERS", "plain"]
+
+_MICROSECONDS = 1_000_000
+
+
+def _number(text: str) -> float | int | str:
+    """Read a float; one that JSON has no number for stays text."""
+    value = float(text)
+    if not math.isfinite(value):
+        return text
+    return int(value) if value.is_integer() and abs(value) < 1e21 else value
+
+
+def _timestamp(text: str) -> str:
+    """Write a time without a zone as ISO 8601 has it, and claim no zone."""
+    return text.replace(" ", "T", 1) if re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(\.\d+)?", text) else text
+
+
+def _moment(text: str) -> str:
+    """Write a time with a zone as ISO 8601 in UTC, to the millisecond, or finer if it is."""
+    try:
+        found = datetime.fromisoformat(text).astimezone(UTC)
+    except (ValueError, OverflowError):
+        return text
+    digits = f"{found.microsecond:06}"
+    return f"{found:%Y-%m-%dT%H:%M:%S}.{digits[:3] if digits.endswith('000') else digits}Z".rjust(24, "0")
+
+
+def _json(text: str) -> Any:
+    try:
+        return json.loads(text, parse_float=_number, parse_constant=str)
+    except (ValueError, RecursionError):
+        return text
+
+
+def _interval(parts: tuple[int, int, int]) -> dict[str, Any]:
+    """Write an interval as an object with the parts that are not nought."""
+    months, days, micros = parts
+    sign = -1 if micros < 0 else 1
+    seconds, rest = divmod(abs(micros), _MICROSECONDS)
+    years, months = int(months / 12), int(math.fmod(months, 12))
+    named = {
+        "years": years,
+        "months": months,
+        "days": days,
+        "hours": sign * (seconds // 3600),
+        "minutes": sign * (seconds // 60 % 60),
+        "seconds": sign * (seconds % 60),
+        "milliseconds": sign * rest / 1000,
+    }
+    return {name: int(value) if value == int(value) else value for name, value in named.items() if value}
+
+
+def _text_types() -> dict[str, Callable[[str], Any]]:
+    """Give the types that are shown as PostgreSQL writes them."""
+    names = "bit box bytea cidr circle date inet int8 jsonpath line lseg macaddr macaddr8 money numeric path pg_lsn"
+    names += " pg_snapshot point polygon tid time timetz tsquery tsvector txid_snapshot uuid varbit xid8 xml"
+    return dict.fromkeys(names.split(), str)
+
+
+#: What makes a JSON value of a type's text, by the type's name.
+DECODERS: Mapping[str, Callable[[str], Any]] = MappingProxyType(
+    {
+        **_text_types(),
+        "float4": _number,
+        "float8": _number,
+        "json": _json,
+        "jsonb": _json,
+        "timestamp": _timestamp,
+        "timestamptz": _moment,
+    }
+)
+#: The same for types that come in parts.
+TUPLE_DECODERS: Mapping[str, Callable[[tuple[int, int, int]], Any]] = MappingProxyType({"interval": _interval})
+
+
+def plain(value: Any) -> Any:
+    """Give a decoded value as plain JSON values: arrays and composites of them, and anything else as its text."""
+    if value is None or isinstance(value, str | bool | int | float):
+        return value
+    if isinstance(value, Mapping):
+        return {str(name): plain(each) for name, each in value.items()}
+    if isinstance(value, list | tuple) and not hasattr(value, "keys"):
+        return [plain(each) for each in value]
+    if hasattr(value, "items"):
+        # A composite: a record with named fields.
+        return {str(name): plain(each) for name, each in value.items()}
+    return str(value)

@@ -1,0 +1,45 @@
+"""The command ``trunkline-server-sentry``."""
+
+from __future__ import annotations
+
+import click
+
+from trunkline.servers.sentry.server import DEFAULT_URL, make_server
+from trunkline.servers.starting import Serving, serving_options, start
+
+_EPILOG = """\
+\b
+Examples:
+  SENTRY_TOKEN=sntryu_... trunkline-server-sentry
+  SENTRY_TOKEN=... trunkline-server-sentry --api-url https://sentry.example.com/api/0
+  TOKENS=ann:... trunkline-server-sentry --http 8000 --tokens-env TOKENS
+"""
+
+
+@click.command("trunkline-server-sentry", epilog=_EPILOG)
+@click.option(
+    "--auth-token",
+    envvar=["SENTRY_TOKEN", "SENTRY_AUTH_TOKEN"],
+    metavar="TOKEN",
+    help="The token; better in the variable SENTRY_TOKEN or SENTRY_AUTH_TOKEN, since others see a command line.",
+)
+@click.option(
+    "--api-url", envvar="SENTRY_API_URL", default=DEFAULT_URL, show_default=True, metavar="URL", help="The API."
+)
+@click.option("--seconds", type=click.FloatRange(1, 300), default=30.0, show_default=True, help="Wait so long at most.")
+@serving_options
+def command(auth_token: str | None, *, api_url: str, seconds: float, serving: Serving) -> None:
+    """Look up issues in Sentry, with their stack traces.
+
+    Over HTTP everybody who is let in reads with this one token.
+    """
+    serving.run(make_server(auth_token, api_url=api_url, seconds=seconds))
+
+
+def main() -> None:
+    """Run the command."""
+    start(command)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,34 @@
+"""Starts the sequential thinking server from the command line."""
+
+from __future__ import annotations
+
+import click
+
+from trunkline.servers.sequentialthinking.server import make_server
+from trunkline.servers.starting import Serving, serving_options, start
+
+__all__ = ["command", "main"]
+
+EPILOG = """\b
+Examples:
+  trunkline-server-sequentialthinking
+  trunkline-server-sequentialthinking --hide-thoughts
+  DISABLE_THOUGHT_LOGGING=true trunkline-server-sequentialthinking
+"""
+
+
+@click.command("trunkline-server-sequentialthinking", epilog=EPILOG)
+@click.option("--hide-thoughts", is_flag=True, help="Do not draw the thoughts on stderr.")
+@serving_options
+def command(*, hide_thoughts: bool, serving: Serving) -> None:
+    """Let a model think in steps, correct them, and branch."""
+    serving.run(make_server(show_thoughts=False if hide_thoughts else None))
+
+
+def main() -> None:
+    """Run the command."""
+    start(command)
+
+
+if __name__ == "__main__":
+    main()

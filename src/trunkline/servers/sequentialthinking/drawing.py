@@ -1,0 +1,36 @@
+"""Draws a thought as a box for whoever watches the server's stderr. What a terminal would obey is made visible."""
+
+from __future__ import annotations
+
+import textwrap
+
+from trunkline.servers.sequentialthinking.lines import Thought
+
+__all__ = ["draw"]
+
+_WIDTH = 100
+_MOST_CHARS = 10_000
+
+
+def draw(thought: Thought) -> str:
+    """Give the box of a thought: what kind it is, its number, and its text."""
+    total = max(thought.total, thought.number)
+    if thought.is_revision:
+        title = f"Revision {thought.number}/{total} (of thought {thought.revises})"
+    elif thought.branches_from:
+        title = (
+            f"Branch {thought.number}/{total} (from thought {thought.branches_from}, id {_inert(thought.branch or '')})"
+        )
+    else:
+        title = f"Thought {thought.number}/{total}"
+    text = thought.text if len(thought.text) <= _MOST_CHARS else thought.text[:_MOST_CHARS] + " [...]"
+    head = textwrap.wrap(title, _WIDTH)
+    body = [piece for line in text.splitlines() for piece in textwrap.wrap(_inert(line), _WIDTH) or [""]] or [""]
+    width = max(len(line) for line in (*head, *body))
+    rule = "─" * (width + 2)
+    rows = [[f"│ {line.ljust(width)} │" for line in part] for part in (head, body)]
+    return "\n".join([f"┌{rule}┐", *rows[0], f"├{rule}┤", *rows[1], f"└{rule}┘"])
+
+
+def _inert(text: str) -> str:
+    return "".join(each if each.isprintable() else f"\\x{ord(each):02x}" for each in text)

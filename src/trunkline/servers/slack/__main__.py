@@ -1,0 +1,62 @@
+"""The command ``trunkline-server-slack``."""
+
+from __future__ import annotations
+
+import os
+
+import click
+
+from trunkline.servers.slack.calls import DEFAULT_URL
+from trunkline.servers.slack.server import make_server
+from trunkline.servers.starting import Serving, serving_options, start
+
+_EPILOG = """\
+\b
+Examples:
+  SLACK_BOT_TOKEN=xoxb-... trunkline-server-slack
+  SLACK_BOT_TOKEN=xoxb-... SLACK_CHANNEL_IDS=C0123ABCD,C0456EFGH trunkline-server-slack
+  TOKENS=ann:... trunkline-server-slack --http 8000 --tokens-env TOKENS
+"""
+
+
+@click.command("trunkline-server-slack", epilog=_EPILOG)
+@click.option(
+    "--api-url", envvar="SLACK_API_URL", default=DEFAULT_URL, show_default=True, metavar="URL", help="The Web API."
+)
+@click.option(
+    "--channel-ids",
+    envvar="SLACK_CHANNEL_IDS",
+    default="",
+    metavar="ID,ID",
+    help="The only channels that may be listed, read and written.",
+)
+@click.option("--team-id", envvar="SLACK_TEAM_ID", metavar="ID", help="The workspace, for an organization's app.")
+@click.option("--unfurl", is_flag=True, help="Let Slack fetch the links in what is posted, to show previews.")
+@click.option("--seconds", type=click.FloatRange(1, 300), default=30.0, show_default=True, help="Wait so long at most.")
+@serving_options
+def command(
+    api_url: str, *, channel_ids: str, team_id: str | None, unfurl: bool, seconds: float, serving: Serving
+) -> None:
+    """Read and write in the channels of a Slack workspace, as a bot.
+
+    The bot's token (xoxb-...) is in the variable SLACK_BOT_TOKEN. SLACK_CHANNEL_IDS, SLACK_TEAM_ID and SLACK_API_URL are
+    read as well, where the option is not given. Over HTTP everybody who is let in acts as this bot.
+    """
+    server = make_server(
+        os.environ.get("SLACK_BOT_TOKEN"),
+        team_id=team_id,
+        channel_ids=channel_ids.split(","),
+        api_url=api_url,
+        unfurl=unfurl,
+        seconds=seconds,
+    )
+    serving.run(server)
+
+
+def main() -> None:
+    """Run the command."""
+    start(command)
+
+
+if __name__ == "__main__":
+    main()

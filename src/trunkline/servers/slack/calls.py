@@ -1,0 +1,124 @@
+"""Calls to the Web API of Slack: what it refuses becomes a sentence, and the list of channels holds for every call.
+
+Slack answers 200 to nearly everything and says in ``ok`` whether it did it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+from trunkline import ConfigError, ToolError
+from trunkline.servers.rest import Api, ApiError
+from trunkline.servers.tokens import check_line, read_token, without
+
+__all__ = ["DEFAULT_URL", "MOST_CHANNELS", "Slack"]
+
+DEFAULT_URL = "https://slack.com/api"
+MOST_CHANNELS = 100
+_ID = re.compile(r"[A-Z][A-Z0-9]{1,30}")
+
+#: What to do about the refusals that a change of the request or of the set-up can help.
+_HINTS: Mapping[str, str] = MappingProxyType(
+    {
+        "not_authed": "set SLACK_BOT_TOKEN",
+        "invalid_auth": "the token in SLACK_BOT_TOKEN is wrong",
+        "account_inactive": "the token in SLACK_BOT_TOKEN belongs to nobody any more",
+        "token_revoked": "the token in SLACK_BOT_TOKEN was revoked",
+        "token_expired": "the token in SLACK_BOT_TOKEN has expired",
+        "missing_scope": "the app behind SLACK_BOT_TOKEN lacks a permission; add it and install the app again",
+        "not_in_channel": "invite the bot to the channel first",
+        "channel_not_found": "give the id of a channel that the bot can see; slack_list_channels has them",
+        "is_archived": "the channel is archived",
+        "thread_not_found": "there is no message of that time in the channel",
+        "message_not_found": "there is no message of that time in the channel",
+        "user_not_found": "give the id of a user; slack_get_users has them",
+        "invalid_name": "there is no such emoji",
+        "team_access_not_granted": "set SLACK_TEAM_ID to a workspace that the app is installed in",
+        "missing_argument": "set SLACK_TEAM_ID if the app is installed for a whole organization",
+    }
+)
+
+
+class Slack:
+    """The API with the token of one bot, and the channels it may touch."""
+
+    def __init__(
+        self, token: str | None, *, api_url: str = DEFAULT_URL, channels: Iterable[str] = (), seconds: float = 30.0
+    ) -> None:
+        """Take the token, the address, and the ids of the channels; none means all that the bot can see.
+
+        Raises:
+            ConfigError: one of them is missing or cannot be one.
+        """
+        self._token = read_token(token, "SLACK_BOT_TOKEN")
+        if self._token is None:
+            raise ConfigError(
+                "There is no token for Slack: set SLACK_BOT_TOKEN to the bot token (xoxb-...) of your app"
+            )
+        check_line(api_url, "Slack")
+        self.channels = tuple(dict.fromkeys(each.strip() for each in channels if each.strip()))
+        if wrong := [each for each in self.channels if not _ID.fullmatch(each)]:
+            raise ConfigError(f"SLACK_CHANNEL_IDS holds {wrong[0]!r}, which is no id of a channel such as C0123ABCD")
+        if len(self.channels) > MOST_CHANNELS:
+            raise ConfigError(
+                f"SLACK_CHANNEL_IDS holds {len(self.channels)} channels; up to {MOST_CHANNELS} are possible"
+            )
+        headers = {"authorization": f"Bearer {self._token}"}
+        self.api = Api(api_url, service="Slack", headers=headers, seconds=seconds, max_bytes=4 * 1024 * 1024)
+
+    def channel(self, channel_id: str) -> str:
+        """Give the id of a channel as it was given, if it may be touched.
+
+        Raises:
+            ToolError: it is none, or not on the list.
+        """
+        if self.channels and channel_id not in self.channels:
+            raise ToolError(f"This server is limited to the channels {', '.join(self.channels)}, not {channel_id!r}")
+        return _checked(channel_id, "channel_id", "C0123ABCD")
+
+    def user(self, user_id: str) -> str:
+        """Give the id of a user as it was given.
+
+        Raises:
+            ToolError: it is none.
+        """
+        return _checked(user_id, "user_id", "U0123ABCD")
+
+    async def read(self, method: str, query: Mapping[str, Any]) -> dict[str, Any]:
+        """Call a method that changes nothing."""
+        return _done(await self._ask("GET", method, query=query))
+
+    async def find(self, method: str, query: Mapping[str, Any]) -> dict[str, Any] | None:
+        """Call a method that changes nothing; gives None where Slack has nothing to show."""
+        answer = await self._ask("GET", method, query=query)
+        return None if answer.get("error") == "channel_not_found" else _done(answer)
+
+    async def write(self, method: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        """Call a method that changes something."""
+        return _done(await self._ask("POST", method, body=body))
+
+    async def _ask(self, verb: str, method: str, **more: Any) -> dict[str, Any]:
+        try:
+            value = (await self.api.request(verb, f"/{method}", **more)).json()
+        except ApiError as error:
+            raise without(error, self._token) from None
+        if not isinstance(value, dict):
+            raise ApiError("Slack answered with something that is no object")
+        return value
+
+
+def _checked(value: str, what: str, example: str) -> str:
+    if not _ID.fullmatch(value):
+        raise ToolError(f"{what} must be an id such as {example}, not {value!r}")
+    return value
+
+
+def _done(answer: dict[str, Any]) -> dict[str, Any]:
+    if answer.get("ok") is True:
+        return answer
+    error = str(answer.get("error", "it does not say why"))[:100]
+    hint = _HINTS.get(error)
+    raise ToolError(f"Slack refused: {error}{f' ({hint})' if hint else ''}")

@@ -1,0 +1,67 @@
+"""``trunkline-server-sqlite``: serve a SQLite database over stdio or HTTP."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from trunkline.servers.starting import Serving, serving_options, start
+
+_EPILOG = """\
+\b
+Examples:
+  trunkline-server-sqlite --db-path shop.db
+  trunkline-server-sqlite --db-path shop.db --read-only
+  trunkline-server-sqlite --db-path demo.db --sample
+  trunkline-server-sqlite --db-path shop.db --http 8000 --tokens-env SHOP_TOKENS
+"""
+
+
+@click.command("trunkline-server-sqlite", epilog=_EPILOG)
+@click.option(
+    "--db-path", default="./sqlite_mcp_server.db", show_default=True, metavar="FILE", help="The database file."
+)
+@click.option("--read-only", is_flag=True, help="Offer no tool that changes the database, and never make the file.")
+@click.option("--sample", is_flag=True, help="Fill a database without tables with a small made-up shop.")
+@click.option(
+    "--max-rows", type=click.IntRange(1, 100_000), default=1000, show_default=True, help="Rows in one answer."
+)
+@click.option(
+    "--max-bytes",
+    type=click.IntRange(1024, 64 * 1024 * 1024),
+    default=1024 * 1024,
+    show_default=True,
+    help="Bytes in one answer.",
+)
+@click.option(
+    "--timeout",
+    type=click.FloatRange(0.1, 3600),
+    default=10.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Time for one statement.",
+)
+@serving_options
+def command(
+    db_path: str, *, read_only: bool, sample: bool, max_rows: int, max_bytes: int, timeout: float, serving: Serving
+) -> None:
+    """Query one SQLite database: tools to read and write, its schema as resources, a memo of insights."""
+    from trunkline.servers.sqlite.database import limit_memory
+    from trunkline.servers.sqlite.server import make_server
+
+    if sample:
+        from trunkline.servers.sqlite.sample import make_sample
+
+        make_sample(Path(db_path).expanduser())
+    limit_memory()
+    serving.run(make_server(db_path, read_only=read_only, max_rows=max_rows, max_bytes=max_bytes, timeout=timeout))
+
+
+def main() -> None:
+    """Run the command."""
+    start(command)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,110 @@
+"""What a statement may do: the authorizer callbacks that SQLite asks while it compiles one.
+
+SQLite names every table, column, function and action that a statement touches, also inside views and triggers, and
+what is not allowed here never runs. So nothing depends on how the text of a statement begins. An ``Access`` keeps what
+was refused, for the message.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from types import MappingProxyType
+
+__all__ = ["Access", "Kind"]
+
+Kind = str
+
+#: Functions that reach outside the database, in this library or where it was built with more.
+_OUTSIDE = frozenset({"edit", "fts3_tokenizer", "load_extension", "readfile", "writefile", "zipfile"})
+#: Pragmas that only tell of the schema; SELECT uses them as pragma_table_info(...), full-text search the last one.
+_TELLING = frozenset(
+    {
+        "data_version",
+        "foreign_key_list",
+        "index_info",
+        "index_list",
+        "index_xinfo",
+        "table_info",
+        "table_list",
+        "table_xinfo",
+    }
+)
+#: Tables of SQLite's own that change when a schema does; others, such as sqlite_dbpage, are the file itself.
+_OWN = frozenset({"sqlite_master", "sqlite_schema", "sqlite_sequence", "sqlite_temp_master"})
+
+_READING = frozenset({sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_RECURSIVE})
+_CHANGING = frozenset({sqlite3.SQLITE_INSERT, sqlite3.SQLITE_UPDATE, sqlite3.SQLITE_DELETE})
+_CREATING = frozenset({sqlite3.SQLITE_CREATE_TABLE, sqlite3.SQLITE_CREATE_INDEX, sqlite3.SQLITE_REINDEX})
+_DEFINING = frozenset(
+    {
+        sqlite3.SQLITE_ALTER_TABLE,
+        sqlite3.SQLITE_CREATE_TRIGGER,
+        sqlite3.SQLITE_CREATE_VIEW,
+        sqlite3.SQLITE_DROP_INDEX,
+        sqlite3.SQLITE_DROP_TABLE,
+        sqlite3.SQLITE_DROP_TRIGGER,
+        sqlite3.SQLITE_DROP_VIEW,
+    }
+)
+_ALLOWED = MappingProxyType(
+    {
+        "read": _READING,
+        # With AS SELECT, the new table is filled too.
+        "create": _READING | {sqlite3.SQLITE_INSERT} | _CREATING,
+        "write": _READING | _CHANGING | _CREATING | _DEFINING,
+    }
+)
+_NAMES = MappingProxyType(
+    {
+        getattr(sqlite3, name): name.removeprefix("SQLITE_").replace("_", " ")
+        for name in dir(sqlite3)
+        if name.startswith(
+            ("SQLITE_CREATE", "SQLITE_DROP", "SQLITE_ALTER", "SQLITE_ANALYZE", "SQLITE_ATTACH", "SQLITE_DETACH")
+        )
+        or name in ("SQLITE_DELETE", "SQLITE_INSERT", "SQLITE_UPDATE", "SQLITE_PRAGMA", "SQLITE_REINDEX")
+        or name in ("SQLITE_SAVEPOINT", "SQLITE_TRANSACTION")
+    }
+)
+
+
+class Access:
+    """Answers for one statement; ``refused`` says what it was refused, once it was."""
+
+    __slots__ = ("_allowed", "_kind", "only_reads", "refused")
+
+    def __init__(self, kind: Kind) -> None:
+        """Allow ``read``, ``create`` (of tables) or ``write``."""
+        self._kind = kind
+        self._allowed = _ALLOWED[kind]
+        self.refused: str | None = None
+        #: Whether nothing was asked for so far that could change the database.
+        self.only_reads = True
+
+    def __call__(
+        self, action: int, first: str | None, second: str | None, database: str | None, inside: str | None
+    ) -> int:
+        """Say whether an action is allowed; called by SQLite."""
+        if self._allows(action, first or "", second or ""):
+            self.only_reads = self.only_reads and action not in _ALLOWED["write"] - _READING
+            return sqlite3.SQLITE_OK
+        self.refused = self.refused or _named(action, first, second)
+        return sqlite3.SQLITE_DENY
+
+    def _allows(self, action: int, first: str, second: str) -> bool:
+        if action == sqlite3.SQLITE_FUNCTION:
+            return second.lower() not in _OUTSIDE
+        if action == sqlite3.SQLITE_PRAGMA:
+            return first.lower() in _TELLING
+        if action == sqlite3.SQLITE_UPDATE and first == "sqlite_master":
+            # Said when a virtual table is connected, also to be read; a statement's own is refused before it is asked.
+            return True
+        if action not in self._allowed:
+            return False
+        return action not in _CHANGING or not first.lower().startswith("sqlite_") or first.lower() in _OWN
+
+
+def _named(action: int, first: str | None, second: str | None) -> str:
+    if action == sqlite3.SQLITE_FUNCTION:
+        return f"the function {second}()"
+    name = _NAMES.get(action, f"action {action}")
+    return f"{name} {first}" if first and action == sqlite3.SQLITE_PRAGMA else name

@@ -1,0 +1,46 @@
+"""The memo of insights: short findings that tools append and everybody reads, kept in memory and bounded."""
+
+from __future__ import annotations
+
+from trunkline.errors import ToolError
+
+__all__ = ["Memo"]
+
+_MOST_INSIGHTS = 1000
+_LONGEST_INSIGHT = 10_000
+_LONGEST_MEMO = 1024 * 1024
+
+
+class Memo:
+    """Insights in the order they came."""
+
+    def __init__(self) -> None:
+        """Begin without any."""
+        self._insights: list[str] = []
+        self._size = 0
+
+    def append(self, insight: str) -> None:
+        """Add one.
+
+        Raises:
+            ToolError: it is too long, or the memo is full.
+        """
+        if len(insight) > _LONGEST_INSIGHT:
+            raise ToolError(f"Error: an insight has at most {_LONGEST_INSIGHT} characters; say it in fewer")
+        if len(self._insights) >= _MOST_INSIGHTS or self._size + len(insight) > _LONGEST_MEMO:
+            raise ToolError("Error: the memo is full; restart the server to begin a new one")
+        self._insights.append(insight)
+        self._size += len(insight)
+
+    def text(self) -> str:
+        """Give the whole memo."""
+        if not self._insights:
+            return "The memo has no insights yet."
+        points = "\n".join(f"- {_one_line(insight)}" for insight in self._insights)
+        count = f"{len(self._insights)} insights" if len(self._insights) > 1 else "1 insight"
+        return f"Insights memo ({count})\n\n{points}"
+
+
+def _one_line(text: str) -> str:
+    """Keep an insight in its own line: one that brings lines of its own must not look like several."""
+    return " ".join("".join(each if each.isprintable() else " " for each in text).split())

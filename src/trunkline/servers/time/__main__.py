@@ -1,0 +1,34 @@
+"""Starts the time server from the command line."""
+
+from __future__ import annotations
+
+import click
+
+from trunkline.servers.starting import Serving, serving_options, start
+from trunkline.servers.time.server import make_server
+
+__all__ = ["command", "main"]
+
+EPILOG = """\b
+Examples:
+  trunkline-server-time
+  trunkline-server-time --local-timezone Europe/Oslo
+  trunkline-server-time --http 8000
+"""
+
+
+@click.command("trunkline-server-time", epilog=EPILOG)
+@click.option("--local-timezone", metavar="NAME", help="The IANA name of what is local, else the machine's own zone.")
+@serving_options
+def command(local_timezone: str | None, *, serving: Serving) -> None:
+    """Tell the time in any time zone, and convert times between them."""
+    serving.run(make_server(local_timezone=local_timezone))
+
+
+def main() -> None:
+    """Run the command."""
+    start(command)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,124 @@
+"""Time zones by their IANA names, the zone of this machine, and times in them.
+
+It knows no protocol. The names are those of the database, letter for letter: what is looked up as a file elsewhere is
+never a path here.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from functools import cache
+from typing import Any
+from zoneinfo import ZoneInfo, available_timezones
+
+from trunkline.errors import ConfigError, ToolError
+
+__all__ = ["convert", "local_zone", "tell", "utc_now", "zone_named"]
+
+_FALLBACK = "UTC"
+_TIMEZONE_FILE = "/etc/timezone"
+_LOCALTIME = "/etc/localtime"
+
+
+def utc_now() -> datetime:
+    """Give the time."""
+    return datetime.now(UTC)
+
+
+@cache
+def _names() -> frozenset[str]:
+    return frozenset(available_timezones())
+
+
+def zone_named(name: str) -> ZoneInfo:
+    """Give the zone of an IANA name.
+
+    Raises:
+        ToolError: there is none.
+    """
+    if name in _names():
+        return ZoneInfo(name)
+    if not _names():
+        raise ToolError("This machine has no time zone database: install tzdata, from the system or from PyPI.")
+    raise ToolError(f"Invalid timezone: there is no {name[:100]!r}. Give an IANA name such as 'Europe/London'.")
+
+
+def local_zone(given: str | None = None) -> str:
+    """Give the name of the zone to call local: the one given, else that of this machine, else UTC.
+
+    Raises:
+        ConfigError: the given one does not exist.
+    """
+    if given is not None:
+        if given not in _names():
+            raise ConfigError(f"There is no time zone {given!r}: give an IANA name such as Europe/London.")
+        return given
+    found = (look() for look in (_from_variable, _from_file, _from_link))
+    return next((name for name in found if name in _names()), _FALLBACK)
+
+
+def _from_variable() -> str:
+    return os.environ.get("TZ", "").removeprefix(":")
+
+
+def _from_file() -> str:
+    try:
+        with open(_TIMEZONE_FILE, encoding="utf-8") as file:
+            return file.readline(200).strip()
+    except (OSError, ValueError):
+        return ""
+
+
+def _from_link() -> str:
+    return os.path.realpath(_LOCALTIME).rpartition("/zoneinfo/")[2]
+
+
+def tell(zone: str, now: datetime) -> dict[str, Any]:
+    """Give a moment as it is in a zone.
+
+    Raises:
+        ToolError: there is no such zone.
+    """
+    return _told(zone, now.astimezone(zone_named(zone)))
+
+
+def convert(source: str, time: str, target: str, *, now: Callable[[], datetime]) -> dict[str, Any]:
+    """Give a time of today in one zone, and what it is in another.
+
+    Of two moments that a clock shows twice, when it is put back, the first is meant.
+
+    Raises:
+        ToolError: there is no such zone, or no such time in it today.
+    """
+    here, there = zone_named(source), zone_named(target)
+    try:
+        clock = datetime.strptime(time, "%H:%M").time()
+    except ValueError:
+        raise ToolError("Invalid time: write it as HH:MM, from 00:00 to 23:59.") from None
+    before = datetime.combine(now().astimezone(here).date(), clock, tzinfo=here)
+    if before.astimezone(UTC).astimezone(here).time() != clock:
+        raise ToolError(f"Invalid time: on {before.date()} the clocks of {source} are put forward over {time}.")
+    after = before.astimezone(there)
+    apart = ((after.utcoffset() or timedelta()) - (before.utcoffset() or timedelta())).total_seconds() / 3600
+    return {"source": _told(source, before), "target": _told(target, after), "time_difference": _hours(apart)}
+
+
+def _told(zone: str, moment: datetime) -> dict[str, Any]:
+    return {
+        "timezone": zone,
+        "datetime": moment.isoformat(timespec="seconds"),
+        "day_of_week": _DAYS[moment.weekday()],
+        "is_dst": bool(moment.dst()),
+    }
+
+
+#: Not what the machine's language calls them.
+_DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
+
+
+def _hours(apart: float) -> str:
+    if apart.is_integer():
+        return f"{apart:+.1f}h"
+    return f"{apart:+.2f}".rstrip("0").rstrip(".") + "h"

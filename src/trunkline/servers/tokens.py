@@ -1,0 +1,46 @@
+"""The token of a service that a reference server uses: read once, sent over safe lines only, never shown.
+
+A token comes from whoever starts the server, in the environment. It must be able to stand in a header, it goes to an
+address that nobody on the way can read along with, and what the service says never carries it back to a model.
+"""
+
+from __future__ import annotations
+
+from urllib.parse import urlsplit
+
+from trunkline.errors import ConfigError
+from trunkline.net.addresses import is_loopback
+from trunkline.servers.rest import ApiError
+
+__all__ = ["check_line", "read_token", "without"]
+
+
+def read_token(value: str | None, variable: str) -> str | None:
+    """Give a token as it goes into a header; None if there is none.
+
+    Raises:
+        ConfigError: it holds characters that no token has.
+    """
+    token = (value or "").strip()
+    if not all("!" <= each <= "~" for each in token):
+        raise ConfigError(f"The value of {variable} is no token: it holds spaces or other characters that none has")
+    return token or None
+
+
+def check_line(url: str, service: str) -> None:
+    """Make sure that a token does not travel in the open.
+
+    Raises:
+        ConfigError: the address is plain HTTP and not on this machine.
+    """
+    parts = urlsplit(url)
+    if parts.scheme == "http" and not is_loopback(parts.hostname):
+        raise ConfigError(
+            f"The address of {service} must start with https://, since a token is sent there, not {url!r}"
+        )
+
+
+def without(error: ApiError, token: str | None, hint: str = "") -> ApiError:
+    """Give an error with a hint and without the token, should the service have repeated it."""
+    said = str(error).replace(token, "[token]") if token else str(error)
+    return ApiError(said + hint, status=error.status, retry_after=error.retry_after)

@@ -1,0 +1,301 @@
+"""What pages, redirects and names try: addresses that only this machine can reach, and answers without an end."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import time
+from collections.abc import Sequence
+
+import pytest
+
+from tests.net.origins import always, answer, origin, redirect
+from tests.servers.fetch.calls import fetch_with, prompt
+from tests.support import run_async
+from trunkline import ToolError
+from trunkline.servers.fetch import make_server
+from trunkline.servers.fetch.markdown import html_to_markdown
+
+TEXT = "Content-Type: text/plain"
+# Forms of addresses of this machine, of private networks and of clouds' own services.
+FORBIDDEN = [
+    "http://127.0.0.1/",
+    "http://127.0.0.2:8080/",
+    "http://127.1/",
+    "http://2130706433/",
+    "http://0x7f000001/",
+    "http://0x7f.0.0.1/",
+    "http://0177.0.0.1/",
+    "http://017700000001/",
+    "http://0/",
+    "http://0.0.0.0/",
+    "http://localhost/",
+    "http://LOCALHOST./",
+    "http://sub.localhost/",
+    "http://127.0.0.1./",
+    "http://[::]/",
+    "http://[::1]/",
+    "http://[0:0:0:0:0:0:0:1]/",
+    "http://[::ffff:127.0.0.1]/",
+    "http://[::ffff:a9fe:a9fe]/",
+    "http://[::127.0.0.1]/",
+    "http://[64:ff9b::7f00:1]/",
+    "http://[64:ff9b:1::a00:1]/",
+    "http://[2002:7f00:1::1]/",
+    "http://[2001:0:7f00:1::1]/",
+    "http://[fe80::1]/",
+    "http://[fe80::1%25eth0]/",
+    "http://[fec0::1]/",
+    "http://[fd00:ec2::254]/latest/meta-data/",
+    "http://10.0.0.1/",
+    "http://172.16.0.1/",
+    "http://192.168.1.1/",
+    "http://100.100.100.200/",
+    "http://169.254.169.254/latest/meta-data/",
+    "http://168.63.129.16/",
+    "http://224.0.0.1/",
+    "http://255.255.255.255/",
+    "http://\u2460\u2461\u2466.0.0.1/",
+    "http://127\u30020.0.1/",
+    "http://user:secret@93.184.216.34/",
+    "http://93.184.216.34@127.0.0.1/",
+    "http://127.0.0.1\\@93.184.216.34/",
+    "http://93.184.216.34:0/",
+    "file:///etc/passwd",
+    "ftp://93.184.216.34/",
+    "gopher://127.0.0.1:6379/_FLUSHALL",
+    "data:text/plain,x",
+]
+
+
+async def _never(host: str, port: int) -> Sequence[str]:
+    raise AssertionError(f"{host} was resolved")
+
+
+@pytest.mark.parametrize("url", FORBIDDEN)
+def test_no_form_of_a_forbidden_address_is_fetched(url: str) -> None:
+    with pytest.raises(ToolError, match="Will not fetch"):
+        run_async(fetch_with(make_server(resolve=_never), url))
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1/", "http://[::ffff:169.254.169.254]/", "file:///etc/passwd"])
+def test_the_prompt_is_guarded_too(url: str) -> None:
+    assert run_async(prompt(make_server(resolve=_never), url)).startswith("Will not fetch")
+
+
+@pytest.mark.parametrize(
+    "addresses",
+    [
+        ["127.0.0.1"],
+        ["10.1.2.3"],
+        ["169.254.169.254"],
+        ["::1"],
+        ["::ffff:10.0.0.1"],
+        ["64:ff9b::a00:1"],
+        ["2002:a00:1::1"],
+        ["fd00::1"],
+        ["93.184.216.34", "127.0.0.1"],
+    ],
+    ids=" ".join,
+)
+def test_a_name_with_a_forbidden_address_is_not_fetched(addresses: list[str]) -> None:
+    server = make_server(resolve=always(*addresses), ignore_robots_txt=True)
+    with pytest.raises(ToolError, match="not on the public Internet"):
+        run_async(fetch_with(server, "http://names.example/"))
+
+
+@pytest.mark.parametrize("url", [url for url in FORBIDDEN if url.isascii()])
+def test_no_redirect_leads_to_a_forbidden_address(url: str) -> None:
+    async def main() -> None:
+        async with origin() as site:
+            site.answers["/"] = redirect(url)
+            server = make_server(allow_hosts=[f"open.example:{site.port}"], resolve=always("127.0.0.1"))
+            with pytest.raises(ToolError, match="Will not fetch"):
+                await fetch_with(server, f"http://open.example:{site.port}/")
+        assert [got.path for got in site.got] == ["/robots.txt", "/"]
+
+    run_async(main())
+
+
+@pytest.mark.parametrize("name", ["localhost", "127.0.0.1", "rebound.example"])
+def test_a_redirect_to_a_listener_on_this_machine_never_reaches_it(name: str) -> None:
+    async def main() -> int:
+        async with origin({"/": answer(b"secret", TEXT)}) as canary, origin() as site:
+            site.answers["/"] = redirect(f"http://{name}:{canary.port}/")
+            server = make_server(allow_hosts=[f"open.example:{site.port}"], resolve=always("127.0.0.1"))
+            with pytest.raises(ToolError, match="not on the public Internet"):
+                await fetch_with(server, f"http://open.example:{site.port}/")
+            return canary.connections
+
+    assert run_async(main()) == 0
+
+
+def test_a_name_is_resolved_once_for_a_hop_and_the_answer_is_kept_to() -> None:
+    asked: list[str] = []
+
+    async def rebinding(host: str, port: int) -> Sequence[str]:
+        asked.append(host)
+        return ["127.0.0.1"] if len(asked) == 1 else ["10.0.0.1"]
+
+    async def main() -> str:
+        async with origin({"/t": answer(b"first", TEXT)}) as site:
+            where = f"open.example:{site.port}"
+            server = make_server(allow_hosts=[where], resolve=rebinding, ignore_robots_txt=True)
+            return await fetch_with(server, f"http://{where}/t")
+
+    assert run_async(main()).endswith("first")
+    assert asked == ["open.example"]
+
+
+def test_a_name_that_changes_its_address_between_two_hops_is_checked_at_each() -> None:
+    answers = [["127.0.0.1"], ["127.0.0.1"], ["169.254.169.254"]]
+
+    async def rebinding(host: str, port: int) -> Sequence[str]:
+        return answers.pop(0)
+
+    async def main() -> None:
+        async with origin() as site:
+            site.answers["/a"] = redirect(f"http://other.example:{site.port}/b")
+            server = make_server(allow_hosts=[f"open.example:{site.port}"], resolve=rebinding)
+            with pytest.raises(ToolError, match=r"169\.254\.169\.254 is a link-local address"):
+                await fetch_with(server, f"http://open.example:{site.port}/a")
+
+    run_async(main())
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+def test_a_robots_txt_that_redirects_inside_is_not_followed_and_the_page_not_fetched(status: int) -> None:
+    async def main() -> None:
+        async with origin() as canary, origin({"/p": answer(b"x", TEXT)}) as site:
+            site.answers["/robots.txt"] = redirect(f"http://localhost:{canary.port}/", status)
+            server = make_server(allow_hosts=[f"127.0.0.1:{site.port}"])
+            with pytest.raises(ToolError, match=r"robots\.txt must be read .* not on the public Internet"):
+                await fetch_with(server, f"{site.url}/p")
+        assert ([got.path for got in site.got], canary.connections) == (["/robots.txt"], 0)
+
+    run_async(main())
+
+
+def test_an_allowed_host_allows_no_other_port_and_no_other_host() -> None:
+    async def main() -> int:
+        async with origin() as canary, origin() as site:
+            server = make_server(allow_hosts=[f"127.0.0.1:{site.port}"])
+            with pytest.raises(ToolError, match="loopback"):
+                await fetch_with(server, canary.url)
+            with pytest.raises(ToolError, match="loopback"):
+                await fetch_with(server, f"http://127.0.0.2:{site.port}/")
+            return canary.connections
+
+    assert run_async(main()) == 0
+
+
+# --- answers without an end ------------------------------------------------------------------------------------------
+
+_HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\n"
+_MEGABYTES = 200
+
+
+def test_a_body_of_200_megabytes_is_cut_at_the_limit() -> None:
+    sent = 0
+
+    async def flood(writer: asyncio.StreamWriter) -> None:
+        nonlocal sent
+        writer.write(_HEAD + f"Content-Length: {_MEGABYTES * 1024 * 1024}\r\n\r\n".encode())
+        for _ in range(_MEGABYTES * 16):
+            writer.write(b"x" * 65536)
+            await writer.drain()
+            sent += 65536
+
+    async def main() -> str:
+        async with origin({"/big": flood}) as site:
+            server = make_server(allow_local=True, max_bytes=100_000)
+            return await fetch_with(server, f"{site.url}/big", max_length=999_999)
+
+    text = run_async(main())
+    assert text.startswith("Only the first 100000 bytes were read, which is the limit.\n")
+    assert (text.count("x" * 1000), sent < 50 * 1024 * 1024) == (100, True)
+
+
+def test_a_body_that_trickles_is_ended_by_the_clock() -> None:
+    async def trickle(writer: asyncio.StreamWriter) -> None:
+        writer.write(_HEAD + b"Content-Length: 1000\r\n\r\nx")
+        await asyncio.Event().wait()
+
+    async def main() -> None:
+        async with origin({"/slow": trickle}) as site:
+            with pytest.raises(ToolError, match=r"took too long: the limit is 0\.2 seconds"):
+                await fetch_with(make_server(allow_local=True, seconds=0.2), f"{site.url}/slow")
+
+    run_async(main())
+
+
+def test_a_robots_txt_that_never_comes_is_ended_by_the_same_clock() -> None:
+    async def silent(writer: asyncio.StreamWriter) -> None:
+        await asyncio.Event().wait()
+
+    async def main() -> None:
+        async with origin({"/robots.txt": silent}) as site:
+            with pytest.raises(ToolError, match=r"took too long"):
+                await fetch_with(make_server(allow_local=True, seconds=0.2), f"{site.url}/p")
+
+    run_async(main())
+
+
+def test_a_decompression_bomb_is_unpacked_up_to_the_limit_only() -> None:
+    bomb = gzip.compress(bytes(20_000_000).replace(b"\0", b"x"), 9)
+
+    async def main() -> str:
+        async with origin({"/bomb": answer(bomb, TEXT, "Content-Encoding: gzip")}) as site:
+            server = make_server(allow_local=True, max_bytes=100_000)
+            return await fetch_with(server, f"{site.url}/bomb", max_length=999_999)
+
+    text = run_async(main())
+    assert (text.startswith("Only the first 100000 bytes"), len(text) < 100_200) == (True, True)
+
+
+def test_a_bomb_in_a_bomb_stays_packed_and_is_no_text() -> None:
+    bomb = gzip.compress(gzip.compress(bytes(1_000_000)))
+
+    async def main() -> None:
+        async with origin({"/bomb": answer(bomb, TEXT, "Content-Encoding: gzip")}) as site:
+            with pytest.raises(ToolError, match="'application/gzip'"):
+                await fetch_with(make_server(allow_local=True), f"{site.url}/bomb")
+
+    run_async(main())
+
+
+@pytest.mark.parametrize(
+    "piece",
+    [
+        "<!--",
+        "<a ",
+        "<a b='",
+        "<![CDATA[",
+        "</",
+        "<?",
+        "&",
+        "<",
+        "&#99999999999",
+        "<div>",
+        "<ul><li>",
+        "<blockquote><pre>\n",
+        "<table><tr><td>",
+        "<b><table>",
+        "</b>",
+        "<a href=x><div>x</div></a>",
+        "<script>",
+        "<title>",
+        "<header><form>",
+    ],
+)
+def test_no_markup_takes_more_than_linear_time(piece: str) -> None:
+    began = time.process_time()
+    text = html_to_markdown(piece * (200_000 // len(piece)), "http://x.example/", max_chars=1_000_000)
+    assert len(text) <= 1_000_002
+    # Far more than it takes, and far less than what is quadratic would.
+    assert time.process_time() - began < 5.0
+
+
+def test_lines_in_many_quotes_do_not_grow_beyond_the_limit() -> None:
+    text = html_to_markdown("<blockquote>" * 90 + "<pre>" + "x\n" * 100_000, "http://x.example/", max_chars=200_000)
+    assert 150_000 < len(text) <= 200_000

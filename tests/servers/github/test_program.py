@@ -1,0 +1,52 @@
+"""The GitHub server as a program: over stdio, and over HTTP for whoever has a token."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+from click.testing import CliRunner
+
+from examples.code_review.github_double import GitHubDouble
+from tests.servers.github.stage import PROJECT, SECRET
+from tests.servers.over_http import TOKEN, listening, texts
+from tests.support import run_async
+from trunkline import Client, RequestFailed
+from trunkline.servers.github.__main__ import command
+
+PULL = {**PROJECT, "pr_number": 42}
+
+
+@pytest.mark.parametrize("variable", ["GITHUB_PERSONAL_ACCESS_TOKEN", "GITHUB_TOKEN"])
+def test_over_stdio_the_token_comes_from_the_environment(variable: str) -> None:
+    async def main() -> None:
+        double = GitHubDouble(token=SECRET)
+        program = [sys.executable, "-m", "trunkline.servers.github"]
+        async with double.running() as url, Client(program, env={variable: SECRET, "GITHUB_API_URL": url}) as client:
+            await client.call_tool("get_pull_request", PULL)
+        assert double.seen[0].authorization == f"Bearer {SECRET}"
+
+    run_async(main(), seconds=30)
+
+
+def test_over_http_nobody_comes_in_without_a_token() -> None:
+    async def main() -> None:
+        double = GitHubDouble(token=SECRET)
+        env = {"GITHUB_PERSONAL_ACCESS_TOKEN": SECRET}
+        async with double.running() as api, listening("github", "--api-url", api, env=env) as url:
+            with pytest.raises(RequestFailed) as refused:
+                await Client(url).__aenter__()
+            assert refused.value.status == 401
+            assert double.seen == []
+            async with Client(url, auth=TOKEN) as client:
+                result = await client.call_tool("get_pull_request", PULL)
+        assert '"number": 42' in texts(result)[0]
+        assert TOKEN not in str(double.seen)
+
+    run_async(main(), seconds=30)
+
+
+def test_the_help_names_the_variables() -> None:
+    shown = CliRunner().invoke(command, ["--help"]).output
+    assert "GITHUB_PERSONAL_ACCESS_TOKEN" in shown
+    assert "--confirm-merges" in shown

@@ -1,0 +1,58 @@
+"""Search: everything that holds the query is found, and the best comes first."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trunkline.servers.memory.search import ranked
+
+
+def entity(name: str, kind: str = "thing", *observations: str) -> dict[str, Any]:
+    return {"name": name, "entityType": kind, "observations": list(observations)}
+
+
+ALL = [
+    entity("note", "thing", "the river is high"),
+    entity("Danube", "river"),
+    entity("upriver inn", "house"),
+    entity("River Inn", "river"),
+    entity("river", "thing"),
+    entity("other", "thing", "nothing"),
+]
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        pytest.param("river", ["river", "River Inn", "upriver inn", "Danube", "note"], id="tiers"),
+        pytest.param("RIVER", ["river", "River Inn", "upriver inn", "Danube", "note"], id="case"),
+        pytest.param("iver i", ["River Inn", "upriver inn", "note"], id="part-of-two-words"),
+        pytest.param("high river", ["note"], id="words-apart"),
+        pytest.param("inn river", ["River Inn", "upriver inn"], id="whole-words-first"),
+        pytest.param("river nowhere", [], id="not-all-words"),
+        pytest.param("absent", [], id="nothing"),
+        pytest.param("", ["note", "Danube", "upriver inn", "River Inn", "river", "other"], id="everything"),
+    ],
+)
+def test_the_best_comes_first(query: str, expected: list[str]) -> None:
+    assert [each["name"] for each in ranked(ALL, query)] == expected
+
+
+_TEXTS = st.text(st.sampled_from("abAB ."), max_size=6)
+_ENTITIES = st.lists(st.builds(lambda *parts: entity(*parts), _TEXTS, _TEXTS, _TEXTS, _TEXTS), max_size=8)
+
+
+@given(_ENTITIES, _TEXTS)
+def test_every_entity_that_holds_the_query_is_found_once(entities: list[dict[str, Any]], query: str) -> None:
+    holding = [
+        each
+        for each in entities
+        if any(query.lower() in text.lower() for text in (each["name"], each["entityType"], *each["observations"]))
+    ]
+    found = [id(each) for each in ranked(entities, query)]
+    assert {id(each) for each in holding} <= set(found)
+    assert len(found) == len(set(found))

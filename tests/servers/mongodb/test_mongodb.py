@@ -1,0 +1,323 @@
+"""The MongoDB server, through a client, in front of a double of the wire protocol; on a mongod where there is one."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from bson import ObjectId
+
+from tests.servers.mongodb.deployment import Deployment, deployment_double
+from tests.support import run_async
+from trunkline import Client, ConfigError, ToolError
+from trunkline.servers.mongodb import make_server
+from trunkline.servers.mongodb.store import Caps, shown_hosts
+
+REVISIONS = ("2025-06-18", "2026-07-28")
+ITEMS = {"database": "shop", "collection": "items"}
+
+
+def fill(double: Deployment) -> None:
+    """Put three items in."""
+    double.data["shop"]["items"] += [
+        {"_id": ObjectId("0" * 23 + "1"), "name": "pen", "price": 2, "tags": ["a"]},
+        {"_id": ObjectId("0" * 23 + "2"), "name": "ink", "price": 5.5, "size": {"ml": 30}},
+        {"_id": ObjectId("0" * 23 + "3"), "name": "cup", "price": 7},
+    ]
+
+
+def ask(
+    tool: str,
+    arguments: dict[str, Any],
+    *,
+    prepare: Callable[[Deployment], object] = fill,
+    check: Callable[[Deployment], object] = lambda double: None,
+    revision: str = "2026-07-28",
+    **options: Any,
+) -> Any:
+    """Call one tool in front of a double; give the structured answer. ``check`` sees the double at the end."""
+
+    async def main() -> Any:
+        async with deployment_double() as double:
+            prepare(double)
+            try:
+                async with Client(make_server(double.uri, **options), revision=revision) as client:
+                    return (await client.call_tool(tool, arguments)).structured_content
+            finally:
+                check(double)
+
+    return run_async(main())
+
+
+# --- looking ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("revision", REVISIONS)
+def test_databases_are_listed_but_for_the_deployments_own(revision: str) -> None:
+    found = ask("list_databases", {}, revision=revision)
+    assert found == {"databases": [{"name": "shop", "size_bytes": 8, "empty": False}]}
+
+
+def test_collections_are_listed() -> None:
+    found = ask("list_collections", {"database": "shop"})
+    assert [each["name"] for each in found["collections"]] == ["items", "orders"]
+
+
+def test_a_schema_is_made_from_a_sample() -> None:
+    found = ask("collection_schema", ITEMS)
+    assert found["sampled"] == 3
+    assert {each["path"]: each["types"] for each in found["fields"]} == {
+        "_id": {"objectId": 3},
+        "name": {"string": 3},
+        "price": {"int": 2, "double": 1},
+        "tags": {"array": 1},
+        "tags[]": {"string": 1},
+        "size": {"object": 1},
+        "size.ml": {"int": 1},
+    }
+
+
+def test_a_schema_of_many_members_is_cut() -> None:
+    def prepare(double: Deployment) -> None:
+        double.data["shop"]["items"].append({"_id": 1, **{f"m{number}": 1 for number in range(1000)}})
+
+    found = ask("collection_schema", ITEMS, prepare=prepare)
+    assert (len(found["fields"]), found["cut"]) == (300, True)
+
+
+@pytest.mark.parametrize("revision", REVISIONS)
+def test_schemas_are_resources(revision: str) -> None:
+    async def main() -> tuple[str, str]:
+        async with deployment_double() as double:
+            fill(double)
+            async with Client(make_server(double.uri), revision=revision) as client:
+                one = await client.read_resource("mongodb://shop/items/schema")
+                all_ = await client.read_resource("mongodb://shop/schema")
+                return str(one), str(all_)
+
+    one, all_ = run_async(main())
+    assert "size.ml" in one
+    assert "orders" in all_
+
+
+# --- querying --------------------------------------------------------------------------------------------------------
+
+
+def test_documents_are_found_by_extended_json_and_given_as_such() -> None:
+    found = ask("find", {**ITEMS, "filter": {"_id": {"$oid": "0" * 23 + "2"}}})
+    assert found["documents"] == [
+        {"_id": {"$oid": "0" * 23 + "2"}, "name": "ink", "price": 5.5, "size": {"ml": 30}},
+    ]
+
+
+def test_order_skip_projection_and_time_are_sent() -> None:
+    sent: list[Any] = []
+    arguments = {**ITEMS, "sort": {"price": -1}, "skip": 1, "projection": {"name": 1}, "limit": 1}
+    found = ask("find", arguments, check=lambda double: sent.extend(double.named("find")))
+    assert [each["name"] for each in found["documents"]] == ["ink"]
+    assert (sent[0]["projection"], sent[0]["limit"]) == ({"name": 1}, 2)
+    assert 0 < sent[0]["maxTimeMS"] <= 15_000
+
+
+def test_an_answer_ends_at_its_rows_and_says_so() -> None:
+    found = ask("find", {**ITEMS, "limit": 500}, caps=Caps(rows=2))
+    assert (len(found["documents"]), found["cut"][:21]) == (2, "more than 2 documents")
+
+
+def test_an_answer_of_exactly_the_rows_is_whole() -> None:
+    assert ask("find", {**ITEMS, "limit": 3})["cut"] is None
+
+
+def test_an_answer_ends_at_its_bytes_and_says_so() -> None:
+    found = ask("find", ITEMS, caps=Caps(answer_bytes=150))
+    assert (len(found["documents"]), found["cut"][:19]) == (1, "more than 150 bytes")
+
+
+def test_values_beyond_json_are_given_as_extended_json() -> None:
+    def prepare(double: Deployment) -> None:
+        double.data["shop"]["items"].append({"_id": 1, "nan": float("nan"), "raw": b"\0\xff", "big": 2**60})
+
+    (found,) = ask("find", ITEMS, prepare=prepare)["documents"]
+    assert found["nan"] == {"$numberDouble": "NaN"}
+    assert found["raw"] == {"$binary": {"base64": "AP8=", "subType": "00"}}
+    assert found["big"] == 2**60
+
+
+def test_a_pipeline_runs_with_a_bound() -> None:
+    sent: list[Any] = []
+    pipeline = [{"$match": {"price": {"$gte": 5}}}]
+    found = ask(
+        "aggregate", {**ITEMS, "pipeline": pipeline}, check=lambda double: sent.extend(double.named("aggregate"))
+    )
+    assert [each["name"] for each in found["documents"]] == ["ink", "cup"]
+    assert sent[-1]["pipeline"] == [*pipeline, {"$limit": 101}]
+
+
+def test_documents_are_counted() -> None:
+    assert ask("count", {**ITEMS, "filter": {"name": {"$in": ["pen", "cup"]}}}) == {"count": 2}
+
+
+# --- writing ---------------------------------------------------------------------------------------------------------
+
+
+def test_without_leave_to_write_there_is_no_writing_tool() -> None:
+    async def main(**options: Any) -> dict[str, Any]:
+        async with Client(make_server(**options)) as client:
+            return {tool.name: tool.annotations for tool in await client.list_tools()}
+
+    reading, writing = run_async(main()), run_async(main(write=True))
+    assert all(each.read_only_hint for each in reading.values())
+    assert set(writing) - set(reading) == {"insert", "update", "delete"}
+    assert {name for name, each in writing.items() if each.destructive_hint} == {"update", "delete"}
+
+
+@pytest.mark.parametrize("revision", REVISIONS)
+def test_documents_are_inserted(revision: str) -> None:
+    rows: list[Any] = []
+    documents = [{"_id": 1, "at": {"$date": "2001-02-03T04:05:06Z"}}, {"name": "x"}]
+    found = ask(
+        "insert",
+        {**ITEMS, "documents": documents},
+        write=True,
+        prepare=lambda double: None,
+        check=lambda double: rows.extend(double.data["shop"]["items"]),
+        revision=revision,
+    )
+    assert found["inserted_ids"][0] == 1
+    assert (rows[0]["at"].year, rows[1]["name"]) == (2001, "x")
+
+
+def test_an_insertion_that_fails_half_way_leaves_nothing() -> None:
+    rows: list[Any] = []
+    documents = [{"_id": 1}, {"_id": 2}, {"_id": 1}]
+    with pytest.raises(ToolError, match=r"Nothing was inserted: document 3 failed \(E11000 duplicate key\)"):
+        ask(
+            "insert",
+            {**ITEMS, "documents": documents},
+            write=True,
+            check=lambda double: rows.extend(double.data["shop"]["items"]),
+        )
+    assert [row["name"] for row in rows] == ["pen", "ink", "cup"]
+
+
+def test_one_document_is_changed_or_all_that_match() -> None:
+    change = {"update": {"$set": {"price": 1}}}
+    assert ask("update", {**ITEMS, "filter": {}, **change}, write=True)["modified"] == 1
+    query = {"filter": {"price": {"$gte": 5}}, "many": True}
+    assert ask("update", {**ITEMS, **query, **change}, write=True)["modified"] == 2
+
+
+def test_one_document_is_deleted_or_all_that_match() -> None:
+    assert ask("delete", {**ITEMS, "filter": {"name": "pen"}}, write=True) == {"deleted": 1}
+    assert ask("delete", {**ITEMS, "filter": {"price": {"$gte": 5}}, "many": True}, write=True) == {"deleted": 2}
+
+
+@pytest.mark.parametrize(
+    "arguments", [("update", {"update": {"$set": {"a": 1}}}), ("delete", {})], ids=["update", "delete"]
+)
+def test_a_write_to_everything_must_be_meant(arguments: tuple[str, dict[str, Any]]) -> None:
+    tool, extra = arguments
+    sent: list[Any] = []
+    given = {**ITEMS, "filter": {}, "many": True, **extra}
+    with pytest.raises(ToolError, match="say everything=true"):
+        ask(tool, given, write=True, check=lambda double: sent.extend(double.commands))
+    assert sent == []
+    assert 3 in ask(tool, {**given, "everything": True}, write=True).values()
+
+
+# --- the deployment --------------------------------------------------------------------------------------------------
+
+
+def test_a_deployment_that_is_not_there_is_a_clear_error_without_the_password() -> None:
+    async def main() -> None:
+        server = make_server("mongodb://me:hush@127.0.0.1:1/", caps=Caps(connect_seconds=0.2))
+        async with Client(server) as client:
+            await client.call_tool("list_databases", {})
+
+    with pytest.raises(ToolError, match=r"MongoDB at 127.0.0.1:1 cannot be reached .*Start it") as caught:
+        run_async(main())
+    assert "hush" not in str(caught.value)
+
+
+def test_a_deployment_that_does_not_answer_in_time_is_a_clear_error() -> None:
+    def prepare(double: Deployment) -> None:
+        double.hang = True
+
+    with pytest.raises(ToolError, match=r"took longer than 0\.3 s|cannot be reached"):
+        ask("find", ITEMS, prepare=prepare, caps=Caps(seconds=0.3, connect_seconds=0.2))
+
+
+@pytest.mark.parametrize(
+    ("failure", "words"),
+    [
+        ({"ok": 0.0, "code": 13, "errmsg": "not authorized on shop"}, "does not allow this to the user"),
+        ({"ok": 0.0, "code": 50, "errmsg": "operation exceeded time limit"}, "took longer than 15 s"),
+        ({"ok": 0.0, "code": 2, "errmsg": "unknown operator: $foo"}, r"MongoDB refused: unknown operator: \$foo"),
+    ],
+)
+def test_a_refusal_is_passed_on_in_one_line(failure: dict[str, Any], words: str) -> None:
+    def prepare(double: Deployment) -> None:
+        double.failure = failure
+
+    with pytest.raises(ToolError, match=words):
+        ask("find", ITEMS, prepare=prepare)
+
+
+@pytest.mark.parametrize("uri", ["localhost:27017", "http://x", "", "mongodb://a:hu@sh@h", "mongodb://:hush@/"])
+def test_an_address_that_is_none_is_refused_at_the_start_without_its_password(uri: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        make_server(uri)
+    assert "hu" not in str(caught.value).replace("https", "")
+
+
+def test_what_is_shown_of_an_address_has_no_credentials() -> None:
+    assert shown_hosts("mongodb://me:p%40ss@a:1,b:2/db?x=y") == "a:1,b:2"
+
+
+def test_it_runs_as_a_program_over_stdio() -> None:
+    async def main() -> Any:
+        async with deployment_double() as double:
+            fill(double)
+            async with Client([sys.executable, "-m", "trunkline.servers.mongodb", double.uri]) as client:
+                return (await client.call_tool("count", ITEMS)).structured_content
+
+    assert run_async(main(), seconds=20) == {"count": 3}
+
+
+# --- a real one ------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def mongod(tmp_path: Path) -> Iterator[str]:
+    """A real mongod on a socket of its own."""
+    binary = shutil.which("mongod")
+    if binary is None:
+        pytest.skip("mongod is not installed")
+    options = ["--dbpath", str(tmp_path), "--port", "0", "--bind_ip", str(tmp_path / "m.sock")]
+    process = subprocess.Popen([binary, *options], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        deadline = time.monotonic() + 30
+        while not (tmp_path / "m.sock").exists():
+            assert time.monotonic() < deadline, "mongod did not start in time"
+            time.sleep(0.05)
+        yield f"mongodb://{str(tmp_path / 'm.sock').replace('/', '%2F')}"
+    finally:
+        process.kill()
+        process.wait(10)
+
+
+def test_a_real_mongod_is_written_to_and_queried(mongod: str) -> None:
+    async def main() -> Any:
+        async with Client(make_server(mongod, write=True)) as client:
+            await client.call_tool("insert", {**ITEMS, "documents": [{"_id": 1, "n": 1}, {"_id": 2, "n": 2}]})
+            await client.call_tool("update", {**ITEMS, "filter": {"_id": 2}, "update": {"$inc": {"n": 5}}})
+            pipeline = [{"$group": {"_id": None, "sum": {"$sum": "$n"}}}]
+            return (await client.call_tool("aggregate", {**ITEMS, "pipeline": pipeline})).structured_content
+
+    assert run_async(main(), seconds=30)["documents"] == [{"_id": None, "sum": 8}]

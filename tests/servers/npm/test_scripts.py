@@ -1,0 +1,204 @@
+"""Running scripts: who is asked what, and what the process may and may not do. A small program plays npm."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import stat
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support import run_async
+from trunkline import Client, ToolError
+from trunkline.servers.npm import make_server
+from trunkline.servers.npm.server import Running
+
+REVISIONS = ("2025-06-18", "2026-07-28")
+
+#: Notes its arguments and environment, then runs the script's line as npm does: with a shell of its own.
+_NPM = """\
+#!{python}
+import json, os, subprocess, sys
+with open("ran.json", "w") as file:
+    json.dump({{"argv": sys.argv[1:], "env": dict(os.environ)}}, file)
+with open("package.json") as file:
+    line = json.load(file)["scripts"][sys.argv[2]]
+sys.exit(subprocess.call(["/bin/sh", "-c", line, "sh", *sys.argv[4:]]))
+"""
+
+
+@pytest.fixture
+def npm(tmp_path: Path) -> str:
+    """A program that plays npm."""
+    path = tmp_path / "bin" / "npm"
+    path.parent.mkdir()
+    path.write_text(_NPM.format(python=sys.executable))
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    return str(path)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder with a project."""
+    folder = tmp_path / "project"
+    folder.mkdir()
+    scripts = {
+        "hello": 'echo hello "$@"; echo oops >&2; exit 3',
+        "prehello": "true",
+        "long": "sleep 60 & echo $! > child; sleep 60",
+        "loud": "yes | head -c 1000000; echo the end",
+        "-x": "true",
+        "escape": "echo \x1b[2Khidden",
+        "huge": "#" * 5000,
+    }
+    (folder / "package.json").write_text(json.dumps({"scripts": scripts}))
+    return folder
+
+
+def run(
+    folder: Path,
+    npm: str | None,
+    arguments: dict[str, Any],
+    *,
+    elicitation: Callable[[Any], Any] | None = None,
+    revision: str = "2026-07-28",
+    **running: Any,
+) -> Any:
+    """Call ``run_script`` once."""
+
+    async def main() -> Any:
+        environ = {
+            "PATH": os.environ["PATH"],
+            "NPM_TOKEN": "secret",
+            "AWS_SECRET": "secret",
+            "KEPT": "1",
+            "LC_ALL": "C",
+        }
+        server = make_server([str(folder)], running=Running(npm=npm, **running), environ=environ)
+        async with Client(server, revision=revision, elicitation=elicitation) as client:
+            return (await client.call_tool("run_script", arguments)).structured_content
+
+    return run_async(main(), seconds=20)
+
+
+def _state(pid: int) -> str | None:
+    """Give the state of a process: None if it is gone, Z if nobody has fetched its end yet."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        return None
+
+
+@pytest.mark.parametrize("revision", REVISIONS)
+def test_a_script_runs_after_the_user_agreed_to_exactly_it(folder: Path, npm: str, revision: str) -> None:
+    asked: list[str] = []
+
+    def agree(question: Any) -> dict[str, bool]:
+        asked.append(question.message)
+        return {"value": True}
+
+    arguments = {"name": "hello", "arguments": ["a b", "--c"]}
+    ran = run(folder, npm, arguments, elicitation=agree, revision=revision)
+    assert len(asked) == 1
+    assert "npm run-script hello -- 'a b' --c" in asked[0]
+    assert "  prehello: true\n  hello: echo hello" in asked[0]
+    assert (ran["exit_code"], ran["output"], ran["timed_out"]) == (3, "hello a b --c\noops\n", False)
+    assert json.loads((folder / "ran.json").read_text())["argv"] == ["run-script", "hello", "--", "a b", "--c"]
+
+
+@pytest.mark.parametrize("revision", REVISIONS)
+@pytest.mark.parametrize("answer", [None, {"value": False}], ids=["declined", "no"])
+def test_a_refused_script_does_not_run(folder: Path, npm: str, revision: str, answer: Any) -> None:
+    with pytest.raises(ToolError, match="the user did not agree"):
+        run(folder, npm, {"name": "hello"}, elicitation=lambda question: answer, revision=revision)
+    assert not (folder / "ran.json").exists()
+
+
+@pytest.mark.parametrize("revision", REVISIONS)
+def test_a_client_that_cannot_ask_runs_nothing(folder: Path, npm: str, revision: str) -> None:
+    with pytest.raises(ToolError, match="--allow-scripts"):
+        run(folder, npm, {"name": "hello"}, revision=revision)
+    assert not (folder / "ran.json").exists()
+
+
+def test_scripts_that_are_allowed_run_unasked(folder: Path, npm: str) -> None:
+    assert run(folder, npm, {"name": "hello"}, unasked=True)["exit_code"] == 3
+
+
+@pytest.mark.parametrize("revision", REVISIONS)
+def test_a_script_that_changes_while_the_user_is_asked_does_not_run(folder: Path, npm: str, revision: str) -> None:
+    def change_once(question: Any) -> dict[str, bool] | None:
+        if "evil" in question.message:  # where the function runs again, the changed script is a new question
+            return None
+        (folder / "package.json").write_text(json.dumps({"scripts": {"hello": "echo evil"}}))
+        return {"value": True}
+
+    with pytest.raises(ToolError, match=r"[Nn]othing was run"):
+        run(folder, npm, {"name": "hello"}, elicitation=change_once, revision=revision)
+    assert not (folder / "ran.json").exists()
+
+
+def test_a_script_sees_listed_variables_alone(folder: Path, npm: str) -> None:
+    run(folder, npm, {"name": "hello"}, unasked=True, passed=("KEPT",))
+    env = json.loads((folder / "ran.json").read_text())["env"]
+    assert {"PATH", "KEPT", "npm_config_script_shell"} <= set(env)
+    assert {"NPM_TOKEN", "AWS_SECRET"}.isdisjoint(env)
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc to look at a process")
+def test_a_script_that_takes_too_long_ends_with_its_children(folder: Path, npm: str) -> None:
+    ran = run(folder, npm, {"name": "long"}, unasked=True, seconds=1.5)
+    assert (ran["timed_out"], ran["exit_code"]) == (True, None)
+    assert _state(int((folder / "child").read_text())) in (None, "Z")
+
+
+def test_output_beyond_the_cap_is_left_out_in_the_middle(folder: Path, npm: str) -> None:
+    ran = run(folder, npm, {"name": "loud"}, unasked=True, output_bytes=1000)
+    assert ran["output"].startswith("y\ny\n")
+    assert ran["output"].endswith("y\nthe end\n")
+    assert ran["left_out"] == 1_000_008 - 1000
+    assert len(ran["output"]) < 1100
+
+
+def test_control_characters_of_a_script_are_shown_written_out(folder: Path, npm: str) -> None:
+    asked: list[str] = []
+    with pytest.raises(ToolError, match="did not agree"):
+        run(folder, npm, {"name": "escape"}, elicitation=lambda question: asked.append(question.message))
+    assert "echo \\x1b[2Khidden" in asked[0]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"name": "-x"}, "begin with a hyphen"),
+        ({"name": "--workspaces"}, "begin with a hyphen"),
+        ({"name": ""}, "empty"),
+        ({"name": "hello\n"}, "cannot be the name"),
+        ({"name": "hello; id"}, "has no script 'hello; id'"),
+        ({"name": "missing"}, "it has: -x, escape, hello"),
+        ({"name": "huge"}, "too long for anybody to approve"),
+        ({"name": "hello", "arguments": ["\x1b[2K"]}, "control characters"),
+        ({"name": "hello", "arguments": ["x"] * 51}, "at most 50 arguments"),
+    ],
+)
+def test_what_cannot_be_run_safely_is_refused(folder: Path, npm: str, arguments: dict[str, Any], words: str) -> None:
+    with pytest.raises(ToolError, match=words):
+        run(folder, npm, arguments, unasked=True)
+    assert not (folder / "ran.json").exists()
+
+
+def test_a_missing_npm_is_a_clear_error(folder: Path) -> None:
+    with pytest.raises(ToolError, match="npm cannot be started"):
+        run(folder, "/nowhere/npm", {"name": "hello"}, unasked=True)
+
+
+@pytest.mark.skipif(shutil.which("npm") is None, reason="npm is not installed")
+def test_the_real_npm_runs_a_script_and_keeps_arguments_apart(folder: Path) -> None:
+    (folder / "package.json").write_text(json.dumps({"scripts": {"show": "printf '<%s>'"}}))
+    ran = run(folder, None, {"name": "show", "arguments": ["a b", "$(id)", "; id", "--x"]}, unasked=True)
+    assert ran["output"].endswith("<a b><$(id)><; id><--x>")
