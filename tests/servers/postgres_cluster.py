@@ -1,7 +1,8 @@
 """A real PostgreSQL in a temporary folder, for tests: made once in a process, on a Unix socket, gone at the end.
 
 PostgreSQL does not run as root, so root starts it as another user. Where there is no PostgreSQL, tests that want one
-are skipped.
+are skipped. As a program (``postgres_cluster.py PORT SQL COMMAND...``) it runs a command beside a PostgreSQL that
+listens at 127.0.0.1 and has been given some SQL.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import pwd
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -20,7 +22,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-__all__ = ["Cluster", "programs", "started"]
+__all__ = ["Cluster", "main", "programs", "started"]
 
 _FOLDERS = ("/usr/lib/postgresql/17/bin", "/usr/lib/postgresql/16/bin", "/usr/lib/postgresql/15/bin")
 _USERS = ("postgres", "nobody")
@@ -76,8 +78,8 @@ def _as_user() -> tuple[str, Callable[[], None] | None] | None:
 
 
 @contextmanager
-def started() -> Iterator[Cluster]:
-    """Run a cluster; skip the test if it cannot be had here."""
+def started(sql: str = "", **settings: str) -> Iterator[Cluster]:
+    """Run a cluster, given some SQL and settings beside the usual; skip the test if it cannot be had here."""
     folder, who = programs(), _as_user()
     if folder is None:
         pytest.skip("there is no PostgreSQL here (initdb and postgres were not found)")
@@ -98,11 +100,15 @@ def started() -> Iterator[Cluster]:
         made = subprocess.run(make, capture_output=True, timeout=_SECONDS, check=False, **options)
         if made.returncode:
             pytest.skip(f"initdb failed here: {made.stderr.decode(errors='replace')[-300:]}")
-        settings = [word for key, value in _SETTINGS.items() for word in ("-c", f"{key}={value}")]
-        run = [str(folder / "postgres"), "-D", str(home / "data"), "-k", str(home), *settings]
+        if sql:
+            first = [str(folder / "postgres"), "--single", "-j", "-D", str(home / "data"), "postgres"]
+            given = f"{sql.strip()}\n\n".encode()
+            subprocess.run(first, input=given, stdout=subprocess.DEVNULL, timeout=_SECONDS, check=True, **options)
+        words = [word for key, value in {**_SETTINGS, **settings}.items() for word in ("-c", f"{key}={value}")]
+        run = [str(folder / "postgres"), "-D", str(home / "data"), "-k", str(home), *words]
         process = subprocess.Popen(run, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, **options)
         try:
-            _wait(process, home / ".s.PGSQL.5432", home / "data" / "postmaster.pid")
+            _wait(process, home / f".s.PGSQL.{settings.get('port', 5432)}", home / "data" / "postmaster.pid")
             yield Cluster(home, process)
         finally:
             process.send_signal(signal.SIGINT)
@@ -119,3 +125,14 @@ def _wait(process: subprocess.Popen[bytes], socket: Path, state: Path) -> None:
             pytest.skip(f"postgres ended with {process.returncode} when it was started")
         assert time.monotonic() < end, "postgres did not become ready"
         time.sleep(0.01)
+
+
+def main(port: str, sql: str, command: list[str]) -> int:
+    """Run a command beside a cluster, until it ends or is ended."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    with started(sql, listen_addresses="127.0.0.1", port=port):
+        return subprocess.call(command)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1], sys.argv[2], sys.argv[3:]))

@@ -28,7 +28,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from trunkline import Client, RequestFailed
+from trunkline import Client, MissingCapability, RequestFailed
 
 __all__ = [
     "ARCHIVED",
@@ -239,6 +239,8 @@ async def _answer(client: Client, method: str, params: Mapping[str, Any]) -> Any
         result = await client.request(method, params)
     except RequestFailed as error:
         return {"error": {"code": error.code, "message": str(error)}}
+    except MissingCapability:
+        return {"error": {"code": -32601, "message": "not declared"}}
     plain = msgspec.to_builtins(result)
     assert isinstance(plain, dict)
     # What only the stateless era has, and what is nobody's business.

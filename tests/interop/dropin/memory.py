@@ -20,7 +20,7 @@ def _prepare(folder: Path) -> None:
     (folder / "graph.jsonl").write_text(_OLD, "utf-8")
 
 
-_SEARCH = "A query of several words also finds what holds each of them somewhere."
+_SEARCH = "A query of several words also finds what has words that begin with each of them."
 
 SCRIPT = Script(
     server="memory",

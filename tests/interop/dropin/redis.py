@@ -56,6 +56,7 @@ STEPS = (
     Call("delete", {"key": []}, name="delete nothing"),
     Call("set", {"key": "a"}, name="set without a value"),
     Call("get", {"key": 7}, name="get a number"),
+    Call("get", {"key": "a", "extra": 1}, name="get with an argument too many"),
     Call("no_such_tool"),
 )
 
@@ -70,6 +71,7 @@ DIFFERENCES = {
     "delete nothing:*": _ERRORS,
     "set without a value:*": _ERRORS,
     "get a number:*": _ERRORS,
+    "get with an argument too many:*": "An argument that there is not is refused: a misspelt one would be lost.",
     "call no_such_tool:*": "An unknown tool is an error of the protocol, as the specification says.",
 }
 

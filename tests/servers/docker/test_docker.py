@@ -214,6 +214,14 @@ def test_a_run_that_takes_too_long_is_killed_and_removed() -> None:
     assert len(seen) == 3
 
 
+def test_a_run_that_writes_too_much_gives_its_last_lines() -> None:
+    def prepare(double: EngineDouble) -> None:
+        double.floods = True
+
+    ran = ask("run", {"image": "alpine:3.20"}, prepare=prepare)
+    assert (ran["exit_code"], ran["logs"]["stdout"]) == (0, "out 1\nout 2\n")
+
+
 def test_a_cancelled_run_leaves_no_container() -> None:
     async def main() -> list[str]:
         async with engine_double() as double:

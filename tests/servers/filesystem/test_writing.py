@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -193,6 +194,14 @@ def test_changes_far_apart_are_shown_apart(tmp_path: Path) -> None:
     (tmp_path / "x").write_text("".join(f"{number}\n" for number in range(30)))
     found = edit(tmp_path, ("3\n", "three\n"), ("26\n", "twenty-six\n"), dryRun=True).split("\n")
     assert [line for line in found if line.startswith("@@")] == ["@@ -1,8 +1,8 @@", "@@ -23,8 +23,8 @@"]
+
+
+def test_a_file_of_equal_lines_takes_no_time(tmp_path: Path) -> None:
+    (tmp_path / "x").write_text(" a\n" * 100_000)
+    start = time.process_time()
+    assert "not in the file" in refused(lambda: edit(tmp_path, ("a\n" * 50_000 + "b", "c")))
+    edit(tmp_path, *[(f" a\n{' a' * each}", "b") for each in (0, 0)])
+    assert time.process_time() - start < 3
 
 
 # --- folders ---------------------------------------------------------------------------------------------------------

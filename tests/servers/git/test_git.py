@@ -133,7 +133,7 @@ def test_show_gives_a_commit_with_its_changes_of_every_kind(repository: Path) ->
         False,
         "Author: Ann Example <ann@example.com>\nDate:   2024-01-15 12:00:00 +0200\n\n"
         "    third\n    \n    with a body\n"
-        "\n--- /dev/null\n+++ b/bytes.bin\n"
+        "\n--- /dev/null\n+++ b/bytes.bin\nBinary files /dev/null and b/bytes.bin differ\n"
         "\n--- /dev/null\n+++ b/empty.txt\n"
         "\n--- a/gone.txt\n+++ /dev/null\n@@ -1 +0,0 @@\n-gone\n"
         "\n--- a/old.txt\n+++ b/renamed.txt\n",

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import logging
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -132,9 +135,8 @@ def test_a_large_diff_is_cut_and_says_so() -> None:
 def test_a_long_list_is_cut_and_says_so() -> None:
     async def main() -> None:
         async with staged() as stage:
-            found = {"total_count": 100, "items": [{"body": "x" * 9_000, "n": n} for n in range(100)]}
-            small = [{"k": "y" * 3_000, "n": n} for n in range(400)]
-            stage.double.refuse_once("GET", "/search/issues", 200, {**found, "items": small})
+            found = {"total_count": 400, "items": [{"body": "x" * 3_000, "number": n} for n in range(400)]}
+            stage.double.refuse_once("GET", "/search/issues", 200, found)
             result = await stage.client.call_tool("search_issues", {"q": "x"})
         assert len(texts(result)[0]) < 400_000
         assert texts(result)[1].startswith("Note: only 1")
@@ -165,3 +167,30 @@ def test_a_setting_that_would_leak_is_refused_without_repeating_it(settings: dic
     with pytest.raises(ConfigError) as refused:
         make_server(**settings)  # type: ignore[arg-type]
     assert SECRET not in str(refused.value)
+
+
+CONFUSED: list[dict[str, Any]] = [
+    {},
+    {"ref": None, "argument": None},
+    {"ref": {"type": "ref/prompt"}, "argument": {"name": "owner", "value": ""}},
+    {"ref": {"type": "ref/prompt", "name": 7}, "argument": {"name": "owner", "value": ""}},
+    {"ref": {"type": "ref/resource", "uri": ""}, "argument": {"name": "", "value": None}},
+    {"ref": [], "argument": "owner"},
+]
+
+
+def test_confused_completions_are_errors_and_the_server_lives_on() -> None:
+    hello = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
+    asked = [("initialize", hello), *(("completion/complete", params) for params in CONFUSED), ("tools/list", {})]
+    lines = [
+        json.dumps({"jsonrpc": "2.0", "id": number, "method": method, "params": params})
+        for number, (method, params) in enumerate(asked)
+    ]
+    lines.insert(1, json.dumps({"jsonrpc": "2.0", "method": "notifications/initialized"}))
+    program = [sys.executable, "-m", "trunkline.servers.github"]
+
+    run = subprocess.run(program, input="\n".join(lines) + "\n", capture_output=True, text=True, timeout=30, check=True)
+
+    answers = {answer["id"]: answer for answer in map(json.loads, run.stdout.splitlines())}
+    assert [number for number in range(len(asked)) if "error" in answers[number]] == list(range(1, len(asked) - 1))
+    assert len(answers[len(asked) - 1]["result"]["tools"]) == 27

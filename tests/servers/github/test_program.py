@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 
 import pytest
+from aiohttp import ClientSession
 from click.testing import CliRunner
 
 from examples.code_review.github_double import GitHubDouble
@@ -44,6 +45,23 @@ def test_over_http_nobody_comes_in_without_a_token() -> None:
         assert TOKEN not in str(double.seen)
 
     run_async(main(), seconds=30)
+
+
+@pytest.mark.parametrize(
+    "headers", [{"Host": "evil.example"}, {"Origin": "https://evil.example"}], ids=["rebound-name", "other-page"]
+)
+def test_over_http_a_web_page_does_not_come_in_even_with_a_token(headers: dict[str, str]) -> None:
+    async def main() -> int:
+        sent = {"Authorization": f"Bearer {TOKEN}", "Accept": "application/json, text/event-stream", **headers}
+        body = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
+        async with (
+            listening("github", env={}) as url,
+            ClientSession() as browser,
+            browser.post(url, json=body, headers=sent) as response,
+        ):
+            return response.status
+
+    assert run_async(main(), seconds=30) == 403
 
 
 def test_the_help_names_the_variables() -> None:

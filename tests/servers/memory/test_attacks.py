@@ -16,7 +16,8 @@ import pytest
 
 from tests.servers.memory.graphs import ANN, BOB, KNOWS, call, command, fill
 from tests.support import run_async
-from trunkline import Client, ToolError
+from tests.transports.http.serving_support import META, ask, modern_headers, tool
+from trunkline import Client, StaticTokens, ToolError
 from trunkline.servers.memory import make_server
 from trunkline.servers.memory.graph import Graph, GraphLimits, graph_lines, read_graph
 from trunkline.servers.memory.store import GraphFile
@@ -24,6 +25,36 @@ from trunkline.servers.memory.store import GraphFile
 
 def entities(prefix: str, count: int) -> list[dict[str, Any]]:
     return [{"name": f"{prefix}{number}", "entityType": "t", "observations": []} for number in range(count)]
+
+
+# --- over HTTP -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        pytest.param({"host": "evil.example"}, 403, id="rebound-name"),
+        pytest.param({"origin": "http://evil.example"}, 403, id="foreign-page"),
+        pytest.param({"authorization": "Bearer anything-at-all-goes"}, 401, id="made-up-token"),
+        pytest.param({}, 401, id="no-token"),
+    ],
+)
+@pytest.mark.parametrize("name", ["delete_entities", "read_graph"])
+def test_nobody_reads_or_deletes_from_a_foreign_page_or_without_a_token(
+    name: str, headers: dict[str, str], status: int, tmp_path: Path
+) -> None:
+    arguments = {"delete_entities": {"entityNames": ["Ann"]}}.get(name, {})
+
+    async def main() -> tuple[int | None, bytes]:
+        await fill(tmp_path / "m")
+        app = make_server(tmp_path / "m").asgi(auth=StaticTokens({"0123456789abcdef": "ann"}))
+        body = json.dumps(tool(name, meta=META, **arguments)).encode()
+        told = await ask(app, body=body, headers={**modern_headers("tools/call", name), **headers}).whole()
+        return told.status, told.body
+
+    told, body = run_async(main())
+    assert (told, b"likes rivers" in body) == (status, False)
+    assert b"Ann" in (tmp_path / "m").read_bytes()
 
 
 # --- two writers -----------------------------------------------------------------------------------------------------
@@ -69,31 +100,71 @@ def test_a_lock_that_is_never_freed_is_told(tmp_path: Path) -> None:
 
 # --- a kill in the middle --------------------------------------------------------------------------------------------
 
-# Writes without end, and says so once it has begun.
-_WRITER = """
-import sys
+_BEGIN = """
+import os, sys
 from trunkline.servers.memory.graph import GraphLimits
 from trunkline.servers.memory.store import GraphFile
 file = GraphFile(sys.argv[1], GraphLimits())
-print("ready", flush=True)
+"""
+# Kills itself the n-th time that it comes to a step.
+_SUICIDE = (
+    _BEGIN
+    + """
+step, left = sys.argv[2], int(sys.argv[3])
+real = getattr(os, step)
+def deadly(*arguments):
+    global left
+    left -= 1
+    if not left:
+        os.kill(os.getpid(), 9)
+    return real(*arguments)
+setattr(os, step, deadly)
+file.change(lambda graph: graph.delete_entities(["Ann"]))
+"""
+)
+# Writes without end, and says so each time.
+_WRITER = (
+    _BEGIN
+    + """
 for number in range(100000):
     many = [{"name": f"{number}-{each}", "entityType": "t", "observations": ["x" * 200]} for each in range(50)]
     file.change(lambda graph: (graph.delete_entities([e["name"] for e in graph.entities]),
                                graph.create_entities(many, GraphLimits())))
     print(number, flush=True)
 """
+)
 
 
-def test_a_writer_killed_at_any_moment_leaves_a_whole_file(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("step", "time", "left"),
+    [
+        pytest.param("fsync", "1", ["Ann", "Bob", "Acme"], id="written-and-not-yet-on-the-disk"),
+        pytest.param("replace", "1", ["Ann", "Bob", "Acme"], id="not-yet-in-its-place"),
+        pytest.param("fsync", "2", ["Bob", "Acme"], id="in-its-place"),
+    ],
+)
+def test_a_writer_that_is_killed_leaves_the_old_file_or_the_new(
+    step: str, time: str, left: list[str], tmp_path: Path
+) -> None:
     path = tmp_path / "m.jsonl"
-    for lines in (3, 7, 12):
-        with subprocess.Popen([sys.executable, "-c", _WRITER, str(path)], stdout=subprocess.PIPE) as writer:
-            assert writer.stdout is not None
-            assert [writer.stdout.readline() for _ in range(lines)][-1]
-            os.kill(writer.pid, signal.SIGKILL)
-        graph = read_graph(path.read_bytes())
-        assert (len(graph.entities), graph.rejected) == (50, [])
-        assert len({each["name"].partition("-")[0] for each in graph.entities}) == 1
+    run_async(fill(path))
+    ended = subprocess.run([sys.executable, "-c", _SUICIDE, str(path), step, time], check=False, timeout=20)
+    assert ended.returncode == -signal.SIGKILL
+    graph = run_async(call(path, "read_graph"))
+    assert [each["name"] for each in graph["entities"]] == left
+    run_async(call(path, "create_entities", entities=[{**BOB, "name": "Carl"}]))
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["m.jsonl", "m.jsonl.lock"]
+
+
+def test_a_writer_killed_from_outside_leaves_a_whole_file(tmp_path: Path) -> None:
+    path = tmp_path / "m.jsonl"
+    with subprocess.Popen([sys.executable, "-c", _WRITER, str(path)], stdout=subprocess.PIPE) as writer:
+        assert writer.stdout is not None
+        assert [writer.stdout.readline() for _ in range(7)][-1] == b"6\n"
+        os.kill(writer.pid, signal.SIGKILL)
+    graph = read_graph(path.read_bytes())
+    assert (len(graph.entities), graph.rejected) == (50, [])
+    assert len({each["name"].partition("-")[0] for each in graph.entities}) == 1
 
 
 def test_what_a_killed_writer_left_is_taken_away(tmp_path: Path) -> None:
@@ -144,7 +215,7 @@ RELATED = json.dumps({"type": "relation", **KNOWS})
 @pytest.mark.parametrize(
     "bad",
     [
-        b'{"type":"entity","name":"Bo',
+        b'{"type":"entity","name":"Car',
         b"\xff\xfe\x00garbage",
         b"[" * 100_000,
         b'{"type":"entity","name":"B","entityType":"t","observations":"x"}',
@@ -176,8 +247,10 @@ def test_a_broken_line_is_reported(tmp_path: Path, caplog: pytest.LogCaptureFixt
     told: list[str] = []
 
     async def main() -> None:
-        async with Client(make_server(path), on_log=lambda message: told.append(str(message.data))) as client:
-            await client.set_log_level("warning")
+        def hear(message: Any) -> None:
+            told.append(str(message.data))
+
+        async with Client(make_server(path), logging=hear, log_level="warning") as client:
             await client.call_tool("read_graph")
 
     with caplog.at_level(logging.WARNING):

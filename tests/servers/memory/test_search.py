@@ -16,6 +16,7 @@ def entity(name: str, kind: str = "thing", *observations: str) -> dict[str, Any]
 
 
 ALL = [
+    entity("Beginning", "time"),
     entity("note", "thing", "the river is high"),
     entity("Danube", "river"),
     entity("upriver inn", "house"),
@@ -30,12 +31,15 @@ ALL = [
     [
         pytest.param("river", ["river", "River Inn", "upriver inn", "Danube", "note"], id="tiers"),
         pytest.param("RIVER", ["river", "River Inn", "upriver inn", "Danube", "note"], id="case"),
-        pytest.param("iver i", ["River Inn", "upriver inn", "note"], id="part-of-two-words"),
+        pytest.param("iver i", ["upriver inn", "River Inn", "note"], id="part-of-two-words"),
         pytest.param("high river", ["note"], id="words-apart"),
-        pytest.param("inn river", ["River Inn", "upriver inn"], id="whole-words-first"),
+        pytest.param("inn", ["upriver inn", "River Inn", "Beginning"], id="whole-words-first"),
+        pytest.param("inn riv", ["River Inn"], id="begins-of-words"),
         pytest.param("river nowhere", [], id="not-all-words"),
         pytest.param("absent", [], id="nothing"),
-        pytest.param("", ["note", "Danube", "upriver inn", "River Inn", "river", "other"], id="everything"),
+        pytest.param(
+            "", ["Beginning", "note", "Danube", "upriver inn", "River Inn", "river", "other"], id="everything"
+        ),
     ],
 )
 def test_the_best_comes_first(query: str, expected: list[str]) -> None:

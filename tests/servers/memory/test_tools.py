@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from pathlib import Path
 from typing import Any
@@ -148,14 +147,15 @@ def test_the_graph_is_a_resource(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("revision", ["2025-11-25", "2026-07-28"])
 def test_whoever_subscribed_is_told_of_a_change(revision: str, tmp_path: Path) -> None:
-    async def main() -> None:
-        told = asyncio.Event()
-        async with Client(make_server(tmp_path / "m"), revision=revision) as client:
-            async with client.subscribe(RESOURCE, lambda *_: told.set()):
-                await client.call_tool("create_entities", {"entities": [ANN]})
-                await told.wait()
+    async def main() -> str | None:
+        async with (
+            Client(make_server(tmp_path / "m"), revision=revision) as client,
+            client.listen(uris=[RESOURCE]) as changes,
+        ):
+            await client.call_tool("create_entities", {"entities": [ANN]})
+            return (await anext(changes)).uri
 
-    run_async(main())
+    assert run_async(main()) == RESOURCE
 
 
 @pytest.mark.parametrize(
@@ -189,7 +189,7 @@ def test_what_cannot_be_kept_is_refused_whole(
 def test_a_file_that_would_be_too_large_is_not_written(tmp_path: Path) -> None:
     async def main() -> None:
         async with Client(make_server(tmp_path / "m", limits=GraphLimits(file_bytes=100))) as client:
-            with pytest.raises(ToolError, match="would have .* bytes, and at most 100 are kept"):
+            with pytest.raises(ToolError, match=r"would have .* bytes, and at most 100 are kept"):
                 await client.call_tool("create_entities", {"entities": [ANN, BOB]})
 
     run_async(main())

@@ -61,7 +61,7 @@ def ask(
 @pytest.mark.parametrize("revision", REVISIONS)
 def test_databases_are_listed_but_for_the_deployments_own(revision: str) -> None:
     found = ask("list_databases", {}, revision=revision)
-    assert found == {"databases": [{"name": "shop", "size_bytes": 8, "empty": False}]}
+    assert found == {"databases": [{"name": "shop", "size_bytes": 8, "empty": False}], "cut": False}
 
 
 def test_collections_are_listed() -> None:
@@ -81,6 +81,15 @@ def test_a_schema_is_made_from_a_sample() -> None:
         "size": {"object": 1},
         "size.ml": {"int": 1},
     }
+
+
+def test_a_list_of_collections_ends_at_its_cap_and_says_so() -> None:
+    found = ask("list_collections", {"database": "shop"}, caps=Caps(names=1))
+    assert ([each["name"] for each in found["collections"]], found["cut"]) == (["items"], True)
+
+
+def test_a_sample_ends_at_its_bytes() -> None:
+    assert ask("collection_schema", ITEMS, caps=Caps(sample_bytes=100))["sampled"] == 1
 
 
 def test_a_schema_of_many_members_is_cut() -> None:

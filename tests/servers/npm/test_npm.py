@@ -118,6 +118,11 @@ def test_an_address_that_is_none_is_refused_at_the_start() -> None:
         make_server(registry="registry.npmjs.org")
 
 
+def test_a_token_is_not_sent_in_the_clear() -> None:
+    with pytest.raises(ConfigError, match="not sent over plain http"):
+        make_server(registry="http://npm.example.com", token="npm_secret")
+
+
 # --- audit -----------------------------------------------------------------------------------------------------------
 
 LOCKS = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import shutil
@@ -155,6 +156,28 @@ def test_a_script_that_takes_too_long_ends_with_its_children(folder: Path, npm: 
     ran = run(folder, npm, {"name": "long"}, unasked=True, seconds=1.5)
     assert (ran["timed_out"], ran["exit_code"]) == (True, None)
     assert _state(int((folder / "child").read_text())) in (None, "Z")
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc to look at a process")
+def test_a_cancelled_script_ends_with_its_children(folder: Path, npm: str) -> None:
+    async def until(condition: Callable[[], bool]) -> None:
+        for _ in range(800):
+            if condition():
+                return
+            await asyncio.sleep(0.01)
+        raise AssertionError("it did not come to be")
+
+    async def main() -> None:
+        server = make_server([str(folder)], running=Running(npm=npm, unasked=True), environ=dict(os.environ))
+        child = folder / "child"
+        async with Client(server, revision="2025-11-25") as client:
+            call = asyncio.ensure_future(client.call_tool("run_script", {"name": "long"}))
+            await until(lambda: child.exists() and child.read_text().endswith("\n"))
+            call.cancel()
+            await asyncio.wait([call])
+            await until(lambda: _state(int(child.read_text())) in (None, "Z"))
+
+    run_async(main(), seconds=20)
 
 
 def test_output_beyond_the_cap_is_left_out_in_the_middle(folder: Path, npm: str) -> None:

@@ -8,8 +8,8 @@ from typing import Any
 from tests.servers.openapi.double import Double, running_double
 from tests.support import run_async
 from trunkline import Client
-from trunkline.servers.openapi import make_server
 from trunkline.client.tool_facts import CallResult
+from trunkline.servers.openapi import make_server
 
 __all__ = ["PETS", "TRACKER", "call", "document", "operation", "schema_of"]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from collections.abc import Iterator
 from typing import Any, cast
@@ -134,6 +135,11 @@ def test_a_list_of_long_keys_ends_at_its_bytes(empty: RedisProgram) -> None:
     assert "cut after 1 keys" in note
 
 
+def test_a_list_that_takes_too_long_is_cut(empty: RedisProgram) -> None:
+    ((_, note),) = ask(make_server(empty.url, caps=Caps(scan_seconds=0)), ("list", {}))
+    assert "the walk took longer than 0 s" in note
+
+
 def test_a_list_of_exactly_the_cap_is_whole(empty: RedisProgram) -> None:
     raw(empty, "MSET", "a", "1", "b", "2")
     ((keys,),) = ask(make_server(empty.url, caps=Caps(keys=2)), ("list", {}))
@@ -189,6 +195,14 @@ def test_a_wrong_argument_is_an_answer_and_not_a_fault(empty: RedisProgram, argu
         ask(make_server(empty.url), ("delete", arguments))
 
 
+@pytest.mark.parametrize("tool", ["set", "get", "delete", "list"])
+def test_an_argument_that_there_is_not_is_refused(empty: RedisProgram, tool: str) -> None:
+    needed = {"set": {"key": "a", "value": "b"}, "list": {}}.get(tool, {"key": "a"})
+    with pytest.raises(ToolError, match="There is no argument expireSecond"):
+        ask(make_server(empty.url), (tool, {**needed, "expireSecond": 5}))
+    assert raw(empty, "DBSIZE") == 0
+
+
 def test_a_read_only_server_has_no_writing_tool(empty: RedisProgram) -> None:
     async def main() -> list[str]:
         async with Client(make_server(empty.url, read_only=True)) as client:
@@ -221,6 +235,22 @@ def test_a_port_without_a_server_is_a_clear_error_without_the_password() -> None
     with pytest.raises(ToolError, match=r"redis://127.0.0.1:1/0 cannot be reached") as caught:
         ask(server, ("get", {"key": "a"}))
     assert "hush" not in str(caught.value)
+
+
+def test_a_database_that_does_not_answer_is_a_clear_error() -> None:
+    async def main() -> None:
+        async def listen(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reader.read()
+            writer.close()
+
+        silent = await asyncio.start_server(listen, "127.0.0.1", 0)
+        port = silent.sockets[0].getsockname()[1]
+        server = make_server(f"redis://127.0.0.1:{port}", caps=Caps(answer_seconds=0.1, retries=0))
+        async with silent, Client(server) as client:
+            await client.call_tool("get", {"key": "a"})
+
+    with pytest.raises(ToolError, match=r"cannot be reached \(no answer in time\)"):
+        run_async(main())
 
 
 def test_a_database_that_comes_back_is_used_again() -> None:

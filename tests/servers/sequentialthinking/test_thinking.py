@@ -152,7 +152,7 @@ def test_a_handle_that_was_not_used_for_an_hour_is_forgotten() -> None:
     clock = FakeClock()
 
     async def scene() -> int:
-        async with Client(quiet(now=clock.monotonic), revision=STATELESS) as client:
+        async with Client(quiet(now=clock.now), revision=STATELESS) as client:
             handle = (await think(client))["handle"]
             clock.advance(3000)
             kept = await think(client, handle=handle)
@@ -194,7 +194,7 @@ def test_sessions_and_lines_are_kept_up_to_a_limit(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(lines, "_MOST_SESSIONS", 2)
     kept = lines.Lines(lambda: 0.0)
     sessions = [object() for _ in range(3)]
-    first = [kept.of_session(each) for each in sessions][0]
+    first, *_ = [kept.of_session(each) for each in sessions]
     handles = [str(kept.begin(owner).handle) for owner in ("ann", "bob", "eve")]
 
     assert kept.of_session(sessions[0]) is not first

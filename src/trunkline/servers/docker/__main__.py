@@ -28,10 +28,28 @@ _MOST = Ceilings()
 @click.option("--only-own", is_flag=True, help="Start, stop and restart only containers that this server made.")
 @click.option("--image", "images", multiple=True, metavar="GLOB", help="Run only images that match; may be repeated.")
 @click.option("--no-network", is_flag=True, help="Never let a container that is run here reach the network.")
-@click.option("--max-memory-mb", type=click.IntRange(6), default=_MOST.memory_mb, show_default=True, metavar="N")
-@click.option("--max-cpus", type=click.FloatRange(0.01), default=_MOST.cpus, show_default=True, metavar="N")
-@click.option("--max-pids", type=click.IntRange(1), default=_MOST.pids, show_default=True, metavar="N")
-@click.option("--max-seconds", type=click.IntRange(1), default=_MOST.seconds, show_default=True, metavar="N")
+@click.option(
+    "--max-memory-mb",
+    type=click.IntRange(6),
+    default=_MOST.memory_mb,
+    show_default=True,
+    metavar="N",
+    help="Most memory.",
+)
+@click.option(
+    "--max-cpus",
+    type=click.FloatRange(0.01),
+    default=_MOST.cpus,
+    show_default=True,
+    metavar="N",
+    help="Most processors.",
+)
+@click.option(
+    "--max-pids", type=click.IntRange(1), default=_MOST.pids, show_default=True, metavar="N", help="Most processes."
+)
+@click.option(
+    "--max-seconds", type=click.IntRange(1), default=_MOST.seconds, show_default=True, metavar="N", help="Longest run."
+)
 @serving_options
 def command(
     host: str,

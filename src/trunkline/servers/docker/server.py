@@ -9,7 +9,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from trunkline import Context, Server
+from trunkline import Context, Server, __version__
 from trunkline.servers.docker.bounds import Ceilings, Wish
 from trunkline.servers.docker.engine import DEFAULT_HOST, Engine, Logs, Ran
 from trunkline.servers.docker.shapes import ContainerList, Details, ImageList, Stats
@@ -55,7 +55,7 @@ def make_server(
         finally:
             await engine.aclose()
 
-    server = Server("docker", _INSTRUCTIONS, title="Docker", lifespan=lifespan)
+    server = Server("docker", _INSTRUCTIONS, version=__version__, title="Docker", lifespan=lifespan)
     _add_looking(server, engine)
     if not read_only:
         _add_changing(server, engine)

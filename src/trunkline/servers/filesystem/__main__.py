@@ -25,13 +25,15 @@ Examples:
 @click.option("--read-only", is_flag=True, help="Offer no tool that changes something.")
 @click.option(
     "--max-file-bytes",
+    metavar="BYTES",
     type=click.IntRange(min=1),
     default=_DEFAULT.file_bytes,
-    show_default=True,
+    show_default="10 MiB",
     help="Most bytes read from a file, or written to one, in a call.",
 )
 @click.option(
     "--max-entries",
+    metavar="NUMBER",
     type=click.IntRange(min=1),
     default=_DEFAULT.entries,
     show_default=True,
@@ -39,6 +41,7 @@ Examples:
 )
 @click.option(
     "--max-depth",
+    metavar="NUMBER",
     type=click.IntRange(min=1, max=256),
     default=_DEFAULT.depth,
     show_default=True,
@@ -46,6 +49,7 @@ Examples:
 )
 @click.option(
     "--max-seconds",
+    metavar="SECONDS",
     type=click.FloatRange(min=0, min_open=True),
     default=_DEFAULT.seconds,
     show_default=True,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Annotated
 
@@ -18,6 +19,8 @@ _SPACE += "\u205f\u3000\ufeff"
 _CONTEXT = 4
 #: More changed lines than this are shown as one block, since comparing them takes too long.
 _MOST_COMPARED = 4000
+#: The same for pairs of equal lines.
+_MOST_PAIRS = 200_000
 _NO_LINE_END = "\\ No newline at end of file"
 
 
@@ -70,14 +73,20 @@ def fenced(diff: str) -> str:
 
 def _by_lines(text: str, old: str, new: str) -> str:
     """Replace the first lines that are the old ones but for white space at their ends; indentation stays."""
-    wanted = [line.strip(_SPACE) for line in old.split("\n")]
-    lines = text.split("\n")
-    bare = [line.strip(_SPACE) for line in lines]
-    for start in range(len(lines) - len(wanted) + 1):
-        if bare[start : start + len(wanted)] == wanted:
-            lines[start : start + len(wanted)] = _indented(lines[start], old.split("\n"), new.split("\n"))
-            return "\n".join(lines)
-    raise ToolError(f"This text is not in the file, not even with other white space:\n{old}")
+    wanted, lines = old.split("\n"), text.split("\n")
+    # Found as one text, since comparing lines at each place takes too long in a file of equal lines.
+    bare = _bare(lines)
+    place = bare.find(_bare(wanted))
+    if place < 0:
+        raise ToolError(f"This text is not in the file, not even with other white space:\n{old}")
+    start = bare.count("\n", 0, place)
+    lines[start : start + len(wanted)] = _indented(lines[start], wanted, new.split("\n"))
+    return "\n".join(lines)
+
+
+def _bare(lines: list[str]) -> str:
+    """Give lines without white space around them, each between two line ends."""
+    return "".join(["\n", *(f"{line.strip(_SPACE)}\n" for line in lines)])
 
 
 def _indented(first: str, old: list[str], new: list[str]) -> list[str]:
@@ -109,13 +118,18 @@ def _groups(old: list[str], new: list[str]) -> list[list[_Change]]:
     while last < min(len(old), len(new)) - first and old[-1 - last] == new[-1 - last]:
         last += 1
     middle = old[first : len(old) - last], new[first : len(new) - last]
-    if max(map(len, middle)) > _MOST_COMPARED:
+    if max(map(len, middle)) > _MOST_COMPARED or _pairs(*middle) > _MOST_PAIRS:
         changes: list[_Change] = [("replace", 0, len(middle[0]), 0, len(middle[1]))]
     else:
         changes = list(SequenceMatcher(None, *middle, autojunk=False).get_opcodes())
     moved = [(kind, a + first, b + first, c + first, d + first) for kind, a, b, c, d in changes]
     around = _with_context(moved, len(old), len(new), first, last)
     return [group for group in _split(around) if any(kind != "equal" for kind, *_ in group)]
+
+
+def _pairs(old: list[str], new: list[str]) -> int:
+    times = Counter(new)
+    return sum(times[line] for line in old)
 
 
 def _with_context(changes: list[_Change], olds: int, news: int, first: int, last: int) -> list[_Change]:

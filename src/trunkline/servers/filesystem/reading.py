@@ -118,14 +118,16 @@ def entries_of(directory: int, most: int) -> tuple[list[Entry], bool]:
 
 def listing(place: Place, limits: FileLimits) -> str:
     """List a folder, a line an entry."""
-    found, more = _entries(place, limits)
+    with _folder(place) as directory:
+        found, more = entries_of(directory, limits.entries)
     return "\n".join([f"{_mark(each)} {visible(each.name)}" for each in found] + _and_more(more, limits))
 
 
 def sizes(ground: Ground, place: Place, *, by_size: bool, limits: FileLimits) -> str:
     """List a folder with sizes and totals."""
-    found, more = _entries(place, limits)
-    sized = [(each, _size(ground, place, each)) for each in found]
+    with _folder(place) as directory:
+        found, more = entries_of(directory, limits.entries)
+        sized = [(each, _size(ground, place, each, directory)) for each in found]
     sized.sort(key=(lambda each: -each[1]) if by_size else (lambda each: _as_read(each[0].name)))
     files = [size for each, size in sized if not each.is_folder]
     rows = [
@@ -161,25 +163,25 @@ def visible(name: str) -> str:
     return os.fsencode(name).decode("utf-8", "replace")
 
 
-def _entries(place: Place, limits: FileLimits) -> tuple[list[Entry], bool]:
+@contextmanager
+def _folder(place: Place) -> Iterator[int]:
     directory = place.open(os.O_RDONLY | os.O_DIRECTORY)
     try:
-        return entries_of(directory, limits.entries)
+        yield directory
     finally:
         os.close(directory)
 
 
-def _size(ground: Ground, place: Place, entry: Entry) -> int:
+def _size(ground: Ground, place: Place, entry: Entry, directory: int) -> int:
     """Give the size of an entry; of a link, that of its target, if it is allowed."""
-
-    def look(found: Place) -> int:
-        status = found.status()
-        return 0 if status is None else status.st_size
-
     try:
-        return ground.use(os.path.join(place.path, entry.name), look)
+        if entry.is_link:
+            found = ground.use(os.path.join(place.path, entry.name), lambda target: target.status())
+        else:
+            found = os.stat(entry.name, dir_fd=directory, follow_symlinks=False)
     except (Denied, OSError):
         return 0
+    return 0 if found is None else found.st_size
 
 
 def _mark(entry: Entry) -> str:

@@ -151,8 +151,8 @@ def _sides(raw: list[str]) -> Iterator[tuple[str, str]]:
 
 def _change(sides: tuple[str, str], patch: bytes) -> str:
     before, after = sides
-    found = re.search(rb"(?m)^(@@ |Binary files )", patch)
-    body = patch[found.start() :] if found and found[1] == b"@@ " else b""
+    found = re.search(rb"(?m)^(?:@@ |Binary files )", patch)
+    body = patch[found.start() :] if found else b""
     return f"\n--- {before}\n+++ {after}\n" + body.decode("utf-8", "replace")
 
 

@@ -29,7 +29,7 @@ _MOST_BYTES = 1024 * 1024
 
 _RepoPath = Annotated[str, Meta(description="The top folder of the repository's working tree.")]
 _Lines = Annotated[int, Meta(description="How many unchanged lines are shown around a change.")]
-_DATES = "such as '2024-01-15', '2024-01-15T14:30:25', 'Jan 15 2024', 'yesterday' or '2 weeks ago'"
+_DATES = "in ISO 8601, with or without the time, or in words such as 'Jan 15 2024', 'yesterday' or '2 weeks ago'"
 
 
 def make_server(

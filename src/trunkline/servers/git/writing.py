@@ -134,10 +134,12 @@ async def checkout(repository: Repository, name: str) -> str:
     """Switch to a branch, or to the commit behind any other revision."""
     found = await repository.resolve(name, "branch name", kind="commit")
     ran = await repository.run("rev-parse", "--symbolic-full-name", "--verify", "--quiet", "--end-of-options", name)
-    short = ran.text.removeprefix("refs/heads/")
+    full = "" if ran.status else ran.text
+    short = full.removeprefix("refs/heads/")
     plain = ("--quiet", "--no-recurse-submodules", "--no-guess")
-    if ran.status or short == ran.text:
-        await repository.git("checkout", *plain, "--detach", found, "--")
+    if short == full:
+        # By its name, where it has one, git remembers what HEAD was set to.
+        await repository.git("checkout", *plain, "--detach", full if full.startswith("refs/") else found, "--")
         return f"HEAD is now detached at {found[:7]}"
     refuse_option(short, "branch name")
     await repository.git("checkout", *plain, short, "--")

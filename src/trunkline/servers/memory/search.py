@@ -1,7 +1,7 @@
 """Which entities a search finds, best first.
 
 Found is what the official server finds, all that hold the query anywhere, whatever the case of letters; and with a
-query of several words also what holds each of them somewhere. It is one walk over the graph.
+query of several words also what has, somewhere, a word that begins with each of them. It is one walk over the graph.
 """
 
 from __future__ import annotations
@@ -41,11 +41,14 @@ def _rank(entity: Record, wanted: str, words: frozenset[str]) -> tuple[int, int]
     observations = [text.lower() for text in entity["observations"]]
     where = _where(wanted, name, kind, observations)
     text = "\n".join((name, kind, *observations))
+    if where is None and (len(words) < 2 or not all(word in text for word in words)):
+        return None
+    there = frozenset(_WORD.findall(text))
     if where is None:
-        if len(words) < 2 or not all(word in text for word in words):
+        if not all(any(word.startswith(begin) for word in there) for begin in words):
             return None
         where = _WORDS_ONLY
-    return where, -len(words.intersection(_WORD.findall(text)))
+    return where, -len(words & there)
 
 
 def _where(wanted: str, name: str, kind: str, observations: list[str]) -> int | None:

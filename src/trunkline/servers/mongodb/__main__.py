@@ -24,9 +24,25 @@ Examples:
 @click.option(
     "--read-preference", type=click.Choice(READ_PREFERENCES), help="Which member of a replica set to read from."
 )
-@click.option("--max-rows", type=click.IntRange(1), default=Caps().rows, show_default=True, metavar="N")
-@click.option("--max-bytes", type=click.IntRange(1), default=Caps().answer_bytes, show_default=True, metavar="N")
-@click.option("--max-seconds", type=click.FloatRange(0.1), default=Caps().seconds, show_default=True, metavar="N")
+@click.option(
+    "--max-rows", type=click.IntRange(1), default=Caps().rows, show_default=True, metavar="N", help="Most documents."
+)
+@click.option(
+    "--max-bytes",
+    type=click.IntRange(1),
+    default=Caps().answer_bytes,
+    show_default=True,
+    metavar="N",
+    help="Longest answer.",
+)
+@click.option(
+    "--max-seconds",
+    type=click.FloatRange(0.1),
+    default=Caps().seconds,
+    show_default=True,
+    metavar="N",
+    help="Longest work.",
+)
 @serving_options
 def command(
     uri: str,

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 
-from trunkline import Server, ToolError
+from trunkline import Server, ToolError, __version__
 from trunkline.servers.mongodb.documents import check_pipeline, check_query, check_stored, check_update, from_json
 from trunkline.servers.mongodb.schema import Schema, describe
 from trunkline.servers.mongodb.store import DEFAULT_URI, Caps, Documents, Store
@@ -48,6 +48,8 @@ class DatabaseList(Struct, frozen=True):
     """Databases that may be used."""
 
     databases: list[Database]
+    #: Whether there are more.
+    cut: bool = False
 
 
 class Collection(Struct, frozen=True):
@@ -62,6 +64,8 @@ class CollectionList(Struct, frozen=True):
 
     database: str
     collections: list[Collection]
+    #: Whether there are more.
+    cut: bool = False
 
 
 class Count(Struct, frozen=True):
@@ -110,7 +114,7 @@ def make_server(
         async with store.opened():
             yield
 
-    server = Server("mongodb", _INSTRUCTIONS, title="MongoDB", lifespan=lifespan)
+    server = Server("mongodb", _INSTRUCTIONS, version=__version__, title="MongoDB", lifespan=lifespan)
     _add_looking(server, store)
     _add_querying(server, store)
     _add_resources(server, store)
@@ -247,14 +251,15 @@ def _add_resources(server: Server, store: Store) -> None:
 
 
 async def _databases(store: Store) -> DatabaseList:
-    return DatabaseList(
-        [Database(row["name"], row.get("sizeOnDisk"), row.get("empty")) for row in await store.databases()]
-    )
+    rows, most = await store.databases(), store.caps.names
+    named = [Database(row["name"], row.get("sizeOnDisk"), row.get("empty")) for row in rows[:most]]
+    return DatabaseList(named, cut=len(rows) > most)
 
 
 async def _collections(store: Store, database: str) -> CollectionList:
-    rows = await store.collections(database)
-    return CollectionList(database, [Collection(row["name"], row.get("type", "collection")) for row in rows])
+    rows, most = await store.collections(database), store.caps.names
+    named = [Collection(row["name"], row.get("type", "collection")) for row in rows[:most]]
+    return CollectionList(database, named, cut=len(rows) > most)
 
 
 def _query(value: _Object) -> _Object:

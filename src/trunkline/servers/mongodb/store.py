@@ -42,6 +42,10 @@ class Caps(Struct, frozen=True, kw_only=True):
     connect_seconds: float = 5.0
     #: Most documents that a schema is made from.
     sample: int = 1000
+    #: Bytes of those documents.
+    sample_bytes: int = 8 * 1024 * 1024
+    #: Most databases or collections in a list.
+    names: int = 1000
 
 
 class Documents(Struct, frozen=True):
@@ -139,7 +143,21 @@ class Store:
         pipeline = [{"$sample": {"size": min(size, self.caps.sample)}}]
         async with self._collection(database, collection) as target:
             cursor = await target.aggregate(pipeline, allowDiskUse=False, batchSize=100)
-            return [row async for row in cursor]
+            async with cursor:
+                return await self._some(cursor)
+
+    async def _some(self, cursor: Any) -> list[dict[str, Any]]:
+        """Read documents until they are large enough together."""
+        from bson import encode
+
+        found: list[dict[str, Any]] = []
+        room = self.caps.sample_bytes
+        async for row in cursor:
+            room -= len(encode(row))
+            if room < 0 and found:
+                break
+            found.append(row)
+        return found
 
     async def find(
         self, database: str, collection: str, *, query: Any, projection: Any, order: Any, skip: int, limit: int

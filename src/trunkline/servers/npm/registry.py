@@ -9,10 +9,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
+from urllib.parse import urlsplit
 
 from msgspec import Struct
 
-from trunkline.errors import ToolError
+from trunkline.errors import ConfigError, ToolError
 from trunkline.servers.npm.project import package_name
 from trunkline.servers.npm.semver import Version, parse_version
 from trunkline.servers.rest import Api, ApiError
@@ -23,6 +24,7 @@ _ABBREVIATED = "application/vnd.npm.install-v1+json; q=1.0, application/json; q=
 _PACKUMENT_BYTES = 64 * 1024 * 1024
 _TEXT_CHARS = 500
 _MOST_MEMBERS = 300
+_LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
 _TAG = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,127}")
 
 
@@ -87,7 +89,16 @@ class Registry:
     """Asks one registry."""
 
     def __init__(self, url: str, *, token: str | None = None) -> None:
-        """Take the registry's address, and a token that is sent there alone."""
+        """Take the registry's address, and a token that is sent there alone.
+
+        Raises:
+            ConfigError: the address is none, or the token would be readable on the way there.
+        """
+        parts = urlsplit(url)
+        if token and parts.scheme == "http" and parts.hostname not in _LOOPBACK:
+            raise ConfigError(
+                "The token of the npm registry is not sent over plain http: give an address with https://"
+            )
         headers = {"authorization": f"Bearer {token}"} if token else {}
         self._api = Api(url, service="The npm registry", headers=headers)
 

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 
-from trunkline import Context, MissingCapability, Server, ToolError
+from trunkline import Context, MissingCapability, Server, ToolError, __version__
 from trunkline.servers.npm.checking import AuditReport, OutdatedReport, Severity, audit, outdated
 from trunkline.servers.npm.project import Project, find_project
 from trunkline.servers.npm.registry import Manifest, Registry, SearchPage
@@ -92,7 +92,7 @@ def make_server(
         finally:
             await asked.aclose()
 
-    server = Server("npm", _INSTRUCTIONS, title="npm", lifespan=lifespan)
+    server = Server("npm", _INSTRUCTIONS, version=__version__, title="npm", lifespan=lifespan)
     allowed.attach(server)
     _add_looking(server, asked)
     _add_checking(server, asked, allowed)

@@ -34,7 +34,7 @@ log = logging.getLogger("trunkline")
 
 #: Nodes of schemas that all tools together may have, and the least and most that one may have.
 _ALL_NODES = 100_000
-_FEWEST_NODES, _MOST_NODES = 200, 2000
+_FEWEST_NODES, _MOST_NODES = 100, 2000
 #: What is left of a schema that was too much in another way.
 _NEAREST_NODES = 60
 

@@ -67,10 +67,20 @@ def _interval(parts: tuple[int, int, int]) -> dict[str, Any]:
     return {name: int(value) if value == int(value) else value for name, value in named.items() if value}
 
 
+def _shape(*parts: str) -> Callable[[str], Any]:
+    """Make what reads a geometric value as an object with these parts."""
+
+    def read(text: str) -> Any:
+        values = text.strip("<()>").replace("),", ",").split(",")
+        return {name: _number(value) for name, value in zip(parts, values, strict=True)}
+
+    return read
+
+
 def _text_types() -> dict[str, Callable[[str], Any]]:
     """Give the types that are shown as PostgreSQL writes them."""
-    names = "bit box bytea cidr circle date inet int8 jsonpath line lseg macaddr macaddr8 money numeric path pg_lsn"
-    names += " pg_snapshot point polygon tid time timetz tsquery tsvector txid_snapshot uuid varbit xid8 xml"
+    names = "bit box bytea cidr date inet int8 jsonpath line lseg macaddr macaddr8 money numeric path pg_lsn"
+    names += " pg_snapshot polygon tid time timetz tsquery tsvector txid_snapshot uuid varbit xid8 xml"
     return dict.fromkeys(names.split(), str)
 
 
@@ -78,6 +88,8 @@ def _text_types() -> dict[str, Callable[[str], Any]]:
 DECODERS: Mapping[str, Callable[[str], Any]] = MappingProxyType(
     {
         **_text_types(),
+        "circle": _shape("x", "y", "radius"),
+        "point": _shape("x", "y"),
         "float4": _number,
         "float8": _number,
         "json": _json,

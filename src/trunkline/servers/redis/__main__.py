@@ -20,8 +20,22 @@ Examples:
 @click.command("trunkline-server-redis", epilog=_EPILOG)
 @click.argument("url", envvar="REDIS_URL", default=DEFAULT_URL, metavar="[URL]")
 @click.option("--read-only", is_flag=True, help="Offer get and list alone.")
-@click.option("--max-value-bytes", type=click.IntRange(1), default=Caps().value_bytes, show_default=True, metavar="N")
-@click.option("--max-keys", type=click.IntRange(1), default=Caps().keys, show_default=True, metavar="N")
+@click.option(
+    "--max-value-bytes",
+    type=click.IntRange(1),
+    default=Caps().value_bytes,
+    show_default=True,
+    metavar="N",
+    help="Longest value.",
+)
+@click.option(
+    "--max-keys",
+    type=click.IntRange(1),
+    default=Caps().keys,
+    show_default=True,
+    metavar="N",
+    help="Most keys in a call.",
+)
 @serving_options
 def command(url: str, *, read_only: bool, max_value_bytes: int, max_keys: int, serving: Serving) -> None:
     """Read and write keys of the Redis database at URL (redis://, rediss:// or unix://).

@@ -6,12 +6,12 @@ does not say (whole seconds, sizes, how many keys) is checked by the tools and t
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from types import MappingProxyType
 from typing import Any
 
-from trunkline import Server, ToolError
+from trunkline import Server, ToolError, __version__
 from trunkline.servers.redis.store import DEFAULT_URL, Caps, Store
 from trunkline.types import TextContent
 
@@ -63,7 +63,7 @@ def make_server(url: str = DEFAULT_URL, *, read_only: bool = False, caps: Caps |
         async with store.opened():
             yield store
 
-    server = Server("redis", _INSTRUCTIONS, title="Redis", lifespan=lifespan)
+    server = Server("redis", _INSTRUCTIONS, version=__version__, title="Redis", lifespan=lifespan)
     _add_reading(server, store)
     if not read_only:
         _add_writing(server, store)
@@ -74,14 +74,16 @@ def _add_writing(server: Server, store: Store) -> None:
     """Add the tools that change the database."""
 
     @server.tool(name="set", input_schema=_schema(_SET, "key", "value"), output_schema=None, annotations=dict(_WRITES))
-    async def put(key: str, value: str, expireSeconds: float | None = None) -> str:
+    async def put(key: str, value: str, expireSeconds: float | None = None, **unknown: Any) -> str:
         """Write a text value under a key, with an expiry if you wish."""
+        _refuse(unknown)
         await store.put(key, value, seconds=_whole_seconds(expireSeconds))
         return f"Successfully set key: {key}"
 
     @server.tool(name="delete", input_schema=_schema(_DELETE, "key"), output_schema=None, annotations=dict(_WRITES))
-    async def delete(key: str | list[str]) -> str:
+    async def delete(key: str | list[str], **unknown: Any) -> str:
         """Delete one key or several."""
+        _refuse(unknown)
         await store.remove([key] if isinstance(key, str) else key)
         return f"Successfully deleted key: {key}" if isinstance(key, str) else f"Successfully deleted {len(key)} keys"
 
@@ -90,14 +92,16 @@ def _add_reading(server: Server, store: Store) -> None:
     """Add the tools that only look."""
 
     @server.tool(name="get", input_schema=_schema(_GET, "key"), output_schema=None, annotations=dict(_READS))
-    async def get(key: str) -> str:
+    async def get(key: str, **unknown: Any) -> str:
         """Read the text value of a key."""
+        _refuse(unknown)
         value = await store.read(key)
         return f"Key not found: {key}" if value is None else value
 
     @server.tool(name="list", input_schema=_schema(_LIST), output_schema=None, annotations=dict(_READS))
-    async def find(pattern: str = "*") -> list[TextContent]:
+    async def find(pattern: str = "*", **unknown: Any) -> list[TextContent]:
         """List the keys that match a glob pattern."""
+        _refuse(unknown)
         found = await store.find(pattern)
         if not found.keys and found.cut is None:
             return [TextContent(text="No keys found matching pattern")]
@@ -112,6 +116,12 @@ def _schema(properties: MappingProxyType[str, Any], *required: str) -> dict[str,
     if required:
         schema["required"] = list(required)
     return schema
+
+
+def _refuse(unknown: Mapping[str, Any]) -> None:
+    """Refuse arguments that there are not: one that is misspelt would be missing without a word."""
+    if unknown:
+        raise ToolError(f"There is no argument {', '.join(sorted(unknown))[:200]}")
 
 
 def _whole_seconds(seconds: float | None) -> int | None:

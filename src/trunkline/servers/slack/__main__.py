@@ -39,8 +39,8 @@ def command(
 ) -> None:
     """Read and write in the channels of a Slack workspace, as a bot.
 
-    The bot's token (xoxb-...) is in the variable SLACK_BOT_TOKEN. SLACK_CHANNEL_IDS, SLACK_TEAM_ID and SLACK_API_URL are
-    read as well, where the option is not given. Over HTTP everybody who is let in acts as this bot.
+    The bot's token (xoxb-...) is in the variable SLACK_BOT_TOKEN. SLACK_CHANNEL_IDS, SLACK_TEAM_ID and SLACK_API_URL
+    are read as well, where the option is not given. Over HTTP everybody who is let in acts as this bot.
     """
     server = make_server(
         os.environ.get("SLACK_BOT_TOKEN"),
