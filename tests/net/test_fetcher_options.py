@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import tracemalloc
 import zlib
 from collections.abc import Sequence
 from pathlib import Path
@@ -130,7 +131,13 @@ def test_a_bomb_is_unpacked_no_further_than_where_it_is_cut() -> None:
             got = await Fetcher(allow_loopback=True).fetch("GET", server.url, gzip=True, cut=True, max_bytes=5000)
             return len(got.body), got.cut
 
-    assert run_async(main()) == (5000, True)
+    tracemalloc.start()
+    try:
+        assert run_async(main()) == (5000, True)
+        # Unpacked at once it would take five megabytes.
+        assert tracemalloc.get_traced_memory()[1] < 2_500_000
+    finally:
+        tracemalloc.stop()
 
 
 def test_a_proxied_name_with_a_private_address_here_can_be_refused() -> None:

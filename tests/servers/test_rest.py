@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -79,7 +80,7 @@ def test_a_request_carries_query_body_and_credentials_and_asks_for_nothing_compr
         "body": '{"k":1}',
         "type": "application/json",
         "token": "secret",
-        "encodings": None,
+        "encodings": "identity",
     }
 
 
@@ -102,7 +103,18 @@ def test_a_segment_that_leads_elsewhere_is_refused(segment: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "base", ["ftp://a.example", "a.example", "https://", "https://a.example?x=1", "https://u:p@a.example"]
+    "base",
+    [
+        "ftp://a.example",
+        "a.example",
+        "https://",
+        "https://a.example?x=1",
+        "https://u:p@a.example",
+        "https://[",
+        "https://a.example:port",
+        "https://a.example:99999",
+        "https://a b",
+    ],
 )
 def test_an_address_that_is_none_is_refused(base: str) -> None:
     with pytest.raises(ConfigError, match="The address of Sample"):
@@ -125,6 +137,15 @@ def test_no_json_is_said() -> None:
         return web.Response(text="<html>")
 
     with pytest.raises(ApiError, match="no JSON"):
+        asked(answer, "GET", "/").json()
+
+
+@pytest.mark.parametrize("status", [200, 400])
+def test_an_answer_too_deep_to_be_read_is_said(status: int) -> None:
+    async def answer(request: web.Request) -> web.Response:
+        return web.Response(body=b'{"message":' * 100_000, status=status)
+
+    with pytest.raises(ApiError, match=r"no JSON|^Sample answered 400$"):
         asked(answer, "GET", "/").json()
 
 
@@ -151,6 +172,34 @@ def test_a_service_that_hangs_is_given_up() -> None:
 
     with pytest.raises(ApiError, match=r"did not answer within 0\.05 seconds"):
         asked(answer, "GET", "/", options={"seconds": 0.05})
+
+
+async def hanging(request: web.Request) -> web.Response:
+    await asyncio.sleep(30)
+    return web.Response()
+
+
+async def hanging_up(request: web.Request) -> web.Response:
+    assert request.transport is not None
+    request.transport.close()
+    return web.Response()
+
+
+@pytest.mark.parametrize("answer", [pytest.param(hanging, id="no answer"), pytest.param(hanging_up, id="hung up")])
+def test_a_change_without_an_answer_may_have_been_made_and_nobody_is_told_to_try_again(answer: Handler) -> None:
+    with pytest.raises(ApiError, match="whether it was done is not known: look before you try again") as caught:
+        asked(answer, "POST", "/", body={}, options={"seconds": 0.2})
+
+    assert "try again later" not in str(caught.value)
+
+
+def test_without_the_library_that_it_takes_the_setting_is_refused_with_the_way_to_install_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "aiohttp", None)
+
+    with pytest.raises(ConfigError, match=r"pip install 'trunkline\[servers\]'"):
+        Api("https://api.example.com", service="Sample")
 
 
 def test_a_service_that_is_not_there_is_said() -> None:
@@ -192,6 +241,41 @@ def test_a_redirect_within_the_service_is_followed() -> None:
 def test_credentials_never_follow_a_redirect_elsewhere() -> None:
     with pytest.raises(ApiError, match="redirects to another place"):
         asked(redirecting("http://127.0.0.2:1/there"), "GET", "/")
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE"])
+def test_a_change_that_is_redirected_was_not_made(method: str) -> None:
+    with pytest.raises(ApiError, match="redirects .* nothing was changed") as caught:
+        asked(redirecting("/there"), method, "/")
+
+    assert caught.value.status == 302
+
+
+@pytest.mark.parametrize("status", [300, 303, 304])
+def test_a_redirect_that_leads_nowhere_is_no_answer(status: int) -> None:
+    async def answer(request: web.Request) -> web.Response:
+        return web.Response(status=status)
+
+    with pytest.raises(ApiError, match=f"^Sample answered {status}"):
+        asked(answer, "GET", "/")
+
+
+def test_a_redirect_to_nonsense_is_not_followed() -> None:
+    with pytest.raises(ApiError, match="redirects to another place"):
+        asked(redirecting("http://["), "GET", "/")
+
+
+def test_the_same_origin_in_other_letters_is_the_same() -> None:
+    async def answer(request: web.Request) -> web.Response:
+        if request.path == "/there":
+            return await echo(request)
+        return web.Response(status=302, headers={"location": f"HTTP://LOCALHOST:{request.url.port}/there"})
+
+    async def main() -> Any:
+        async with service(answer) as api, Api(api.base.replace("127.0.0.1", "localhost"), service="Sample") as named:
+            return (await named.request("GET", "/")).json()
+
+    assert run_async(main())["path"] == "/there"
 
 
 def test_redirects_without_end_are_cut() -> None:
@@ -237,12 +321,27 @@ def test_a_long_rate_limit_says_when_to_try_again() -> None:
     assert seen == ["GET"]
 
 
-@pytest.mark.parametrize("given", ["soon", "-1", "Wed, 99 Nope"])
+@pytest.mark.parametrize("given", ["soon", "-1", "Wed, 99 Nope", "9" * 400, "²"])
 def test_a_rate_limit_that_makes_no_sense_is_a_plain_failure(given: str) -> None:
     with pytest.raises(ApiError, match=r"^Sample answered 429: wait$") as caught:
         asked(failing(429, {"message": "wait"}, retry_after=given), "GET", "/")
 
     assert caught.value.retry_after is None
+
+
+@pytest.mark.parametrize("reset", ["soon", "9" * 400, "²"])
+def test_an_end_of_a_rate_limit_that_makes_no_sense_is_a_plain_failure(reset: str) -> None:
+    with pytest.raises(ApiError, match=r"^Sample answered 403: wait$"):
+        asked(
+            failing(403, {"message": "wait"}, x_ratelimit_remaining="0", x_ratelimit_reset=reset),
+            "GET",
+            "/",
+        )
+
+
+def test_a_service_that_is_down_for_a_while_is_not_said_to_have_a_rate_limit() -> None:
+    with pytest.raises(ApiError, match=r"^Sample answered 503: Try again in 100 seconds$"):
+        asked(failing(503, {}, retry_after="100"), "GET", "/")
 
 
 def test_a_refusal_is_not_taken_for_a_rate_limit() -> None:

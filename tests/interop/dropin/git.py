@@ -59,6 +59,7 @@ def _call(tool: str, repo_path: str = "{folder}/repository", **arguments: Any) -
 
 
 _WORDS = "The words of an error, and of the news that there was nothing to stage, are written anew."
+_LISTS = "Lists may change in any server made with Trunkline, which announces it."
 _NONE = "There are no prompts and no resources, so none are announced."
 _NULL = "An optional text is declared in one line, and its default, null, is not repeated."
 _FALSE = "A result that is no error does not say so: false is the default."
@@ -150,7 +151,7 @@ SCRIPT = Script(
         Call("git_nothing", {}),
     ),
     differences={
-        "server:capabilities/tools/listChanged": "Lists may change in any server made with Trunkline, which announces it.",
+        "server:capabilities/tools/listChanged": _LISTS,
         "server:capabilities/logging": "Log messages are sent to clients that ask for them.",
         "server:capabilities/prompts": _NONE,
         "server:capabilities/resources": _NONE,

@@ -61,6 +61,6 @@ SCRIPT = Script(
         "wrong: *:content/0/text": "The words of an error are written anew.",
         "unknown argument:*": "An argument that a tool does not have is an error that names those it has.",
         "null:*": _NULL,
-        "call sequentialthoughts:*": "A tool that does not exist is an error of the protocol, as the specification says.",
+        "call sequentialthoughts:*": "A tool that does not exist is an error of the protocol, as specified.",
     },
 )

@@ -25,6 +25,7 @@ def _convert(source: object, time: object, target: object) -> Call:
 
 
 _WORDS = "The words of an error are written anew; an error names no path of the machine."
+_LISTS = "Lists may change in any server made with Trunkline, which announces it."
 _NONE = "There are no prompts and no resources, so none are announced."
 _FALSE = "A result that is no error does not say so: false is the default."
 
@@ -70,7 +71,7 @@ SCRIPT = Script(
     ),
     normalise=_without_clock,
     differences={
-        "server:capabilities/tools/listChanged": "Lists may change in any server made with Trunkline, which announces it.",
+        "server:capabilities/tools/listChanged": _LISTS,
         "server:capabilities/logging": "Log messages are sent to clients that ask for them.",
         "server:capabilities/prompts": _NONE,
         "server:capabilities/resources": _NONE,

@@ -23,6 +23,7 @@ def markdown(html: str) -> str:
         pytest.param(
             "<p><b>x</b> <em> y</em> <del>z</del><code>c</code></p>", "**x** *y* ~~z~~`c`", id="words-in-a-line"
         ),
+        pytest.param('<h2>A<a href="#a">¶</a></h2>', "## A", id="link-of-a-heading-to-itself"),
         pytest.param("<p><b></b>x<i> </i></p>", "x", id="empty-marks-are-left-out"),
         pytest.param("<ul><li>a<li>b<ul><li>c</ul></ul>d", "* a\n* b\n  * c\n\nd", id="lists-in-lists"),
         pytest.param("<ol start=9><li>a</li><li>b</li></ol>", "9. a\n10. b", id="numbered-list"),
@@ -46,6 +47,7 @@ def markdown(html: str) -> str:
         pytest.param("<table><tr><td><h2>A</h2><p>b</p></table>", "## A\n\nb", id="table-for-layout"),
         pytest.param("<dl><dt>T<dd>D</dl>", "**T**\n\nD", id="definitions"),
         pytest.param("a &lt;b&gt; &amp; &eacute; &#x263a; &#0;", "a <b> & é ☺ \ufffd", id="references"),
+        pytest.param(f"a &#{'9' * 5000}; b &#x{'f' * 5000};", "a \ufffd b \ufffd", id="references-without-an-end"),
         pytest.param("1 < 2 and a<3", "1 < 2 and a<3", id="signs-that-are-no-tags"),
         pytest.param("<P>A<DIV>B</DIV>", "A\n\nB", id="capitals-and-missing-ends"),
         pytest.param("<p>a<!-- b -->c<!-->d<?php e ?></p>", "acd", id="comments"),

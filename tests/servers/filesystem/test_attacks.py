@@ -16,7 +16,8 @@ import pytest
 from tests.servers.filesystem.support import WALKS, call, calls, refused
 from tests.support import run_async
 from trunkline import Client, Server
-from trunkline.servers.filesystem import make_server, walking
+from trunkline.servers.filesystem import make_server, searching, walking
+from trunkline.servers.filesystem.reading import Entry, entries_of
 from trunkline.servers.filesystem.walking import Denied, Ground
 from trunkline.servers.roots import Folder
 
@@ -153,6 +154,14 @@ def test_a_link_to_a_folder_outside_is_not_followed(scene: Scene, kernel_walk: b
     assert not_denied(scene, "link/secret.txt", kernel_walk=kernel_walk) == []
     assert not_denied(scene, "link", kernel_walk=kernel_walk) == []
     assert (scene.secret.read_text(), os.listdir(scene.outside)) == (SECRET, ["secret.txt"])
+
+
+@WALKS
+def test_a_link_high_above_a_file_is_not_followed(scene: Scene, kernel_walk: bool) -> None:
+    (scene.outside / "a" / "b").mkdir(parents=True)
+    (scene.outside / "a" / "b" / "secret.txt").write_text(SECRET)
+    (scene.root / "link").symlink_to(scene.outside)
+    assert not_denied(scene, "link/a/b/secret.txt", kernel_walk=kernel_walk) == []
 
 
 @WALKS
@@ -343,6 +352,23 @@ def test_a_folder_that_becomes_a_link_during_the_walk_is_not_followed(
     monkeypatch.setattr(walking, "_link", swapped)
     said = words(scene, ("read_file", {"path": "folder/secret.txt"}), kernel_walk=False)
     assert "a link in" in said
+
+
+@pytest.mark.parametrize("tool", ["directory_tree", "search_files"])
+def test_a_folder_that_becomes_a_link_is_not_searched(scene: Scene, tool: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def still_a_folder(directory: int, most: int) -> tuple[list[Entry], bool]:
+        found, more = entries_of(directory, most)
+        return [Entry(each.name, each.name == "name", False) for each in found], more
+
+    (scene.root / "name").symlink_to(scene.outside)
+    monkeypatch.setattr(searching, "entries_of", still_a_folder)
+    wanted: dict[str, dict[str, Any]] = {
+        "directory_tree": {"path": "."},
+        "search_files": {"path": ".", "pattern": "**"},
+    }
+    (said,) = calls(make_server([scene.root]), (tool, wanted[tool]))
+    assert "name" in said
+    assert "secret" not in said
 
 
 @WALKS

@@ -205,6 +205,45 @@ def test_roots_say_what_may_be_watched(tmp_path: Path, revision: str) -> None:
     assert run_async(scene()) == file.as_uri()
 
 
+def test_a_stream_does_not_hear_of_what_only_others_may_watch(tmp_path: Path) -> None:
+    one, two = tmp_path / "one" / "x", tmp_path / "two" / "x"
+    one.parent.mkdir()
+    two.parent.mkdir()
+    server = make_server(limits=QUICK)
+
+    async def scene() -> list[str | None]:
+        async with (
+            Client(server, revision="2025-11-25", roots=[one.parent]) as first,
+            Client(server, revision="2026-07-28", roots=[two.parent]) as second,
+        ):
+            await second.call_tool("list_allowed_directories")
+            uris = [one.as_uri(), two.as_uri()]
+            async with first.listen(uris=uris[:1]) as ones, second.listen(uris=uris) as twos:
+                one.touch()
+                heard = await anext(ones)
+                two.touch()
+                return [heard.uri, (await anext(twos)).uri]
+
+    assert run_async(scene()) == [one.as_uri(), two.as_uri()]
+
+
+def test_a_session_may_not_watch_what_only_others_may_watch(tmp_path: Path) -> None:
+    (tmp_path / "one").mkdir()
+    (tmp_path / "two").mkdir()
+    server, uri = make_server(), (tmp_path / "one" / "x").as_uri()
+
+    async def scene() -> None:
+        async with (
+            Client(server, revision="2025-11-25", roots=[tmp_path / "one"]) as first,
+            Client(server, revision="2025-11-25", roots=[tmp_path / "two"]) as second,
+        ):
+            await first.subscribe(uri)
+            with pytest.raises(RequestFailed, match="Access denied"):
+                await second.subscribe(uri)
+
+    run_async(scene())
+
+
 def test_roots_are_asked_for_by_the_first_subscription_of_a_session(tmp_path: Path) -> None:
     async def scene() -> None:
         async with Client(make_server(), revision="2025-11-25", roots=[tmp_path]) as client:

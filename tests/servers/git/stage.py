@@ -18,7 +18,7 @@ from trunkline import Client, Server
 from trunkline.client.tool_facts import CallResult
 from trunkline.servers.git import make_server
 
-__all__ = ["EVERY_TOOL", "call", "calls", "git", "make_repository", "outcome", "write"]
+__all__ = ["EVERY_TOOL", "any_server", "call", "calls", "git", "make_repository", "outcome", "write"]
 
 #: What the tests' own git sees: an author, a fixed time, and nobody's configuration.
 ENVIRONMENT = {
@@ -112,11 +112,12 @@ def outcome(result: CallResult) -> tuple[bool, str]:
 
 
 @cache
-def _server() -> Server:
+def any_server() -> Server:
+    """Give a server that may work on every repository, always the same one."""
     return make_server(any_repository=True)
 
 
 def call(repository: Path, tool: str, **arguments: Any) -> tuple[bool, str]:
     """Call one tool of a server that may work on every repository."""
-    (result,) = calls(_server(), repository, [(tool, arguments)])
+    (result,) = calls(any_server(), repository, [(tool, arguments)])
     return outcome(result)

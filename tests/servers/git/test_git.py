@@ -380,14 +380,53 @@ def test_writes_to_one_repository_wait_for_each_other(repository: Path) -> None:
     assert run_async(scene()) == [False] * 6
 
 
+def test_what_git_has_started_is_ended_with_it(repository: Path, tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    end = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    write(repository / ".git" / "hooks" / "pre-commit", f"#!/bin/sh\nexec 3>{pipe}\necho hi >&3\nsleep 60\n", runs=True)
+    git(repository, "add", ".")
+    server = make_server(repositories=[repository], run_hooks=True, timeout=0.5)
+
+    (result,) = calls(server, repository, [("git_commit", {"message": "slow"})])
+
+    # Nothing holds the other end any more.
+    assert (result.is_error, os.read(end, 10), os.read(end, 10)) == (True, b"hi\n", b"")
+    os.close(end)
+    assert git(repository, "rev-list", "--count", "HEAD") == "1"
+    assert not (repository / ".git" / "index.lock").exists()
+
+
+def test_a_write_that_nobody_waits_for_any_more_is_finished(repository: Path, tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    write(repository / ".git" / "hooks" / "pre-commit", f"#!/bin/sh\nread line < {pipe}\n", runs=True)
+    git(repository, "add", ".")
+    where = {"repo_path": str(repository)}
+
+    async def scene() -> None:
+        async with Client(make_server(repositories=[repository], run_hooks=True)) as client:
+            call = asyncio.create_task(client.call_tool("git_commit", {**where, "message": "wanted"}))
+            writer = await asyncio.to_thread(os.open, pipe, os.O_WRONLY)
+            call.cancel()
+            await asyncio.wait({call})
+            os.write(writer, b"go\n")
+            os.close(writer)
+            # It waits for its turn.
+            await client.call_tool("git_reset", where)
+
+    run_async(scene())
+
+    assert git(repository, "log", "-1", "--format=%s") == "wanted"
+
+
 # --- starting --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("revision", REVISIONS)
-def test_the_program_serves_over_stdio(repository: Path, revision: str) -> None:
+def test_the_program_serves_over_stdio(repository: Path) -> None:
     async def scene() -> str:
         program = [sys.executable, "-m", "trunkline.servers.git", "-r", str(repository)]
-        async with Client(program, revision=revision) as client:
+        async with Client(program) as client:
             (text,) = texts(
                 await client.call_tool("git_branch", {"repo_path": str(repository), "branch_type": "local"})
             )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trunkline.servers.memory.search import ranked
@@ -50,6 +50,7 @@ _TEXTS = st.text(st.sampled_from("abAB ."), max_size=6)
 _ENTITIES = st.lists(st.builds(lambda *parts: entity(*parts), _TEXTS, _TEXTS, _TEXTS, _TEXTS), max_size=8)
 
 
+@settings(max_examples=60)
 @given(_ENTITIES, _TEXTS)
 def test_every_entity_that_holds_the_query_is_found_once(entities: list[dict[str, Any]], query: str) -> None:
     holding = [

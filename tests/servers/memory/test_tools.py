@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.servers.memory.graphs import ACME, ANN, BOB, KNOWS, WORKS, call, command, fill
+from tests.servers.memory.graphs import ACME, ANN, BOB, KNOWS, WORKS, call, fill
 from tests.support import run_async
 from trunkline import Client, ConfigError, ToolError
 from trunkline.servers.memory import make_server
@@ -228,10 +229,14 @@ def test_a_folder_is_no_memory_file(tmp_path: Path) -> None:
         make_server(tmp_path)
 
 
-def test_the_command_serves_over_stdio(tmp_path: Path) -> None:
-    async def main() -> Any:
-        async with Client(command(tmp_path / "m.jsonl")) as client:
-            await client.call_tool("create_entities", {"entities": [ANN]})
-            return (await client.call_tool("search_nodes", {"query": "RIVER"})).data
+def test_the_command_serves_over_stdio_from_the_data_folder(tmp_path: Path) -> None:
+    (tmp_path / "memory.json").write_text(json.dumps({"type": "entity", **BOB}))
 
-    assert run_async(main(), seconds=20)["entities"] == [ANN]
+    async def main() -> Any:
+        command = [sys.executable, "-m", "trunkline.servers.memory"]
+        async with Client(command, env={"TRUNKLINE_HOME": str(tmp_path)}) as client:
+            await client.call_tool("create_entities", {"entities": [ANN]})
+            return (await client.call_tool("read_graph")).data
+
+    assert run_async(main(), seconds=20)["entities"] == [BOB, ANN]
+    assert (tmp_path / "memory.jsonl").read_text().count("\n") == 1

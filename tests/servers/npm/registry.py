@@ -43,6 +43,7 @@ class RegistryDouble:
         self.bodies: list[Any] = []
         self.advisories: dict[str, Any] = {}
         self.raw: bytes | None = None
+        self.is_mirror = False
 
     async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
         """Answer as the registry would."""
@@ -50,6 +51,8 @@ class RegistryDouble:
         self.tokens.append(request.headers.get("authorization"))
         if self.raw is not None:
             return web.Response(body=self.raw)
+        if self.is_mirror and request.path.startswith("/-/"):
+            return web.Response(status=405)
         if request.path == "/-/v1/search":
             return _json({"total": 41, "objects": [{"package": {"name": "left", "version": "2.1.0"}}, {"package": 7}]})
         if request.path.endswith("/advisories/bulk"):

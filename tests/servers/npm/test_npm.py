@@ -118,6 +118,17 @@ def test_an_address_that_is_none_is_refused_at_the_start() -> None:
         make_server(registry="registry.npmjs.org")
 
 
+@pytest.mark.parametrize(("tool", "arguments"), [("search", {"query": "x"}), ("audit", {})])
+def test_a_registry_that_knows_packages_alone_is_a_clear_error(
+    tmp_path: Path, tool: str, arguments: dict[str, Any]
+) -> None:
+    def prepare(double: RegistryDouble) -> None:
+        double.is_mirror = True
+
+    with pytest.raises(ToolError, match=r"does not offer \w+ \(405\): start this server with --registry"):
+        ask(tool, arguments, folder=project(tmp_path, {}, LOCKS["version-3"]), prepare=prepare)
+
+
 def test_a_token_is_not_sent_in_the_clear() -> None:
     with pytest.raises(ConfigError, match="not sent over plain http"):
         make_server(registry="http://npm.example.com", token="npm_secret")

@@ -174,14 +174,14 @@ def test_a_reference_that_leaves_the_document_is_refused(reference: Any) -> None
 @pytest.mark.parametrize("place", ["parameters", "requestBody", "responses", "path"])
 def test_a_reference_outside_is_refused_wherever_it_stands(place: str) -> None:
     outside = {"$ref": "file:///etc/passwd"}
-    broken: dict[str, Any] = {
+    broken: dict[str, dict[str, Any]] = {
         "parameters": {"/it": {"get": operation(parameters=[outside])}},
         "requestBody": {"/it": {"post": operation(requestBody=outside)}},
         "responses": {"/it": {"get": operation(responses={"200": outside})}},
         "path": {"/it": outside},
-    }[place]
+    }
     with pytest.raises(ConfigError, match="outside the document"):
-        make_server(document(broken), base_url=BASE)
+        make_server(document(broken[place]), base_url=BASE)
 
 
 def test_a_circle_of_bare_references_is_refused() -> None:

@@ -20,7 +20,7 @@ BASE = "https://api.example.com"
 @pytest.fixture(scope="module")
 def server() -> Server:
     """Make the whole server once."""
-    return make_server(large_document(), base_url=BASE)
+    return make_server(large_document(), base_url=BASE, output_schemas=False)
 
 
 def test_every_operation_has_a_valid_name_of_its_own(server: Server) -> None:

@@ -196,6 +196,31 @@ def test_a_query_that_takes_too_long_is_stopped(cluster: Cluster, sql: str) -> N
     run_async(main())
 
 
+def test_the_database_itself_bounds_the_time(cluster: Cluster) -> None:
+    async def main() -> None:
+        names = "statement_timeout", "lock_timeout", "idle_in_transaction_session_timeout", "transaction_read_only"
+        settings = ", ".join(f"current_setting('{name}')" for name in names)
+        async with shop(cluster, timeout=3) as client:
+            assert await value(client, f"array[{settings}]") == ["3s", "3s", "13s", "on"]
+
+    run_async(main())
+
+
+def test_a_query_that_lifts_the_bound_for_its_later_rows_is_stopped(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("trunkline.servers.postgres.database._GRACE_SECONDS", 0.2)
+
+    async def main() -> None:
+        async with shop(cluster, timeout=0.1) as client:
+            lifted = "set_config('statement_timeout', '0', false), pg_sleep(CASE WHEN g > 100 THEN 60 ELSE 0 END)"
+            with pytest.raises(ToolError, match=r"Stopped after 0\.1 seconds"):
+                await called(client, f"SELECT {lifted} FROM generate_series(1, 300) g")
+            assert await value(client, "1") == 1
+
+    run_async(main())
+
+
 def test_a_locked_table_is_not_waited_for_longer_than_that(cluster: Cluster) -> None:
     async def main() -> None:
         async with as_role(cluster, "owner") as other, shop(cluster, timeout=0.1) as client, other.transaction():

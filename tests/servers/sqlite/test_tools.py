@@ -143,7 +143,7 @@ def test_a_value_that_would_fill_the_memory_is_refused(tmp_path: Path) -> None:
     async def main() -> None:
         async with shop(tmp_path) as client:
             with pytest.raises(ToolError, match="Database error: string or blob too big"):
-                await called(client, "read_query", query="SELECT hex(zeroblob(500000000))")
+                await called(client, "read_query", query="SELECT hex(zeroblob(10000000))")
 
     run_async(main())
 

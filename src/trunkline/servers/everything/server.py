@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
-from trunkline import Server
+from trunkline import Server, __version__
 from trunkline.net import Fetcher
 from trunkline.protocol.caller import Caller
 from trunkline.server.middleware import CallNext, ServerRequest
@@ -107,7 +107,7 @@ def _bare(state: State, *, clock: Clock | None, page_size: int, experimental: di
     return Server(
         "mcp-servers/everything",
         INSTRUCTIONS,
-        version="2.0.0",
+        version=__version__,
         title="Everything",
         description="Shows every feature of the protocol, for trying and testing clients.",
         icons=[icon()],

@@ -177,11 +177,9 @@ class _Reader:
     def _attributes(self, at: int, into: dict[str, str]) -> int:
         """Read attributes up to the end of the tag; gives where that is, beyond the text if there is none."""
         text = self._text
-        while True:
+        for _ in range(_MAX_ATTRIBUTES):
             at = _match(_SPACE, text, at)
-            if at >= len(text):
-                return at + 1
-            if text[at] == ">":
+            if at >= len(text) or text[at] == ">":
                 return at + 1
             stop = _match(_ATTRIBUTE, text, at)
             name, value = text[at:stop].lower(), ""
@@ -189,10 +187,8 @@ class _Reader:
             equals = _EQUALS.match(text, at)
             if equals is not None:
                 value, at = self._value(equals.end())
-            if at <= len(text):
-                into.setdefault(name, _unescape(value))
-            if len(into) >= _MAX_ATTRIBUTES:
-                return self._behind(">", at)
+            into.setdefault(name, _unescape(value))
+        return self._behind(">", at)
 
     def _value(self, at: int) -> tuple[str, int]:
         quote = self._text[at : at + 1]

@@ -27,6 +27,8 @@ _LISTS = frozenset({"dir", "menu", "ol", "ul"})
 _LANGUAGE = re.compile(r"(?:^|\s)(?:language|lang|highlight-source)-([A-Za-z0-9+#_-]{1,20})(?:$|\s)")
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 _BREAK = "\0"
+# What pages put beside a heading, as a link to it.
+_PERMALINKS = frozenset("#§¶\U0001f517")
 _TICKS = re.compile(r"`+")
 
 
@@ -261,6 +263,8 @@ class _Writer:
     def _link(self, node: Node, inside: str) -> str:
         where = _absolute(self._base, node.attributes.get("href", ""))
         text = _one_line(inside)
+        if text in _PERMALINKS:
+            return ""
         if not text or not where:
             return inside
         text = text.replace("[", "\\[").replace("]", "\\]")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from msgspec import Meta
 
-from trunkline import Server, ToolError
+from trunkline import Server, ToolError, __version__
 from trunkline.errors import ConfigError, FetchError
 from trunkline.types import TextContent
 
@@ -83,7 +83,7 @@ def make_server(
             resolve=resolve,
         )
 
-    server = Server("mcp-fetch", _INSTRUCTIONS, title="Fetch", version="1.0.0")
+    server = Server("mcp-fetch", _INSTRUCTIONS, title="Fetch", version=__version__)
     _register(server, make_web(_AUTONOMOUS, obey_robots=not ignore_robots_txt), make_web(_MANUAL, obey_robots=False))
     return server
 

@@ -24,6 +24,8 @@ from trunkline.servers.fetch.robots import MAX_ROBOTS_BYTES, Robots, Rule, produ
 __all__ = ["Page", "Web", "shown_address"]
 
 _MAX_URL = 8000
+# A page in work may take many times its size.
+_AT_ONCE = 16
 _REDIRECTS = 10
 _ROBOTS_SECONDS = 10.0
 _ROBOTS_REDIRECTS = 5
@@ -84,6 +86,7 @@ class Web:
         self._seconds = seconds
         self._clock = clock
         self._sites: OrderedDict[tuple[str, str, int], _Kept] = OrderedDict()
+        self._turns = asyncio.Semaphore(_AT_ONCE)
 
     async def page(self, url: str, *, raw: bool) -> Page:
         """Fetch a URL and give its text, as Markdown if it is a page and not wanted raw.
@@ -93,9 +96,16 @@ class Web:
         """
         if len(url) > _MAX_URL:
             raise ToolError(f"The URL has {len(url)} characters; at most {_MAX_URL} are taken.")
+        async with self._turns:
+            answer = await self._fetched(url)
+            if answer.status >= 400:
+                raise ToolError(f"{_place(answer.url)} answered with status {answer.status} instead of the page.")
+            return await asyncio.to_thread(_page_of, answer, raw=raw, max_chars=2 * self._max_bytes)
+
+    async def _fetched(self, url: str) -> Fetched:
         before = self._ask_site if self._obey_robots else None
         try:
-            answer = await self._fetcher.fetch(
+            return await self._fetcher.fetch(
                 "GET",
                 url,
                 max_bytes=self._max_bytes,
@@ -108,9 +118,6 @@ class Web:
             )
         except FetchError as error:
             raise ToolError(f"{error}.") from error
-        if answer.status >= 400:
-            raise ToolError(f"{_place(answer.url)} answered with status {answer.status} instead of the page.")
-        return await asyncio.to_thread(_page_of, answer, raw=raw, max_chars=2 * self._max_bytes)
 
     # --- robots.txt --------------------------------------------------------------------------------------------------
 

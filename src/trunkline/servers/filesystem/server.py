@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
+from trunkline import __version__
 from trunkline.errors import InvalidParams, RequestFailed, ResourceNotFound
 from trunkline.protocol.revisions import Feature
 from trunkline.server.context import Context
@@ -54,7 +55,7 @@ def make_server(
     server = Server(
         "trunkline-filesystem",
         _INSTRUCTIONS,
-        version="1.0.0",
+        version=__version__,
         title="Filesystem",
         lifespan=subscriptions.lifespan,
         middleware=[subscriptions.around],

@@ -77,12 +77,11 @@ class Watcher:
             ToolError: the path leads out of the allowed folders.
             OSError: its folder is not there.
         """
-        if uri in self._watched:
-            return
-        if len(self._watched) >= self._limits.watches:
+        if uri not in self._watched and len(self._watched) >= self._limits.watches:
             raise RequestFailed(f"At most {self._limits.watches} files are watched at once; unsubscribe from some.")
+        # Also if it is watched for somebody else: this caller may have other folders.
         watched = await asyncio.to_thread(self._prepared, ground, path)
-        self._watched[uri] = watched
+        watched = self._watched.setdefault(uri, watched)
         if watched.watch is None:
             self._look()
 

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from trunkline import ConfigError, Context, ResourceError, Server, ToolError, ToolResult
+from trunkline import ConfigError, Context, ResourceError, Server, ToolError, ToolResult, __version__
 from trunkline.servers.memory import schemas
 from trunkline.servers.memory.graph import Graph, GraphLimits, Record
 from trunkline.servers.memory.search import ranked
@@ -60,7 +60,7 @@ def make_server(path: str | os.PathLike[str], *, limits: GraphLimits | None = No
     if os.path.isdir(where):
         raise ConfigError(f"The memory file {where} is a folder: name a file in MEMORY_FILE_PATH")
     given = limits or GraphLimits()
-    server = Server("memory-server", _INSTRUCTIONS, title="Memory", version="1.0.0")
+    server = Server("memory-server", _INSTRUCTIONS, title="Memory", version=__version__)
     memory = _Memory(server, GraphFile(where, given), given)
     _add_creating(server, memory)
     _add_deleting(server, memory)

@@ -16,7 +16,7 @@ from msgspec import Struct
 from trunkline.errors import ConfigError, ToolError
 from trunkline.servers.npm.project import package_name
 from trunkline.servers.npm.semver import Version, parse_version
-from trunkline.servers.rest import Api, ApiError
+from trunkline.servers.rest import Api, ApiError, Reply
 
 __all__ = ["Advisory", "Found", "Manifest", "Packument", "Registry", "SearchPage"]
 
@@ -25,6 +25,7 @@ _PACKUMENT_BYTES = 64 * 1024 * 1024
 _TEXT_CHARS = 500
 _MOST_MEMBERS = 300
 _LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
+_NOT_OFFERED = frozenset({404, 405, 501})
 _TAG = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,127}")
 
 
@@ -109,7 +110,7 @@ class Registry:
     async def search(self, text: str, *, limit: int, offset: int) -> SearchPage:
         """Search by words."""
         query = {"text": text, "size": limit, "from": offset}
-        answer = _record((await self._api.request("GET", "/-/v1/search", query=query)).json())
+        answer = _record((await self._service("searches", "GET", "/-/v1/search", query=query)).json())
         packages = [_found(_record(_record(row).get("package"))) for row in _rows(answer.get("objects"))[:limit]]
         total = answer.get("total")
         return SearchPage(total if isinstance(total, int) else len(packages), packages)
@@ -138,10 +139,20 @@ class Registry:
     async def advisories(self, packages: Mapping[str, Sequence[str]]) -> dict[str, list[Advisory]]:
         """Ask which of these packages and versions have known flaws."""
         path = "/-/npm/v1/security/advisories/bulk"
-        answer = _record((await self._api.request("POST", path, body=packages)).json())
+        answer = _record((await self._service("audits", "POST", path, body=packages)).json())
         return {name: [_advisory(_record(row)) for row in _rows(rows)] for name, rows in answer.items()}
 
-    async def _request(self, method: str, path: str, *, name: str, headers: Mapping[str, str] | None = None) -> Any:
+    async def _service(self, what: str, method: str, path: str, **options: Any) -> Reply:
+        """Ask for what not every registry has: mirrors often know packages alone."""
+        try:
+            return await self._api.request(method, path, **options)
+        except ApiError as error:
+            if error.status in _NOT_OFFERED:
+                fix = "start this server with --registry and one that does"
+                raise ToolError(f"This npm registry does not offer {what} ({error.status}): {fix}") from error
+            raise
+
+    async def _request(self, method: str, path: str, *, name: str, headers: Mapping[str, str] | None = None) -> Reply:
         try:
             return await self._api.request(method, path, headers=headers, max_bytes=_PACKUMENT_BYTES)
         except ApiError as error:

@@ -211,13 +211,13 @@ def _with_text_keys(value: Any) -> Any:
 
 #: The few plain words and numbers that YAML 1.2 reads as something else than text; no dates, no "no", no merge keys.
 _PLAIN = (
-    ("tag:yaml.org,2002:null", r"(?:~|null|Null|NULL|)$", ["~", "n", "N", ""]),
-    ("tag:yaml.org,2002:bool", r"(?:true|True|TRUE|false|False|FALSE)$", list("tTfF")),
-    ("tag:yaml.org,2002:int", r"[-+]?(?:0|[1-9][0-9]*)$", list("-+0123456789")),
+    ("tag:yaml.org,2002:null", r"(?:~|null|Null|NULL|)$", ("~", "n", "N", "")),
+    ("tag:yaml.org,2002:bool", r"(?:true|True|TRUE|false|False|FALSE)$", tuple("tTfF")),
+    ("tag:yaml.org,2002:int", r"[-+]?(?:0|[1-9][0-9]*)$", tuple("-+0123456789")),
     (
         "tag:yaml.org,2002:float",
         r"[-+]?(?:[0-9]+\.[0-9]*|\.[0-9]+|[0-9]+(?=[eE]))(?:[eE][-+]?[0-9]+)?$",
-        list("-+.0123456789"),
+        tuple("-+.0123456789"),
     ),
 )
 
@@ -232,7 +232,7 @@ def _yaml(data: bytes, name: str) -> Any:
         ) from None
     loader: Any = type("_PlainLoader", (yaml.SafeLoader,), {"yaml_implicit_resolvers": {}})
     for tag, pattern, first in _PLAIN:
-        loader.add_implicit_resolver(tag, re.compile(pattern), first)
+        loader.add_implicit_resolver(tag, re.compile(pattern), list(first))
     try:
         return yaml.load(data, Loader=loader)
     except (yaml.YAMLError, ValueError, TypeError, RecursionError) as error:

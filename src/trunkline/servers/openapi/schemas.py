@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from trunkline.errors import ConfigError
@@ -66,6 +66,7 @@ class Translation:
         self._names: dict[str, str] = {}
         self._targets: dict[str, Any] = {}
         self._done: dict[str, Any] = {}
+        self._measures: dict[str, tuple[int, Sequence[str]]] = {}
         self._circles = _Circles(self._definition)
 
     def schema(self, node: Any, depth: int = 0) -> Any:
@@ -97,12 +98,19 @@ class Translation:
             name = waiting.popleft()
             if name in found or name not in self._targets:
                 continue
+            size, references = self._measured(name)
+            count += size
+            found[name] = self._definition(name) if count <= most else {}
+            waiting.extend(references if count <= most else ())
+        return found
+
+    def _measured(self, name: str) -> tuple[int, Sequence[str]]:
+        """Give the size of a definition and what it refers to, once its circles are cut."""
+        if name not in self._measures:
             self._circles.enter(name)
             definition = self._definition(name)
-            count += _size(definition)
-            found[name] = {} if count > most else definition
-            waiting.extend(_references(found[name]))
-        return found
+            self._measures[name] = _size(definition), tuple(_references(definition))
+        return self._measures[name]
 
     def _definition(self, name: str) -> Any:
         if name not in self._done:

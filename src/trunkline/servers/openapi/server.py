@@ -9,6 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from trunkline import __version__
 from trunkline.errors import ConfigError
 from trunkline.protocol.json_schema import Validator, compile_schema
 from trunkline.server.server import Server
@@ -121,7 +122,7 @@ def _empty(document: Document, calls: Calls, *, name: str) -> Server:
     return Server(
         name,
         as_text(info.get("description"), 2000) or f"Tools of the API {title}.",
-        version=as_text(str(info.get("version", "")), 50) or "0",
+        version=__version__,
         title=title,
         lifespan=lifespan,
     )

@@ -1,0 +1,127 @@
+"""Tickets in one SQLite file: found, written, and asked about in SQL that can only read."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+Status = Literal["open", "waiting", "closed"]
+Priority = Literal["low", "normal", "high"]
+
+SCHEMA = """\
+CREATE TABLE tickets (
+    number   INTEGER PRIMARY KEY AUTOINCREMENT,
+    title    TEXT NOT NULL,
+    body     TEXT NOT NULL DEFAULT '',
+    priority TEXT NOT NULL DEFAULT 'normal',
+    status   TEXT NOT NULL DEFAULT 'open',
+    customer TEXT NOT NULL DEFAULT ''
+)"""
+
+FIRST = (
+    ("Cannot log in", "The password mail never comes.", "high", "open", "Fjord Foods"),
+    ("Invoice shows the wrong year", "Number 1043 says last year.", "normal", "waiting", "Arctic Bikes"),
+    ("Export is slow", "It takes ten minutes for 2,000 rows.", "normal", "open", "Fjord Foods"),
+    ("Typo on the front page", "'Wellcome'", "low", "closed", "Birch & Sons"),
+)
+
+# What a question in SQL may do: read, call functions, and follow a recursive WITH.
+READING = {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE}
+OUTSIDE = {"load_extension", "readfile", "writefile", "edit"}
+
+
+@dataclass
+class Ticket:
+    """One ticket."""
+
+    number: int
+    title: str
+    body: str
+    priority: Priority
+    status: Status
+    customer: str
+
+
+@dataclass
+class Table:
+    """The answer to a question in SQL."""
+
+    columns: list[str]
+    rows: list[list[Any]]
+    truncated: bool
+
+
+class Store:
+    """The tickets in a file; each call has a connection of its own, so that any thread may make it."""
+
+    def __init__(self, path: str | Path) -> None:
+        """Open the file; a new one is given the first tickets."""
+        self.path = Path(path).resolve()
+        with self._writing() as connection:
+            if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'tickets'").fetchone():
+                connection.execute(SCHEMA)
+                columns = "title, body, priority, status, customer"
+                connection.executemany(f"INSERT INTO tickets ({columns}) VALUES (?, ?, ?, ?, ?)", FIRST)
+
+    def search(self, text: str, status: Status | None, limit: int) -> list[Ticket]:
+        """Find the tickets that hold every word, newest first."""
+        # instr() has no wildcards: a "%" that somebody searches for is a "%".
+        where = ["instr(lower(title || ' ' || body || ' ' || customer), lower(?)) > 0"] * len(text.split())
+        values: list[Any] = text.split()
+        if status is not None:
+            where.append("status = ?")
+            values.append(status)
+        sql = f"SELECT * FROM tickets WHERE {' AND '.join(where) or '1'} ORDER BY number DESC LIMIT ?"
+        with self._reading() as connection:
+            return [Ticket(*row) for row in connection.execute(sql, [*values, limit])]
+
+    def get(self, number: int) -> Ticket | None:
+        """Give one ticket, if there is one of this number."""
+        with self._reading() as connection:
+            row = connection.execute("SELECT * FROM tickets WHERE number = ?", [number]).fetchone()
+        return Ticket(*row) if row else None
+
+    def create(self, title: str, body: str, priority: Priority, customer: str) -> Ticket:
+        """Write a new ticket, whole or not at all."""
+        sql = "INSERT INTO tickets (title, body, priority, customer) VALUES (?, ?, ?, ?) RETURNING *"
+        with self._writing() as connection:
+            return Ticket(*connection.execute(sql, [title, body, priority, customer]).fetchone())
+
+    def query(self, sql: str, *, max_rows: int, seconds: float) -> Table:
+        """Answer a question in SQL that reads only, within bounds.
+
+        Raises:
+            sqlite3.Error: it wants to do something else, takes too long, or is no SQL.
+        """
+        end = time.monotonic() + seconds
+        with self._reading() as connection:
+            connection.set_authorizer(_only_reading)
+            connection.set_progress_handler(lambda: time.monotonic() > end, 1000)
+            connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, 100_000)
+            cursor = connection.execute(sql)
+            rows = cursor.fetchmany(max_rows + 1)
+            columns = [column[0] for column in cursor.description or ()]
+        shown = [[value.hex() if isinstance(value, bytes) else value for value in row] for row in rows[:max_rows]]
+        return Table(columns, shown, truncated=len(rows) > max_rows)
+
+    @contextmanager
+    def _writing(self) -> Iterator[sqlite3.Connection]:
+        with closing(sqlite3.connect(self.path, timeout=5)) as connection, connection:
+            yield connection
+
+    @contextmanager
+    def _reading(self) -> Iterator[sqlite3.Connection]:
+        # The file is opened for reading, so that even a mistake above could not change it.
+        with closing(sqlite3.connect(f"{self.path.as_uri()}?mode=ro", uri=True, timeout=5)) as connection:
+            yield connection
+
+
+def _only_reading(action: int, first: str | None, second: str | None, *_: object) -> int:
+    # SQLite asks for each thing a statement would do before it does any of it.
+    outside = action == sqlite3.SQLITE_FUNCTION and (second or "").lower() in OUTSIDE
+    return sqlite3.SQLITE_OK if action in READING and not outside else sqlite3.SQLITE_DENY
