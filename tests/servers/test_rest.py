@@ -245,7 +245,7 @@ def test_credentials_never_follow_a_redirect_elsewhere() -> None:
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE"])
 def test_a_change_that_is_redirected_was_not_made(method: str) -> None:
-    with pytest.raises(ApiError, match="redirects .* nothing was changed") as caught:
+    with pytest.raises(ApiError, match=r"redirects .* nothing was changed") as caught:
         asked(redirecting("/there"), method, "/")
 
     assert caught.value.status == 302

@@ -93,6 +93,11 @@ class _View:
         return self._server
 
     @property
+    def exchange(self) -> Exchange:
+        """The exchange behind it: the connection, the caller and the parameters, for what this face does not show."""
+        return self._exchange
+
+    @property
     def request_id(self) -> str:
         """The id of the request, as text."""
         return str(self._exchange.id)

@@ -13,7 +13,8 @@ from msgspec.structs import replace
 
 import trunkline.types as t
 from trunkline.connection import Exchange
-from trunkline.errors import InsufficientScope, InvalidParams, InvalidRequest, ResourceNotFound
+from trunkline.errors import InsufficientScope, InvalidParams, InvalidRequest, RequestFailed, ResourceNotFound
+from trunkline.protocol.caller import Caller
 from trunkline.protocol.revisions import Feature
 from trunkline.server.scopes import demand
 from trunkline.server.subscriptions import accepted, listen
@@ -121,11 +122,18 @@ def _more_routes(server: Server) -> dict[str, Route]:
 async def read_resource(
     server: Server, exchange: Exchange, params: t.ReadResourceRequestParams
 ) -> t.ReadResourceResult:
-    """Read a resource: the one with this URI, else the first template it belongs to."""
+    """Read a resource: the one with this URI, else the first template it belongs to.
+
+    A handler that knows better says ``ResourceNotFound``, which every revision has a code for.
+    """
     found, values = _find(server, exchange, params.uri)
-    if found.owners:
-        return await server.through(found, exchange, params, lambda p: _read(found, exchange, p.uri, values))
-    return await _read(found, exchange, params.uri, values)
+    try:
+        if found.owners:
+            return await server.through(found, exchange, params, lambda p: _read(found, exchange, p.uri, values))
+        return await _read(found, exchange, params.uri, values)
+    except ResourceNotFound as error:
+        data = {"uri": params.uri} if error.data is None else error.data
+        raise _not_found(exchange.admitted.caller, str(error), data) from error
 
 
 async def _read(
@@ -151,10 +159,12 @@ def _find(
             if template.scopes:
                 demand(exchange, template.scopes, server.hierarchy)
             return template, values
-    message, data = f"Resource not found: {uri}", {"uri": uri}
-    if Feature.NOT_FOUND_IS_INVALID_PARAMS in caller.revision.features:
-        raise InvalidParams(message, data=data)
-    raise ResourceNotFound(message, data=data)
+    raise _not_found(caller, f"Resource not found: {uri}", {"uri": uri})
+
+
+def _not_found(caller: Caller, message: str, data: Any) -> RequestFailed:
+    kind = InvalidParams if Feature.NOT_FOUND_IS_INVALID_PARAMS in caller.revision.features else ResourceNotFound
+    return kind(message, data=data)
 
 
 def _sees(server: Server, exchange: Exchange, uri: str) -> bool:

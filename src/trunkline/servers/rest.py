@@ -11,9 +11,10 @@ import asyncio
 import time
 from collections.abc import Collection, Mapping
 from email.utils import parsedate_to_datetime
+from importlib.util import find_spec
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote, urlencode, urljoin, urlsplit
+from urllib.parse import SplitResult, quote, urlencode, urljoin, urlsplit
 
 import msgspec
 from msgspec import Struct
@@ -26,9 +27,13 @@ if TYPE_CHECKING:
 __all__ = ["Api", "ApiError", "Reply", "Upload"]
 
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
-_REDIRECTS = frozenset({301, 302, 307, 308})
+_REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _MOST_REDIRECTS = 3
 _RATE_LIMITED = frozenset({403, 429, 503})
+#: More digits than any number of seconds has.
+_LONGEST_NUMBER = 12
+#: What to do after a change that nobody confirmed; sent again it might be made twice.
+_UNKNOWN = "whether it was done is not known: look before you try again"
 #: Where services put the sentence about what went wrong, in the order of how much it says.
 _MEMBERS = ("message", "error_description", "error", "detail", "title", "errors")
 
@@ -67,7 +72,7 @@ class Reply(Struct, frozen=True):
         """
         try:
             return msgspec.json.decode(self.body) if self.body else None
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, RecursionError) as error:
             raise ApiError(f"{self.service} answered with something that is no JSON", status=self.status) from error
 
 
@@ -89,17 +94,22 @@ class Api:
         """Take the service's address; ``max_wait`` bounds how long a rate limit is waited for.
 
         Raises:
-            ConfigError: the address is none.
+            ConfigError: the address is none, or what requests are made with is not installed.
         """
-        parts = urlsplit(base)
-        if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
-            raise ConfigError(f"The address of {service} must be a URL such as https://api.example.com, not {base!r}")
-        if parts.username or parts.password:
-            raise ConfigError(f"The address of {service} must not hold a password: give it in the environment")
+        if find_spec("aiohttp") is None:
+            raise ConfigError(f"{service} is asked over HTTP: pip install 'trunkline[servers]'")
+        parts = _address(base, service)
         self.service = service
         self.base = base.rstrip("/")
-        self._origin = (parts.scheme, parts.netloc)
-        self._headers = {"user-agent": user_agent, "accept": "application/json", **_lower(headers or {})}
+        self._netloc = parts.netloc
+        self._origin = _origin(base)
+        # Not asked for and not unpacked: a small answer may become a large one.
+        self._headers = {
+            "user-agent": user_agent,
+            "accept": "application/json",
+            "accept-encoding": "identity",
+            **_lower(headers or {}),
+        }
         self._seconds = seconds
         self._max_bytes = max_bytes
         self._max_wait = max_wait
@@ -142,7 +152,7 @@ class Api:
         max_bytes: int | None = None,
         seconds: float | None = None,
     ) -> Reply:
-        """Ask the service; a status from 400 on is an error unless it is in ``accept_status``.
+        """Ask the service; a status from 300 on is an error unless it is in ``accept_status``.
 
         A ``body`` is sent as JSON, an ``Upload`` as it is. Members of ``query`` that are None are left out, a list is
         repeated.
@@ -156,7 +166,7 @@ class Api:
         limit, clock = max_bytes or self._max_bytes, seconds or self._seconds
         for last in (False, True):
             reply = await self._timed(method.upper(), url, head, content, limit, clock)
-            if reply.status < 400 or reply.status in accept_status:
+            if reply.status < 300 or reply.status in accept_status:
                 return reply
             error = self._failure(reply)
             wait = error.retry_after
@@ -174,20 +184,26 @@ class Api:
             async with asyncio.timeout(seconds):
                 return await self._follow(method, url, head, content, limit)
         except TimeoutError as error:
-            raise ApiError(f"{self.service} did not answer within {seconds:g} seconds; try again later") from error
+            then = "try again later" if method in _SAFE else _UNKNOWN
+            raise ApiError(f"{self.service} did not answer within {seconds:g} seconds; {then}") from error
 
     async def _follow(self, method: str, url: str, head: Mapping[str, str], content: bytes | None, limit: int) -> Reply:
         for _ in range(_MOST_REDIRECTS + 1):
             reply = await self._ask(method, url, head, content, limit)
             location = reply.headers.get("location")
-            if reply.status not in _REDIRECTS or method not in _SAFE or not location:
+            if reply.status not in _REDIRECTS or not location:
                 return reply
-            url = urljoin(url, location)
-            parts = urlsplit(url)
-            if (parts.scheme, parts.netloc) != self._origin:
+            if method not in _SAFE:
+                raise ApiError(
+                    f"{self.service} redirects this request to another place, where no change is sent; nothing was "
+                    "changed. What was named may have a new name: read it to learn which",
+                    status=reply.status,
+                )
+            origin, url = _target(url, location)
+            if origin != self._origin:
                 raise ApiError(
                     f"{self.service} redirects to another place, which is not followed since the credentials are for "
-                    f"{self._origin[1]} alone",
+                    f"{self._netloc} alone",
                     status=reply.status,
                 )
         raise ApiError(f"{self.service} redirects more than {_MOST_REDIRECTS} times")
@@ -205,7 +221,8 @@ class Api:
             except (aiohttp.ServerDisconnectedError, ConnectionResetError) as error:
                 # A connection that rested may have been closed while the request was on its way.
                 if last or method not in _SAFE:
-                    raise ApiError(f"{self.service} closed the connection before it answered") from error
+                    then = "" if method in _SAFE else f"; {_UNKNOWN}"
+                    raise ApiError(f"{self.service} closed the connection before it answered{then}") from error
             except (aiohttp.ClientError, OSError, ValueError) as error:
                 raise ApiError(self._unreachable(error)) from error
         raise AssertionError("unreachable")
@@ -213,10 +230,8 @@ class Api:
     def _opened(self) -> aiohttp.ClientSession:
         if self._session is not None:
             return self._session
-        try:
-            import aiohttp
-        except ImportError as error:
-            raise ConfigError(f"{self.service} is asked over HTTP: pip install 'trunkline[servers]'") from error
+        import aiohttp
+
         connector: aiohttp.BaseConnector = (
             aiohttp.UnixConnector(self._unix_socket) if self._unix_socket else aiohttp.TCPConnector(limit=16)
         )
@@ -225,9 +240,7 @@ class Api:
             cookie_jar=aiohttp.DummyCookieJar(),
             # The one clock is that of the whole request.
             timeout=aiohttp.ClientTimeout(total=None),
-            # Not asked for and not unpacked: a small answer may become a large one.
             auto_decompress=False,
-            skip_auto_headers=("accept-encoding",),
         )
         return self._session
 
@@ -254,17 +267,48 @@ class Api:
         wait = _retry_after(reply)
         said = _said(reply.body)
         sentence = f"{self.service} answered {reply.status}{': ' if said else ''}{said}"
-        if wait is not None:
+        if wait is not None and reply.status == 503:
+            sentence += f"{'. ' if said else ': '}Try again in {_duration(wait)}"
+        elif wait is not None:
             sentence += f". Its rate limit is reached: try again in {_duration(wait)}"
         return ApiError(sentence, status=reply.status, retry_after=wait)
 
     def _unreachable(self, error: Exception) -> str:
-        where = self._unix_socket or self._origin[1]
+        where = self._unix_socket or self._netloc
         reason = str(error) or type(error).__name__
         return f"{self.service} cannot be reached at {where}: {_one_line(reason)}"
 
 
 # --- parts of requests and answers -----------------------------------------------------------------------------------
+
+
+def _address(base: str, service: str) -> SplitResult:
+    try:
+        parts = urlsplit(base)
+        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        usable = False
+    if not usable or parts.query or parts.fragment or any(each <= " " for each in base):
+        raise ConfigError(f"The address of {service} must be a URL such as https://api.example.com, not {base!r}")
+    if parts.username or parts.password:
+        raise ConfigError(f"The address of {service} must not hold a password: give it in the environment")
+    return parts
+
+
+def _origin(url: str) -> tuple[str, str | None, int | None, str | None]:
+    """Say to whom a URL leads: the same for all ways to write the same origin."""
+    parts = urlsplit(url)
+    port = parts.port or {"http": 80, "https": 443}.get(parts.scheme)
+    return parts.scheme, parts.hostname, port, parts.username
+
+
+def _target(url: str, location: str) -> tuple[Any, str]:
+    """Say where a redirect leads: to whom, and the URL; to nobody if it makes no sense."""
+    try:
+        target = urljoin(url, location)
+        return _origin(target), target
+    except ValueError:
+        return None, url
 
 
 def _lower(headers: Mapping[str, str]) -> dict[str, str]:
@@ -302,7 +346,7 @@ def _said(body: bytes) -> str:
     """Give the service's own words, on one line and not too many."""
     try:
         value = msgspec.json.decode(body)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         return ""
     if not isinstance(value, dict):
         return ""
@@ -322,18 +366,24 @@ def _retry_after(reply: Reply) -> float | None:
         return None
     if (given := reply.headers.get("retry-after")) is not None:
         return _seconds(given)
-    if reply.headers.get("x-ratelimit-remaining") == "0" and (at := reply.headers.get("x-ratelimit-reset", "")):
-        return max(0.0, float(at) - time.time()) if at.isdigit() else None
+    if reply.headers.get("x-ratelimit-remaining") == "0" and _is_number(
+        at := reply.headers.get("x-ratelimit-reset", "")
+    ):
+        return max(0.0, float(at) - time.time())
     return None
 
 
 def _seconds(given: str) -> float | None:
-    if given.isascii() and given.isdigit():
+    if _is_number(given):
         return float(given)
     try:
         return max(0.0, parsedate_to_datetime(given).timestamp() - time.time())
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, OverflowError):
         return None
+
+
+def _is_number(given: str) -> bool:
+    return given.isascii() and given.isdigit() and len(given) <= _LONGEST_NUMBER
 
 
 def _duration(seconds: float) -> str:

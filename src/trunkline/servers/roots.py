@@ -112,7 +112,7 @@ class Allowed:
             ToolError: there are none.
         """
         roots = await self._roots(ctx) if ctx.client.supports("roots") else ()
-        if roots and ctx._exchange.admitted.caller.origin.transport in _REMOTE:
+        if roots and ctx.exchange.admitted.caller.origin.transport in _REMOTE:
             return self._narrowed(roots)
         if not (found := roots or self.configured):
             raise ToolError(
@@ -138,7 +138,7 @@ class Allowed:
 
     async def _roots(self, ctx: Context) -> tuple[Folder, ...]:
         """Give the client's roots: remembered, or asked for; none if it gives none, or does not answer."""
-        exchange, now = ctx._exchange, self._round
+        exchange, now = ctx.exchange, self._round
         session = exchange.admitted.caller.session
         if session is None and not exchange.admitted.row.input_required:
             return self._latest.get(exchange.connection, ())
@@ -179,7 +179,7 @@ def path_of_uri(uri: str) -> str | None:
 
 async def _ask(ctx: Context) -> list[t.Root]:
     """Ask for the roots, in a session also while serving a method whose handlers have no questions of their own."""
-    exchange = ctx._exchange
+    exchange = ctx.exchange
     if exchange.admitted.row.input_required:
         return await ctx.list_roots()
     question = Question("roots/list", t.RequestParams(), None)

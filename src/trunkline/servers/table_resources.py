@@ -13,6 +13,7 @@ from urllib.parse import quote
 from msgspec import Meta
 
 from trunkline import PromptError, ResourceError, Server, ToolError
+from trunkline.errors import ResourceNotFound
 from trunkline.servers.tables import Table, describe, few_shot, inert, to_json
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ def add_schema(server: Server, schema: Schema, *, base: str, dialect: str, tool:
         """The columns of one table or view."""
         content = await _told(schema.content(table), ResourceError)
         if content is None:
-            raise ResourceError(f"No table is called {inert(table, 64)!r}; {base}schema has them all")
+            raise ResourceNotFound(f"No table is called {inert(table, 64)!r}; {base}schema has them all")
         return to_json(content)
 
     template = f"{base}{{table}}/schema"

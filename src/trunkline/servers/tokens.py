@@ -33,7 +33,11 @@ def check_line(url: str, service: str) -> None:
     Raises:
         ConfigError: the address is plain HTTP and not on this machine.
     """
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        # No address at all, which the client of the service says.
+        return
     if parts.scheme == "http" and not is_loopback(parts.hostname):
         raise ConfigError(
             f"The address of {service} must start with https://, since a token is sent there, not {url!r}"

@@ -12,13 +12,17 @@ from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
 
+import pytest
+
 from tests.servers.over_http import texts
 from tests.support import run_async
 from trunkline import Client, Server
 from trunkline.client.tool_facts import CallResult
 from trunkline.servers.git import make_server
 
-__all__ = ["EVERY_TOOL", "any_server", "call", "calls", "git", "make_repository", "outcome", "write"]
+__all__ = ["EVERY_TOOL", "NEEDS_GIT", "any_server", "call", "calls", "git", "make_repository", "outcome", "write"]
+
+NEEDS_GIT = pytest.mark.skipif(shutil.which("git") is None, reason="there is no git on this machine")
 
 #: What the tests' own git sees: an author, a fixed time, and nobody's configuration.
 ENVIRONMENT = {

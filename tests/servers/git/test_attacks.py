@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 
-from tests.servers.git.stage import EVERY_TOOL, any_server, call, calls, git, make_repository, outcome, write
+from tests.servers.git.stage import EVERY_TOOL, NEEDS_GIT, any_server, call, calls, git, make_repository, outcome, write
 from trunkline.servers.git import make_server
+
+pytestmark = NEEDS_GIT
 
 #: One of each kind of git command that the server runs.
 SOME_TOOLS = [each for each in EVERY_TOOL if each[0] in ("git_status", "git_diff", "git_add", "git_commit", "git_show")]

@@ -10,11 +10,13 @@ from typing import Any
 
 import pytest
 
-from tests.servers.git.stage import EVERY_TOOL, call, calls, git, make_repository, outcome, write
+from tests.servers.git.stage import EVERY_TOOL, NEEDS_GIT, call, calls, git, make_repository, outcome, write
 from tests.servers.over_http import texts
 from tests.support import run_async
 from trunkline import Client, ConfigError
 from trunkline.servers.git import make_server
+
+pytestmark = NEEDS_GIT
 
 REVISIONS = [pytest.param("2025-11-25", id="handshake"), pytest.param("2026-07-28", id="stateless")]
 
@@ -386,7 +388,7 @@ def test_what_git_has_started_is_ended_with_it(repository: Path, tmp_path: Path)
     end = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
     write(repository / ".git" / "hooks" / "pre-commit", f"#!/bin/sh\nexec 3>{pipe}\necho hi >&3\nsleep 60\n", runs=True)
     git(repository, "add", ".")
-    server = make_server(repositories=[repository], run_hooks=True, timeout=0.5)
+    server = make_server(repositories=[repository], run_hooks=True, timeout=2)
 
     (result,) = calls(server, repository, [("git_commit", {"message": "slow"})])
 

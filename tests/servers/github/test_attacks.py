@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import subprocess
 import sys
 from typing import Any
 
 import pytest
+from aiohttp import web
 
 from tests.servers.github.stage import SECRET, staged
 from tests.servers.over_http import texts
@@ -36,6 +38,13 @@ ELSEWHERE = [
         "push_files", {"branch": "a@{1}", "files": [{"path": "a", "content": ""}], "message": "m"}, id="reflog"
     ),
     pytest.param("update_pull_request_branch", {"pull_number": 42, "expected_head_sha": "main"}, id="sha-as-a-name"),
+    pytest.param("post_review_comment", {"pr_number": 42, "body": "b", "path": ""}, id="comment-on-no-file"),
+    pytest.param("post_review_comment", {"pr_number": 42, "body": "b", "path": "/", "line": 1}, id="comment-on-the-top"),
+    pytest.param(
+        "create_pull_request_review",
+        {"pull_number": 42, "body": "b", "event": "COMMENT", "comments": [{"path": "", "body": "b", "line": 1}]},
+        id="remark-on-no-file",
+    ),
     pytest.param("search_code", {"q": "x" * 1001}, id="query-too-long"),
     pytest.param("list_issues", {"per_page": 101}, id="page-too-large"),
     pytest.param("get_issue", {"issue_number": 0}, id="number-zero"),
@@ -92,6 +101,69 @@ def test_a_redirect_elsewhere_is_not_followed_and_gets_no_token() -> None:
             said = await stage.refused("get_issue", issue_number=7)
             assert other.double.seen == []
         assert "redirects to another place" in said
+
+    run_async(main())
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments"),
+    [
+        ("add_issue_comment", {"issue_number": 7, "body": "b"}),
+        ("post_review_comment", {"pr_number": 42, "body": "b"}),
+        ("create_issue", {"title": "t"}),
+    ],
+)
+def test_a_change_to_a_repository_that_was_renamed_is_no_success(tool: str, arguments: dict[str, Any]) -> None:
+    async def main() -> None:
+        async with staged() as stage:
+            moved = {"message": "Temporary Redirect", "url": "x"}
+            stage.double.refuse_once("POST", "/issues", 307, moved, {"Location": "/repositories/1/issues"})
+            assert "nothing was changed" in await stage.refused(tool, **arguments)
+
+    run_async(main())
+
+
+@pytest.mark.parametrize("odd", [None, [], {}, "text", {"head": None, "object": [], "sha": None}], ids=repr)
+@pytest.mark.parametrize(
+    ("tool", "arguments", "path"),
+    [
+        ("get_pull_request_status", {"pull_number": 42}, "/pulls/42"),
+        ("post_review_comment", {"pr_number": 42, "body": "b", "path": "a", "line": 1}, "/pulls/42"),
+        ("create_branch", {"branch": "b"}, "/repos/acme/project"),
+        ("create_branch", {"branch": "b", "from_branch": "main"}, "/git/ref"),
+        ("push_files", {"branch": "main", "files": [{"path": "a", "content": ""}], "message": "m"}, "/git/ref"),
+        ("merge_pull_request", {"pull_number": 42}, "/pulls/42"),
+    ],
+)
+def test_an_answer_that_is_none_of_githubs_is_said_and_nothing_is_changed(
+    tool: str, arguments: dict[str, Any], path: str, odd: Any
+) -> None:
+    async def main() -> None:
+        async with staged(client={"elicitation": lambda question: {}}) as stage:
+            stage.double.planned.append(("GET", re.compile(path), lambda: web.json_response(odd)))
+            said = await stage.refused(tool, **arguments)
+            assert {seen.method for seen in stage.double.seen} == {"GET"}
+        assert said == "GitHub answered with something unexpected; nothing was changed"
+
+    run_async(main())
+
+
+@pytest.mark.parametrize("odd", [None, "text", 7], ids=repr)
+def test_a_file_that_is_none_is_said(odd: Any) -> None:
+    async def main() -> None:
+        async with staged() as stage:
+            stage.double.planned.append(("GET", re.compile("/contents/a"), lambda: web.json_response(odd)))
+            assert "something unexpected" in await stage.refused("get_file_contents", path="a")
+
+    run_async(main())
+
+
+def test_an_answer_that_is_too_deep_is_said() -> None:
+    async def main() -> None:
+        async with staged() as stage:
+            deep = "[" * 900 + "]" * 900
+            stage.double.planned.append(("GET", re.compile("/issues/7"), lambda: web.Response(text=deep)))
+            assert "too deeply nested" in await stage.refused("get_issue", issue_number=7)
 
     run_async(main())
 

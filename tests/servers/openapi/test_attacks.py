@@ -293,3 +293,20 @@ def test_a_document_nested_too_deeply_is_refused(tmp_path: Path) -> None:
     file.write_text('{"openapi": "3.1.0", "x": ' + "[" * 500 + "]" * 500 + "}")
     with pytest.raises(ConfigError, match="nested"):
         make_server(file)
+
+
+def test_a_schema_of_endless_choices_costs_one_tool_and_not_the_list(caplog: pytest.LogCaptureFixture) -> None:
+    long = {"name": "q", "in": "query", "schema": {"enum": [f"choice {number}" for number in range(20_000)]}}
+    paths = {"/it": {"get": operation(parameters=[long])}, "/fine": {"get": {**operation(), "operationId": "fine"}}}
+    assert list(make_server(document(paths), base_url=BASE).registry.tools) == ["fine"]
+    assert "GET /it is left out" in caplog.text
+
+
+@pytest.mark.parametrize("where", ["query", "cookie"])
+def test_a_spread_object_cannot_be_a_credential_that_was_not_given(where: str) -> None:
+    spread = parameter("more", where, type="object", additionalProperties={"type": "string"})
+    schemes = {"key": {"type": "apiKey", "in": where, "name": "session"}}
+    source = document({"/it": {"get": operation(parameters=[spread])}}, components={"securitySchemes": schemes})
+    result, double = call(source, "it", {"more": {"session": "mine"}})
+    assert result.is_error
+    assert double.heard == []

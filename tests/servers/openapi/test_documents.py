@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.servers.openapi.double import Answer, running_double
-from tests.servers.openapi.shared import PETS, TRACKER, document, operation
+from tests.servers.openapi.shared import PETS, TRACKER, call, document, operation
 from tests.support import run_async
 from trunkline import Client, ConfigError
 from trunkline.servers.openapi import fetch_document, make_server, read_document
@@ -148,3 +148,23 @@ def test_a_relative_server_of_a_file_needs_a_base_url() -> None:
 def test_a_document_of_a_later_version_is_read_as_3_1() -> None:
     later = json.loads(json.dumps(SMALL)) | {"openapi": "3.2.0"}
     assert list(make_server(later, base_url="https://api.example.com").registry.tools) == ["it"]
+
+
+def test_an_operations_relative_server_is_beside_that_of_the_document() -> None:
+    async def main() -> str:
+        async with running_double() as double:
+            source = document(
+                {"/it": {"get": operation(servers=[{"url": "/v9"}])}}, servers=[{"url": f"{double.url}/v1"}]
+            )
+            async with Client(make_server(source)) as client:
+                await client.call_tool("it")
+            return double.last.path
+
+    assert run_async(main()) == "/v9/it"
+
+
+def test_a_body_of_any_type_is_sent_as_json() -> None:
+    body = {"required": True, "content": {"*/*": {"schema": {"type": "object", "properties": {"a": {}}}}}}
+    _, double = call(document({"/it": {"post": operation(requestBody=body)}}), "it", {"a": [1]})
+    assert double.last.headers["content-type"] == "application/json"
+    assert double.last.body == b'{"a":[1]}'

@@ -49,6 +49,9 @@ WRONG = [
     pytest.param("slack_get_channel_history", {"channel_id": "C0GENERAL&limit=999"}, id="channel-with-a-parameter"),
     pytest.param("slack_get_thread_replies", {"channel_id": "C0GENERAL", "thread_ts": "0 or 1"}, id="time"),
     pytest.param(
+        "slack_get_thread_replies", {"channel_id": "C0GENERAL", "thread_ts": "١٢٣.٠٠٠٠٠٠"}, id="time-in-other-digits"
+    ),
+    pytest.param(
         "slack_add_reaction",
         {"channel_id": "C0GENERAL", "timestamp": "1767603600.000100", "reaction": "a b"},
         id="emoji",
@@ -74,6 +77,26 @@ def test_a_token_that_slack_repeats_is_not_passed_on() -> None:
         async with staged() as stage:
             stage.double.refuse_once("users.list", 500, {"message": f"token {SECRET} failed"})
             assert await stage.refused("slack_get_users") == "Slack answered 500: token [token] failed"
+
+    run_async(main())
+
+
+def test_a_token_that_a_refusal_of_slack_repeats_is_not_passed_on() -> None:
+    async def main() -> None:
+        async with staged() as stage:
+            stage.double.refuse_once("users.list", 200, {"ok": False, "error": f"bad\n\x1b[31m {SECRET}"})
+            assert await stage.refused("slack_get_users") == "Slack refused: bad [31m [token]"
+
+    run_async(main())
+
+
+@pytest.mark.parametrize("odd", [{"ok": True}, {"ok": True, "channel": None}, {"ok": True, "channel": []}], ids=repr)
+def test_a_channel_that_is_none_is_left_out(odd: dict[str, Any]) -> None:
+    async def main() -> None:
+        async with staged(channel_ids=["C0GENERAL", "C0REVIEWS"]) as stage:
+            stage.double.refuse_once("conversations.info", 200, odd)
+            listed = await stage.call("slack_list_channels")
+        assert [each["id"] for each in listed["channels"]] == ["C0REVIEWS"]
 
     run_async(main())
 

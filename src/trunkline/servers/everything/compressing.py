@@ -18,7 +18,7 @@ from urllib.parse import quote, unquote_to_bytes, urlsplit
 from msgspec import Meta, Struct
 
 from trunkline import Context, Server, ToolError
-from trunkline.errors import FetchError, ResourceError
+from trunkline.errors import FetchError, ResourceNotFound
 from trunkline.net import Fetcher
 from trunkline.protocol.caller import Caller, Session
 from trunkline.servers.everything.basics import ACTS_OUTSIDE
@@ -194,5 +194,5 @@ async def read_kept(handle: str, name: str, ctx: Context) -> bytes:
 
 def _found(data: bytes | None) -> bytes:
     if data is None:
-        raise ResourceError("This file is gone: it was replaced by newer ones; compress it again.")
+        raise ResourceNotFound("This file is gone: it was replaced by newer ones; compress it again.")
     return data

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from trunkline import Context, Server
-from trunkline.errors import ResourceError
+from trunkline.errors import ResourceNotFound
 from trunkline.servers.everything.documents import DOCUMENTS
 from trunkline.servers.everything.dynamic import BLOB, TEXT, dynamic, positive_text, proposed
 from trunkline.servers.everything.media import icon, picture
@@ -74,7 +74,7 @@ def complete_number(value: str) -> Completion:
 def _number(text: str) -> int:
     number = positive_text(text)
     if number is None:
-        raise ResourceError(f"Unknown resource: {text[:40]!r} is no whole number from 1.")
+        raise ResourceNotFound(f"Unknown resource: {text[:40]!r} is no whole number from 1.")
     return number
 
 
@@ -115,7 +115,7 @@ async def asked(ctx: Context) -> str:
 async def book(shelf: str, book: str) -> str:
     """Give a book of the library by shelf and name."""
     if book not in _BOOKS.get(shelf, ()):
-        raise ResourceError(f"The library has no {book[:40]!r} on shelf {shelf[:40]!r}.")
+        raise ResourceNotFound(f"The library has no {book[:40]!r} on shelf {shelf[:40]!r}.")
     return f"{book} stands on the shelf {shelf}."
 
 

@@ -24,7 +24,7 @@ _MOST_CANCELLED = 20
 
 def exchange_of(ctx: Context) -> Exchange:
     """Give the request behind a context: the public face has no session, and no question with an id of its own."""
-    return ctx._exchange
+    return ctx.exchange
 
 
 def session_of(ctx: Context) -> Session | None:

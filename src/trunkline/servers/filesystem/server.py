@@ -6,8 +6,7 @@ import os
 from collections.abc import Sequence
 
 from trunkline import __version__
-from trunkline.errors import InvalidParams, RequestFailed, ResourceNotFound
-from trunkline.protocol.revisions import Feature
+from trunkline.errors import ResourceNotFound
 from trunkline.server.context import Context
 from trunkline.server.server import Server
 from trunkline.servers.filesystem.desk import Desk
@@ -75,21 +74,15 @@ def _add_files(server: Server, desk: Desk) -> None:
     @server.resource("file:///{+path}", name="file", title="File")
     async def file(ctx: Context, path: str) -> ResourceContents:
         """A file in an allowed folder, by its absolute path: text if it is UTF-8, else base64."""
-        uri: str = ctx._exchange.admitted.params.uri
+        uri: str = ctx.exchange.admitted.params.uri
 
         def missing_or_contents(place: Place) -> bytes | None:
             return None if place.status() is None else read_bytes(place, desk.limits.file_bytes)
 
         data = await desk.at(ctx, f"/{path}", missing_or_contents)
         if data is None:
-            raise _not_found(ctx, uri)
+            raise ResourceNotFound(f"Resource not found: {uri}")
         return _contents(uri, path, data)
-
-
-def _not_found(ctx: Context, uri: str) -> RequestFailed:
-    features = ctx._exchange.admitted.caller.revision.features
-    kind = InvalidParams if Feature.NOT_FOUND_IS_INVALID_PARAMS in features else ResourceNotFound
-    return kind(f"Resource not found: {uri}", data={"uri": uri})
 
 
 def _contents(uri: str, path: str, data: bytes) -> ResourceContents:

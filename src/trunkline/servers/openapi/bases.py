@@ -54,11 +54,11 @@ def own_base(document: Document, servers: Any, base: str, *, variables: Mapping[
     Raises:
         ConfigError: what it names is no address.
     """
-    target = _named(document, as_list(servers)[0], variables or {})
+    target = _named(document, (as_list(servers) or [{}])[0], variables or {}, near=f"{base}/")
     return target.url.rstrip("/") if target.origin == parse_target(base).origin else None
 
 
-def _named(document: Document, server: Any, variables: Mapping[str, str]) -> Target:
+def _named(document: Document, server: Any, variables: Mapping[str, str], near: str | None = None) -> Target:
     entry = as_dict(server)
     known = as_dict(entry.get("variables"))
 
@@ -76,9 +76,10 @@ def _named(document: Document, server: Any, variables: Mapping[str, str]) -> Tar
 
     url = _VARIABLE.sub(value, str(entry.get("url", "/")))
     if not urlsplit(url).scheme:
-        if document.url is None:
+        known_from = document.url or near
+        if known_from is None:
             raise ConfigError(f"{document.name} does not say at which host its server {url[:100]!r} is; {_FIX}")
-        url = urljoin(document.url, url)
+        url = urljoin(known_from, url)
     target = _target(url, f"The server of {document.name}")
     special = special_range(target.host) if target.is_address else None
     if special in _NEVER:

@@ -121,10 +121,14 @@ def read_body(document: Document, given: Any, *, taken: set[str], what: str) -> 
 def _chosen(content: dict[str, Any]) -> tuple[str, str, dict[str, Any]] | None:
     for kind, pattern in _KINDS:
         for name, media in content.items():
-            if pattern.match(name):
-                # A range such as */* is no type that could be sent.
-                sent = "application/octet-stream" if "*" in name or not _MIME.fullmatch(name) else name
-                return kind, sent, as_dict(media)
+            if "*" in name or not _MIME.fullmatch(name):
+                # A range is no type that could be sent; what is no text is most likely meant as JSON.
+                is_text = as_dict(as_dict(media).get("schema")).get("type") == "string"
+                sent = "application/octet-stream" if is_text else "application/json"
+                if kind == ("binary" if is_text else "json"):
+                    return kind, sent, as_dict(media)
+            elif pattern.match(name):
+                return kind, name, as_dict(media)
     return None
 
 

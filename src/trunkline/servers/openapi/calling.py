@@ -69,7 +69,7 @@ def _path_argument(operation: Operation, found: re.Match[str], arguments: Mappin
 
 def _query(operation: Operation, arguments: Mapping[str, Any], applied: Applied) -> list[tuple[str, str]]:
     given = [each for each in operation.parameters if each.where == "query" and each.argument in arguments]
-    reserved = {quote(name, safe="") for name in applied.query}
+    reserved = {quote(name, safe="") for name in applied.owned_query}
     pairs: list[tuple[str, str]] = []
     for parameter in given:
         written = query_pairs(parameter, arguments[parameter.argument])
@@ -93,8 +93,8 @@ def _headers(operation: Operation, arguments: Mapping[str, Any], applied: Applie
             headers[parameter.name] = header_text(parameter, value)
         elif parameter.where == "cookie":
             cookies += cookie_pairs(parameter, value)
-    own = {quote(name, safe="") for name in applied.cookies}
-    cookies = [(name, value) for name, value in cookies if name not in own]
+    if any(quote(name, safe="") in dict(cookies) for name in applied.owned_cookies):
+        raise ToolError("An argument would take the place of a cookie that is a credential")
     cookies += [(quote(name, safe=""), quote(value, safe="")) for name, value in applied.cookies.items()]
     if cookies:
         headers["Cookie"] = "; ".join(f"{name}={value}" for name, value in cookies)
@@ -172,7 +172,8 @@ def media_type(reply: Reply) -> str:
 
 def _content(reply: Reply, operation: Operation) -> Any:
     if operation.listed.method == "HEAD":
-        lines = "\n".join(f"{name}: {value}" for name, value in sorted(reply.headers.items()))
+        shown = sorted((name, value) for name, value in reply.headers.items() if name != "set-cookie")
+        lines = "\n".join(f"{name}: {value}" for name, value in shown)
         return f"Status {reply.status}\n{lines[:_MOST_HEADERS]}"
     if not reply.body:
         return f"Done (status {reply.status}, no content)."

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any
 
+import msgspec
 from msgspec import Struct
 
 from trunkline.errors import ConfigError
@@ -37,6 +38,8 @@ _ALL_NODES = 100_000
 _FEWEST_NODES, _MOST_NODES = 100, 2000
 #: What is left of a schema that was too much in another way.
 _NEAREST_NODES = 60
+#: Most bytes of one schema: a list of choices is one node, however long.
+_MOST_BYTES = 128 * 1024
 
 
 class Choice(Struct, frozen=True):
@@ -127,7 +130,8 @@ class Making:
         operation = read_operation(self._document, listed, self._credentials)
         given = input_schema(self._document, operation, self._translations[True, True], self._most)
         output = self._output(operation, patterns=True, most=self._most // 2)
-        return Offer(operation, base, given, output)
+        offer = Offer(operation, base, given, output)
+        return offer if _is_short(given) and (output is None or _is_short(output)) else self.lesser(offer)
 
     def lesser(self, offer: Offer) -> Offer | None:
         """Make an offer anew whose schemas cannot be used; None, and a line in the log, if there is no way.
@@ -170,5 +174,9 @@ class Making:
                 compile_schema(schema)
             except SchemaError:
                 continue
-            return schema
+            return schema if _is_short(schema) else None
         return None
+
+
+def _is_short(schema: dict[str, Any]) -> bool:
+    return len(msgspec.json.encode(schema)) <= _MOST_BYTES

@@ -328,7 +328,14 @@ def _references(schema: Any) -> Iterator[str]:
 
 
 def _size(schema: Any) -> int:
-    return sum(1 for _ in _nodes(schema))
+    """Count objects, and what they hold in long lists and texts as if it were objects."""
+    return sum(1 + sum(_weight(value) for value in node.values()) for node in _nodes(schema))
+
+
+def _weight(value: Any) -> int:
+    if isinstance(value, list):
+        return len(value) // 20
+    return len(value) // 2000 if isinstance(value, str) else 0
 
 
 def _nodes(schema: Any) -> Iterator[dict[str, Any]]:

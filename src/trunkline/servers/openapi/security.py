@@ -66,6 +66,9 @@ class Applied(Struct, frozen=True):
     headers: Mapping[str, str]
     query: Mapping[str, str]
     cookies: Mapping[str, str]
+    #: Names in a query and among cookies that are credentials, also those that this request does without.
+    owned_query: frozenset[str] = frozenset()
+    owned_cookies: frozenset[str] = frozenset()
 
 
 class Credentials:
@@ -134,7 +137,7 @@ class Credentials:
             if alternative and all(name in self._values for name in alternative):
                 return self._applied(list(alternative))
         if not alternatives or {} in alternatives:
-            return Applied({}, {}, {})
+            return self._applied([])
         names = " or ".join(" with ".join(alternative) for alternative in alternatives)
         raise ToolError(
             f"{tool} needs a credential that this server was not given ({names}): its user starts it with "
@@ -153,7 +156,10 @@ class Credentials:
                 headers["Authorization"] = f"Basic {b64encode(value.encode()).decode()}"
             else:
                 headers["Authorization"] = f"Bearer {value}"
-        return Applied(headers, places["query"], places["cookie"])
+        return Applied(headers, places["query"], places["cookie"], self._owned("query"), self._owned("cookie"))
+
+    def _owned(self, where: str) -> frozenset[str]:
+        return frozenset(str(each["name"]) for each in self._schemes.values() if _place(each) == where)
 
 
 def _place(scheme: Mapping[str, Any]) -> str | None:
