@@ -121,6 +121,8 @@ class GitHubDouble:
                 web.get(at + "/contents", self.contents),
                 web.get(at + "/contents/{path:.*}", self.contents),
                 web.put(at + "/contents/{path:.+}", self.write_contents),
+                web.get(at + "/git/ref/heads/{branch:.+}", self.show_ref),
+                # As clients did that are older than the path above.
                 web.get(at + "/git/refs/heads/{branch:.+}", self.show_ref),
                 web.patch(at + "/git/refs/heads/{branch:.+}", self.move_ref),
                 web.post(at + "/git/refs", self.create_ref),

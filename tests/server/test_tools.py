@@ -134,6 +134,25 @@ async def test_arguments_that_are_no_object_are_refused(revision: str) -> None:
         assert (await peer.error("tools/call", {"name": "f", "arguments": [1]}))["code"] == -32602
 
 
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        pytest.param({"n": 1, "m": 2}, "unknown argument 'm'; did you mean 'n'?", id="one it cannot be given"),
+        pytest.param({"n": 1, "ctx": 2}, "unknown argument 'ctx'; known are 'n'", id="the place of the context"),
+        pytest.param({}, "missing argument 'n'", id="one it needs and the schema does not"),
+    ],
+)
+def test_what_passes_a_hand_written_schema_and_not_the_function_is_said(given: dict[str, Any], said: str) -> None:
+    def f(n: int, ctx: Context) -> str:
+        """Never run."""
+        raise AssertionError(n)
+
+    schema = {"type": "object", "properties": {"n": {"type": "integer"}}}
+    result = call(serving(f, input_schema=schema), "f", **given)
+
+    assert (result["isError"], text(result)) == (True, said)
+
+
 @pytest.mark.parametrize("schema", [{}, {"type": "array"}, {"properties": {}}], ids=str)
 def test_an_input_schema_of_no_object_is_refused(schema: dict[str, Any]) -> None:
     with pytest.raises(TypeError, match='tool \'f\': input_schema needs "type": "object"'):

@@ -123,7 +123,7 @@ class UserFunction:
 class FreeSignature:
     """The signature of a function whose schema was written by hand: it is given what the schema lets pass."""
 
-    __slots__ = ("context_name", "description", "is_async", "is_async_generator", "is_generator")
+    __slots__ = ("context_name", "description", "is_async", "is_async_generator", "is_generator", "names", "required")
 
     dependencies = ()
     parameters = ()
@@ -140,6 +140,11 @@ class FreeSignature:
             name for name, hint in hints.items() if name != "return" and is_context(hint, (Context, BlockingContext))
         ]
         self.context_name = wanting[0] if wanting else None
+        parameters = [each for each in inspect.signature(function).parameters.values() if each.name not in wanting]
+        open_ended = any(each.kind is each.VAR_KEYWORD for each in parameters)
+        #: What it can be given; None if that is anything.
+        self.names = None if open_ended else frozenset(each.name for each in parameters)
+        self.required = frozenset(each.name for each in parameters if each.default is each.empty and not open_ended)
         self.description = inspect.getdoc(function)
         self.is_async = inspect.iscoroutinefunction(function)
         self.is_async_generator = inspect.isasyncgenfunction(function)

@@ -20,8 +20,8 @@ import trunkline.types as t
 from trunkline.connection import Exchange
 from trunkline.errors import HandlerError, HeaderMismatch, InvalidParams, MissingCapability, RequestFailed, ToolError
 from trunkline.protocol.revisions import Feature
-from trunkline.server.functions import UserFunction, meant_for_caller
-from trunkline.server.mismatch import ArgumentError, ResultError
+from trunkline.server.functions import FreeSignature, UserFunction, meant_for_caller
+from trunkline.server.mismatch import ArgumentError, ResultError, check_names
 from trunkline.server.results import ToolResult, to_tool_result
 from trunkline.server.scopes import demand
 from trunkline.server.signatures import Signature
@@ -257,6 +257,11 @@ class ToolDefinition:
         problem = self._validator.first_problem(value)
         if problem is not None:
             raise ArgumentError(problem.message if problem.path else f"arguments: {problem.message}", path=problem.path)
+        signature = self.function.signature
+        assert isinstance(signature, FreeSignature)
+        if signature.names is not None:
+            # A schema may let pass what its function cannot be given.
+            check_names(value, signature.names, required=signature.required)
         return value
 
 

@@ -24,7 +24,7 @@ from trunkline.errors import ConfigError, ToolError
 if TYPE_CHECKING:
     import aiohttp
 
-__all__ = ["Api", "ApiError", "Reply", "Upload"]
+__all__ = ["Api", "ApiError", "Reply", "Upload", "one_line"]
 
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
@@ -276,7 +276,7 @@ class Api:
     def _unreachable(self, error: Exception) -> str:
         where = self._unix_socket or self._netloc
         reason = str(error) or type(error).__name__
-        return f"{self.service} cannot be reached at {where}: {_one_line(reason)}"
+        return f"{self.service} cannot be reached at {where}: {one_line(reason)}"
 
 
 # --- parts of requests and answers -----------------------------------------------------------------------------------
@@ -352,10 +352,11 @@ def _said(body: bytes) -> str:
         return ""
     parts = [value[name] for name in _MEMBERS if value.get(name)]
     texts = [each if isinstance(each, str) else msgspec.json.encode(each).decode() for each in parts[:2]]
-    return _one_line("; ".join(texts))
+    return one_line("; ".join(texts))
 
 
-def _one_line(text: str, most: int = 400) -> str:
+def one_line(text: str, most: int = 400) -> str:
+    """Give a text on one line, of printable characters, and not too many."""
     line = " ".join("".join(each if each.isprintable() else " " for each in text).split())
     return line if len(line) <= most else f"{line[:most]}…"
 

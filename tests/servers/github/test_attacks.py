@@ -39,7 +39,9 @@ ELSEWHERE = [
     ),
     pytest.param("update_pull_request_branch", {"pull_number": 42, "expected_head_sha": "main"}, id="sha-as-a-name"),
     pytest.param("post_review_comment", {"pr_number": 42, "body": "b", "path": ""}, id="comment-on-no-file"),
-    pytest.param("post_review_comment", {"pr_number": 42, "body": "b", "path": "/", "line": 1}, id="comment-on-the-top"),
+    pytest.param(
+        "post_review_comment", {"pr_number": 42, "body": "b", "path": "/", "line": 1}, id="comment-on-the-top"
+    ),
     pytest.param(
         "create_pull_request_review",
         {"pull_number": 42, "body": "b", "event": "COMMENT", "comments": [{"path": "", "body": "b", "line": 1}]},
@@ -123,7 +125,7 @@ def test_a_change_to_a_repository_that_was_renamed_is_no_success(tool: str, argu
     run_async(main())
 
 
-@pytest.mark.parametrize("odd", [None, [], {}, "text", {"head": None, "object": [], "sha": None}], ids=repr)
+@pytest.mark.parametrize("odd", [None, [{"ref": "refs/heads/main-2"}], {"head": None, "object": []}], ids=repr)
 @pytest.mark.parametrize(
     ("tool", "arguments", "path"),
     [

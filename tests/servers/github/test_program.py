@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
+import os
 import sys
 
 import pytest
@@ -28,6 +31,33 @@ def test_over_stdio_the_token_comes_from_the_environment(variable: str) -> None:
         assert double.seen[0].authorization == f"Bearer {SECRET}"
 
     run_async(main(), seconds=30)
+
+
+def test_a_client_that_can_only_open_pages_is_not_asked_to_confirm_a_merge() -> None:
+    async def main() -> bytes:
+        double = GitHubDouble(token=SECRET)
+        meta = {
+            "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+            "io.modelcontextprotocol/clientCapabilities": {"elicitation": {"url": {}}},
+        }
+        params = {"name": "merge_pull_request", "arguments": PULL, "_meta": meta}
+        call = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
+        async with double.running() as url:
+            process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-m", "trunkline.servers.github"),
+                env={**os.environ, "GITHUB_PERSONAL_ACCESS_TOKEN": SECRET, "GITHUB_API_URL": url},
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+            )
+            assert process.stdin is not None
+            assert process.stdout is not None
+            process.stdin.write(json.dumps(call).encode() + b"\n")
+            line = await process.stdout.readline()
+            await process.communicate()
+            return line
+
+    (content,) = json.loads(run_async(main(), seconds=30))["result"]["content"]
+    assert json.loads(content["text"])["merged"] is True
 
 
 def test_over_http_nobody_comes_in_without_a_token() -> None:

@@ -223,8 +223,20 @@ def test_a_wrong_token_says_which_variable_holds_it_and_not_what() -> None:
     async def main() -> None:
         async with staged(token="github_pat_wrong") as stage:
             said = await stage.refused("get_issue", issue_number=7)
-        assert "GITHUB_PERSONAL_ACCESS_TOKEN is wrong or has expired" in said
+        assert "GITHUB_PERSONAL_ACCESS_TOKEN (or GITHUB_TOKEN) is wrong or has expired" in said
         assert "github_pat_wrong" not in said
+
+    run_async(main())
+
+
+def test_what_only_signed_in_users_may_see_asks_for_a_token_and_blames_none() -> None:
+    async def main() -> None:
+        async with staged(token=None) as stage:
+            stage.double.refuse_once("GET", "/search/code", 401, {"message": "Requires authentication"})
+            result = await stage.client.call_tool("search_code", {"q": "x"}, raise_on_error=False)
+        (said,) = texts(result)
+        assert "start the server with GITHUB_PERSONAL_ACCESS_TOKEN" in said
+        assert "wrong" not in said
 
     run_async(main())
 

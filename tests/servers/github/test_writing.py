@@ -323,17 +323,6 @@ def test_a_merge_is_refused_if_it_must_be_confirmed_and_the_client_cannot_ask() 
     run_async(main())
 
 
-URL_ONLY = {"capabilities": {"elicitation": {"url": {}}}, "revision": "2025-11-25"}
-
-
-def test_a_client_that_can_only_open_pages_cannot_be_asked_and_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def main() -> None:
-        async with staged(client=URL_ONLY) as stage:
-            assert (await stage.call("merge_pull_request", pull_number=42))["merged"] is True
-
-    run_async(main())
-
-
 def test_a_merge_is_not_asked_about_if_it_need_not_be_confirmed() -> None:
     async def main() -> None:
         asked: list[str] = []

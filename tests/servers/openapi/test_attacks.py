@@ -171,7 +171,7 @@ def test_a_reference_that_leaves_the_document_is_refused(reference: Any) -> None
         make_server(with_schema({"$ref": reference}), base_url=BASE)
 
 
-@pytest.mark.parametrize("place", ["parameters", "requestBody", "responses", "path"])
+@pytest.mark.parametrize("place", ["parameters", "requestBody", "responses", "path", "operation"])
 def test_a_reference_outside_is_refused_wherever_it_stands(place: str) -> None:
     outside = {"$ref": "file:///etc/passwd"}
     broken: dict[str, dict[str, Any]] = {
@@ -179,6 +179,7 @@ def test_a_reference_outside_is_refused_wherever_it_stands(place: str) -> None:
         "requestBody": {"/it": {"post": operation(requestBody=outside)}},
         "responses": {"/it": {"get": operation(responses={"200": outside})}},
         "path": {"/it": outside},
+        "operation": {"/it": {"get": outside}},
     }
     with pytest.raises(ConfigError, match="outside the document"):
         make_server(document(broken[place]), base_url=BASE)

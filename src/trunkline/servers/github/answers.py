@@ -24,9 +24,12 @@ def answer(value: Any, shape: Shape | None = None, *, note: str | None = None) -
     """Give the texts of a tool's answer.
 
     Raises:
-        ToolError: it is too large, whatever is left out.
+        ToolError: it is too large, whatever is left out, or too deep.
     """
-    text, cut = _fitting(shaped(value, shape))
+    try:
+        text, cut = _fitting(shaped(value, shape))
+    except RecursionError:
+        raise ToolError("The answer of GitHub is too deeply nested to be shown") from None
     notes = [each for each in (cut, note) if each]
     return [TextContent(text=text), *(TextContent(text=each) for each in notes)]
 

@@ -13,7 +13,7 @@ from trunkline import ToolError
 from trunkline.servers.rest import Api, ApiError
 from trunkline.servers.tokens import check_line, read_token, without
 
-__all__ = ["DEFAULT_URL", "VARIABLE", "GitHub", "check_branch", "check_path"]
+__all__ = ["DEFAULT_URL", "VARIABLE", "GitHub", "check_branch", "check_file", "check_path", "picked"]
 
 DEFAULT_URL = "https://api.github.com"
 VARIABLE = "GITHUB_PERSONAL_ACCESS_TOKEN"
@@ -81,12 +81,14 @@ class GitHub:
             raise without(error, self._token, self._hint(error)) from None
 
     def _hint(self, error: ApiError) -> str:
+        if error.status == 401 and self._token is None:
+            return f". GitHub answers this to signed-in users only: start the server with {VARIABLE} in its environment"
         if error.status == 401:
-            return f". The token in {VARIABLE} is wrong or has expired"
+            return f". The token in {VARIABLE} (or GITHUB_TOKEN) is wrong or has expired"
         if error.retry_after is not None:
             return "" if self._token else f"; with {VARIABLE} set the limit is higher"
         if error.status == 403 and self._token:
-            return f". The token in {VARIABLE} may lack the permission for this"
+            return f". The token in {VARIABLE} (or GITHUB_TOKEN) may lack the permission for this"
         if error.status == 404:
             return (
                 ". Check the names; the token may not be allowed to see it"
@@ -105,13 +107,31 @@ class GitHub:
         """
         return self.api.path("repos", _name(owner, "owner"), _name(repo, "repo"), *rest)
 
+    async def tip(self, owner: str, repo: str, branch: str) -> str:
+        """Give the id of the newest commit of a branch; one that only begins with that name is another."""
+        place = self.at(owner, repo, "git", "ref", "heads", *check_branch(branch).split("/"))
+        return picked(await self.read(place), "object", "sha")
+
     def branch(self, owner: str, repo: str, branch: str) -> str:
-        """Give the path of the reference of a branch."""
+        """Give the path by which a branch is moved."""
         return self.at(owner, repo, "git", "refs", "heads", *check_branch(branch).split("/"))
 
     def contents(self, owner: str, repo: str, path: str) -> str:
         """Give the path of a file or folder; that of the whole repository for ``""`` or ``/``."""
         return self.at(owner, repo, "contents", *check_path(path))
+
+
+def picked(value: Any, *names: str) -> str:
+    """Give a text inside an answer.
+
+    Raises:
+        ApiError: it is not there.
+    """
+    for name in names:
+        value = value.get(name) if isinstance(value, dict) else None
+    if not isinstance(value, str) or not value:
+        raise ApiError("GitHub answered with something unexpected; nothing was changed")
+    return value
 
 
 def _name(value: str, what: str) -> str:
@@ -155,3 +175,15 @@ def check_path(path: str) -> list[str]:
     if any(each in ("", ".", "..") or "\x00" in each for each in segments):
         raise ToolError(f"{path!r} is no path in a repository: write it from the top, without '.', '..' and '//'")
     return segments
+
+
+def check_file(path: str) -> str:
+    """Give the path of a file in a repository, from the top.
+
+    Raises:
+        ToolError: it is none.
+    """
+    segments = check_path(path)
+    if not segments or path.endswith("/"):
+        raise ToolError(f"{path!r} is no path of a file: write it from the top of the repository, as in src/main.py")
+    return "/".join(segments)

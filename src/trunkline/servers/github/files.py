@@ -12,7 +12,7 @@ from msgspec import Meta, Struct
 from trunkline import ToolError
 from trunkline.servers.github.answers import answer
 from trunkline.servers.github.arguments import DESTROYS, READS, Branch, Hints, Owner, Repo, Sha, commit_sha, given
-from trunkline.servers.github.calls import GitHub, check_branch, check_path
+from trunkline.servers.github.calls import GitHub, check_branch, check_file, picked
 from trunkline.servers.github.shapes import COMMIT_OF_FILE, ENTRY, FILE, REFERENCE, shaped
 from trunkline.servers.rest import ApiError
 from trunkline.types import TextContent
@@ -54,7 +54,7 @@ class Files:
         """Create or replace one file in a repository, with a commit of its own."""
         github = self._github
         github.need_token()
-        _file_path(path)
+        check_file(path)
         _check_size(path, content)
         place = github.contents(owner, repo, path)
         name = check_branch(branch)
@@ -68,7 +68,7 @@ class Files:
         there = await self._github.find(place, {"ref": branch})
         if isinstance(there, list):
             raise ToolError(f"{path!r} is a folder in the branch {branch}: give the path of a file")
-        return None if there is None else str(there["sha"])
+        return None if there is None else picked(there, "sha")
 
     async def get_file_contents(
         self,
@@ -82,6 +82,8 @@ class Files:
         found = await self._github.read(self._github.contents(owner, repo, path), {"ref": ref})
         if isinstance(found, list):
             return answer(found, ENTRY)
+        if not isinstance(found, dict):
+            raise ApiError("GitHub answered with something unexpected")
         # A file is given whole or not at all: half of one could be written back as the whole.
         text = json.dumps(_decoded(shaped(found, FILE), path), indent=2, ensure_ascii=False)
         return [TextContent(text=text)]
@@ -99,26 +101,19 @@ class Files:
         github.need_token()
         entries = _entries(files)
         place = github.branch(owner, repo, branch)
-        tip = str((await github.read(place))["object"]["sha"])
+        tip = await github.tip(owner, repo, branch)
         body: dict[str, Any] = {"tree": entries, "base_tree": tip}
         tree = await github.write("POST", github.at(owner, repo, "git", "trees"), body)
-        body = {"message": message, "tree": tree["sha"], "parents": [tip]}
+        body = {"message": message, "tree": picked(tree, "sha"), "parents": [tip]}
         commit = await github.write("POST", github.at(owner, repo, "git", "commits"), body)
         # Until here the branch has not changed. It moves in one step, and only if nobody else moved it meanwhile.
         try:
-            moved = await github.write("PATCH", place, {"sha": commit["sha"], "force": False})
+            moved = await github.write("PATCH", place, {"sha": picked(commit, "sha"), "force": False})
         except ApiError as error:
             if error.status not in (409, 422):
                 raise
             raise ToolError(f"Nothing was pushed: {error}. The branch may have moved meanwhile; try again") from error
         return answer(moved, REFERENCE)
-
-
-def _file_path(path: str) -> str:
-    segments = check_path(path)
-    if not segments or path.endswith("/"):
-        raise ToolError(f"{path!r} is no path of a file")
-    return "/".join(segments)
 
 
 def _check_size(path: str, content: str) -> int:
@@ -133,7 +128,7 @@ def _check_size(path: str, content: str) -> int:
 
 def _entries(files: list[FileToPush]) -> list[dict[str, str]]:
     """Give the entries of the new tree, once all files have been found good."""
-    paths = [_file_path(file.path) for file in files]
+    paths = [check_file(file.path) for file in files]
     if len(set(paths)) != len(paths):
         twice = next(path for path in paths if paths.count(path) > 1)
         raise ToolError(f"{twice} stands twice in files: give each path once")

@@ -23,7 +23,7 @@ from trunkline.servers.github.arguments import (
     chosen,
     given,
 )
-from trunkline.servers.github.calls import GitHub
+from trunkline.servers.github.calls import GitHub, picked
 from trunkline.servers.github.shapes import COMMENT, FILE_CHANGED, PULL, REVIEW, STATUS, Shape
 from trunkline.types import TextContent
 
@@ -111,7 +111,7 @@ class Pulls:
         """Show how the checks of a pull request's newest commit went."""
         number = chosen(pull_number, pr_number)
         pull = await self._github.read(self._github.at(owner, repo, "pulls", number))
-        sha = str(pull["head"]["sha"])
+        sha = picked(pull, "head", "sha")
         return answer(await self._github.read(self._github.at(owner, repo, "commits", sha, "status")), STATUS)
 
     async def get_pull_request_comments(

@@ -8,7 +8,7 @@ from msgspec import Meta
 
 from trunkline.servers.github.answers import answer
 from trunkline.servers.github.arguments import CREATES, READS, Branch, Hints, Owner, Page, PerPage, Query, Repo, given
-from trunkline.servers.github.calls import GitHub, check_branch
+from trunkline.servers.github.calls import GitHub, check_branch, picked
 from trunkline.servers.github.shapes import FORK, REFERENCE, REPOSITORY, SEARCH
 from trunkline.types import TextContent
 
@@ -62,9 +62,8 @@ class Repositories:
         github.need_token()
         name = check_branch(branch)
         if from_branch is None:
-            from_branch = str((await github.read(github.at(owner, repo)))["default_branch"])
-        start = await github.read(github.branch(owner, repo, from_branch))
-        body = {"ref": f"refs/heads/{name}", "sha": start["object"]["sha"]}
+            from_branch = picked(await github.read(github.at(owner, repo)), "default_branch")
+        body = {"ref": f"refs/heads/{name}", "sha": await github.tip(owner, repo, from_branch)}
         return answer(await github.write("POST", github.at(owner, repo, "git", "refs"), body), REFERENCE)
 
     async def list_commits(

@@ -25,7 +25,7 @@ from trunkline.servers.github.arguments import (
     commit_sha,
     given,
 )
-from trunkline.servers.github.calls import GitHub, check_path
+from trunkline.servers.github.calls import GitHub, check_file, picked
 from trunkline.servers.github.shapes import COMMENT, REVIEW
 from trunkline.types import TextContent
 
@@ -41,6 +41,8 @@ HINTS: tuple[tuple[str, Hints], ...] = (
 #: When the user confirms a merge: if the client can ask, always (else nothing is merged), or never.
 Confirm = Literal["auto", "always", "never"]
 
+#: What a client must be able to do to have its user confirm something.
+_FORMS = "elicitation.form"
 _MOST_COMMENTS = 100
 Line = Annotated[int, Meta(ge=1, description="The line in the new version of the file; it must be in the diff")] | None
 FilePath = Annotated[str | None, Meta(description="The file to comment on; without it the comment is a plain one")]
@@ -101,9 +103,9 @@ class Reviews:
             return answer(
                 await github.write("POST", github.at(owner, repo, "issues", number, "comments"), {"body": body})
             )
-        file = "/".join(check_path(path))
+        file = check_file(path)
         place = github.at(owner, repo, "pulls", number)
-        head = (await github.read(place))["head"]["sha"]
+        head = picked(await github.read(place), "head", "sha")
         where: dict[str, Any] = {"subject_type": "file"} if line is None else {"line": line, "side": "RIGHT"}
         asked = {"body": body, "commit_id": head, "path": file, **where}
         return answer(await github.write("POST", f"{place}/comments", asked), COMMENT)
@@ -124,13 +126,13 @@ class Reviews:
         github.need_token()
         place = github.at(owner, repo, "pulls", number)
         asked = given(commit_title=commit_title, commit_message=commit_message, merge_method=merge_method)
-        if self._confirm == "always" or (self._confirm == "auto" and ctx.client.supports("elicitation")):
+        if self._confirm == "always" or (self._confirm == "auto" and ctx.client.supports(_FORMS)):
             asked["sha"] = await self._confirmed(ctx, place, f"{owner}/{repo}#{number}", merge_method or "merge")
         return answer(await github.write("PUT", f"{place}/merge", asked))
 
     async def _confirmed(self, ctx: Context, place: str, name: str, method: str) -> str:
         """Ask the user, and give the commit that they saw."""
-        if not ctx.client.supports("elicitation"):
+        if not ctx.client.supports(_FORMS):
             raise ToolError(
                 "Merges are confirmed by the user here, and this client cannot ask them (it lacks elicitation); "
                 "nothing was merged"
@@ -146,8 +148,14 @@ class Reviews:
 
     async def _summary(self, place: str) -> dict[str, str]:
         pull = await self._github.read(place)
-        head, base = pull["head"], pull["base"]
-        return {"title": str(pull["title"])[:200], "head": head["label"], "base": base["ref"], "sha": head["sha"]}
+        sha = picked(pull, "head", "sha")
+        return {
+            "title": picked(pull, "title")[:200],
+            # Of a fork that is gone there is no label.
+            "head": pull["head"].get("label") or picked(pull, "head", "ref"),
+            "base": picked(pull, "base", "ref"),
+            "sha": sha,
+        }
 
     async def update_pull_request_branch(
         self,
@@ -167,5 +175,5 @@ class Reviews:
 def _remark(comment: LineComment) -> dict[str, Any]:
     if (comment.line is None) == (comment.position is None):
         raise ToolError(f"The comment on {comment.path} needs line or position, and not both")
-    path = "/".join(check_path(comment.path))
+    path = check_file(comment.path)
     return given(path=path, body=comment.body, line=comment.line, position=comment.position)

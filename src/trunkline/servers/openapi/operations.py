@@ -115,7 +115,9 @@ def _listed(document: Document) -> Iterator[Listed]:
         item = document.follow(given, f"the path {path[:200]!r}")
         for method in _METHODS:
             if isinstance(item.get(method), dict):
-                yield Listed(method.upper(), path, item[method], item)
+                # A reference is not allowed here, but is what documents of many files have.
+                node = document.follow(item[method], f"{method.upper()} {path[:200]}")
+                yield Listed(method.upper(), path, node, item)
 
 
 def _check_path(document: Document, path: str) -> None:

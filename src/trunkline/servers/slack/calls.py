@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Any
 
 from trunkline import ConfigError, ToolError
-from trunkline.servers.rest import Api, ApiError
+from trunkline.servers.rest import Api, ApiError, one_line
 from trunkline.servers.tokens import check_line, read_token, without
 
 __all__ = ["DEFAULT_URL", "MOST_CHANNELS", "Slack"]
@@ -89,16 +89,16 @@ class Slack:
 
     async def read(self, method: str, query: Mapping[str, Any]) -> dict[str, Any]:
         """Call a method that changes nothing."""
-        return _done(await self._ask("GET", method, query=query))
+        return self._done(await self._ask("GET", method, query=query))
 
     async def find(self, method: str, query: Mapping[str, Any]) -> dict[str, Any] | None:
         """Call a method that changes nothing; gives None where Slack has nothing to show."""
         answer = await self._ask("GET", method, query=query)
-        return None if answer.get("error") == "channel_not_found" else _done(answer)
+        return None if answer.get("error") == "channel_not_found" else self._done(answer)
 
     async def write(self, method: str, body: Mapping[str, Any]) -> dict[str, Any]:
         """Call a method that changes something."""
-        return _done(await self._ask("POST", method, body=body))
+        return self._done(await self._ask("POST", method, body=body))
 
     async def _ask(self, verb: str, method: str, **more: Any) -> dict[str, Any]:
         try:
@@ -109,16 +109,15 @@ class Slack:
             raise ApiError("Slack answered with something that is no object")
         return value
 
+    def _done(self, answer: dict[str, Any]) -> dict[str, Any]:
+        if answer.get("ok") is True:
+            return answer
+        error = str(answer.get("error", "it does not say why"))
+        hint = _HINTS.get(error)
+        raise without(ApiError(f"Slack refused: {one_line(error, 100)}"), self._token, f" ({hint})" if hint else "")
+
 
 def _checked(value: str, what: str, example: str) -> str:
     if not _ID.fullmatch(value):
         raise ToolError(f"{what} must be an id such as {example}, not {value!r}")
     return value
-
-
-def _done(answer: dict[str, Any]) -> dict[str, Any]:
-    if answer.get("ok") is True:
-        return answer
-    error = str(answer.get("error", "it does not say why"))[:100]
-    hint = _HINTS.get(error)
-    raise ToolError(f"Slack refused: {error}{f' ({hint})' if hint else ''}")
