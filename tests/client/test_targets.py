@@ -67,6 +67,7 @@ def test_an_entry_of_a_config_is_run(script: Path) -> None:
 def test_a_server_process_starts_where_it_is_told(script: Path) -> None:
     folder = str(script.parent)
     assert instructions("server.py", cwd=folder) == folder
+    assert instructions("server.py", cwd=Path(folder)) == folder
     assert instructions({"command": sys.executable, "args": ["server.py"], "cwd": folder}) == folder
 
 

@@ -96,7 +96,7 @@ def test_the_help_says_what_it_is_for_and_gives_examples(name: str, capsys: pyte
     shown = capsys.readouterr().out
     assert ended.value.code == 0
     assert shown.startswith(f"Usage: trunkline-server-{name}")
-    assert f"  trunkline-server-{name}" in shown.partition("Examples:")[2]
+    assert f"trunkline-server-{name}" in shown.partition("Examples:")[2]
     assert "--tokens-env" in shown
 
 

@@ -62,6 +62,7 @@ def test_http_alone_leaves_the_address_to_the_server() -> None:
         pytest.param(["--no-such"], 1, "No such option", id="unknown option"),
         pytest.param(["run", "--path", "/x"], 1, "--path is for HTTP: give --http as well.", id="http option on stdio"),
         pytest.param(["run", "--tokens-env", "X"], 1, "--tokens-env is for HTTP", id="auth on stdio"),
+        pytest.param(["run", "--audience", "X"], 1, "--audience is for HTTP", id="audience on stdio"),
         pytest.param(["broken"], 2, "The word must not be broken: say whole", id="a wrong setting"),
         pytest.param(["run", "--http", "0.0.0.0:0"], 2, "can be reached by others", id="open to others"),
     ],
@@ -99,6 +100,10 @@ def test_tokens_can_have_names(monkeypatch: pytest.MonkeyPatch) -> None:
     assert listed(f"alice:{TOKEN}1, bob:{TOKEN}2", monkeypatch) == {f"{TOKEN}1": "alice", f"{TOKEN}2": "bob"}
 
 
+def test_several_bare_tokens_are_of_several_users(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert listed(f"{TOKEN}1,{TOKEN}2", monkeypatch) == {f"{TOKEN}1": "user", f"{TOKEN}2": "user-2"}
+
+
 def test_nobody_is_asked_unless_told() -> None:
     assert Serving().auth() is None
 
@@ -108,6 +113,8 @@ def test_nobody_is_asked_unless_told() -> None:
     [
         pytest.param(Serving(tokens_env="T_UNSET"), "T_UNSET holds no token", id="variable not set"),
         pytest.param(Serving(tokens_env="T_SHORT"), "fewer than 16 characters", id="token to guess"),
+        pytest.param(Serving(tokens_env="T_TWICE"), "Token 2 .* stands there twice", id="token of two people"),
+        pytest.param(Serving(tokens_env="T_NAMELESS"), "Token 1 .* has an empty name", id="token of nobody"),
         pytest.param(Serving(tokens_env="T_SHORT", issuer="https://a.example"), "exclude each other", id="both"),
         pytest.param(Serving(issuer="https://a.example"), "needs --audience", id="no audience"),
         pytest.param(Serving(audience="https://me.example"), "goes with --issuer", id="no issuer"),
@@ -117,5 +124,7 @@ def test_settings_of_auth_that_make_no_sense_are_refused(
     serving: Serving, sentence: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("T_SHORT", "short")
+    monkeypatch.setenv("T_TWICE", f"ann:{TOKEN},ben:{TOKEN}")
+    monkeypatch.setenv("T_NAMELESS", f":{TOKEN}")
     with pytest.raises(ConfigError, match=sentence):
         serving.auth()

@@ -96,7 +96,7 @@ class Options(TypedDict, total=False):
     #: Variables for a server process, on top of a minimal environment.
     env: Mapping[str, str] | None
     #: Where a server process starts.
-    cwd: str | None
+    cwd: str | os.PathLike[str] | None
     #: Is given what a server process writes to stderr, as it comes.
     on_stderr: Callable[[bytes], None] | None
     #: Keep results for as long as the server says they are fresh.
@@ -174,7 +174,8 @@ def settings_from(options: Mapping[str, Any], target: object = None) -> Settings
             given[name] = adapt(callback)
     given["handshake"] = given.get("revision") == "handshake"
     given["pinned"] = _revision(given.pop("revision", "auto"))
-    given["ca_file"] = None if given.get("ca_file") is None else os.fspath(given["ca_file"])
+    for name in ("ca_file", "cwd"):
+        given[name] = None if given.get(name) is None else os.fspath(given[name])
     given["limits"] = given.get("limits") or _limits(target)
     given["client_info"] = given.get("client_info") or _this_program()
     given["elicitation_urls"] = given.get("elicitation_urls") or getattr(given.get("elicitation"), "takes_urls", False)

@@ -93,8 +93,8 @@ class Serving(Struct, frozen=True):
         return None
 
     def _check_stdio(self) -> None:
-        for name in ("path", "certfile", "keyfile", "allowed_hosts", "allow_unauthenticated", "tokens_env", "issuer"):
-            if getattr(self, name):
+        for name in self.__struct_fields__:
+            if name != "address" and getattr(self, name):
                 option = {"allowed_hosts": "allowed-host"}.get(name, name.replace("_", "-"))
                 raise click.UsageError(f"--{option} is for HTTP: give --http as well.")
 
@@ -112,7 +112,16 @@ def _tokens(variable: str) -> dict[str, Any]:
                 f"Token {number} in the variable {variable} has fewer than {_SHORTEST_TOKEN} characters, which can be "
                 "guessed; make one with: python -c 'import secrets; print(secrets.token_urlsafe(32))'"
             )
-        tokens[token] = name if colon else "user"
+        if token in tokens:
+            raise ConfigError(
+                f"Token {number} in the variable {variable} stands there twice: give each person their own"
+            )
+        if colon and not name:
+            raise ConfigError(
+                f"Token {number} in the variable {variable} has an empty name: write NAME:TOKEN, or TOKEN"
+            )
+        # Who has another token is somebody else, also without a name.
+        tokens[token] = name or ("user" if number == 1 else f"user-{number}")
     return tokens
 
 
@@ -134,21 +143,39 @@ _OPTIONS = (
         is_flag=False,
         flag_value="",
         callback=_address,
-        help="Serve over HTTP instead of stdio; without an address at 127.0.0.1:8000.",
+        help="Serve over HTTP instead of stdio; at 127.0.0.1:8000 if no address is given.",
     ),
-    click.option("--path", metavar="/PATH", help="HTTP: the path of the endpoint, else /mcp."),
+    click.option("--path", metavar="/PATH", help="HTTP: the path of the endpoint.  [default: /mcp]"),
     click.option("--certfile", metavar="FILE", help="HTTP: serve HTTPS with this certificate (PEM)."),
     click.option("--keyfile", metavar="FILE", help="HTTP: its key, if that is in another file."),
     click.option(
-        "--allowed-host", "allowed_hosts", multiple=True, metavar="NAME", help="HTTP: a public name a proxy uses."
+        "--allowed-host",
+        "allowed_hosts",
+        multiple=True,
+        metavar="NAME",
+        help="HTTP: a public name under which it is reached, as behind a proxy; may be repeated.",
     ),
-    click.option("--allow-unauthenticated", is_flag=True, help="HTTP: let others reach it, whoever they are."),
     click.option(
-        "--tokens-env", metavar="NAME", help="HTTP: the variable with the tokens that let in: TOKEN or NAME:TOKEN,..."
+        "--allow-unauthenticated", is_flag=True, help="HTTP: let anybody in who can reach it, without a token."
     ),
-    click.option("--issuer", metavar="URL", help="HTTP: let in whoever has a token of this authorization server."),
-    click.option("--audience", metavar="URI", help="HTTP: what those tokens must be made for."),
-    click.option("--log-level", type=click.Choice(_LEVELS), default="warning", help="What is told on stderr."),
+    click.option(
+        "--tokens-env",
+        metavar="NAME",
+        help="HTTP: the environment variable with the tokens that callers may have: TOKEN, or NAME:TOKEN,NAME:TOKEN.",
+    ),
+    click.option(
+        "--issuer",
+        metavar="URL",
+        help="HTTP: let in whoever has a token of this authorization server; needs --audience.",
+    ),
+    click.option("--audience", metavar="URI", help="HTTP: the URI of this server, which those tokens must name."),
+    click.option(
+        "--log-level",
+        type=click.Choice(_LEVELS),
+        default="warning",
+        show_default=True,
+        help="How much is told on stderr.",
+    ),
 )
 
 

@@ -53,7 +53,8 @@ def test_a_client_that_can_only_open_pages_is_not_asked_to_confirm_a_merge() -> 
             assert process.stdout is not None
             process.stdin.write(json.dumps(call).encode() + b"\n")
             line = await process.stdout.readline()
-            await process.communicate()
+            process.stdin.close()
+            await process.wait()
             return line
 
     (content,) = json.loads(run_async(main(), seconds=30))["result"]["content"]

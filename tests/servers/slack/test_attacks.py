@@ -49,7 +49,9 @@ WRONG = [
     pytest.param("slack_get_channel_history", {"channel_id": "C0GENERAL&limit=999"}, id="channel-with-a-parameter"),
     pytest.param("slack_get_thread_replies", {"channel_id": "C0GENERAL", "thread_ts": "0 or 1"}, id="time"),
     pytest.param(
-        "slack_get_thread_replies", {"channel_id": "C0GENERAL", "thread_ts": "\u0661.\u0660\u0660\u0660\u0660\u0660\u0660"}, id="time-in-other-digits"
+        "slack_get_thread_replies",
+        {"channel_id": "C0GENERAL", "thread_ts": "1." + 6 * "\u0660"},
+        id="time-in-other-digits",
     ),
     pytest.param(
         "slack_add_reaction",
