@@ -125,6 +125,20 @@ def test_a_hidden_tool_cannot_be_reached_by_its_name(tool: str) -> None:
         run_async(main(make_server(numbered=0)))
 
 
+@pytest.mark.parametrize(
+    "given",
+    [{"elicitationId": "x" * 257}, {"url": "https://example.com/" + "x" * 2_000}],
+    ids=["id", "url"],
+)
+def test_what_the_server_remembers_of_a_page_has_a_bound(given: dict[str, str]) -> None:
+    async def main() -> None:
+        async with connected(HANDSHAKE) as client:
+            await call(client, "trigger-url-elicitation", **{"url": "https://example.com/", "errorPath": True, **given})
+
+    with pytest.raises(ToolError, match="characters"):
+        run_async(main())
+
+
 def test_what_went_wrong_inside_is_not_told() -> None:
     async def main() -> str:
         async with connected(HANDSHAKE) as client:

@@ -160,9 +160,19 @@ SECRETS = [
     ("SENTRY_DSN", "x"),
     ("DATABASE_URL", "postgres://me:hunter2@db/x"),
     ("HARMLESS", "ghp_0123456789"),
+    ("HTTP_AUTHORIZATION", "Bearer x"),
+    ("MIRROR", "https://sometoken@packages.example.com/simple"),
+    ("UPLOADS", "https://store.example.com/a?sv=1&sig=x"),
     ("NOTE", "-----BEGIN RSA PRIVATE KEY-----"),
 ]
-PLAIN = [("PATH", "/bin"), ("PWD", "/srv"), ("HOME", "/root"), ("GIT_AUTHOR_NAME", "Ann"), ("KEYBOARD", "qwerty")]
+PLAIN = [
+    ("PATH", "/bin"),
+    ("PWD", "/srv"),
+    ("HOME", "/root"),
+    ("GIT_AUTHOR_NAME", "Ann"),
+    ("KEYBOARD", "qwerty"),
+    ("AUTHORS", "Ann"),
+]
 
 
 @pytest.mark.parametrize(("name", "value"), SECRETS)

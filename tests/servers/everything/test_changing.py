@@ -122,6 +122,14 @@ def test_without_a_session_log_messages_come_with_the_call() -> None:
     assert [level for level, _ in heard.logs] == ["warning", "error", "critical", "alert", "emergency"]
 
 
+def test_without_a_session_updates_for_nobody_are_not_said_to_have_started() -> None:
+    async def main() -> str:
+        async with connected(STATELESS) as client:
+            return str((await call(client, "toggle-subscriber-updates")).text)
+
+    assert run_async(main()) == "Nobody listens for updates now: listen to a resource first, then call this again."
+
+
 # --- subscriptions ---------------------------------------------------------------------------------------------------
 
 

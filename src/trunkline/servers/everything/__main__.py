@@ -23,24 +23,37 @@ Examples:
 
 @click.command("trunkline-server-everything", epilog=_EPILOG)
 @click.argument("transport", type=click.Choice(["stdio", "sse", "streamableHttp"]), required=False)
-@click.option("--port", type=click.IntRange(0, 65535), envvar="PORT", default=3001, help="For sse and streamableHttp.")
-@click.option("--show-environment", is_flag=True, help="Let get-env show the values of secrets.")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    envvar="PORT",
+    default=3001,
+    show_default=True,
+    show_envvar=True,
+    metavar="PORT",
+    help="Where sse and streamableHttp listen.",
+)
+@click.option("--show-environment", is_flag=True, help="Let get-env show the values of variables that look secret.")
 @click.option("--without-extras", is_flag=True, help="Offer only what the official server does.")
 @click.option(
     "--max-fetch-size",
     type=click.IntRange(1, 1 << 30),
     envvar="GZIP_MAX_FETCH_SIZE",
     default=10 * 1024 * 1024,
+    show_default=True,
     show_envvar=True,
-    help="The most bytes to fetch and compress.",
+    metavar="BYTES",
+    help="The most that gzip-file-as-resource fetches.",
 )
 @click.option(
     "--max-fetch-millis",
     type=click.IntRange(1, 600_000),
     envvar="GZIP_MAX_FETCH_TIME_MILLIS",
     default=30_000,
+    show_default=True,
     show_envvar=True,
-    help="The longest that fetching may take.",
+    metavar="MILLISECONDS",
+    help="The longest that fetching it may take.",
 )
 @click.option(
     "--allowed-domains",
@@ -48,7 +61,7 @@ Examples:
     default="",
     show_envvar=True,
     metavar="DOMAIN,...",
-    help="Fetch from these and their subdomains only.",
+    help="Fetch from these and their subdomains only; from any public place if not given.",
 )
 @serving_options
 def command(transport: str | None, *, serving: Serving, **options: Any) -> None:

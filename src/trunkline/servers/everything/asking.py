@@ -32,6 +32,8 @@ __all__ = ["NEEDS", "add_asking", "add_more_asking"]
 NEEDS = "needs:"
 
 _PREREQUISITE = "https://example.com/prerequisite"
+#: What is remembered between two calls has a bound.
+_LONGEST_URL, _LONGEST_ID = 2_000, 256
 
 
 def add_asking(server: Server) -> None:
@@ -110,6 +112,8 @@ async def trigger_url_elicitation(
 ) -> list[t.TextContent]:
     """Ask the user to open a page, by a question or by the error that asks for a page."""
     _check_page(url)
+    if elicitationId is not None and len(elicitationId) > _LONGEST_ID:
+        raise ToolError(f"elicitationId must not have more than {_LONGEST_ID} characters.")
     name = elicitationId or str(await ctx.once("id", lambda: str(uuid.uuid4())))
     if errorPath:
         await _ask_for_prerequisite(ctx, (session_of(ctx), url, elicitationId))
@@ -154,6 +158,8 @@ def _check_page(url: str) -> None:
         sound = False
     if not sound:
         raise ToolError("url must be a http or https URL without a user name, such as https://example.com/form.")
+    if len(url) > _LONGEST_URL:
+        raise ToolError(f"url must not have more than {_LONGEST_URL} characters.")
 
 
 # --- what it lacks ---------------------------------------------------------------------------------------------------

@@ -64,6 +64,8 @@ def add_toggles(server: Server, choose: Choose = random.choice) -> None:
         serving = exchange_of(ctx).connection.owner
         act = (lambda: _update_listeners(serving)) if session is None else (lambda: _update(serving, session))
         on = state.updates.toggle(session, ctx.server.timekeeper(), act)
+        if on is None:
+            return "Nobody listens for updates now: listen to a resource first, then call this again."
         whom = "everybody who listens" if session is None else "this session"
         if not on:
             return f"Stopped simulated resource updates for {whom}."

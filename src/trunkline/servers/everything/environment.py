@@ -11,14 +11,14 @@ __all__ = ["HIDDEN", "shown_environment"]
 HIDDEN = "(hidden; start the server with --show-environment to see it)"
 
 _SECRET_NAME = re.compile(
-    r"SECRET|TOKEN|PASSW|PASSPHRASE|CREDENTIAL|AUTH(?!OR)|COOKIE|SESSION|SIGNATURE|PRIVATE|CONNECTION_?STRING"
+    r"SECRET|TOKEN|PASSW|PASSPHRASE|CREDENTIAL|AUTH(?!ORS?(_|$))|COOKIE|SESSION|SIGNATURE|PRIVATE|CONNECTION_?STRING"
     r"|(^|_)(PWD|PASS|PAT|DSN|SALT|CERT|JWT|PIN)(_|$)|KEY(S|_|$|[A-Z]*_?(ID|BASE64|B64|FILE)$)",
     re.IGNORECASE,
 )
 _NEVER_SECRET = frozenset({"PWD", "OLDPWD"})
-#: A password inside a URL, and the tokens that services mark by how they begin.
+#: A user or password inside a URL, a signature in its query, and the tokens that services mark by how they begin.
 _SECRET_VALUE = re.compile(
-    r"[a-z][a-z0-9+.-]*://[^/@\s]*:[^/@\s]+@|\b(gh[pousr]_|github_pat_|glpat-|xox[abeprs]-|sk-|AKIA|eyJ[\w-]+\.eyJ)"
+    r"[a-z][a-z0-9+.-]*://[^/@\s]+@|[?&](sig|signature|token|key|password|secret|access_token|api_key)=|\b(gh[pousr]_|github_pat_|glpat-|xox[abeprs]-|sk-|AKIA|eyJ[\w-]+\.eyJ)"
     r"|-----BEGIN [A-Z ]*PRIVATE KEY",
     re.IGNORECASE,
 )

@@ -51,14 +51,17 @@ class Ticks:
         """Count what runs."""
         return len(self._rows)
 
-    def toggle(self, key: Hashable, timekeeper: Timekeeper, act: Callable[[], bool]) -> bool:
-        """Act at once and from then on, or stop if it was on already; tell whether it is on now."""
+    def toggle(self, key: Hashable, timekeeper: Timekeeper, act: Callable[[], bool]) -> bool | None:
+        """Act at once and from then on, or stop if it was on already; tell whether it is on now.
+
+        It is None if there was nobody to act for, so that nothing was started.
+        """
         row = self._rows.pop(key, None)
         if row is not None:
             row.cancel()
             return False
         self._act(key, timekeeper, act)
-        return True
+        return True if key in self._rows else None
 
     def clear(self) -> None:
         """Stop everything."""

@@ -16,22 +16,35 @@ _EPILOG = """\
 Examples:
   GITHUB_PERSONAL_ACCESS_TOKEN=github_pat_... trunkline-server-github
   trunkline-server-github --api-url https://github.example.com/api/v3
-  TOKENS=ann:... trunkline-server-github --http 8000 --tokens-env TOKENS
+  trunkline-server-github --http 8000 --tokens-env CALLERS     if CALLERS=ann:TOKEN,ben:TOKEN
 """
 
 
 @click.command("trunkline-server-github", epilog=_EPILOG)
 @click.option(
-    "--api-url", envvar="GITHUB_API_URL", default=DEFAULT_URL, show_default=True, metavar="URL", help="The REST API."
+    "--api-url",
+    envvar="GITHUB_API_URL",
+    default=DEFAULT_URL,
+    show_default=True,
+    metavar="URL",
+    help="Where the REST API is; also in GITHUB_API_URL.",
 )
 @click.option(
     "--confirm-merges",
     type=click.Choice(["auto", "always", "never"]),
     default="auto",
     show_default=True,
-    help="Whether the user confirms a merge: auto asks if the client can, always refuses if it cannot.",
+    help="Whether the user confirms merges: where the client can ask (auto), everywhere, so that a client that cannot "
+    "ask cannot merge (always), or never.",
 )
-@click.option("--seconds", type=click.FloatRange(1, 300), default=30.0, show_default=True, help="Wait so long at most.")
+@click.option(
+    "--seconds",
+    type=click.FloatRange(1, 300),
+    default=30,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long GitHub may take to answer.",
+)
 @serving_options
 def command(api_url: str, *, confirm_merges: Confirm, seconds: float, serving: Serving) -> None:
     """Work with repositories, files, issues and pull requests on GitHub.

@@ -11,8 +11,8 @@ _EPILOG = """\
 \b
 Examples:
   SENTRY_TOKEN=sntryu_... trunkline-server-sentry
-  SENTRY_TOKEN=... trunkline-server-sentry --api-url https://sentry.example.com/api/0
-  TOKENS=ann:... trunkline-server-sentry --http 8000 --tokens-env TOKENS
+  trunkline-server-sentry --api-url https://sentry.example.com/api/0
+  trunkline-server-sentry --http 8000 --tokens-env CALLERS     if CALLERS=ann:TOKEN,ben:TOKEN
 """
 
 
@@ -21,17 +21,29 @@ Examples:
     "--auth-token",
     envvar=["SENTRY_TOKEN", "SENTRY_AUTH_TOKEN"],
     metavar="TOKEN",
-    help="The token; better in the variable SENTRY_TOKEN or SENTRY_AUTH_TOKEN, since others see a command line.",
+    help="The token. Better give it in SENTRY_TOKEN (or SENTRY_AUTH_TOKEN): other users can see a command line.",
 )
 @click.option(
-    "--api-url", envvar="SENTRY_API_URL", default=DEFAULT_URL, show_default=True, metavar="URL", help="The API."
+    "--api-url",
+    envvar="SENTRY_API_URL",
+    default=DEFAULT_URL,
+    show_default=True,
+    metavar="URL",
+    help="Where the API is; also in SENTRY_API_URL.",
 )
-@click.option("--seconds", type=click.FloatRange(1, 300), default=30.0, show_default=True, help="Wait so long at most.")
+@click.option(
+    "--seconds",
+    type=click.FloatRange(1, 300),
+    default=30,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long Sentry may take to answer.",
+)
 @serving_options
 def command(auth_token: str | None, *, api_url: str, seconds: float, serving: Serving) -> None:
     """Look up issues in Sentry, with their stack traces.
 
-    Over HTTP everybody who is let in reads with this one token.
+    The token needs the scope event:read. Over HTTP everybody who is let in reads with this one token.
     """
     serving.run(make_server(auth_token, api_url=api_url, seconds=seconds))
 

@@ -14,25 +14,42 @@ _EPILOG = """\
 \b
 Examples:
   SLACK_BOT_TOKEN=xoxb-... trunkline-server-slack
-  SLACK_BOT_TOKEN=xoxb-... SLACK_CHANNEL_IDS=C0123ABCD,C0456EFGH trunkline-server-slack
-  TOKENS=ann:... trunkline-server-slack --http 8000 --tokens-env TOKENS
+  trunkline-server-slack --channel-ids C0123ABCD,C0456EFGH
+  trunkline-server-slack --http 8000 --tokens-env CALLERS      if CALLERS=ann:TOKEN,ben:TOKEN
 """
 
 
 @click.command("trunkline-server-slack", epilog=_EPILOG)
 @click.option(
-    "--api-url", envvar="SLACK_API_URL", default=DEFAULT_URL, show_default=True, metavar="URL", help="The Web API."
+    "--api-url",
+    envvar="SLACK_API_URL",
+    default=DEFAULT_URL,
+    show_default=True,
+    metavar="URL",
+    help="Where the Web API is.",
 )
 @click.option(
     "--channel-ids",
     envvar="SLACK_CHANNEL_IDS",
     default="",
     metavar="ID,ID",
-    help="The only channels that may be listed, read and written.",
+    help="The only channels that may be listed, read and written; all that the bot can see if not given.",
 )
-@click.option("--team-id", envvar="SLACK_TEAM_ID", metavar="ID", help="The workspace, for an organization's app.")
+@click.option(
+    "--team-id",
+    envvar="SLACK_TEAM_ID",
+    metavar="ID",
+    help="The workspace, if the app is installed for a whole organization.",
+)
 @click.option("--unfurl", is_flag=True, help="Let Slack fetch the links in what is posted, to show previews.")
-@click.option("--seconds", type=click.FloatRange(1, 300), default=30.0, show_default=True, help="Wait so long at most.")
+@click.option(
+    "--seconds",
+    type=click.FloatRange(1, 300),
+    default=30,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long Slack may take to answer.",
+)
 @serving_options
 def command(
     api_url: str, *, channel_ids: str, team_id: str | None, unfurl: bool, seconds: float, serving: Serving
