@@ -18,6 +18,7 @@ from examples.code_review.github_double import GitHubDouble
 from examples.code_review.review import CONFIG, CONFIG_WITH_SLACK, HERE, Report, Setting, review
 from examples.code_review.slack_double import SlackDouble
 from examples.code_review.stage import check_out, github_server
+from trunkline import ConfigError
 from trunkline.host.consent import Answer, Face, Question
 from trunkline.host.models.choosing import choose_model, open_model
 from trunkline.host.models.interface import Model
@@ -35,7 +36,7 @@ def _consent(*, yes: bool) -> Face | None:
         return face
 
     async def agree(question: Question) -> Answer:
-        print(f"? may {question.act.server}/{question.act.name} be called? - yes")
+        print(f"? may {question.act.server}/{question.act.name} be called? - yes, since nobody can be asked here")
         return Answer(allow=True)
 
     return agree
@@ -95,19 +96,38 @@ async def _work(given: argparse.Namespace) -> Report:
 
 def main() -> int:
     """Review, print the report, and end with 1 if there were problems."""
-    parser = argparse.ArgumentParser(prog="python -m examples.code_review", description=main.__doc__)
-    parser.add_argument("repository", nargs="?", metavar="OWNER/REPO", help="without it, stand-ins are played")
-    parser.add_argument("number", nargs="?", type=int, metavar="NUMBER", help="of the pull request")
-    parser.add_argument("--folder", default=".", help="the checkout, else the current folder")
-    parser.add_argument("--slack", action="store_true", help="use the configuration that has Slack, too")
-    parser.add_argument("--era", default="auto", help="auto, handshake, stateless or a revision")
+    given = _arguments()
+    try:
+        report = asyncio.run(_play(given) if given.repository is None else _work(given))
+    except ConfigError as error:
+        report = Report(given.repository or "acme/project", given.number or 42, problems=[str(error)])
+    print(f"\n{report}")
+    return 1 if report.problems else 0
+
+
+def _arguments() -> argparse.Namespace:
+    """Read the command line; what makes no sense there ends the program."""
+    parser = argparse.ArgumentParser(
+        prog="python -m examples.code_review",
+        description="Let a model review a pull request on GitHub, and post its comments after you agreed to each. "
+        "Without arguments it is played, with stand-ins for GitHub and Slack.",
+    )
+    parser.add_argument("repository", nargs="?", metavar="OWNER/REPO", help="where the pull request is, on GitHub")
+    parser.add_argument("number", nargs="?", type=int, metavar="NUMBER", help="the number of the pull request")
+    parser.add_argument("--folder", default=".", help="a checkout of its branch, else the current folder")
+    parser.add_argument("--slack", action="store_true", help="tell the team in Slack what came of it")
+    parser.add_argument("--era", default="auto", help="auto, handshake, stateless, or a revision such as 2025-06-18")
     parser.add_argument("--yes", action="store_true", help="post without asking, where nobody can be asked")
     given = parser.parse_args()
     if (given.repository is None) != (given.number is None):
         parser.error("give OWNER/REPO and the pull request's NUMBER, or neither")
-    report = asyncio.run(_play(given) if given.repository is None else _work(given))
-    print(f"\n{report}")
-    return 1 if report.problems else 0
+    if given.repository is not None and not all(given.repository.partition("/")):
+        parser.error(f"{given.repository!r} is not OWNER/REPO, such as acme/project")
+    if given.number is not None and given.number < 1:
+        parser.error(f"{given.number} is no number of a pull request")
+    if not Path(given.folder).is_dir():
+        parser.error(f"{given.folder} is no folder: give the checkout of the pull request's branch")
+    return given
 
 
 if __name__ == "__main__":

@@ -2,8 +2,8 @@
 
 Two servers are enough: the filesystem one is a process of its own that is spoken to over stdio, the GitHub one is
 reached over HTTP. The host gives the model the few tools that the configuration names, and asks before anything leaves
-a trace. ``python -m examples.code_review.review`` plays it with stand-ins; with ``OWNER/REPO NUMBER``, a checkout and
-keys in the environment it is the real thing (see the README beside this file).
+a trace. ``python -m examples.code_review`` plays it with stand-ins; with ``OWNER/REPO NUMBER``, a checkout and keys in
+the environment it is the real thing (see the README beside this file).
 """
 
 from __future__ import annotations
@@ -109,8 +109,9 @@ async def review(repository: str, number: int, setting: Setting) -> Report:
         settings=setting.settings,
         client_info=NAME,
     ) as host:
-        report.problems += _missing(host)
-        if report.problems:
+        absent = _absent(host)
+        report.problems += absent.values()
+        if not absent.keys().isdisjoint(NEEDED):
             return report
         conversation = host.conversation(setting.model, options=ChatOptions(system=SYSTEM))
         try:
@@ -123,17 +124,17 @@ async def review(repository: str, number: int, setting: Setting) -> Report:
     return report
 
 
-def _missing(host: Host) -> list[str]:
-    """Say which of the servers that it takes are not there, and why."""
-    found = {each.name: each for each in host.status()}
-    problems = []
-    for name in NEEDED:
-        status = found.get(name)
-        if status is None:
-            problems.append(f"{name} is not in the configuration, or its entry cannot be used")
-        elif status.state != "ready":
-            problems.append(f"the server {name} is {status.state}: {status.reason or 'no reason was given'}")
-    return problems
+def _absent(host: Host) -> dict[str, str]:
+    """Say of each server that is not there why, be it needed or only configured."""
+    reasons = {name: f"the server {name} is not in the configuration" for name in NEEDED}
+    for problem in host.configuration.problems:
+        if problem.server and problem.severity == "error":
+            reasons[problem.server] = f"the server {problem.server} cannot be used: {problem}"
+    for status in host.status():
+        reasons[status.name] = f"the server {status.name} is {status.state}: {status.reason or 'no reason was given'}"
+        if status.state == "ready":
+            del reasons[status.name]
+    return {name: " ".join(reason.split()) for name, reason in reasons.items()}
 
 
 class _Watch:

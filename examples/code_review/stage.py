@@ -7,10 +7,11 @@ import os
 import secrets
 import sys
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 from examples.code_review.github_double import BUTTON_AFTER, BUTTON_PATH
+from trunkline import ConfigError
 
 __all__ = ["check_out", "github_server"]
 
@@ -28,7 +29,11 @@ def check_out(folder: Path) -> Path:
 
 @asynccontextmanager
 async def github_server(environ: Mapping[str, str]) -> AsyncIterator[dict[str, str]]:
-    """Serve GitHub over HTTP while the block runs, to whoever has a token made up for it; gives its variables."""
+    """Serve GitHub over HTTP while the block runs, to whoever has a token made up for it; gives its variables.
+
+    Raises:
+        ConfigError: the server did not start; it says why.
+    """
     token = secrets.token_urlsafe(32)
     words = ["-m", "trunkline.servers.github", "--http", "127.0.0.1:0", "--tokens-env", "CODE_REVIEW_GITHUB_TOKEN"]
     process = await asyncio.create_subprocess_exec(
@@ -39,24 +44,35 @@ async def github_server(environ: Mapping[str, str]) -> AsyncIterator[dict[str, s
         stderr=asyncio.subprocess.PIPE,
     )
     try:
-        url = await asyncio.wait_for(_address(process), _START_SECONDS)
+        url = await _address(process)
+        # What it says from now on is read too: it would wait for a reader when the pipe is full.
+        rest = asyncio.create_task(_read_to_the_end(process))
         yield {"CODE_REVIEW_GITHUB_URL": url, "CODE_REVIEW_GITHUB_TOKEN": token}
+        rest.cancel()
     finally:
         if process.returncode is None:
             process.terminate()
         try:
-            await asyncio.wait_for(process.communicate(), _STOP_SECONDS)
+            await asyncio.wait_for(process.wait(), _STOP_SECONDS)
         except TimeoutError:
             process.kill()
-            await process.communicate()
+            await process.wait()
 
 
 async def _address(process: asyncio.subprocess.Process) -> str:
     assert process.stderr is not None
     said = []
-    while line := (await process.stderr.readline()).decode(errors="replace").strip():
-        said.append(line)
-        _, served, url = line.partition(" is served at ")
-        if served:
-            return url.split()[0]
-    raise RuntimeError(f"the GitHub server did not start: {' '.join(said) or 'it said nothing'}")
+    with suppress(TimeoutError):
+        async with asyncio.timeout(_START_SECONDS):
+            while line := (await process.stderr.readline()).decode(errors="replace"):
+                said.append(line.strip())
+                _, served, url = line.partition(" is served at ")
+                if served:
+                    return url.split()[0]
+    raise ConfigError(f"the GitHub server did not start: {' '.join(said) or 'it said nothing'}")
+
+
+async def _read_to_the_end(process: asyncio.subprocess.Process) -> None:
+    assert process.stderr is not None
+    while await process.stderr.read(4096):
+        pass

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from examples.code_review.__main__ import main
 from examples.code_review.github_double import BUTTON_AFTER, GitHubDouble
 from examples.code_review.review import CONFIG, CONFIG_WITH_SLACK, HERE, Report, Setting, review
 from examples.code_review.slack_double import SlackDouble
@@ -41,8 +42,8 @@ class Stage:
     asked: list[Question] = field(default_factory=list)
     stop: Callable[[], Awaitable[None]] | None = None
 
-    def setting(self, url: str, slack: str, era: str, **given: Any) -> Setting:
-        """Say with what a review is made here."""
+    def setting(self, url: str, slack: str, era: str, *, without: tuple[str, ...] = (), **given: Any) -> Setting:
+        """Say with what a review is made here; variables can be left out."""
         environ = {
             "CODE_REVIEW_PYTHON": sys.executable,
             "CODE_REVIEW_FOLDER": str(self.folder / "checkout"),
@@ -57,7 +58,7 @@ class Stage:
             model=read_script(HERE / "script.toml"),
             consent=self.agree,
             folder=self.folder / "state",
-            environ=environ,
+            environ={name: value for name, value in environ.items() if name not in without},
             settings={"era": era},
             show=lambda line: None,
         )
@@ -278,3 +279,85 @@ def test_with_slack_the_team_is_told_after_consent(tmp_path: Path, era: str) -> 
     assert report.problems == []
     assert [each.act.name for each in stage.asked] == ["post_review_comment", "slack_post_message"]
     assert report.told == ["acme/project#42 is reviewed: one remark on src/components/Button.tsx, line 42."]
+
+
+def test_a_slack_server_that_is_not_there_is_a_problem_that_the_report_names(tmp_path: Path) -> None:
+    """The review is made all the same."""
+    report, stage = played(tmp_path, "2026-07-28", config=CONFIG_WITH_SLACK, without=("SLACK_BOT_TOKEN",))
+
+    (problem,) = report.problems
+    assert "slack" in problem
+    assert "SLACK_BOT_TOKEN" in problem
+    assert len(stage.remarks) == 1
+
+
+def test_the_team_and_the_channels_of_slack_may_be_left_out(tmp_path: Path) -> None:
+    """Only the token is needed."""
+    without = ("SLACK_TEAM_ID", "SLACK_CHANNEL_IDS")
+    report, _ = played(tmp_path, "2026-07-28", config=CONFIG_WITH_SLACK, without=without)
+
+    assert (report.problems, len(report.told)) == ([], 1)
+
+
+def test_the_model_can_find_out_which_channel_to_tell() -> None:
+    """Channels go by ids, which nobody else tells it."""
+    slack = json.loads(CONFIG_WITH_SLACK.read_text())["mcpServers"]["slack"]
+
+    assert slack["tools"] == ["slack_list_channels", "slack_post_message"]
+
+
+# --- the program -----------------------------------------------------------------------------------------------------
+
+
+def ran(monkeypatch: pytest.MonkeyPatch, *arguments: str, **environ: str) -> int:
+    """Run the program; gives its exit code."""
+    usual = {"GITHUB_PERSONAL_ACCESS_TOKEN": "token", "TRUNKLINE_MODEL": f"scripted:{HERE / 'script.toml'}"}
+    for name, value in {**usual, **environ}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(sys, "argv", ["code_review", *arguments])
+    return main()
+
+
+def test_a_github_server_that_does_not_start_ends_with_a_readable_report(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """No traceback: the server's own words."""
+    code = ran(monkeypatch, "acme/project", "42", GITHUB_API_URL="nonsense")
+
+    assert (code, capsys.readouterr().out.splitlines()) == (
+        1,
+        [
+            "",
+            "Review of acme/project#42",
+            "  problem: the GitHub server did not start: error: The address of GitHub must be a URL such as "
+            "https://api.example.com, not 'nonsense'",
+            "  nothing was posted",
+        ],
+    )
+
+
+def test_a_model_that_is_none_ends_with_a_readable_report(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """No traceback either."""
+    assert ran(monkeypatch, "acme/project", "42", TRUNKLINE_MODEL="foo:bar") == 1
+    assert "  problem: 'foo:bar' names no model" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        pytest.param(["acme"], "give OWNER/REPO and the pull request's NUMBER", id="no number"),
+        pytest.param(["acme", "42"], "'acme' is not OWNER/REPO", id="no repository"),
+        pytest.param(["acme/project", "0"], "0 is no number of a pull request", id="number"),
+        pytest.param(["acme/project", "42", "--folder", "/no/such"], "/no/such is no folder", id="folder"),
+    ],
+)
+def test_what_is_wrong_on_the_command_line_is_said_before_anything_starts(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], arguments: list[str], sentence: str
+) -> None:
+    """With the way to say it right."""
+    with pytest.raises(SystemExit):
+        ran(monkeypatch, *arguments)
+
+    assert sentence in capsys.readouterr().err

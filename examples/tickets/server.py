@@ -13,7 +13,8 @@ from typing import Annotated
 from msgspec import Meta
 
 from examples.tickets.store import SCHEMA, Priority, Status, Store, Table, Ticket
-from trunkline import Context, ResourceError, Server, ToolError
+from trunkline import Context, PromptError, Server, ToolError
+from trunkline.errors import ResourceNotFound
 
 MAX_ROWS = 100
 SECONDS = 2.0
@@ -71,15 +72,16 @@ def make_server(path: str | Path, *, max_rows: int = MAX_ROWS, seconds: float = 
         """Show one ticket."""
         found = store.get(number)
         if found is None:
-            raise ResourceError(f"There is no ticket {number}.")
+            raise ResourceNotFound(f"There is no ticket {number}.")
         return found
 
     @server.prompt
     def triage(number: int) -> str:
         """Ask a model how urgent a ticket is and what to do first."""
         found = store.get(number)
-        about = f"{found.title}: {found.body}" if found else "(no such ticket)"
-        return f"How urgent is ticket {number}, and what should be done first?\n\n{about}"
+        if found is None:
+            raise PromptError(f"There is no ticket {number}.")
+        return f"How urgent is ticket {number}, and what should be done first?\n\n{found.title}: {found.body}"
 
     return server
 
@@ -90,7 +92,12 @@ def main() -> None:
     parser.add_argument("--db", default="tickets.db", help="the file; it is made if it is not there")
     parser.add_argument("--http", type=int, metavar="PORT", help="serve over HTTP instead of stdio")
     given = parser.parse_args()
-    server = make_server(given.db)
+    try:
+        server = make_server(given.db)
+    except sqlite3.Error as error:
+        parser.error(
+            f"--db {given.db} cannot be used ({error}): name an SQLite file, or a new one in a folder that is there"
+        )
     if given.http is None:
         server.run()
     else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sqlite3
 import time
 from collections.abc import Iterator
@@ -32,7 +33,10 @@ FIRST = (
 
 # What a question in SQL may do: read, call functions, and follow a recursive WITH.
 READING = {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE}
-OUTSIDE = {"load_extension", "readfile", "writefile", "edit"}
+OUTSIDE = {"load_extension", "readfile", "writefile", "edit", "fts3_tokenizer"}
+# The most that one answer may hold, in bytes and in columns.
+MAX_BYTES = 1024 * 1024
+MAX_COLUMNS = 100
 
 
 @dataclass
@@ -82,6 +86,8 @@ class Store:
 
     def get(self, number: int) -> Ticket | None:
         """Give one ticket, if there is one of this number."""
+        if not 0 < number < 2**63:
+            return None
         with self._reading() as connection:
             row = connection.execute("SELECT * FROM tickets WHERE number = ?", [number]).fetchone()
         return Ticket(*row) if row else None
@@ -101,13 +107,23 @@ class Store:
         end = time.monotonic() + seconds
         with self._reading() as connection:
             connection.set_authorizer(_only_reading)
-            connection.set_progress_handler(lambda: time.monotonic() > end, 1000)
-            connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, 100_000)
+            # Asked often, and of short texts: one step may search a text for another.
+            connection.set_progress_handler(lambda: time.monotonic() > end, 100)
+            connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, 50_000)
+            connection.setlimit(sqlite3.SQLITE_LIMIT_COLUMN, MAX_COLUMNS)
             cursor = connection.execute(sql)
-            rows = cursor.fetchmany(max_rows + 1)
-            columns = [column[0] for column in cursor.description or ()]
-        shown = [[value.hex() if isinstance(value, bytes) else value for value in row] for row in rows[:max_rows]]
-        return Table(columns, shown, truncated=len(rows) > max_rows)
+            if cursor.description is None:
+                raise sqlite3.ProgrammingError("there is none")
+            columns = [column[0] for column in cursor.description]
+            rows: list[list[Any]] = []
+            size = 0
+            for row in cursor:
+                shown = [_shown(value) for value in row]
+                size += sum(len(value) if isinstance(value, str) else 8 for value in shown)
+                if len(rows) == max_rows or size > MAX_BYTES:
+                    return Table(columns, rows, truncated=True)
+                rows.append(shown)
+        return Table(columns, rows, truncated=False)
 
     @contextmanager
     def _writing(self) -> Iterator[sqlite3.Connection]:
@@ -119,6 +135,13 @@ class Store:
         # The file is opened for reading, so that even a mistake above could not change it.
         with closing(sqlite3.connect(f"{self.path.as_uri()}?mode=ro", uri=True, timeout=5)) as connection:
             yield connection
+
+
+def _shown(value: Any) -> Any:
+    """Give a value as JSON can have it."""
+    if isinstance(value, bytes):
+        return value.hex()
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _only_reading(action: int, first: str | None, second: str | None, *_: object) -> int:

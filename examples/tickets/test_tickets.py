@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from examples.tickets.server import make_server
-from trunkline import Client
+from trunkline import Client, RequestFailed
 
 ERAS = pytest.mark.parametrize("revision", ["2025-11-25", "2026-07-28"])
 PROGRAM = [sys.executable, "-m", "examples.tickets.server", "--db"]
@@ -85,6 +85,9 @@ def test_a_query_is_answered_with_columns_and_rows(tmp_path: Path) -> None:
         "ATTACH 'other.db' AS other",
         "SELECT load_extension('evil')",
         "VACUUM INTO 'copy.db'",
+        "SELECT fts3_tokenizer('simple')",
+        "SELECT file FROM pragma_database_list",
+        "-- nothing",
     ],
 )
 def test_a_query_that_does_more_than_read_is_refused(tmp_path: Path, sql: str) -> None:
@@ -100,6 +103,39 @@ def test_a_query_without_end_is_stopped(tmp_path: Path) -> None:
 
 def test_a_long_answer_is_cut_and_says_so(tmp_path: Path) -> None:
     assert ask(tmp_path, "SELECT number FROM tickets", max_rows=2).endswith('"rows":[[1],[2]],"truncated":true}')
+
+
+def test_an_answer_is_bounded_in_bytes(tmp_path: Path) -> None:
+    wide = ", ".join(["hex(zeroblob(20000))"] * 20)
+    text = ask(tmp_path, f"SELECT {wide} FROM tickets AS a, tickets AS b")
+    assert text.endswith('"truncated":true}')
+    assert len(text) < 1_100_000
+
+
+def test_what_json_has_no_number_for_is_text(tmp_path: Path) -> None:
+    assert '"rows":[["inf"]]' in ask(tmp_path, "SELECT 9e999")
+
+
+@pytest.mark.parametrize("number", ["77", "-1", "99999999999999999999"])
+def test_a_ticket_that_is_not_there_is_said_to_be_none(tmp_path: Path, number: str) -> None:
+    async def main() -> None:
+        async with Client(make_server(tmp_path / "tickets.db")) as client:
+            with pytest.raises(RequestFailed, match=f"There is no ticket {number}"):
+                await client.read_resource(f"tickets://{number}")
+            with pytest.raises(RequestFailed, match=f"There is no ticket {number}"):
+                await client.get_prompt("triage", {"number": number})
+
+    asyncio.run(main())
+
+
+def test_a_file_that_is_no_database_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("not a database, but long enough to look like one" * 30)
+    ended = subprocess.run(
+        [*PROGRAM, str(tmp_path / "notes.txt")], capture_output=True, text=True, timeout=30, check=False, cwd=ABOVE
+    )
+    assert ended.returncode == 2
+    assert "notes.txt cannot be used" in ended.stderr
+    assert "Traceback" not in ended.stderr
 
 
 def test_the_prompt_has_the_ticket_in_it(tmp_path: Path) -> None:

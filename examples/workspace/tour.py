@@ -20,10 +20,10 @@ from typing import Any
 from examples.code_review.github_double import GitHubDouble
 from examples.code_review.slack_double import SlackDouble
 from examples.weather.screen import Screen
-from trunkline import Host, ToolError
+from trunkline import Host
 from trunkline.errors import TrunklineError
 
-__all__ = ["CONFIG", "calls", "main", "prepare", "walk"]
+__all__ = ["CONFIG", "asked", "calls", "main", "prepare", "walk"]
 
 HERE = Path(__file__).resolve().parent
 CONFIG = HERE / "mcp.json"
@@ -99,18 +99,24 @@ async def walk(screen: Screen, folder: Path) -> None:
             f"""{len(ready)} of {len(status)} reference servers are up, with {len(host.catalog.tools)} tools. Each is
             asked for one thing; what is not running on this machine says what to do about it."""
         )
-        screen.lines(*[await _asked(host, id, given) for id, given in calls(environ["WORKSPACE_FOLDER"])])
+        screen.lines(*[await asked(host, id, given) for id, given in calls(environ["WORKSPACE_FOLDER"])])
 
 
-async def _asked(host: Host, id: str, given: Mapping[str, Any]) -> str:
+async def asked(host: Host, id: str, given: Mapping[str, Any]) -> str:
+    """Ask a server for one thing; gives a line with the answer, or with what it lacks."""
     try:
         text = (await host.call_tool(id, dict(given))).text
-    except ToolError as error:
-        text = f"({error})"
     except TrunklineError as error:
-        text = f"({error})"
+        text = f"({_why_not(host, id) or error})"
     line = " ".join(text.split())
     return f"{id:38}{line if len(line) <= 100 else f'{line[:99]}…'}"
+
+
+def _why_not(host: Host, id: str) -> str | None:
+    """Give the last words of a server that is not there."""
+    server = id.partition("/")[0]
+    reason = next((each.reason for each in host.status() if each.name == server and each.state != "ready"), None)
+    return reason and reason.strip().splitlines()[-1].removeprefix("error: ")
 
 
 async def main(*, interactive: bool | None = None) -> None:

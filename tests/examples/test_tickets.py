@@ -13,6 +13,10 @@ from examples.tickets.test_tickets import (
     test_it_serves_over_stdio,
     test_search_tells_each_ticket_as_it_is_found,
     test_the_prompt_has_the_ticket_in_it,
+    test_a_file_that_is_no_database_is_one_sentence,
+    test_a_ticket_that_is_not_there_is_said_to_be_none,
+    test_an_answer_is_bounded_in_bytes,
+    test_what_json_has_no_number_for_is_text,
     url,
 )
 
@@ -27,5 +31,9 @@ __all__ = [
     "test_it_serves_over_stdio",
     "test_search_tells_each_ticket_as_it_is_found",
     "test_the_prompt_has_the_ticket_in_it",
+    "test_a_file_that_is_no_database_is_one_sentence",
+    "test_a_ticket_that_is_not_there_is_said_to_be_none",
+    "test_an_answer_is_bounded_in_bytes",
+    "test_what_json_has_no_number_for_is_text",
     "url",
 ]

@@ -207,7 +207,19 @@ def test_a_service_that_is_not_there_is_said() -> None:
         async with Api("http://127.0.0.1:1", service="Sample") as api:
             await api.request("GET", "/")
 
-    with pytest.raises(ApiError, match=r"Sample cannot be reached at 127\.0\.0\.1:1"):
+    with pytest.raises(ApiError) as caught:
+        run_async(main())
+    assert str(caught.value) == (
+        "Sample cannot be reached at 127.0.0.1:1 (Connection refused): check its address, and the network"
+    )
+
+
+def test_a_service_without_tls_is_said_to_be_one() -> None:
+    async def main() -> None:
+        async with service(echo) as api, Api(api.base.replace("http", "https"), service="Sample") as safe:
+            await safe.request("GET", "/")
+
+    with pytest.raises(ApiError, match=r"cannot be reached at 127\.0\.0\.1:\d+ \(.*SSL"):
         run_async(main())
 
 

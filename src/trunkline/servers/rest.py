@@ -8,6 +8,8 @@ knows no service: that is the business of the server that has it.
 from __future__ import annotations
 
 import asyncio
+import os
+import re
 import time
 from collections.abc import Collection, Mapping
 from email.utils import parsedate_to_datetime
@@ -24,7 +26,7 @@ from trunkline.errors import ConfigError, ToolError
 if TYPE_CHECKING:
     import aiohttp
 
-__all__ = ["Api", "ApiError", "Reply", "Upload", "one_line"]
+__all__ = ["Api", "ApiError", "Reply", "Upload", "one_line", "shown_address"]
 
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
@@ -275,8 +277,8 @@ class Api:
 
     def _unreachable(self, error: Exception) -> str:
         where = self._unix_socket or self._netloc
-        reason = str(error) or type(error).__name__
-        return f"{self.service} cannot be reached at {where}: {one_line(reason)}"
+        reason = one_line(_reason(error))
+        return f"{self.service} cannot be reached at {where} ({reason}): check its address, and the network"
 
 
 # --- parts of requests and answers -----------------------------------------------------------------------------------
@@ -289,10 +291,17 @@ def _address(base: str, service: str) -> SplitResult:
     except ValueError:
         usable = False
     if not usable or parts.query or parts.fragment or any(each <= " " for each in base):
-        raise ConfigError(f"The address of {service} must be a URL such as https://api.example.com, not {base!r}")
+        raise ConfigError(
+            f"The address of {service} must be a URL such as https://api.example.com, not {shown_address(base)!r}"
+        )
     if parts.username or parts.password:
         raise ConfigError(f"The address of {service} must not hold a password: give it in the environment")
     return parts
+
+
+def shown_address(url: str) -> str:
+    """Give an address as it may be shown: without a password and without a query."""
+    return re.sub(r"//[^/]*@", "//***@", re.split(r"[?#]", url)[0])
 
 
 def _origin(url: str) -> tuple[str, str | None, int | None, str | None]:
@@ -359,6 +368,16 @@ def one_line(text: str, most: int = 400) -> str:
     """Give a text on one line, of printable characters, and not too many."""
     line = " ".join("".join(each if each.isprintable() else " " for each in text).split())
     return line if len(line) <= most else f"{line[:most]}…"
+
+
+def _reason(error: Exception) -> str:
+    """Say why there is no connection, without what the library puts around it."""
+    from ssl import SSLError
+
+    cause = getattr(error, "os_error", None)
+    if isinstance(cause, OSError) and not isinstance(cause, SSLError) and cause.errno is not None and cause.errno > 0:
+        return os.strerror(cause.errno)
+    return str(getattr(cause, "strerror", None) or error) or type(error).__name__
 
 
 def _retry_after(reply: Reply) -> float | None:

@@ -117,16 +117,19 @@ class Fitted(Struct, frozen=True):
     note: str | None = None
 
 
-def fit(rows: Iterable[Any], encode: Callable[[Any], str], *, max_rows: int, max_bytes: int) -> Fitted:
-    """Take whole rows while they fit; nothing after the first that does not is looked at."""
+def fit(rows: Iterable[Any], encode: Callable[[Any], str | None], *, max_rows: int, max_bytes: int) -> Fitted:
+    """Take whole rows while they fit; nothing after the first that does not is looked at.
+
+    A row that is plainly too long need not be written out: ``encode`` gives None for it.
+    """
     taken: list[str] = []
     size = 0
     for row in rows:
         if len(taken) == max_rows:
             return Fitted(tuple(taken), _note(len(taken), f"an answer has at most {max_rows} rows"))
         text = encode(row)
-        size += len(text.encode("utf-8", "surrogatepass")) + 2
-        if size > max_bytes:
+        size += len((text or "").encode("utf-8", "surrogatepass")) + 2
+        if text is None or size > max_bytes:
             return Fitted(tuple(taken), _note(len(taken), f"an answer has at most {max_bytes} bytes"))
         taken.append(text)
     return Fitted(tuple(taken))

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 from trunkline.errors import ConfigError
 from trunkline.net.addresses import is_loopback
-from trunkline.servers.rest import ApiError
+from trunkline.servers.rest import ApiError, shown_address
 
 __all__ = ["check_line", "read_token", "without"]
 
@@ -40,11 +40,17 @@ def check_line(url: str, service: str) -> None:
         return
     if parts.scheme == "http" and not is_loopback(parts.hostname):
         raise ConfigError(
-            f"The address of {service} must start with https://, since a token is sent there, not {url!r}"
+            f"The address of {service} must start with https://, since a token is sent there, "
+            f"not {shown_address(url)!r}"
         )
 
 
 def without(error: ApiError, token: str | None, hint: str = "") -> ApiError:
     """Give an error with a hint and without the token, should the service have repeated it."""
-    said = str(error).replace(token, "[token]") if token else str(error)
+    said = str(error)
+    if token:
+        said = said.replace(token, "[token]")
+        # What a service says is cut where it is long, perhaps in the middle of the token.
+        cut = next((size for size in range(len(token) - 1, 3, -1) if said.endswith(f"{token[:size]}…")), 0)
+        said = f"{said[: -cut - 1]}[token]" if cut else said
     return ApiError(said + hint, status=error.status, retry_after=error.retry_after)

@@ -170,6 +170,7 @@ SCRIPT = Script(
         "get *:error/message": _ERRORS,
         "read *:error/message": _ERRORS,
         "read demo://resource/nowhere:error/code": _MISSING,
+        "read demo://resource/dynamic/text/none:error/code": _MISSING,
         "call no-such-tool:*": _UNKNOWN,
     },
 )

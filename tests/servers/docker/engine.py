@@ -34,8 +34,12 @@ class EngineDouble:
         self.bodies: list[dict[str, Any]] = []
         self.log = frame(1, b"out 1\n") + frame(2, b"err 1\n") + frame(1, b"out 2\n")
         self.exit_code: int | None = 0
+        self.wait_answer: dict[str, Any] | None = None
         self.start_status = 204
         self.drop_creation = False
+        self.creating = asyncio.Event()
+        self.may_create = asyncio.Event()
+        self.may_create.set()
         self.floods = False
         self.waiting = asyncio.Event()
         self.removed = asyncio.Event()
@@ -83,6 +87,8 @@ class EngineDouble:
             return _json({"message": "No such image"}, status=404)
         if name in self.names():
             return _json({"message": f"Conflict. The container name {name} is already in use"}, status=409)
+        self.creating.set()
+        await self.may_create.wait()
         identity = self.add(name, {"Labels": body["Labels"]}, body["HostConfig"])
         if self.drop_creation and request.transport is not None:
             request.transport.close()
@@ -104,7 +110,7 @@ class EngineDouble:
             self.waiting.set()
             if self.exit_code is None:
                 await asyncio.sleep(3600)
-            return _json({"StatusCode": self.exit_code})
+            return _json(self.wait_answer or {"StatusCode": self.exit_code})
         if action == "start" and self.start_status != 204:
             return _json({"message": "exec: no such file"}, status=self.start_status)
         container["State"]["Status"] = {"start": "running", "restart": "running"}.get(action or "", "exited")

@@ -9,7 +9,7 @@ import pytest
 from tests.servers.docker.engine import EngineDouble
 from tests.servers.docker.test_docker import ask
 from trunkline import ToolError
-from trunkline.servers.docker.bounds import Ceilings
+from trunkline.servers.docker.bounds import Ceilings, check_image
 from trunkline.servers.docker.shapes import hide_arguments, hide_variables
 
 ASKED_NOTHING = pytest.mark.parametrize(
@@ -95,10 +95,12 @@ def test_what_would_reach_the_machine_is_no_argument(extra: dict[str, Any]) -> N
         ({"workdir": "relative"}, "absolute path"),
         ({"command": ["x"] * 101}, "at most 100 words"),
         ({"command": ["a\0b"]}, "at most 100 words"),
-        ({"memory_mb": 0}, "memory_mb must be above 0"),
-        ({"memory_mb": -1}, "memory_mb must be above 0"),
-        ({"cpus": 1e9}, "cpus must be above 0"),
-        ({"pids": -1}, "pids must be above 0"),
+        ({"memory_mb": 0}, "memory_mb must be from 6 to 2048"),
+        ({"memory_mb": -1}, "memory_mb must be from 6 to 2048"),
+        ({"memory_mb": 10**400}, "memory_mb must be from 6 to 2048"),
+        ({"cpus": 1e9}, r"cpus must be from 0\.01 to 2"),
+        ({"cpus": 1e-12}, r"cpus must be from 0\.01 to 2"),  # would be no limit at all, once rounded
+        ({"pids": -1}, "pids must be from 1 to 512"),
         ({"name": "../x"}, "is no name or id"),
         ({"seconds": 100_000}, "seconds"),
     ],
@@ -108,6 +110,31 @@ def test_a_wish_out_of_bounds_makes_nothing(extra: dict[str, Any], words: str) -
     with pytest.raises(ToolError, match=words):
         ask("run", {"image": "alpine:3.20", **extra}, check=lambda double: bodies.extend(double.bodies))
     assert bodies == []
+
+
+@pytest.mark.parametrize(
+    "image", ["alpine:5000/evil/img", "alpine:1/evil:3.20", "alpine:80/a@sha256:" + "a" * 64], ids=repr
+)
+def test_a_port_of_a_registry_is_no_tag_for_the_list_of_images(image: str) -> None:
+    bodies: list[Any] = []
+    with pytest.raises(ToolError, match="not among those that may be run"):
+        ask("run", {"image": image}, ceilings=Ceilings(images=("alpine:*",)), check=lambda d: bodies.extend(d.bodies))
+    assert bodies == []
+
+
+@pytest.mark.parametrize(
+    ("pattern", "image"),
+    [
+        ("alpine:*", "alpine:3.20"),
+        ("alpine", "alpine"),
+        ("alpine*", "alpine:3.20"),
+        ("ghcr.io/owner/*", "ghcr.io/owner/name:1.0"),
+        ("localhost:5000/*", "localhost:5000/a/b:1"),
+        ("localhost:5000/a:*", "localhost:5000/a:1"),
+    ],
+)
+def test_an_image_of_the_list_is_run(pattern: str, image: str) -> None:
+    check_image(image, Ceilings(images=(pattern,)))
 
 
 def test_a_server_without_network_gives_none() -> None:
@@ -125,6 +152,8 @@ def test_a_server_without_network_gives_none() -> None:
         "SENTRY_DSN=x",
         "KEY=x",
         "A=redis://:x@h",
+        "A=postgres://u:p/w@h/d",
+        "A=https://ghtoken@github.com/x.git",
         "A=ghp_abcdefghij",
         "A=-----BEGIN PRIVATE KEY-----",
     ],
@@ -153,6 +182,10 @@ def test_arguments_that_look_secret_are_hidden() -> None:
         "postgres://u:x@h/d",
         "--token",
         "--x",
+        "--secret",
+        "-x",
+        "redis-server --requirepass x",
+        "A=1 PASSWORD=x run",
     ]
     shown = [
         "--user",
@@ -166,13 +199,23 @@ def test_arguments_that_look_secret_are_hidden() -> None:
         "(hidden)",
         "--token",
     ]
-    assert hide_arguments(given) == [*shown, "--x"]
+    assert hide_arguments(given) == [*shown, "--x", "--secret", "(hidden)", "(hidden)", "(hidden)"]
+
+
+@pytest.mark.parametrize("code", [True, "0", [], None], ids=repr)
+def test_an_exit_code_of_another_form_is_said_to_be_unknown(code: Any) -> None:
+    def prepare(double: EngineDouble) -> None:
+        double.wait_answer = {"StatusCode": code}
+
+    assert ask("run", {"image": "alpine:3.20"}, prepare=prepare)["exit_code"] == -1
 
 
 def test_an_answer_of_another_form_is_a_record_of_nothing() -> None:
     def prepare(double: EngineDouble) -> None:
         identity = double.add("odd", {"Labels": 7, "Env": {"a": 1}, "Cmd": 9})
         double.containers[identity] |= {"State": [], "HostConfig": 5, "Mounts": "x", "NetworkSettings": None}
+        double.containers[double.add("truth", {"Labels": {}})]["State"] = {"ExitCode": True}
 
     shown = ask("inspect", {"container": "odd"}, prepare=prepare)
     assert (shown["environment"], shown["command"], shown["status"], shown["own"]) == ({}, [], "", False)
+    assert ask("inspect", {"container": "truth"}, prepare=prepare)["exit_code"] is None

@@ -12,6 +12,7 @@ import pytest
 from tests.servers.docker.engine import EngineDouble, engine_double, frame
 from tests.support import run_async
 from trunkline import Client, ConfigError, ToolError
+from trunkline.errors import ConnectionLost
 from trunkline.servers.docker import make_server
 from trunkline.servers.docker.bounds import Ceilings
 
@@ -237,6 +238,44 @@ def test_a_cancelled_run_leaves_no_container() -> None:
     assert run_async(main()) == ["web", "own"]
 
 
+def test_a_run_that_is_cancelled_while_its_container_is_made_leaves_none() -> None:
+    async def main() -> list[str]:
+        async with engine_double() as double:
+            double.may_create.clear()
+            async with Client(make_server(double.host), revision="2025-11-25") as client:
+                call = asyncio.ensure_future(client.call_tool("run", {"image": "alpine:3.20"}))
+                await double.creating.wait()
+                call.cancel()
+                await asyncio.wait([call])
+                await client.call_tool("list_images")
+                double.may_create.set()
+                await double.removed.wait()
+            return double.names()
+
+    assert run_async(main()) == ["web", "own"]
+
+
+def test_a_client_that_goes_away_leaves_no_container() -> None:
+    async def main() -> list[str]:
+        async with engine_double() as double:
+            double.exit_code = None
+            async with Client(make_server(double.host), revision="2025-11-25") as client:
+                call = asyncio.ensure_future(client.call_tool("run", {"image": "alpine:3.20"}))
+                await double.waiting.wait()
+            with pytest.raises(ConnectionLost):
+                await call
+            return double.names()
+
+    assert run_async(main()) == ["web", "own"]
+
+
+def test_a_run_of_more_lines_than_are_read_says_that_some_are_missing() -> None:
+    def prepare(double: EngineDouble) -> None:
+        double.log = frame(1, b"x\n" * 10_000)
+
+    assert ask("run", {"image": "alpine:3.20"}, prepare=prepare)["logs"]["cut"] is True
+
+
 def test_a_container_that_does_not_start_is_removed() -> None:
     left: list[str] = []
 
@@ -277,7 +316,7 @@ def test_an_image_that_is_not_here_names_the_fix() -> None:
 
 
 def test_the_tool_offers_no_more_than_the_ceilings() -> None:
-    with pytest.raises(ToolError, match="memory_mb must be above 0 and at most 64"):
+    with pytest.raises(ToolError, match="memory_mb must be from 6 to 64"):
         ask("run", {"image": "alpine:3.20", "memory_mb": 65}, ceilings=Ceilings(memory_mb=64))
 
 

@@ -14,6 +14,7 @@ from tests.support import run_async
 from trunkline import RequestFailed, Server, ToolError
 from trunkline.net import Fetcher
 from trunkline.servers.everything import make_server
+from trunkline.servers.everything.state import State
 
 TOOL = "gzip-file-as-resource"
 
@@ -137,6 +138,13 @@ def test_what_the_server_remembers_of_a_page_has_a_bound(given: dict[str, str]) 
 
     with pytest.raises(ToolError, match="characters"):
         run_async(main())
+
+
+def test_of_the_pages_that_must_be_visited_the_oldest_are_forgotten() -> None:
+    state = State(interval=1, files=1, file_bytes=1)
+
+    assert all(state.issue(number) for number in range(257))
+    assert (state.issue(0), state.issue(256)) == (True, False)
 
 
 def test_what_went_wrong_inside_is_not_told() -> None:

@@ -165,3 +165,22 @@ def test_a_handle_is_of_no_use_to_somebody_else() -> None:
                 return (await alice.read_resource(link.uri))[0].mime_type
 
     assert run_async(main()) == "application/gzip"
+
+
+def test_a_timer_without_a_session_is_not_stopped_by_somebody_else() -> None:
+    tokens = {"alice-0123456789": "alice", "bob-0123456789ab": "bob"}
+    server = make_server(numbered=0, clock=FakeClock())
+
+    async def main() -> list[str]:
+        async with over_http(server, auth=StaticTokens(tokens)) as url:
+            target = f"{url}/mcp"
+            async with (
+                Client(target, auth="alice-0123456789", revision=STATELESS) as alice,
+                Client(target, auth="bob-0123456789ab", revision=STATELESS) as bob,
+                alice.listen(uris=["demo://resource/dynamic/text/1"]),
+            ):
+                callers = (alice, bob, alice)
+                told = [str((await call(each, "toggle-subscriber-updates")).text) for each in callers]
+        return [each.split()[0] for each in told]
+
+    assert run_async(main()) == ["Started", "Started", "Stopped"]

@@ -284,6 +284,15 @@ def test_no_markup_takes_more_than_linear_time(piece: str, size: int) -> None:
     assert time.process_time() - began < 5.0
 
 
+def test_a_type_of_bytes_that_are_no_text_is_still_an_answer() -> None:
+    async def main() -> str:
+        odd = b"HTTP/1.1 200 Reason\r\nContent-Length: 1\r\nContent-Type: text/\xff\xfe\r\n\r\nx"
+        async with origin({"/odd": odd}) as site:
+            return await fetch_with(make_server(allow_local=True), f"{site.url}/odd")
+
+    assert "Content of type text/\ufffd\ufffd, not turned into Markdown:\n" in run_async(main())
+
+
 def test_lines_in_many_quotes_do_not_grow_beyond_the_limit() -> None:
     text = html_to_markdown("<blockquote>" * 90 + "<pre>" + "x\n" * 100_000, "http://x.example/", max_chars=200_000)
     assert 150_000 < len(text) <= 200_000

@@ -39,6 +39,12 @@ TEXT = "Content-Type: text/plain"
         pytest.param("Disallow: /ü", "/%c3%bc", False, id="not-encoded"),
         pytest.param("Disallow: /a%2Fb", "/a/b", True, id="encoded-for-a-reason"),
         pytest.param("  disALLOW :  /a  # why", "/a", False, id="spaces-capitals-comment"),
+        pytest.param("Disallow: /a", "/b/../a", False, id="two-dots"),
+        pytest.param("Disallow: /a", "/b/%2E%2e/./a/c", False, id="encoded-dots"),
+        pytest.param("Disallow: /a/", "/a/b/..", False, id="dots-at-the-end"),
+        pytest.param("Disallow: /a", "/../../a", False, id="dots-above-the-top"),
+        pytest.param("Disallow: /a", "/b?/../a", True, id="dots-in-a-query"),
+        pytest.param("Disallow: /b/../a", "/b/../a", False, id="dots-in-a-rule"),
         pytest.param("Sitemap: x\nNonsense\nDisallow: /a", "/a", False, id="other-lines"),
     ],
 )
@@ -72,6 +78,11 @@ def test_the_group_of_the_program_counts_else_that_of_everybody(file: str, allow
 )
 def test_a_program_is_known_by_its_first_word(agent: str, product: str) -> None:
     assert product_of(agent) == product
+
+
+def test_a_group_with_a_name_many_times_has_each_rule_once() -> None:
+    robots = read_robots("User-agent: *\nUser-agent: acme\n" * 500 + "Disallow: /a\n" * 500, "acme")
+    assert len(robots.rules) == 500
 
 
 def test_many_rules_with_many_stars_are_matched_in_linear_time() -> None:

@@ -455,3 +455,16 @@ def test_no_descriptor_is_left_open(scene: Scene) -> None:
     seen = [outcome(ground, path) for ground in grounds for path in paths]
     assert os.listdir("/proc/self/fd") == before
     assert seen == ["x", "x", *["refused"] * 6] * 2
+
+
+def test_a_path_through_too_many_folders_is_refused(scene: Scene) -> None:
+    said = run_async(_outcomes(make_server([scene.root]), tries("d/" * 3000)))
+    assert [each for each in said if ": True: Access denied: a path has at most" not in each] == []
+    assert os.listdir(scene.root) == []
+
+
+def test_a_walk_keeps_few_folders_open(scene: Scene) -> None:
+    deep = "d/" * 300
+    (scene.root / deep).mkdir(parents=True)
+    said = words(scene, ("list_directory", {"path": deep}), kernel_walk=False)
+    assert "too many folders" in said

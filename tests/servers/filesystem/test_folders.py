@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
 
 from tests.servers.filesystem.support import WALKS, call, calls, refused
+from tests.support import run_async
+from trunkline import Client
 from trunkline.servers.filesystem import make_server
 from trunkline.servers.filesystem.limits import FileLimits
 
@@ -154,3 +157,39 @@ def test_a_name_that_is_no_text_can_be_listed(tmp_path: Path) -> None:
     assert call(tmp_path, "list_directory", path=".") == "[FILE] a\ufffd"
     assert json.loads(call(tmp_path, "directory_tree", path="."))[0]["name"] == "a\ufffd"
     assert call(tmp_path, "search_files", path=".", pattern="**") == f"{tmp_path}/a\ufffd"
+
+
+@pytest.mark.skipif(not os.path.isdir("/dev/shm"), reason="there is no file system here that keeps such a time")
+def test_a_time_that_no_calendar_has_is_shown_in_seconds() -> None:
+    with TemporaryDirectory(dir="/dev/shm") as folder:
+        (Path(folder) / "x").touch()
+        os.utime(Path(folder) / "x", (2**40, 2**40))
+        assert "modified: 1099511627776 s since 1970" in call(Path(folder), "get_file_info", path="x")
+
+
+# --- names that are no text ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments", "failed"),
+    [
+        pytest.param("list_allowed_directories", {}, False, id="allowed"),
+        pytest.param("edit_file", {"path": "x", "edits": [{"oldText": "old", "newText": "new"}]}, False, id="edit"),
+        pytest.param("write_file", {"path": "folder", "content": "new"}, True, id="write-over-a-folder"),
+        pytest.param("read_file", {"path": "/etc/passwd"}, True, id="outside"),
+    ],
+)
+def test_a_folder_whose_name_is_no_text_is_named_as_well_as_can_be(
+    tmp_path: Path, tool: str, arguments: dict[str, Any], failed: bool
+) -> None:
+    odd = Path(os.fsdecode(os.fsencode(tmp_path) + b"/odd\xff"))
+    (odd / "folder").mkdir(parents=True)
+    (odd / "x").write_text("old")
+
+    async def scene() -> tuple[bool, str]:
+        async with Client(make_server([odd])) as client:
+            result = await client.call_tool(tool, arguments, raise_on_error=False)
+            return result.is_error, result.text
+
+    is_error, text = run_async(scene())
+    assert (is_error, "odd\ufffd" in text) == (failed, True)

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from trunkline import ToolError
-from trunkline.servers.filesystem.patterns import Pattern
+from trunkline.servers.filesystem.patterns import Pattern, excludes
 
 
 @pytest.mark.parametrize(
@@ -68,3 +68,8 @@ def test_many_stars_take_no_time() -> None:
     pattern, start = Pattern("*a" * 60 + "b"), time.process_time()
     assert not pattern.matches("a" * 250)
     assert time.process_time() - start < 1
+
+
+def test_many_patterns_to_leave_out_are_bounded_braces_written_out() -> None:
+    with pytest.raises(ToolError, match="braces written out"):
+        excludes(["{1..499}x"] * 20, anywhere=False)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.servers.filesystem.support import WALKS, call, calls, refused
+from tests.servers.filesystem.support import REVISIONS, WALKS, call, calls, refused
 from tests.support import run_async
 from trunkline import Client, RequestFailed
 from trunkline.servers.filesystem import make_server
@@ -181,3 +181,43 @@ def test_a_missing_file_is_a_missing_resource(tmp_path: Path, revision: str, cod
 def test_a_resource_outside_is_refused(tmp_path: Path) -> None:
     with pytest.raises(RequestFailed, match="Access denied"):
         run_async(read(tmp_path, "file:///etc/passwd"))
+
+
+# --- resources -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("way", ["missing", "missing/x", "file/x"])
+@REVISIONS
+def test_a_resource_that_is_not_there_is_not_found(tmp_path: Path, way: str, revision: str) -> None:
+    (tmp_path / "file").touch()
+
+    async def scene() -> None:
+        async with Client(make_server([tmp_path]), revision=revision) as client:
+            await client.read_resource((tmp_path / way).as_uri())
+
+    with pytest.raises(RequestFailed, match="Resource not found") as caught:
+        run_async(scene())
+    assert caught.value.code == {"2025-11-25": -32002, "2026-07-28": -32602}[revision]
+
+
+def test_many_files_at_once_take_no_longer_than_allowed(tmp_path: Path) -> None:
+    (tmp_path / "x").write_text("x")
+    server = make_server([tmp_path], limits=FileLimits(seconds=1e-9))
+    (said,) = calls(server, ("read_multiple_files", {"paths": ["x", "x"]}))
+    assert said.count("It takes longer than") == 2
+
+
+def test_of_many_files_no_more_is_read_than_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[int] = []
+    real = os.read
+
+    def noted(descriptor: int, size: int) -> bytes:
+        data = real(descriptor, size)
+        read.append(len(data) if data == b"y" * len(data) else 0)
+        return data
+
+    (tmp_path / "y").write_text("y" * 60)
+    monkeypatch.setattr(os, "read", noted)
+    server = make_server([tmp_path], limits=FileLimits(file_bytes=100))
+    (said,) = calls(server, ("read_multiple_files", {"paths": ["y"] * 50}))
+    assert (sum(read), said.count("files together have more than")) == (60, 49)

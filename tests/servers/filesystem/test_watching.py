@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import os
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,8 @@ from tests.support import run_async
 from trunkline import Client, RequestFailed, Server
 from trunkline.servers.filesystem import make_server, watching
 from trunkline.servers.filesystem.limits import FileLimits
+from trunkline.servers.filesystem.walking import Ground
+from trunkline.servers.roots import Folder
 
 QUICK = FileLimits(poll_seconds=0.02)
 WAYS = pytest.mark.parametrize("inotify", [pytest.param(True, id="told"), pytest.param(False, id="looked-at")])
@@ -259,3 +263,99 @@ def test_where_the_system_tells_of_nothing_files_are_looked_at(tmp_path: Path, m
     monkeypatch.setattr(watching, "inotify_add", missing)
     file = tmp_path / "x"
     assert run_async(heard(served(tmp_path), file.as_uri(), file.touch)) == file.as_uri()
+
+
+def test_a_stream_with_more_files_than_are_watched_hears_of_the_first(tmp_path: Path) -> None:
+    files = [tmp_path / name for name in ("one", "two", "three")]
+
+    async def scene() -> str | None:
+        limits = FileLimits(watches=2)
+        uris = [file.as_uri() for file in files]
+        async with (
+            Client(served(tmp_path, limits=limits), revision="2026-07-28") as client,
+            client.listen(uris=uris) as changes,
+        ):
+            files[2].touch()
+            files[0].touch()
+            return (await anext(changes)).uri
+
+    assert run_async(scene()) == files[0].as_uri()
+
+
+def test_somebody_who_leaves_does_not_end_the_watches_of_a_stream_that_begins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, two, other = (tmp_path / name for name in ("one", "two", "other"))
+    server = served(tmp_path)
+    add = watching.Watcher.add
+
+    async def scene() -> str | None:
+        async with (
+            Client(server, revision="2025-11-25") as leaving,
+            Client(server, revision="2026-07-28") as client,
+        ):
+            await leaving.subscribe(other.as_uri())
+
+            async def add_late(watcher: watching.Watcher, uri: str, ground: Any, path: str) -> None:
+                await add(watcher, uri, ground, path)
+                await leaving.unsubscribe(other.as_uri())
+
+            monkeypatch.setattr(watching.Watcher, "add", add_late)
+            async with client.listen(uris=[one.as_uri(), two.as_uri()]) as changes:
+                one.touch()
+                return (await anext(changes)).uri
+
+    assert run_async(scene()) == one.as_uri()
+
+
+def test_a_folder_that_is_left_while_another_file_of_it_is_added_is_still_watched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ground, real = Ground([Folder(tmp_path, tmp_path)]), watching.inotify_add
+
+    async def scene() -> str:
+        told: asyncio.Queue[str] = asyncio.Queue()
+        watcher, loop, left = (
+            watching.Watcher(told.put_nowait, limits=FileLimits()),
+            asyncio.get_running_loop(),
+            threading.Event(),
+        )
+        await watcher.add("one", ground, "one")
+
+        def leave() -> None:
+            watcher.remove("one")
+            # After the loop has heard of what was removed.
+            loop.call_later(0.05, left.set)
+
+        def add_slowly(*given: int) -> int:
+            watch = real(*given)
+            loop.call_soon_threadsafe(leave)
+            left.wait(5)
+            return watch
+
+        monkeypatch.setattr(watching, "inotify_add", add_slowly)
+        await watcher.add("two", ground, "two")
+        (tmp_path / "two").touch()
+        try:
+            return await told.get()
+        finally:
+            watcher.close()
+
+    assert run_async(scene(), seconds=3) == "two"
+
+
+def test_a_folder_that_nobody_watches_any_more_is_let_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ground, forgotten = Ground([Folder(tmp_path, tmp_path)]), []
+    monkeypatch.setattr(watching, "_forget", lambda descriptor, watch: forgotten.append(watch))
+
+    async def scene() -> None:
+        watcher = watching.Watcher(lambda uri: None, limits=FileLimits())
+        await watcher.add("one", ground, "one")
+        await watcher.add("two", ground, "two")
+        watcher.remove("one")
+        assert forgotten == []
+        watcher.remove("two")
+        watcher.close()
+
+    run_async(scene())
+    assert len(forgotten) == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import os
 import time
@@ -11,8 +12,11 @@ from typing import Any
 import pytest
 
 from tests.servers.filesystem.support import WALKS, call, calls, refused
+from tests.support import run_async
+from trunkline import Client
 from trunkline.servers.filesystem import kernel, make_server, writing
 from trunkline.servers.filesystem.limits import FileLimits
+from trunkline.servers.filesystem.walking import Place
 
 _NO_END = "\\ No newline at end of file"
 
@@ -272,7 +276,6 @@ def test_a_move_never_replaces(tmp_path: Path, source: str, destination: str) ->
     [
         pytest.param("missing", "x", "There is no file or folder missing.", id="missing"),
         pytest.param("folder", "none/x", "There is no folder ", id="missing-folder"),
-        pytest.param("folder", "folder/x", "folder: Invalid argument.", id="into-itself"),
         pytest.param(".", "x", "An allowed folder itself is not moved", id="the-folder-itself"),
         pytest.param("folder", ".", "An allowed folder itself is not moved", id="over-the-folder-itself"),
     ],
@@ -281,3 +284,69 @@ def test_a_move_that_cannot_be_says_why(tmp_path: Path, source: str, destination
     (tmp_path / "folder").mkdir()
     assert refused(lambda: move(tmp_path, source, destination)).startswith(words)
     assert os.listdir(tmp_path) == ["folder"]
+
+
+# --- several at once -------------------------------------------------------------------------------------------------
+
+
+def together(folder: Path, wanted: list[tuple[str, dict[str, Any]]], **options: Any) -> list[bool]:
+    """Call tools all at once; gives which of them failed."""
+
+    async def scene() -> list[bool]:
+        async with Client(make_server([folder], **options)) as client:
+            results = await asyncio.gather(*(client.call_tool(*each, raise_on_error=False) for each in wanted))
+            return [each.is_error for each in results]
+
+    return run_async(scene())
+
+
+def test_edits_of_one_file_that_come_at_once_are_all_made(tmp_path: Path) -> None:
+    (tmp_path / "x").write_text("".join(f"old {number}\n" for number in range(12)))
+    edits = [[{"oldText": f"old {number}\n", "newText": f"new {number}\n"}] for number in range(12)]
+    failed = together(tmp_path, [("edit_file", {"path": "x", "edits": each}) for each in edits])
+    assert failed == [False] * 12
+    assert (tmp_path / "x").read_text() == "".join(f"new {number}\n" for number in range(12))
+
+
+def test_a_folder_that_somebody_else_makes_meanwhile_is_fine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mkdir = os.mkdir
+
+    def late(*given: Any, **more: Any) -> None:
+        mkdir(*given, **more)
+        mkdir(*given, **more)
+
+    monkeypatch.setattr(os, "mkdir", late)
+    call(tmp_path, "create_directory", path="a/b")
+    assert (tmp_path / "a" / "b").is_dir()
+
+
+def test_many_edits_take_no_longer_than_allowed(tmp_path: Path) -> None:
+    (tmp_path / "x").write_text("a\n")
+    wanted = ("edit_file", {"path": "x", "edits": [{"oldText": "a", "newText": "a"}] * 100})
+    server = make_server([tmp_path], limits=FileLimits(seconds=1e-9))
+    assert "Make fewer edits" in refused(lambda: calls(server, wanted))
+
+
+def test_a_folder_is_not_moved_into_itself(tmp_path: Path) -> None:
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    assert "into itself" in refused(lambda: call(tmp_path, "move_file", source="a", destination="a/b/c"))
+    assert os.listdir(tmp_path / "a" / "b") == []
+
+
+def test_what_a_group_was_allowed_is_not_passed_on_to_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*given: object) -> None:
+        raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
+
+    (tmp_path / "x").write_text("old")
+    os.chmod(tmp_path / "x", 0o664)
+    here = (tmp_path / "x").stat()
+    status = Place.status
+
+    def of_another_group(place: Place) -> os.stat_result | None:
+        found = status(place)
+        return None if found is None else os.stat_result((*found[:5], here.st_gid + 1, *found[6:]))
+
+    monkeypatch.setattr(Place, "status", of_another_group)
+    monkeypatch.setattr(os, "fchown", refuse)
+    call(tmp_path, "write_file", path="x", content="new")
+    assert (tmp_path / "x").stat().st_mode & 0o777 == 0o644

@@ -14,9 +14,10 @@ from trunkline.servers.git import make_server
 
 pytestmark = NEEDS_GIT
 
-#: One of each kind of git command that the server runs.
-SOME_TOOLS = [each for each in EVERY_TOOL if each[0] in ("git_status", "git_diff", "git_add", "git_commit", "git_show")]
-SOME_TOOLS.append(("git_checkout", {"branch_name": "HEAD~1"}))
+TOOLS = {name: (name, arguments) for name, arguments in EVERY_TOOL} | {
+    "git_checkout": ("git_checkout", {"branch_name": "HEAD"})
+}
+SOME_TOOLS = [TOOLS[name] for name in ("git_status", "git_add", "git_checkout")]
 Trap = Callable[[Path, str], None]
 HOOKS = ("pre-commit", "commit-msg", "post-commit", "post-checkout", "post-index-change", "reference-transaction")
 
@@ -98,69 +99,125 @@ def missing_object(repository: Path, program: str) -> None:
     (repository / ".git" / "objects" / blob[:2] / blob[2:]).unlink()
 
 
+def row(name: str, trap: Trap, command: tuple[str, ...] | None, *tools: str) -> Any:
+    """A trap, what makes plain git run into it, and the tools that do the same."""
+    return pytest.param(trap, command, [TOOLS[each] for each in tools], id=name)
+
+
+SETTINGS = settings(
+    core__editor="PROGRAM",
+    core__pager="PROGRAM",
+    pager__log="PROGRAM",
+    core__sshCommand="PROGRAM",
+    core__askPass="PROGRAM",
+    alias__status="!PROGRAM",
+    alias__log="!PROGRAM",
+    credential__helper="!PROGRAM",
+    core__gitProxy="PROGRAM",
+    core__alternateRefsCommand="PROGRAM",
+    merge__evil__driver="PROGRAM",
+    trailer__evil__command="PROGRAM",
+    uploadpack__packObjectsHook="PROGRAM",
+    submodule__evil__update="!PROGRAM",
+)
+FILTER = "* filter=evil"
 TRAPS = [
-    pytest.param(hooks, ("commit", "--quiet", "-am", "x"), id="hooks"),
-    pytest.param(hooks_elsewhere, ("add", "."), id="hooks-path"),
-    pytest.param(settings(core__fsmonitor="PROGRAM"), ("status",), id="fsmonitor"),
-    pytest.param(settings(diff__external="PROGRAM"), ("diff",), id="external-diff"),
-    pytest.param(attribute("* diff=evil", settings(diff__evil__command="PROGRAM")), ("diff",), id="diff-driver"),
-    pytest.param(attribute("* diff=evil", settings(diff__evil__textconv="PROGRAM")), ("diff",), id="textconv"),
-    pytest.param(attribute("* filter=evil", settings(filter__evil__clean="PROGRAM")), ("diff",), id="clean"),
-    pytest.param(
-        attribute("* filter=e.v=i l", settings(**{"filter__e.v=i l__clean": "PROGRAM"})), None, id="clean-odd-name"
+    row("hooks", hooks, ("commit", "--quiet", "-am", "x"), "git_add", "git_commit", "git_checkout"),
+    row("hooks-path", hooks_elsewhere, ("add", "."), "git_add"),
+    row("fsmonitor", settings(core__fsmonitor="PROGRAM"), ("status",), "git_status"),
+    row("external-diff", settings(diff__external="PROGRAM"), ("diff",), "git_diff", "git_show"),
+    row("diff-driver", attribute("* diff=evil", settings(diff__evil__command="PROGRAM")), ("diff",), "git_diff"),
+    row("textconv", attribute("* diff=evil", settings(diff__evil__textconv="PROGRAM")), ("diff",), "git_diff"),
+    row("clean", attribute(FILTER, settings(filter__evil__clean="PROGRAM")), ("diff",), "git_status", "git_diff"),
+    row(
+        "clean-odd-name",
+        attribute("* filter=e.v=i l", settings(**{"filter__e.v=i l__clean": "PROGRAM"})),
+        None,
+        "git_diff",
     ),
-    pytest.param(
-        attribute("* filter=evil", settings(filter__evil__process="PROGRAM", filter__evil__required="true")),
+    row(
+        "process",
+        attribute(FILTER, settings(filter__evil__process="PROGRAM", filter__evil__required="true")),
         ("add", "."),
-        id="process",
+        "git_diff",
+        "git_add",
     ),
-    pytest.param(
-        attribute("* filter=evil", settings(filter__evil__smudge="PROGRAM")), ("checkout", "a.txt"), id="smudge"
+    row("smudge", attribute(FILTER, settings(filter__evil__smudge="PROGRAM")), ("checkout", "a.txt"), "git_checkout"),
+    row("include", included("include.path"), ("status",), "git_status"),
+    row("include-if", included("includeIf.gitdir:**.path"), ("status",), "git_status"),
+    row("worktree-config", in_worktree_config, ("add", "."), "git_diff", "git_add"),
+    row(
+        "signing",
+        settings(commit__gpgsign="true", gpg__program="PROGRAM"),
+        ("commit", "--quiet", "-am", "x"),
+        "git_add",
+        "git_commit",
     ),
-    pytest.param(included("include.path"), ("status",), id="include"),
-    pytest.param(included("includeIf.gitdir:**.path"), ("status",), id="include-if"),
-    pytest.param(in_worktree_config, ("add", "."), id="worktree-config"),
-    pytest.param(
-        settings(commit__gpgsign="true", gpg__program="PROGRAM"), ("commit", "--quiet", "-am", "x"), id="signing"
-    ),
-    pytest.param(
-        settings(
-            core__editor="PROGRAM",
-            core__pager="PROGRAM",
-            pager__log="PROGRAM",
-            core__sshCommand="PROGRAM",
-            core__askPass="PROGRAM",
-            alias__status="!PROGRAM",
-            alias__log="!PROGRAM",
-        ),
-        ("commit", "-a"),
-        id="editor-pager-alias",
-    ),
-    pytest.param(submodule, ("add", "."), id="submodule"),
-    pytest.param(missing_object, ("diff", "HEAD"), id="ext-remote"),
+    row("editor-pager-alias", SETTINGS, ("commit", "-a"), "git_add", "git_commit", "git_log"),
+    row("submodule", submodule, ("add", "."), "git_status", "git_diff", "git_add"),
+    row("ext-remote", missing_object, ("diff", "HEAD"), "git_diff"),
 ]
 
 
-@pytest.mark.parametrize(("trap", "command"), TRAPS)
+@pytest.mark.parametrize(("trap", "command", "tools"), TRAPS)
 def test_nothing_that_a_repository_brings_is_run(
-    repository: Path, marker: Path, program: str, trap: Trap, command: tuple[str, ...] | None
+    repository: Path, marker: Path, program: str, trap: Trap, command: object, tools: list[Any]
 ) -> None:
     trap(repository, program)
 
-    calls(any_server(), repository, SOME_TOOLS)
+    calls(any_server(), repository, tools)
 
     assert not marker.exists()
 
 
-@pytest.mark.parametrize(("trap", "command"), [trap for trap in TRAPS if trap.values[1]])
+@pytest.mark.parametrize(("trap", "command", "tools"), [trap for trap in TRAPS if trap.values[1]])
 def test_the_same_repository_does_run_it_with_plain_git(
-    repository: Path, marker: Path, program: str, trap: Trap, command: tuple[str, ...]
+    repository: Path, marker: Path, program: str, trap: Trap, command: tuple[str, ...], tools: object
 ) -> None:
     trap(repository, program)
 
     git(repository, *command, check=False)
 
     assert marker.exists()
+
+
+def test_no_tool_runs_anything_of_a_repository_that_brings_everything(
+    repository: Path, marker: Path, program: str
+) -> None:
+    git(repository, "commit", "--quiet", "--allow-empty", "-m", "second")
+    SETTINGS(repository, program)
+    settings(core__fsmonitor="PROGRAM", diff__external="PROGRAM", commit__gpgsign="true", log__showSignature="true")(
+        repository, program
+    )
+    settings(gpg__program="PROGRAM", diff__evil__command="PROGRAM", diff__evil__textconv="PROGRAM")(repository, program)
+    attribute("* diff=evil merge=evil", hooks)(repository, program)
+
+    results = calls(any_server(), repository, EVERY_TOOL)
+
+    assert [each.is_error for each in results] == [False] * len(EVERY_TOOL)
+    assert not marker.exists()
+
+
+def test_no_variable_of_the_servers_environment_reaches_git(
+    repository: Path, tmp_path: Path, marker: Path, program: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = make_repository(tmp_path / "other")
+    git(other, "checkout", "--quiet", "-b", "of-another")
+    for name in ("GIT_EXTERNAL_DIFF", "GIT_PAGER", "GIT_EDITOR", "GIT_SSH_COMMAND", "GIT_ASKPASS"):
+        monkeypatch.setenv(name, program)
+    monkeypatch.setenv("GIT_DIR", str(other / ".git"))
+    monkeypatch.setenv("GIT_INDEX_FILE", str(tmp_path / "index"))
+    monkeypatch.setenv("GIT_TRACE", str(tmp_path / "trace"))
+    monkeypatch.setenv("GIT_CONFIG_PARAMETERS", f"'core.fsmonitor={program}'")
+
+    results = calls(any_server(), repository, [("git_status", {}), ("git_diff_unstaged", {})])
+
+    assert [("On branch main" in outcome(each)[1], "-two" in outcome(each)[1]) for each in results] == [
+        (True, False),
+        (False, True),
+    ]
+    assert not marker.exists()
+    assert not (tmp_path / "trace").exists()
 
 
 def test_hooks_run_for_whoever_asks_for_them(repository: Path, marker: Path, program: str) -> None:
@@ -196,7 +253,7 @@ def test_a_configuration_that_includes_another_is_refused(repository: Path, prog
 
 # --- options in disguise ---------------------------------------------------------------------------------------------
 
-OPTIONS = ("--output=stolen", "--upload-pack=touch stolen", "-")
+OPTIONS = ("--output=stolen", "-")
 
 
 @pytest.mark.parametrize(
@@ -321,6 +378,15 @@ def test_a_folder_inside_of_an_allowed_one_may_not_lead_to_the_repository_around
     assert [each.is_error for each in results] == [True, True]
 
 
+def test_an_allowed_folder_whose_name_is_no_text_is_named_as_well_as_can_be(tmp_path: Path) -> None:
+    odd = Path(os.fsdecode(os.fsencode(tmp_path) + b"/odd\xff"))
+    odd.mkdir()
+
+    (result,) = calls(make_server(repositories=[odd]), tmp_path, [("git_status", {})])
+
+    assert "odd\ufffd" in outcome(result)[1]
+
+
 def test_a_bare_repository_in_the_tree_is_not_one_to_work_on(repository: Path, tmp_path: Path, marker: Path) -> None:
     bare = repository / "vendor"
     git(repository, "init", "--quiet", "--bare", str(bare))
@@ -376,6 +442,27 @@ def test_a_link_in_the_repositorys_own_folder_may_not_lead_out(repository: Path,
     assert outside.stat().st_mtime_ns == before
 
 
+@pytest.mark.parametrize(
+    "name",
+    ["rebase-merge/done", "rebase-merge/git-rebase-todo", "rebase-apply/next", "sequencer/todo", "worktrees/x/HEAD"],
+)
+def test_a_link_in_the_state_of_an_unfinished_command_may_not_lead_out(
+    repository: Path, tmp_path: Path, name: str
+) -> None:
+    secret = write(tmp_path / "secret", "a secret\n")
+    inside = repository / ".git" / name
+    inside.parent.mkdir(parents=True)
+    write(inside.parent / "head-name", "refs/heads/main\n")
+    write(inside.parent / "onto", "0" * 40 + "\n")
+    write(inside.parent / "interactive", "")
+    inside.symlink_to(secret)
+
+    (result,) = calls(make_server(repositories=[repository]), repository, [("git_status", {})])
+    failed, text = outcome(result)
+
+    assert (failed, "leads out" in text, "a secret" in text) == (True, True, False)
+
+
 @pytest.mark.parametrize("steps", [1, 2])
 def test_objects_are_not_borrowed_from_outside(repository: Path, tmp_path: Path, steps: int) -> None:
     secret = make_repository(tmp_path / "secret")
@@ -407,6 +494,16 @@ def test_a_repository_of_somebody_else_is_refused_as_git_does(
     failed, text = call(repository, "git_status")
 
     assert (failed, "dubious ownership" in text) == (True, True)
+
+
+def test_a_folder_inside_of_a_repository_does_not_stand_for_what_is_around_it(tmp_path: Path) -> None:
+    home = make_repository(tmp_path / "home")
+    work, private = make_repository(home / "work" / "site"), make_repository(home / "private")
+    server = make_server(repositories=[home / "work"])
+
+    failed = [calls(server, each, [("git_status", {})])[0].is_error for each in (work, private, home)]
+
+    assert failed == [False, True, True]
 
 
 # --- who is allowed --------------------------------------------------------------------------------------------------

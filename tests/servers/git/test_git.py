@@ -187,6 +187,18 @@ def test_add_stages_what_is_named(repository: Path, files: list[str], staged: st
     assert git(repository, "diff", "--cached", "--name-only") == staged
 
 
+def test_add_stages_more_names_than_are_ever_shown(repository: Path) -> None:
+    names = [f"{number}-{'n' * 200}.txt" for number in range(10)]
+    for name in names:
+        write(repository / name, "n\n")
+    server = make_server(repositories=[repository], max_output=1000)
+
+    (result,) = calls(server, repository, [("git_add", {"files": ["."]})])
+
+    assert outcome(result) == (False, "Files staged successfully")
+    assert len(git(repository, "diff", "--cached", "--name-only").splitlines()) == 11
+
+
 def test_add_stages_a_removal(repository: Path) -> None:
     (repository / "a.txt").unlink()
 
@@ -283,6 +295,29 @@ def test_checkout_says_where_it_is_now(repository: Path, name: str, answer: str)
     assert call(repository, "git_checkout", branch_name=name) == (False, answer.format(head=head))
 
 
+def test_checkout_takes_a_branch_before_a_tag_of_the_same_name(repository: Path) -> None:
+    git(repository, "tag", "v1")
+    git(repository, "commit", "--quiet", "-am", "second")
+    git(repository, "branch", "v1")
+
+    assert call(repository, "git_checkout", branch_name="v1") == (False, "Switched to branch 'v1'")
+    assert git(repository, "log", "-1", "--format=%s") == "second"
+
+
+def test_checkout_starts_no_helpers_whatever_the_repository_says(repository: Path) -> None:
+    git(repository, "stash", "--quiet")
+    git(repository, "checkout", "--quiet", "-b", "side")
+    write(repository / "b.txt", "b\n")
+    write(repository / "c.txt", "c\n")
+    git(repository, "add", ".")
+    git(repository, "commit", "--quiet", "-m", "two files")
+    git(repository, "checkout", "--quiet", "main")
+    git(repository, "config", "checkout.workers", "2")
+    git(repository, "config", "checkout.thresholdForParallelism", "1")
+
+    assert call(repository, "git_checkout", branch_name="side") == (False, "Switched to branch 'side'")
+
+
 def test_checkout_never_loses_a_change(repository: Path) -> None:
     git(repository, "stash", "--quiet")
     git(repository, "checkout", "--quiet", "-b", "side")
@@ -351,6 +386,22 @@ def test_a_long_output_is_cut_with_a_note(repository: Path) -> None:
     assert text.endswith("[cut: there is more than the 1000 bytes that are shown]")
 
 
+def test_a_commit_whose_message_is_longer_than_the_output_names_the_fix(repository: Path) -> None:
+    git(repository, "commit", "--quiet", "--allow-empty", "-m", "m" * 2000)
+    server = make_server(repositories=[repository], max_output=1000)
+
+    (shown, log) = calls(server, repository, [("git_show", {"revision": "HEAD"}), ("git_log", {})])
+
+    assert (shown.is_error, "larger --max-output" in outcome(shown)[1]) == (True, True)
+    assert (log.is_error, "[cut: " in outcome(log)[1]) == (False, True)
+
+
+@pytest.mark.parametrize("options", [{"max_output": 999}, {"timeout": 0}], ids=["output", "timeout"])
+def test_limits_with_which_nothing_works_are_a_wrong_setting(options: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match="at least 1000 bytes"):
+        make_server(**options)
+
+
 def test_a_git_that_takes_too_long_is_ended(repository: Path) -> None:
     # Reading the ignore rules from a pipe that nobody fills takes for ever.
     (repository / ".git" / "info").mkdir()
@@ -397,6 +448,20 @@ def test_what_git_has_started_is_ended_with_it(repository: Path, tmp_path: Path)
     os.close(end)
     assert git(repository, "rev-list", "--count", "HEAD") == "1"
     assert not (repository / ".git" / "index.lock").exists()
+
+
+def test_what_outlives_git_is_ended_too(repository: Path, tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    end = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    write(repository / ".git" / "hooks" / "post-commit", f"#!/bin/sh\nexec 3>{pipe}\nsleep 60 &\n", runs=True)
+    git(repository, "add", ".")
+    server = make_server(repositories=[repository], run_hooks=True, timeout=1)
+
+    (result,) = calls(server, repository, [("git_commit", {"message": "left something"})])
+
+    assert (result.is_error, os.read(end, 10)) == (True, b"")
+    os.close(end)
 
 
 def test_a_write_that_nobody_waits_for_any_more_is_finished(repository: Path, tmp_path: Path) -> None:

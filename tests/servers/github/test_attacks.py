@@ -182,6 +182,16 @@ def test_a_token_that_github_repeats_is_not_passed_on(caplog: pytest.LogCaptureF
     assert SECRET not in caplog.text
 
 
+def test_a_token_that_is_cut_off_in_what_github_says_is_not_passed_on_in_part() -> None:
+    async def main() -> None:
+        async with staged() as stage:
+            stage.double.refuse_once("GET", "/issues/7", 400, {"message": "x" * 380 + SECRET})
+            said = await stage.refused("get_issue", issue_number=7)
+        assert said.endswith("x[token]")
+
+    run_async(main())
+
+
 def test_an_answer_that_is_too_large_is_not_read_to_its_end() -> None:
     async def main() -> None:
         async with staged() as stage:
@@ -235,6 +245,11 @@ def test_a_large_file_is_given_whole_or_not_at_all() -> None:
         pytest.param({"token": f"{SECRET}\r\nX-Evil: 1"}, id="token-with-a-header"),
         pytest.param({"api_url": "file:///etc/passwd"}, id="no-http"),
         pytest.param({"api_url": f"https://user:{SECRET}@github.example.com"}, id="password-in-the-address"),
+        pytest.param(
+            {"token": "t" * 20, "api_url": f"http://user:{SECRET}@github.example.com"}, id="password-in-the-open"
+        ),
+        pytest.param({"api_url": f"ftp://user:{SECRET}@github.example.com"}, id="password-and-no-http"),
+        pytest.param({"api_url": f"https://github.example.com/?token={SECRET}"}, id="token-in-the-address"),
     ],
 )
 def test_a_setting_that_would_leak_is_refused_without_repeating_it(settings: dict[str, str]) -> None:

@@ -17,6 +17,7 @@ def test_a_review_comment_stands_on_the_line_of_the_newest_commit() -> None:
             said = await stage.call("post_review_comment", pr_number=42, body="Unsafe.", path=BUTTON_PATH, line=42)
             (kept,) = stage.double.project.review_comments[42]
             assert kept["commit_id"] == stage.double.project.branches["button-markup"]
+            assert stage.double.seen[-1].body["side"] == "RIGHT"
         assert (kept["path"], kept["line"], kept["body"]) == (BUTTON_PATH, 42, "Unsafe.")
         assert said["html_url"] == kept["html_url"]
 

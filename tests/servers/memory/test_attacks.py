@@ -17,7 +17,7 @@ import pytest
 from tests.servers.memory.graphs import ANN, BOB, KNOWS, call, command, fill
 from tests.support import run_async
 from tests.transports.http.serving_support import META, ask, modern_headers, tool
-from trunkline import Client, StaticTokens, ToolError
+from trunkline import Client, ConfigError, StaticTokens, ToolError
 from trunkline.servers.memory import make_server
 from trunkline.servers.memory.graph import Graph, GraphLimits, graph_lines, read_graph
 from trunkline.servers.memory.store import GraphFile
@@ -284,3 +284,63 @@ def test_a_file_that_is_too_large_is_not_read(tmp_path: Path) -> None:
 def test_a_file_in_the_official_form_is_read_and_written_as_it_was() -> None:
     data = f"{GOOD}\n{RELATED}".replace('": ', '":').replace(", ", ",").encode()
     assert graph_lines(read_graph(data)) == data
+
+
+# --- files that are not what they should be --------------------------------------------------------------------------
+
+
+def test_a_pipe_is_refused_and_not_waited_for(tmp_path: Path) -> None:
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    with pytest.raises(ToolError, match="is no file: name one with --file"):
+        GraphFile(str(path), GraphLimits()).read()
+    with pytest.raises(ConfigError, match="is no file: name one with --file"):
+        make_server(path)
+
+
+def test_a_file_that_may_not_be_written_is_not_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "m.jsonl"
+    run_async(fill(path))
+    path.chmod(0o444)
+    before = path.read_bytes()
+    with pytest.raises(ToolError, match="is read-only, and was not changed"):
+        run_async(call(path, "delete_entities", entityNames=["Ann"]))
+    assert path.read_bytes() == before
+
+
+def test_a_file_keeps_its_mode_whatever_new_files_get(tmp_path: Path) -> None:
+    path = tmp_path / "m.jsonl"
+    run_async(fill(path))
+    path.chmod(0o664)
+    mask = os.umask(0o077)
+    try:
+        run_async(call(path, "delete_entities", entityNames=["Ann"]))
+    finally:
+        os.umask(mask)
+    assert path.stat().st_mode & 0o777 == 0o664
+
+
+def test_only_what_a_killed_writer_left_is_taken_away(tmp_path: Path) -> None:
+    path = tmp_path / "m.jsonl"
+    left, mine = tmp_path / "m.jsonl.0123456789abcdef.new", tmp_path / "m.jsonl.mine.new"
+    left.write_text("half")
+    mine.write_text("whole")
+    run_async(fill(path))
+    assert (left.exists(), mine.exists()) == (False, True)
+
+
+@pytest.mark.parametrize("suffix", ["lock", "rejected"])
+def test_a_link_beside_the_file_is_not_followed(tmp_path: Path, suffix: str) -> None:
+    path, other = tmp_path / "m.jsonl", tmp_path / "other"
+    path.write_bytes(b"broken\n")
+    (tmp_path / f"m.jsonl.{suffix}").symlink_to(other)
+    with pytest.raises(ToolError, match="cannot be written, and was not changed"):
+        run_async(call(path, "create_entities", entities=[ANN]))
+    assert (other.exists(), path.read_bytes()) == (False, b"broken\n")
+
+
+@pytest.mark.parametrize("number", ["123456789012345678901234567890", "1e999", "1.0"])
+def test_a_member_that_is_not_known_stays_as_it_is_whatever_it_holds(number: str) -> None:
+    line = f'{{"type":"entity","name":"Ann","entityType":"t","observations":[],"x":{number}}}'.encode()
+    graph = read_graph(line)
+    assert (graph_lines(graph), [each["name"] for each in graph.entities]) == (line, ["Ann"])

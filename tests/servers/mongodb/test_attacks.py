@@ -21,6 +21,14 @@ FILTERS = {
     "where-as-code": {"$where": {"$code": "1"}},
     "code": {"a": {"$code": "1"}},
     "code-with-scope": {"a": {"$code": "1", "$scope": {}}},
+    "code-in-reference": {"a": {"$ref": "items", "$id": {"$code": "1"}}},
+    "where-in-reference": {"a": {"$ref": "items", "$id": 1, "b": [{"$where": "1"}]}},
+    "where-of-reference": {"$and": [{"$ref": "items", "$id": 1, "$where": "1"}]},
+    "internal-code": {"$expr": {"$_internalJsReduce": {"eval": "1", "data": []}}},
+    "an-id": {"$oid": "0" * 24},
+    "a-number": {"$numberInt": "0"},
+    "nothing": {"$undefined": True},
+    "a-reference": {"$ref": "items", "$id": 1},
 }
 
 PIPELINES = {
@@ -41,6 +49,8 @@ PIPELINES = {
     "plan-cache": [{"$planCacheStats": {}}],
     "unknown-in-facet": [{"$facet": {"a": [{"$collStats": {}}]}}],
     "facet-of-no-pipeline": [{"$facet": 7}],
+    "reference-for-lookup": [{"$lookup": {"$ref": "x", "$id": 1, "from": "items", "pipeline": [{"$out": "x"}]}}],
+    "reference-for-stage": [{"$ref": "x", "$id": 1}],
     "two-members": [{"$match": {}, "$out": "x"}],
     "no-member": [{}],
     "too-many": [{"$match": {}}] * 51,
@@ -58,15 +68,28 @@ UPDATES = {
 def refused(tool: str, arguments: dict[str, Any]) -> None:
     """Expect a clear error, and nothing sent."""
     sent: list[Any] = []
-    with pytest.raises(ToolError):
+    with pytest.raises(ToolError) as caught:
         ask(tool, {**ITEMS, **arguments}, write=True, check=lambda double: sent.extend(double.commands))
     assert sent == []
+    assert "unexpectedly" not in str(caught.value)
 
 
 @pytest.mark.parametrize("name", FILTERS)
 @pytest.mark.parametrize("tool", ["find", "count", "delete"])
 def test_a_filter_that_runs_code_is_refused_before_anything_is_sent(tool: str, name: str) -> None:
     refused(tool, {"filter": FILTERS[name]})
+
+
+@pytest.mark.parametrize(
+    "direction", [None, 1.5, "x", [1], True, {}, {"$meta": 7}, 2**40, {"$oid": "0" * 24}], ids=repr
+)
+def test_an_order_that_is_none_is_a_clear_error(direction: Any) -> None:
+    refused("find", {"sort": {"a": direction}})
+
+
+@pytest.mark.parametrize("extra", [{"skip": 2**63}, {"skip": -1}, {"limit": 0}, {"projection": {"$numberInt": "1"}}])
+def test_a_find_out_of_bounds_is_a_clear_error(extra: dict[str, Any]) -> None:
+    refused("find", extra)
 
 
 @pytest.mark.parametrize("member", ["projection", "sort"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 import subprocess
 import sys
@@ -252,6 +253,68 @@ def test_a_deployment_that_is_not_there_is_a_clear_error_without_the_password() 
     with pytest.raises(ToolError, match=r"MongoDB at 127.0.0.1:1 cannot be reached .*Start it") as caught:
         run_async(main())
     assert "hush" not in str(caught.value)
+
+
+def test_a_deployment_that_is_not_there_is_not_waited_for_in_every_call() -> None:
+    async def main() -> tuple[float, str]:
+        server = make_server("mongodb://127.0.0.1:1/", caps=Caps(connect_seconds=0.5, rest_seconds=60))
+        async with Client(server) as client:
+            with pytest.raises(ToolError, match="cannot be reached"):
+                await client.call_tool("list_databases", {})
+            start = time.monotonic()
+            with pytest.raises(ToolError, match="cannot be reached") as caught:
+                await asyncio.gather(*(client.call_tool("list_databases", {}) for _ in range(20)))
+            return time.monotonic() - start, str(caught.value)
+
+    passed, said = run_async(main())
+    assert passed < 0.5
+    assert "Start it" in said
+
+
+def test_a_deployment_that_comes_back_is_used_again() -> None:
+    async def main() -> Any:
+        async with deployment_double() as double:
+            port = int(double.uri.rpartition(":")[2].partition("/")[0])
+        uri = f"mongodb://127.0.0.1:{port}/?directConnection=true"
+        async with Client(make_server(uri, caps=Caps(connect_seconds=2, rest_seconds=0))) as client:
+            with pytest.raises(ToolError, match="cannot be reached"):
+                await client.call_tool("list_databases", {})
+            back = await asyncio.start_server(Deployment().serve, "127.0.0.1", port)
+            async with back:
+                return (await client.call_tool("list_databases", {})).structured_content["databases"]
+
+    assert [row["name"] for row in run_async(main())] == ["shop"]
+
+
+@pytest.mark.parametrize(
+    "uri",
+    [
+        "mongodb://me:hush@h/?tls=true&tlsCAFile=/nowhere/ca.pem",
+        "mongodb://me:hush@h/?tls=true&tlsCertificateKeyFile=/nowhere/key.pem",
+    ],
+)
+def test_an_address_whose_files_are_missing_is_a_clear_error_at_the_start(uri: str) -> None:
+    async def main() -> None:
+        async with Client(make_server(uri)):
+            raise AssertionError("it started")
+
+    with pytest.raises(ConfigError, match="nowhere") as caught:
+        run_async(main())
+    assert "hush" not in str(caught.value)
+
+
+def test_a_write_that_takes_too_long_says_that_it_may_be_done() -> None:
+    def prepare(double: Deployment) -> None:
+        double.failure = {"ok": 0.0, "code": 50, "errmsg": "operation exceeded time limit"}
+
+    given = {**ITEMS, "filter": {"a": 1}, "update": {"$set": {"a": 2}}, "many": True}
+    with pytest.raises(ToolError, match=r"took longer than 15 s.*part of it may be done: look before you try again"):
+        ask("update", given, prepare=prepare, write=True)
+
+
+@pytest.mark.parametrize("name", ["caf\u00e9", "a+b", "a@b"])
+def test_a_database_may_have_any_name_that_mongodb_takes(name: str) -> None:
+    assert ask("find", {"database": name, "collection": "x"})["documents"] == []
 
 
 def test_a_deployment_that_does_not_answer_in_time_is_a_clear_error() -> None:

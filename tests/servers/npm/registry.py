@@ -44,11 +44,14 @@ class RegistryDouble:
         self.advisories: dict[str, Any] = {}
         self.raw: bytes | None = None
         self.is_mirror = False
+        self.redirect: str | None = None
 
     async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
         """Answer as the registry would."""
         self.paths.append(request.raw_path)
         self.tokens.append(request.headers.get("authorization"))
+        if self.redirect is not None:
+            return web.Response(status=302, headers={"location": self.redirect})
         if self.raw is not None:
             return web.Response(body=self.raw)
         if self.is_mirror and request.path.startswith("/-/"):

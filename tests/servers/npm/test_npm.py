@@ -113,9 +113,38 @@ def test_an_answer_of_another_form_is_empty_or_a_clear_error(body: bytes) -> Non
     assert result.is_error is (body == b"<html>")
 
 
-def test_an_address_that_is_none_is_refused_at_the_start() -> None:
-    with pytest.raises(ConfigError, match="registry must be a URL"):
-        make_server(registry="registry.npmjs.org")
+@pytest.mark.parametrize("url", ["registry.npmjs.org", "http://[", "http://[::1", "https://h:99999", ""])
+@pytest.mark.parametrize("token", [None, "npm_secret"])
+def test_an_address_that_is_none_is_refused_at_the_start(url: str, token: str | None) -> None:
+    with pytest.raises(ConfigError, match="The address of the npm registry must be a URL"):
+        make_server(registry=url, token=token)
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments", "body", "member"),
+    [
+        ("search", {"query": "x"}, b'{"total": true, "objects": []}', "total"),
+        ("search", {"query": "x"}, b'{"total": -1, "objects": []}', "total"),
+        ("view", {"name": "left"}, b'{"dist": {"unpackedSize": true}}', "unpacked_size"),
+    ],
+)
+def test_a_number_of_another_form_is_left_out(tool: str, arguments: dict[str, Any], body: bytes, member: str) -> None:
+    def prepare(double: RegistryDouble) -> None:
+        double.raw = body
+
+    assert ask(tool, arguments, prepare=prepare)[0][member] in (0, None)
+
+
+def test_a_redirect_to_another_host_is_not_followed_with_the_token() -> None:
+    async def main() -> list[str | None]:
+        async with registry_double() as double, registry_double() as other:
+            double.redirect = f"{other.url}/left/latest"
+            async with Client(make_server(registry=double.url, token="npm_secret")) as client:
+                with pytest.raises(ToolError, match="redirects to another place"):
+                    await client.call_tool("view", {"name": "left"})
+            return other.tokens
+
+    assert run_async(main()) == []
 
 
 @pytest.mark.parametrize(("tool", "arguments"), [("search", {"query": "x"}), ("audit", {})])
@@ -146,6 +175,7 @@ LOCKS = {
             "node_modules/linked": {"link": True, "resolved": "packages/linked"},
             "packages/linked": {"version": "1.0.0"},
             "node_modules/bad": 7,
+            "node_modules/odd": {"version": "git+ssh://git@example.com/odd.git#0123abc"},
             "node_modules/../../etc": {"version": "1.0.0"},
         }
     },
@@ -153,7 +183,9 @@ LOCKS = {
         "dependencies": {
             "left": {"version": "1.2.0"},
             "a": {"dependencies": {"left": {"version": "2.1.0", "dev": True}}},
-            "@scope/right": {"version": "0.3.1"},
+            "alias": {"version": "npm:@scope/right@0.3.1"},
+            "private": {"version": "git+https://me:hush@git.example.com/private.git#0123abc", "from": "private@git"},
+            "beside": {"version": "file:../beside"},
         }
     },
 }
@@ -179,6 +211,15 @@ def test_an_audit_sends_what_is_locked_and_reports_what_concerns_it(tmp_path: Pa
         ("Spills", ["1.2.0"]),
     ]
     assert (report["packages"], report["counts"]["critical"], report["counts"]["low"]) == (2, 1, 1)
+
+
+def test_the_current_version_of_an_old_lock_file_is_that_of_the_package(tmp_path: Path) -> None:
+    manifest = {"dependencies": {"alias": "npm:left@^1.0.0", "from-git": "^1.0.0"}}
+    lock = {"dependencies": {"alias": {"version": "npm:left@1.2.0"}, "from-git": {"version": "git+ssh://g/x#1"}}}
+    report, _ = ask("outdated", {}, folder=project(tmp_path, manifest, lock))
+    assert [(each["package"], each["current"], each["wanted"]) for each in report["outdated"]] == [
+        ("alias", "1.2.0", "1.10.0")
+    ]
 
 
 def test_an_audit_for_production_leaves_development_out(tmp_path: Path) -> None:

@@ -29,8 +29,8 @@ import json, os, subprocess, sys
 with open("ran.json", "w") as file:
     json.dump({{"argv": sys.argv[1:], "env": dict(os.environ)}}, file)
 with open("package.json") as file:
-    line = json.load(file)["scripts"][sys.argv[2]]
-sys.exit(subprocess.call(["/bin/sh", "-c", line, "sh", *sys.argv[4:]]))
+    line = json.load(file)["scripts"][sys.argv[3]]
+sys.exit(subprocess.call(["/bin/sh", "-c", line, "sh", *sys.argv[5:]]))
 """
 
 
@@ -105,6 +105,14 @@ def _ends(pid: int) -> bool:
     return False
 
 
+async def _until(condition: Callable[[], bool]) -> None:
+    for _ in range(800):
+        if condition():
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError("it did not come to be")
+
+
 @pytest.mark.parametrize("revision", REVISIONS)
 def test_a_script_runs_after_the_user_agreed_to_exactly_it(folder: Path, npm: str, revision: str) -> None:
     asked: list[str] = []
@@ -116,10 +124,11 @@ def test_a_script_runs_after_the_user_agreed_to_exactly_it(folder: Path, npm: st
     arguments = {"name": "hello", "arguments": ["a b", "--c"]}
     ran = run(folder, npm, arguments, elicitation=agree, revision=revision)
     assert len(asked) == 1
-    assert "npm run-script hello -- 'a b' --c" in asked[0]
+    assert "npm run-script --workspaces=false hello -- 'a b' --c" in asked[0]
     assert "  prehello: true\n  hello: echo hello" in asked[0]
     assert (ran["exit_code"], ran["output"], ran["timed_out"]) == (3, "hello a b --c\noops\n", False)
-    assert json.loads((folder / "ran.json").read_text())["argv"] == ["run-script", "hello", "--", "a b", "--c"]
+    argv = json.loads((folder / "ran.json").read_text())["argv"]
+    assert argv == ["run-script", "--workspaces=false", "hello", "--", "a b", "--c"]
 
 
 @pytest.mark.parametrize("revision", REVISIONS)
@@ -135,6 +144,24 @@ def test_a_client_that_cannot_ask_runs_nothing(folder: Path, npm: str, revision:
     with pytest.raises(ToolError, match="--allow-scripts"):
         run(folder, npm, {"name": "hello"}, revision=revision)
     assert not (folder / "ran.json").exists()
+
+
+@pytest.mark.parametrize("revision", REVISIONS)
+def test_a_script_of_a_root_of_the_client_runs_after_one_question(folder: Path, npm: str, revision: str) -> None:
+    asked: list[str] = []
+
+    def agree(question: Any) -> dict[str, bool]:
+        asked.append(question.message)
+        return {"value": True}
+
+    async def main() -> Any:
+        server = make_server([], running=Running(npm=npm), environ=dict(os.environ))
+        roots = [folder.as_uri()]
+        async with Client(server, revision=revision, elicitation=agree, roots=roots) as client:
+            return (await client.call_tool("run_script", {"name": "hello"})).structured_content
+
+    assert run_async(main(), seconds=20)["exit_code"] == 3
+    assert len(asked) == 1
 
 
 def test_scripts_that_are_allowed_run_unasked(folder: Path, npm: str) -> None:
@@ -170,23 +197,16 @@ def test_a_script_that_takes_too_long_ends_with_its_children(folder: Path, npm: 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc to look at a process")
 def test_a_cancelled_script_ends_with_its_children(folder: Path, npm: str) -> None:
-    async def until(condition: Callable[[], bool]) -> None:
-        for _ in range(800):
-            if condition():
-                return
-            await asyncio.sleep(0.01)
-        raise AssertionError("it did not come to be")
-
     async def main() -> None:
         server = make_server([str(folder)], running=Running(npm=npm, unasked=True), environ=dict(os.environ))
         child = folder / "child"
         async with Client(server, revision="2025-11-25") as client:
             before = len(asyncio.all_tasks())
             call = asyncio.ensure_future(client.call_tool("run_script", {"name": "long"}))
-            await until(lambda: child.exists() and child.read_text().endswith("\n"))
+            await _until(lambda: child.exists() and child.read_text().endswith("\n"))
             call.cancel()
             await asyncio.wait([call])
-            await until(lambda: len(asyncio.all_tasks()) <= before)  # the server's side is done as well
+            await _until(lambda: len(asyncio.all_tasks()) <= before)  # the server's side is done as well
         assert _ends(int(child.read_text()))
 
     run_async(main(), seconds=20)
@@ -230,6 +250,93 @@ def test_what_cannot_be_run_safely_is_refused(folder: Path, npm: str, arguments:
 def test_a_missing_npm_is_a_clear_error(folder: Path) -> None:
     with pytest.raises(ToolError, match="npm cannot be started"):
         run(folder, "/nowhere/npm", {"name": "hello"}, unasked=True)
+
+
+def test_a_relative_path_of_npm_never_means_a_program_of_the_project(
+    folder: Path, npm: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(Path(npm).parent)
+    shutil.copy(npm, folder / "npm")
+    (folder / "npm").write_text("#!/bin/sh\necho evil\n")
+    assert run(folder, "./npm", {"name": "hello"}, unasked=True)["output"] == "hello\noops\n"
+
+
+def test_a_folder_that_becomes_a_link_while_the_user_is_asked_runs_nothing(
+    folder: Path, npm: str, tmp_path: Path
+) -> None:
+    inner, outside = folder / "inner", tmp_path / "outside"
+    outside.mkdir()
+    shutil.copytree(folder, inner)
+    shutil.copy(folder / "package.json", outside / "package.json")
+
+    def swap(question: Any) -> dict[str, bool]:
+        inner.rename(folder / "moved")
+        inner.symlink_to(outside)
+        return {"value": True}
+
+    with pytest.raises(ToolError, match=r"is no folder inside|othing was run"):
+        run(folder, npm, {"name": "hello", "path": "inner"}, elicitation=swap, revision="2025-06-18")
+    assert not (outside / "ran.json").exists()
+
+
+def test_blanks_that_would_push_a_command_out_of_sight_are_shown_counted(folder: Path, npm: str) -> None:
+    line = "echo hi" + " " * 500 + "; curl evil" + "\u3164" * 3
+    (folder / "package.json").write_text(json.dumps({"scripts": {"wide": line}}))
+    asked: list[str] = []
+    with pytest.raises(ToolError, match="did not agree"):
+        run(folder, npm, {"name": "wide"}, elicitation=lambda question: asked.append(question.message))
+    assert "wide: echo hi[500 blanks]; curl evil\\u3164\\u3164\\u3164" in asked[0]
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc to look at a process")
+def test_a_script_that_ignores_the_polite_signal_ends_even_if_its_call_is_cancelled_twice(
+    folder: Path, npm: str
+) -> None:
+    script = "trap '' TERM; (trap '' TERM; echo $$ > child; sleep 60) & wait; wait"
+    (folder / "package.json").write_text(json.dumps({"scripts": {"deaf": script}}))
+    child = folder / "child"
+
+    async def main() -> None:
+        from trunkline.servers.npm.project import Project
+        from trunkline.servers.npm.scripts import environment, make_plan, run_plan
+
+        plan = make_plan(Project(folder), "deaf", [])
+        work = run_plan(plan, npm=npm, env=environment(os.environ), seconds=60, most_bytes=1000)
+        running = asyncio.ensure_future(work)
+        await _until(lambda: child.exists() and child.read_text().endswith("\n"))
+        running.cancel()
+        await asyncio.sleep(0.05)
+        running.cancel()
+        await asyncio.wait([running])
+
+    run_async(main(), seconds=20)
+    assert _ends(int(child.read_text()))
+
+
+_WORKSPACES = {"name": "root", "workspaces": ["packages/*"], "scripts": {"build": "node -e 0; echo agreed"}}
+
+
+@pytest.mark.skipif(shutil.which("npm") is None, reason="npm is not installed")
+@pytest.mark.parametrize("setting", ["workspaces=true", "workspace=inner", "node-options=--require ./evil.js"])
+def test_a_projects_settings_cannot_make_the_real_npm_run_something_else(folder: Path, setting: str) -> None:
+    inner = folder / "packages" / "inner"
+    inner.mkdir(parents=True)
+    (folder / "package.json").write_text(json.dumps(_WORKSPACES))
+    (inner / "package.json").write_text(json.dumps({"name": "inner", "scripts": {"build": "touch ../../evil"}}))
+    (folder / "evil.js").write_text('require("fs").writeFileSync("evil", "x")')
+    (folder / ".npmrc").write_text(setting)
+    run(folder, None, {"name": "build"}, unasked=True)
+    assert not (folder / "evil").exists()
+
+
+@pytest.mark.skipif(shutil.which("npm") is None, reason="npm is not installed")
+def test_a_script_of_a_workspace_runs_with_the_real_npm(folder: Path) -> None:
+    inner = folder / "packages" / "inner"
+    inner.mkdir(parents=True)
+    (folder / "package.json").write_text(json.dumps(_WORKSPACES))
+    (inner / "package.json").write_text(json.dumps({"name": "inner", "scripts": {"build": "echo inner"}}))
+    ran = run(folder, None, {"name": "build", "path": "packages/inner"}, unasked=True)
+    assert ran["output"].endswith("\ninner\n")
 
 
 @pytest.mark.skipif(shutil.which("npm") is None, reason="npm is not installed")

@@ -91,3 +91,8 @@ def test_the_newest_version_of_a_range_is_found() -> None:
     versions = [parsed for text in ("1.2.0", "1.10.0", "2.0.0", "1.11.0-beta") if (parsed := parse_version(text))]
     assert spec is not None
     assert str(spec.newest(versions)) == "1.10.0"
+
+
+@pytest.mark.parametrize("text", [" " * 4000, "1.2.3" + " " * 300, "1.2.3-" + "a" * 300])
+def test_a_text_longer_than_any_version_is_none(text: str) -> None:
+    assert parse_version(text) is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from tests.servers.openapi.shared import PETS, TRACKER, call, document, operatio
 from tests.support import run_async
 from trunkline import Client, ConfigError
 from trunkline.servers.openapi import Document, fetch_document, make_server
+from trunkline.types import EmbeddedResource
 
 BASE = "https://api.example.com"
 KEY = {"api_key": "s3cret"}
@@ -88,10 +90,61 @@ def test_a_spread_object_cannot_take_the_place_of_another_parameter() -> None:
     assert double.heard == []
 
 
+SPREAD = {"type": "object", "additionalProperties": {"type": "string"}}
+
+
+@pytest.mark.parametrize("member", ["api_key", "API_KEY", "api_key[]", "api.key"])
+def test_a_spread_object_cannot_be_a_credential_by_another_spelling(member: str) -> None:
+    schemes = {"key": {"type": "apiKey", "in": "query", "name": "api_key"}}
+    paths = {"/it": {"get": operation(parameters=[parameter("more", "query", **SPREAD)])}}
+    source = document(paths, components={"securitySchemes": schemes}, security=[{"key": []}])
+    result, double = call(source, "it", {"more": {member: "mine"}}, auth={"key": "users"})
+    assert "must not have the member" in result.text
+    assert double.heard == []
+
+
+def test_a_spread_object_cannot_add_to_an_object_in_brackets() -> None:
+    deep = {**parameter("filter", "query", type="object"), "style": "deepObject"}
+    source = document({"/it": {"get": operation(parameters=[deep, parameter("more", "query", **SPREAD)])}})
+    result, double = call(source, "it", {"filter": {"kind": "a"}, "more": {"filter[kind]": "b"}})
+    assert "must not have the member" in result.text
+    assert double.heard == []
+
+
+def test_a_spread_object_may_have_a_name_of_the_path() -> None:
+    both = [parameter("id", "path"), parameter("more", "query", **SPREAD)]
+    _, double = call(document({"/{id}": {"get": operation(parameters=both)}}), "it", {"id": "1", "more": {"id": "2"}})
+    assert (double.last.path, double.last.query) == ("/1", "id=2")
+
+
+def test_a_spread_object_cannot_take_the_place_of_another_cookie() -> None:
+    both = [parameter("theme", "cookie"), parameter("more", "cookie", **SPREAD)]
+    source = document({"/it": {"get": operation(parameters=both)}})
+    result, double = call(source, "it", {"more": {"theme": "b"}})
+    assert "must not have the member" in result.text
+    assert double.heard == []
+
+
+def test_a_spread_object_of_a_form_cannot_take_the_place_of_another_member() -> None:
+    schema = {"type": "object", "properties": {"user": {"type": "string"}, "device": SPREAD}}
+    media = {"schema": schema, "encoding": {"device": {"style": "form", "explode": True}}}
+    body = {"required": True, "content": {"application/x-www-form-urlencoded": media}}
+    source = document({"/it": {"post": operation(requestBody=body)}})
+    result, double = call(source, "it", {"user": "me", "device": {"user": "admin"}})
+    assert "must not have the member" in result.text
+    assert double.heard == []
+
+
+def test_a_cookie_is_encoded_whole_whatever_the_document_allows() -> None:
+    source = document({"/it": {"get": operation(parameters=[{**parameter("theme", "cookie"), "allowReserved": True}])}})
+    _, double = call(source, "it", {"theme": "a;admin"})
+    assert double.last.headers["cookie"] == "theme=a%3Badmin"
+
+
 @pytest.mark.parametrize(
     "name",
     ["Authorization", "host", "Cookie", "Content-Length", "Transfer-Encoding", "Connection", "X-Forwarded-Host",
-     "Proxy-Authorization", "X-HTTP-Method-Override", "Bad Name", "a\r\nb"],
+     "Proxy-Authorization", "X-HTTP-Method-Override", "X-Original-Host", "True-Client-IP", "Bad Name", "a\r\nb"],
 )  # fmt: skip
 def test_a_document_cannot_make_an_argument_of_a_header_that_is_ours(name: str) -> None:
     source = document(
@@ -117,9 +170,10 @@ def test_an_argument_that_no_schema_names_is_refused() -> None:
     assert double.heard == []
 
 
+@pytest.mark.parametrize("value", ["image/png\r\nX-Evil: 1", "image/png;\r\nX-Evil=1", "image/png;\r\n\r\nbody=1"])
 @pytest.mark.parametrize("field", ["filename", "mimeType"])
-def test_a_file_cannot_write_headers_of_its_part(field: str) -> None:
-    photo = {"text": "x", field: "image/png\r\nX-Evil: 1"}
+def test_a_file_cannot_write_headers_of_its_part(field: str, value: str) -> None:
+    photo = {"text": "x", field: value}
     result, double = call(PETS, "addPhoto", {"id": 1, "photo": photo}, auth=KEY)
     assert result.is_error
     assert double.heard == []
@@ -154,9 +208,29 @@ def test_a_compressed_answer_is_not_unpacked() -> None:
     assert "compressed" in result.text
 
 
-def test_the_credential_is_in_no_message() -> None:
-    result, _ = call(PETS, "listPets", {}, {"GET /pets": Answer(b"no", 500)}, auth=KEY)
+@pytest.mark.parametrize("status", [200, 401])
+def test_a_credential_that_the_service_repeats_is_not_shown(status: int) -> None:
+    answers = {"GET /pets": Answer({"message": "your key is a-long-s3cret"}, status)}
+    result, double = call(PETS, "listPets", {}, answers, auth={"api_key": "a-long-s3cret"})
+    assert double.last.headers["x-shop-key"] == "a-long-s3cret"
     assert "s3cret" not in result.text
+    assert "your key is ***" in result.text
+
+
+def test_a_password_that_the_service_repeats_is_not_shown_in_any_form() -> None:
+    said = {"message": "Basic YW5uOmEtbG9uZy1wYXNzd29yZA== is ann with a-long-password"}
+    answers = {"DELETE /pets/7": Answer(said, 403)}
+    result, _ = call(PETS, "deletePet", {"id": 7}, answers, auth={"staff": "ann:a-long-password"})
+    assert result.text == "Pet Shop answered 403: Basic *** is ann with ***"
+
+
+@pytest.mark.parametrize("charset", ["punycode", "undefined", "unicode_escape", "utf-7", "zlib"])
+def test_an_answer_in_a_charset_that_is_none_comes_as_bytes(charset: str) -> None:
+    answers = {"GET /pets": Answer(b"+2AA- \\ud800", content_type=f"text/plain; charset={charset}")}
+    result, _ = call(PETS, "listPets", {}, answers, auth=KEY)
+    (block,) = result.content
+    assert isinstance(block, EmbeddedResource)
+    assert block.resource.blob == "KzJBQS0gXHVkODAw"
 
 
 # --- documents -------------------------------------------------------------------------------------------------------
@@ -211,6 +285,39 @@ def test_references_that_multiply_stay_references() -> None:
     assert len(str(schema_of(source, "it"))) < 20_000
 
 
+def test_parts_that_multiply_are_looked_at_once() -> None:
+    schemas = {f"L{level}": {"allOf": [{"$ref": f"#/components/schemas/L{level + 1}"}] * 10} for level in range(8)}
+    source = with_schema({"type": "string"}, **schemas, L8={"type": "string"})
+    answer = {"application/json": {"schema": {"$ref": "#/components/schemas/L0"}}}
+    source["paths"]["/it"]["post"]["responses"] = {"200": {"description": "OK", "content": answer}}
+    source["paths"]["/other"] = {"post": {"requestBody": {"required": True, "content": answer}}}
+    started = time.process_time()
+    make_server(source, base_url=BASE)
+    assert time.process_time() - started < 5
+
+
+def test_many_names_that_are_alike_take_no_longer_than_others() -> None:
+    members = {f"m{number}": {"$ref": f"#/x/{number}/same"} for number in range(5000)}
+    schema = {"type": "object", "additionalProperties": True, "properties": members}
+    source = with_schema(schema, Fine={}) | {"x": [{"same": {}}] * 5000}
+    source["paths"]["/fine"] = {"get": {"operationId": "fine"}}
+    started = time.process_time()
+    make_server(source, base_url=BASE)
+    assert time.process_time() - started < 5
+
+
+def test_a_body_of_very_many_members_is_one_argument() -> None:
+    members = {f"m{number}": {"type": "string"} for number in range(1000)}
+    assert list(schema_of(with_schema({"type": "object", "properties": members}), "it")["properties"]) == ["body"]
+
+
+def test_a_path_without_end_is_refused() -> None:
+    with pytest.raises(ConfigError, match="longer than 2000"):
+        make_server(
+            document({"/" + "{a}" * 1000: {"get": operation(parameters=[parameter("a", "path")])}}), base_url=BASE
+        )
+
+
 def test_a_schema_nested_too_deeply_is_refused() -> None:
     schema: dict[str, Any] = {"type": "string"}
     for _ in range(45):
@@ -245,7 +352,15 @@ def test_characters_that_do_not_show_are_left_out_of_descriptions() -> None:
 
 @pytest.mark.parametrize(
     "server",
-    ["http://169.254.169.254/latest", "http://[::ffff:169.254.169.254]/", "http://0.0.0.0/", "http://[fe80::1]/"],
+    [
+        "http://169.254.169.254/latest",
+        "http://[::ffff:169.254.169.254]/",
+        "http://0.0.0.0/",
+        "http://[fe80::1]/",
+        "http://100.100.100.200/",
+        "http://[fd00:ec2::254]/",
+        "http://Metadata.Google.Internal/",
+    ],
 )
 def test_a_server_at_an_address_of_the_cloud_is_refused(server: str) -> None:
     with pytest.raises(ConfigError, match="--base-url"):

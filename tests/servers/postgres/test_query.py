@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import time
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from tests.servers.postgres_cluster import Cluster
 from tests.support import run_async
 from trunkline import Client, ConfigError, ToolError
 from trunkline.servers.postgres import make_server
+from trunkline.servers.postgres.statements import check_statement
 
 REVISIONS = ["2025-11-25", "2026-07-28"]
 
@@ -67,6 +69,17 @@ VALUES: list[tuple[str, Any]] = [
     ("'10.0.0.1'::inet", "10.0.0.1"),
     ("'ok'::mood", "ok"),
     ("row(1, 'x')::pair", {"a": 1, "b": "x"}),
+    ("(SELECT c FROM customers c WHERE id = 1)", "(1,Ada,Oslo,2020-01-02)"),
+    ("row(1::int8, 1.5, 'x')", '(1,1.5,x)'),
+    ("array[row(1, 'x')]", ['(1,x)']),
+    ("int4range(1, 5)", "[1,5)"),
+    ("int4range(NULL, 5)", "(,5)"),
+    ("int4range(1, 1)", "empty"),
+    ("numrange(1.5, NULL)", "[1.5,)"),
+    ("array[daterange('2024-01-05', '2024-01-07')]", ["[2024-01-05,2024-01-07)"]),
+    ("nummultirange(numrange(1, 2))", "{[1,2)}"),
+    ("'a'::\"char\"", "a"),
+    ("(repeat('[', 600) || repeat(']', 600))::json", "[" * 600 + "]" * 600),
     ("array[1.5, NULL]::numeric[]", ["1.5", None]),
     ("array[[1, 2], [3, 4]]", [[1, 2], [3, 4]]),
     ("'(1,2.5)'::point", {"x": 1, "y": 2.5}),
@@ -147,6 +160,12 @@ def test_a_query_that_fails_says_why(cluster: Cluster, sql: str, message: str) -
             assert await value(client, "1") == 1
 
     run_async(main())
+
+
+def test_many_comments_are_passed_over_in_linear_time() -> None:
+    began = time.process_time()
+    check_statement("--\n" * 87_000 + "SELECT 1")
+    assert time.process_time() - began < 0.5
 
 
 # --- bounds ----------------------------------------------------------------------------------------------------------
@@ -284,6 +303,23 @@ def test_a_url_that_cannot_be_one_is_refused_without_being_repeated(url: str) ->
     with pytest.raises(ConfigError, match="postgresql://user@localhost/mydb") as refused:
         make_server(url)
     assert "hunter" not in str(refused.value)
+
+
+@pytest.mark.parametrize("password", ["1/hunter", "1?hunter", "1#hunter"])
+def test_a_password_that_would_be_taken_for_the_host_is_refused_with_the_fix(password: str) -> None:
+    with pytest.raises(ConfigError, match=r"write / \? # and @ in a password as %2F %3F %23 %40") as refused:
+        make_server(f"postgresql://ann:{password}@db/shop")
+    assert "hunter" not in str(refused.value)
+
+
+def test_a_database_that_lacks_a_type_is_used_all_the_same(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("trunkline.servers.postgres.sessions.DECODERS", {"of_tomorrow": str, "int8": str})
+
+    async def main() -> None:
+        async with shop(cluster) as client:
+            assert await value(client, "1::int8") == "1"
+
+    run_async(main())
 
 
 # --- the role --------------------------------------------------------------------------------------------------------

@@ -175,8 +175,35 @@ def test_bytes_that_are_no_text_are_escaped(empty: RedisProgram) -> None:
 
 def test_another_kind_of_value_is_a_clear_error(empty: RedisProgram) -> None:
     raw(empty, "LPUSH", "a", "1")
-    with pytest.raises(ToolError, match="WRONGTYPE"):
+    with pytest.raises(ToolError, match=r"'a' holds a list, a hash or the like \(WRONGTYPE\)"):
         ask(make_server(empty.url), ("get", {"key": "a"}))
+
+
+def test_more_calls_at_once_than_connections_are_all_answered(empty: RedisProgram) -> None:
+    async def main() -> set[str]:
+        async with Client(make_server(empty.url)) as client:
+            answers = await asyncio.gather(*(client.call_tool("get", {"key": "a"}) for _ in range(100)))
+        return {text for answer in answers for text in _texts(answer)}
+
+    assert run_async(main()) == {"Key not found: a"}
+
+
+def test_a_pattern_of_many_stars_is_refused(empty: RedisProgram) -> None:
+    with pytest.raises(ToolError, match="more than 8 stars"):
+        ask(make_server(empty.url), ("list", {"pattern": "*a" * 9}))
+
+
+def test_an_address_that_asks_for_decoded_answers_changes_nothing(empty: RedisProgram) -> None:
+    server = make_server(f"{empty.url}?decode_responses=true")
+    assert ask(server, ("set", {"key": "a", "value": "1"}), ("get", {"key": "a"}), ("list", {}))[1:] == [
+        ["1"],
+        ["Found keys:\na"],
+    ]
+
+
+def test_a_database_number_that_there_is_not_is_said(empty: RedisProgram) -> None:
+    with pytest.raises(ToolError, match="DB index is out of range"):
+        ask(make_server(f"{empty.url}?db=99", caps=Caps(retries=0)), ("get", {"key": "a"}))
 
 
 @pytest.mark.parametrize(
@@ -253,6 +280,61 @@ def test_a_database_that_does_not_answer_is_a_clear_error() -> None:
         run_async(main())
 
 
+def test_a_database_that_never_answers_is_given_up_by_the_clock_of_the_call() -> None:
+    async def main() -> None:
+        async def listen(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reader.read()
+            writer.close()
+
+        silent = await asyncio.start_server(listen, "127.0.0.1", 0)
+        port = silent.sockets[0].getsockname()[1]
+        server = make_server(f"redis://127.0.0.1:{port}", caps=Caps(call_seconds=0.1))
+        async with silent, Client(server) as client:
+            await client.call_tool("list", {})
+
+    with pytest.raises(ToolError, match=r"cannot be reached \(no answer in time\)"):
+        run_async(main(), seconds=5)
+
+
+def test_while_a_database_is_away_only_the_first_call_waits_for_it() -> None:
+    async def main() -> list[int]:
+        connections = 0
+
+        async def hang_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            nonlocal connections
+            connections += 1
+            writer.close()
+
+        closed = await asyncio.start_server(hang_up, "127.0.0.1", 0)
+        port = closed.sockets[0].getsockname()[1]
+        counts = []
+        async with closed, Client(make_server(f"redis://127.0.0.1:{port}", caps=Caps(retries=2))) as client:
+            for _ in range(3):
+                with pytest.raises(ToolError, match="cannot be reached"):
+                    await client.call_tool("get", {"key": "a"})
+                counts.append(connections)
+        return counts
+
+    assert run_async(main()) == [3, 4, 5]
+
+
+def test_a_member_of_a_cluster_is_a_clear_error() -> None:
+    async def main() -> None:
+        async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            while read := await reader.read(65536):
+                moved = b"-MOVED 1 127.0.0.1:7001\r\n" if b"SCAN" in read else b"+OK\r\n" * read.count(b"CLIENT")
+                writer.write(moved)
+            writer.close()
+
+        member = await asyncio.start_server(answer, "127.0.0.1", 0)
+        port = member.sockets[0].getsockname()[1]
+        async with member, Client(make_server(f"redis://127.0.0.1:{port}?protocol=2")) as client:
+            await client.call_tool("list", {})
+
+    with pytest.raises(ToolError, match="is a member of a cluster, which this server does not follow"):
+        run_async(main())
+
+
 def test_a_database_that_comes_back_is_used_again() -> None:
     async def main(program: RedisProgram) -> list[str]:
         told: list[str] = []
@@ -285,7 +367,18 @@ def test_the_right_password_lets_in() -> None:
 
 
 @pytest.mark.parametrize(
-    "url", ["http://localhost", "localhost:6379", "", "redis://:hush@host:port", "redis://:hush@h/0?socket_timeout=x"]
+    "url",
+    [
+        "http://localhost",
+        "localhost:6379",
+        "",
+        "redis://:hush@host:port",
+        "redis://:hush@h/0?socket_timeout=x",
+        "redis://:hush@h/0?no_such_option=1",
+        "redis://:hush@h/sessions",
+        "unix://",
+        "redis+sentinel://:hush@h/main",
+    ],
 )
 def test_an_address_that_is_none_is_refused_at_the_start_without_its_password(url: str) -> None:
     with pytest.raises(ConfigError) as caught:

@@ -191,6 +191,19 @@ def test_a_frame_of_which_little_is_known_is_told_anyway() -> None:
     run_async(main())
 
 
+def test_of_many_frames_the_newest_are_shown() -> None:
+    async def main() -> None:
+        frames = [{"filename": "f.py", "lineNo": number, "function": "g"} for number in range(300)]
+        event = {"entries": [{"type": "exception", "data": {"values": [{"stacktrace": {"frames": frames}}]}}]}
+        async with staged() as (client, double):
+            double.events["4815"] = [{"latestEvent": event}]
+            said = await told(client, "4815")
+        assert "[50 earlier frames]\n\nf.py:50 in g\n" in said
+        assert said.count("f.py:") == 250
+
+    run_async(main())
+
+
 def test_a_huge_stack_trace_is_cut_and_says_so() -> None:
     async def main() -> None:
         frame = {"filename": "f" * 1_100, "lineNo": 1, "function": "g", "context": [[1, "x"]] * 50}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 from tests.servers.over_http import TOKEN, listening, texts
 from tests.support import run_async
 from trunkline import BearerToken, Client, Server, ToolError
-from trunkline.servers.sequentialthinking import lines, make_server
+from trunkline.servers.sequentialthinking import drawing, lines, make_server
 from trunkline.testing import FakeClock
 
 HANDSHAKE, STATELESS = "2025-11-25", "2026-07-28"
@@ -270,3 +271,21 @@ def test_the_program_serves_over_stdio(revision: str) -> None:
             return await think(client)
 
     assert run_async(scene())["thoughtHistoryLength"] == 1
+
+
+def test_thoughts_that_nobody_reads_keep_nobody_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some of these fill the pipe."""
+    reader, writer = os.pipe()
+    server = make_server(show_thoughts=True)
+
+    async def scene() -> int:
+        async with Client(server, revision=HANDSHAKE) as client:
+            answers = [await think(client, thought="x" * 9000) for _ in range(12)]
+            return int(answers[-1]["thoughtHistoryLength"])
+
+    with open(reader, "rb"), open(writer, "w") as stderr:
+        monkeypatch.setattr(sys, "stderr", stderr)
+        monkeypatch.setattr(drawing, "_PATIENCE", 0.0)
+        length = run_async(scene())
+
+    assert length == 12

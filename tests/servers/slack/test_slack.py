@@ -106,6 +106,8 @@ def test_the_newest_messages_are_read() -> None:
 def test_people_are_listed_and_shown() -> None:
     async def main() -> None:
         async with staged() as stage:
+            await stage.call("slack_get_users", limit=500)
+            assert stage.double.seen[-1].arguments["limit"] == "200"
             listed = await stage.call("slack_get_users", limit=2)
             shown = await stage.call("slack_get_user_profile", user_id="U0ANN")
         assert [each["id"] for each in listed["members"]] == ["U0ANN", "U0BEN"]

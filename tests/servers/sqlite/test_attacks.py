@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import os
+import shutil
+import sqlite3
+import tracemalloc
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from tests.servers.sqlite.shop import called, dump, execute, shop, text
 from tests.support import run_async
-from trunkline import ToolError
+from trunkline import Client, ToolError
+from trunkline.servers.sqlite import make_server
+from trunkline.servers.sqlite.sample import make_sample
 
 READING = [
     pytest.param("ATTACH DATABASE '{other}' AS other", "ATTACH was refused", id="attach"),
@@ -184,5 +190,96 @@ def test_a_statement_past_the_limits_is_an_error(tmp_path: Path, query: str) -> 
         async with shop(tmp_path) as client:
             with pytest.raises(ToolError, match="Database error: "):
                 await called(client, "read_query", query=query)
+
+    run_async(main())
+
+
+#: Takes a good part of a second, in a single function that SQLite does not interrupt.
+LONG = "instr(hex(zeroblob(130000)), hex(zeroblob(65000)) || '1')"
+
+
+@pytest.mark.parametrize(
+    ("tool", "query"),
+    [("read_query", f"SELECT {LONG}"), ("write_query", f"UPDATE orders SET status = {LONG} WHERE id = 1")],
+    ids=["reading", "writing"],
+)
+def test_a_function_that_does_not_end_in_time_is_not_waited_for_and_changes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tool: str, query: str
+) -> None:
+    monkeypatch.setattr("trunkline.servers.sqlite.database._GRACE_SECONDS", 0.01)
+
+    async def main() -> None:
+        async with shop(tmp_path, timeout=0.05) as client:
+            before = dump(tmp_path / "shop.db")
+            with pytest.raises(ToolError, match=r"stopped after 0\.05 seconds"):
+                await called(client, tool, query=query)
+            # This waits for the writer that was left to itself.
+            execute(tmp_path / "shop.db", "CREATE TABLE later (a)", "DROP TABLE later")
+            assert dump(tmp_path / "shop.db") == before
+
+    run_async(main())
+
+
+def test_a_row_that_is_too_long_is_not_written_out_to_find_that(tmp_path: Path) -> None:
+    async def main() -> int:
+        async with shop(tmp_path) as client:
+            tracemalloc.start()
+            try:
+                answer = await called(client, "read_query", query="SELECT zeroblob(15000000) AS a")
+                assert answer[1].startswith("Truncated: the first row alone is too long")
+                return tracemalloc.get_traced_memory()[1]
+            finally:
+                tracemalloc.stop()
+
+    assert run_async(main()) < 25_000_000
+
+
+@pytest.mark.parametrize(
+    "view",
+    [" UNION ALL ".join(["SELECT 1"] * 150), "SELECT " + " OR ".join(["1"] * 700)],
+    ids=["compound", "depth"],
+)
+def test_a_view_past_the_limits_does_not_lock_up_the_tables(tmp_path: Path, view: str) -> None:
+    async def main() -> None:
+        async with shop(tmp_path) as client:
+            execute(tmp_path / "shop.db", f"CREATE VIEW large AS {view}")
+            assert await called(client, "read_query", query="SELECT count(*) AS n FROM orders") == ["[{'n': 24}]"]
+
+    run_async(main())
+
+
+# --- what a program that was killed while it wrote leaves behind -----------------------------------------------------
+
+
+def half_written(path: Path) -> Path:
+    """Make a database as it is on the disk in the middle of a change, with the journal that undoes it."""
+    make_sample(path)
+    left = path.with_name("left.db")
+    with closing(sqlite3.connect(path, isolation_level=None)) as writer:
+        writer.execute("PRAGMA cache_size = 1")
+        writer.execute("BEGIN IMMEDIATE")
+        numbers = "WITH RECURSIVE t(a) AS (SELECT 100 UNION ALL SELECT a + 1 FROM t LIMIT 2000)"
+        writer.execute(f"{numbers} INSERT INTO products SELECT a, 'x', 'y', 1 FROM t")
+        shutil.copy(path, left)
+        shutil.copy(f"{path}-journal", f"{left}-journal")
+    return left
+
+
+def test_what_is_half_written_is_undone_before_it_is_read(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with Client(make_server(half_written(tmp_path / "shop.db"))) as client:
+            assert await called(client, "read_query", query="SELECT count(*) AS n FROM products") == ["[{'n': 5}]"]
+
+    run_async(main())
+
+
+def test_what_is_half_written_is_told_and_left_alone_when_only_reading(tmp_path: Path) -> None:
+    async def main() -> None:
+        path = half_written(tmp_path / "shop.db")
+        before = path.read_bytes()
+        async with Client(make_server(path, read_only=True)) as client:
+            with pytest.raises(ToolError, match=r"killed while it wrote to .*once without --read-only"):
+                await called(client, "read_query", query="SELECT count(*) FROM products")
+        assert path.read_bytes() == before
 
     run_async(main())

@@ -102,6 +102,19 @@ def test_a_table_that_is_not_there_has_no_schema(tmp_path: Path) -> None:
     run_async(main())
 
 
+def test_a_table_with_the_name_of_a_trigger_is_described(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with shop(tmp_path) as client:
+            execute(
+                tmp_path / "shop.db",
+                "CREATE TRIGGER later AFTER INSERT ON orders BEGIN SELECT 1; END",
+                "CREATE TABLE later (a TEXT)",
+            )
+            assert json.loads(await text(client, "sqlite://later/schema"))["columns"][0]["name"] == "a"
+
+    run_async(main())
+
+
 def test_table_names_are_completed(tmp_path: Path) -> None:
     async def main() -> None:
         async with shop(tmp_path) as client:

@@ -214,6 +214,24 @@ def test_a_cancelled_call_interrupts_its_statement(tmp_path: Path, monkeypatch: 
     run_async(main())
 
 
+@pytest.mark.parametrize(
+    ("made", "filled", "query"),
+    [
+        ("rtree(id, a, b)", "VALUES (1, 2, 3)", "SELECT id FROM v WHERE a < 5"),
+        ("fts5(a)", "VALUES ('1')", "SELECT a + 0 AS id FROM v WHERE v MATCH '1'"),
+        ("fts4(a)", "VALUES ('1')", "SELECT a + 0 AS id FROM v WHERE v MATCH '1'"),
+    ],
+    ids=["rtree", "fts5", "fts4"],
+)
+def test_virtual_tables_of_the_database_can_be_read(tmp_path: Path, made: str, filled: str, query: str) -> None:
+    async def main() -> None:
+        async with shop(tmp_path) as client:
+            execute(tmp_path / "shop.db", f"CREATE VIRTUAL TABLE v USING {made}", f"INSERT INTO v {filled}")
+            assert await called(client, "read_query", query=query) == ["[{'id': 1}]"]
+
+    run_async(main())
+
+
 # --- writing ---------------------------------------------------------------------------------------------------------
 
 
@@ -230,6 +248,7 @@ def test_a_cancelled_call_interrupts_its_statement(tmp_path: Path, monkeypatch: 
             2,
             id="with",
         ),
+        pytest.param("/* a */ -- b\n WITH t AS (SELECT 1) DELETE FROM order_items", 48, id="with-after-comments"),
         pytest.param("CREATE INDEX by_city ON customers (city)", -1, id="index"),
         pytest.param("ALTER TABLE customers ADD COLUMN mail TEXT", -1, id="alter"),
         pytest.param("DROP TABLE order_items", -1, id="drop"),
@@ -241,6 +260,20 @@ def test_a_change_says_how_many_rows_it_touched_and_is_kept(tmp_path: Path, quer
             before = dump(tmp_path / "shop.db")
             assert await called(client, "write_query", query=query) == [f"[{{'affected_rows': {affected}}}]"]
             assert (dump(tmp_path / "shop.db") == before) == (affected == 0)
+
+    run_async(main())
+
+
+@pytest.mark.parametrize(
+    "query", ["DROP TABLE IF EXISTS absent", "CREATE INDEX IF NOT EXISTS by_city ON customers (city)"]
+)
+def test_a_change_that_finds_nothing_to_do_is_no_error(tmp_path: Path, query: str) -> None:
+    async def main() -> None:
+        async with shop(tmp_path) as client:
+            execute(tmp_path / "shop.db", "CREATE INDEX by_city ON customers (city)")
+            before = dump(tmp_path / "shop.db")
+            assert await called(client, "write_query", query=query) == ["[{'affected_rows': -1}]"]
+            assert dump(tmp_path / "shop.db") == before
 
     run_async(main())
 
@@ -309,7 +342,7 @@ def test_a_database_that_another_writes_is_waited_for_and_then_told(tmp_path: Pa
         async with shop(tmp_path, timeout=0.1) as client:
             with closing(sqlite3.connect(tmp_path / "shop.db", isolation_level=None)) as other:
                 other.execute("BEGIN IMMEDIATE")
-                with pytest.raises(ToolError, match="Database error: database is locked"):
+                with pytest.raises(ToolError, match="database is locked: another program is writing to it; try again"):
                     await called(client, "write_query", query="DELETE FROM orders")
 
     run_async(main())
@@ -361,7 +394,7 @@ def test_a_file_that_is_no_database_is_told(tmp_path: Path) -> None:
     async def main() -> None:
         (tmp_path / "no.db").write_text("x" * 4096)
         async with Client(make_server(tmp_path / "no.db")) as client:
-            with pytest.raises(ToolError, match="Database error: file is not a database"):
+            with pytest.raises(ToolError, match=r"no\.db is no SQLite database; start the server with another"):
                 await called(client, "list_tables")
 
     run_async(main())

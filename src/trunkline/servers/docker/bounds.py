@@ -24,6 +24,8 @@ LABEL = "dev.trunkline.server"
 RUN_LABEL = "dev.trunkline.run"
 
 _MIB = 1024 * 1024
+#: The engine's own least, and what is not rounded to nothing, which would mean no limit.
+_LEAST_MEMORY_MB, _LEAST_CPUS = 6, 0.01
 _REF = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
 _WORD = r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*"
 _HOST = r"(?:[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?(?::\d{1,5})?/)?"
@@ -84,8 +86,22 @@ def check_image(text: str, ceilings: Ceilings) -> None:
         raise ToolError(
             f"{text[:100]!r} is no name of an image: give one such as alpine:3.20 or ghcr.io/owner/name:1.0"
         )
-    if ceilings.images and not any(fnmatchcase(text, pattern) for pattern in ceilings.images):
+    if ceilings.images and not any(_is_meant(text, pattern) for pattern in ceilings.images):
         raise ToolError(f"The image {text} is not among those that may be run here: {', '.join(ceilings.images[:10])}")
+
+
+def _is_meant(image: str, pattern: str) -> bool:
+    """Match an image with a pattern; a tag in the pattern is a tag, not the port of a registry."""
+    repository, colon = _repository(pattern)
+    same = not colon or fnmatchcase(_repository(image.partition("@")[0])[0], repository)
+    return same and fnmatchcase(image, pattern)
+
+
+def _repository(text: str) -> tuple[str, str]:
+    """Give what stands before the tag, and the colon if there is a tag."""
+    folder, slash, last = text.rpartition("/")
+    name, colon, _ = last.partition(":")
+    return folder + slash + name, colon
 
 
 def creation(wish: Wish, ceilings: Ceilings, *, run: str) -> dict[str, Any]:
@@ -149,13 +165,13 @@ def _host_config(wish: Wish) -> dict[str, Any]:
 
 
 def _check(wish: Wish, ceilings: Ceilings) -> None:
-    for what, asked, most in (
-        ("memory_mb", wish.memory_mb, ceilings.memory_mb),
-        ("cpus", wish.cpus, ceilings.cpus),
-        ("pids", wish.pids, ceilings.pids),
+    for what, asked, least, most in (
+        ("memory_mb", wish.memory_mb, _LEAST_MEMORY_MB, ceilings.memory_mb),
+        ("cpus", wish.cpus, _LEAST_CPUS, ceilings.cpus),
+        ("pids", wish.pids, 1, ceilings.pids),
     ):
-        if not 0 < asked <= most:
-            raise ToolError(f"{what} must be above 0 and at most {most:g}, not {asked:g}")
+        if not least <= asked <= most:
+            raise ToolError(f"{what} must be from {least:g} to {most:g}")
     if wish.network and not ceilings.network:
         raise ToolError("Containers have no network here: leave network out")
     if wish.user and not _USER.fullmatch(wish.user):

@@ -38,6 +38,7 @@ DEFAULT_HOST = "unix:///var/run/docker.sock"
 
 _LOG_BYTES = 8 * 1024 * 1024
 _BEAT_SECONDS = 10.0
+_REMOVAL_SECONDS = 30.0
 
 Beat = Callable[[float], Awaitable[None]]
 
@@ -86,9 +87,12 @@ class Engine:
         self._api = Api("http://docker", service="Docker", unix_socket=path, max_bytes=_LOG_BYTES)
         self._only_own = only_own
         self._log_bytes = log_bytes
+        self._removals: set[asyncio.Future[None]] = set()
 
     async def aclose(self) -> None:
-        """Close the connections."""
+        """Close the connections, after the containers of runs that were cut off are removed."""
+        if self._removals:
+            await asyncio.wait(self._removals, timeout=_REMOVAL_SECONDS)
         await self._api.aclose()
 
     # --- looking ------------------------------------------------------------------------------------------------------
@@ -161,16 +165,19 @@ class Engine:
         """Read what a run wrote: if that is too much, its last lines; if those are too long, nothing."""
         for tail in (10_000, 100):
             with suppress(ApiError):
-                return await self.logs(identity, tail=tail)
+                logs = await self.logs(identity, tail=tail)
+                lines = logs.stdout.count("\n") + logs.stderr.count("\n")
+                return Logs(logs.stdout, logs.stderr, cut=logs.cut or lines >= tail)
         return Logs("", "", cut=True)
 
     @asynccontextmanager
     async def _made(self, name: str, body: Mapping[str, Any], run: str) -> AsyncIterator[_Identity]:
         """Have a new container; it is removed afterwards, whatever happens, unless it is to be kept."""
         identity = _Identity()
+        # Cut off, the engine might carry it out after we have looked for what to remove.
+        making = asyncio.ensure_future(self._ask("POST", "/containers/create", query={"name": name}, body=body))
         try:
-            reply = await self._ask("POST", "/containers/create", query={"name": name}, body=body)
-            identity.id = _id(reply.json())
+            identity.id = _id((await asyncio.shield(making)).json())
             yield identity
         except ApiError as error:
             if error.status == 404 and not identity.id:
@@ -181,9 +188,14 @@ class Engine:
         finally:
             if not identity.keep:
                 # A call that is cancelled does not leave a container behind.
-                await asyncio.shield(asyncio.ensure_future(self._remove(identity.id or name, run)))
+                removal = asyncio.ensure_future(self._remove(making, identity.id or name, run))
+                self._removals.add(removal)
+                removal.add_done_callback(self._removals.discard)
+                await asyncio.shield(removal)
 
-    async def _remove(self, ref: str, run: str) -> None:
+    async def _remove(self, making: asyncio.Future[Reply], ref: str, run: str) -> None:
+        with suppress(ApiError):
+            await making
         with suppress(ApiError, ToolError):
             found = await self._inspect(ref)
             config = found.get("Config")
@@ -201,7 +213,8 @@ class Engine:
             try:
                 async with asyncio.timeout(slice_):
                     code = (await self._ask("POST", path, seconds=slice_ * 2)).json()
-                return code["StatusCode"] if isinstance(code, dict) and isinstance(code.get("StatusCode"), int) else -1
+                ended = code.get("StatusCode") if isinstance(code, dict) else None
+                return ended if type(ended) is int else -1
             except TimeoutError:
                 passed += slice_
                 await beat(passed)

@@ -37,7 +37,7 @@ _SECRET_NAME = re.compile(
     re.IGNORECASE,
 )
 _SECRET_VALUE = re.compile(
-    r"://[^/\s:@]*:[^/\s@]+@|-----BEGIN|\b(?:gh[pousr]_|github_pat_|glpat-|xox[abpr]-|sk-|AKIA|npm_|eyJ[\w-]+\.eyJ)[\w-]{6,}"
+    r"://[^\s@]+@|-----BEGIN|\b(?:gh[pousr]_|github_pat_|glpat-|xox[abpr]-|sk-|AKIA|npm_|eyJ[\w-]+\.eyJ)[\w-]{6,}"
 )
 _FRAME_HEAD = 8
 
@@ -138,7 +138,8 @@ def hide_arguments(arguments: Sequence[str]) -> list[str]:
     for argument in arguments[:_MOST_MEMBERS]:
         name, equals, value = argument.partition("=")
         secret = name.startswith("-") and bool(_SECRET_NAME.search(name))
-        if follows and not argument.startswith("-"):
+        if (follows and not argument.startswith("--")) or (" " in argument and _SECRET_NAME.search(argument)):
+            # A line for a shell is hidden whole: nobody can tell where its secret ends.
             shown.append(HIDDEN)
         elif equals and (secret or _SECRET_NAME.search(name)):
             shown.append(f"{name[:_TEXT_CHARS]}={HIDDEN if value else ''}")
@@ -194,7 +195,7 @@ def details(row: Any, *, label: str) -> Details:
         name=_text(found.get("Name")).lstrip("/"),
         image=_text(config.get("Image")),
         status=_text(state.get("Status")),
-        exit_code=state["ExitCode"] if isinstance(state.get("ExitCode"), int) else None,
+        exit_code=state["ExitCode"] if type(state.get("ExitCode")) is int else None,
         error=_text(state.get("Error")),
         oom_killed=state.get("OOMKilled") is True,
         health=_text(_record(state.get("Health")).get("Status")),

@@ -19,7 +19,7 @@ from trunkline.protocol.caller import Session
 from trunkline.protocol.shaping import shape_params
 from trunkline.server.subscriptions import Listener
 from trunkline.servers.everything.basics import ACTS, READS, sleep
-from trunkline.servers.everything.state import exchange_of, session_of, sink_of, state_of
+from trunkline.servers.everything.state import exchange_of, identity_of, session_of, sink_of, state_of
 
 __all__ = ["CHANGES", "NOTE", "NOTICE", "Choose", "add_changing", "add_toggles"]
 
@@ -63,7 +63,9 @@ def add_toggles(server: Server, choose: Choose = random.choice) -> None:
         state, session = state_of(ctx), session_of(ctx)
         serving = exchange_of(ctx).connection.owner
         act = (lambda: _update_listeners(serving)) if session is None else (lambda: _update(serving, session))
-        on = state.updates.toggle(session, ctx.server.timekeeper(), act)
+        # Who has no session goes by who they are, so that nobody stops what somebody else started.
+        whose = identity_of(ctx) if session is None else session
+        on = state.updates.toggle(whose, ctx.server.timekeeper(), act)
         if on is None:
             return "Nobody listens for updates now: listen to a resource first, then call this again."
         whom = "everybody who listens" if session is None else "this session"

@@ -22,7 +22,7 @@ from trunkline.errors import FetchError, ResourceNotFound
 from trunkline.net import Fetcher
 from trunkline.protocol.caller import Caller, Session
 from trunkline.servers.everything.basics import ACTS_OUTSIDE
-from trunkline.servers.everything.state import State, exchange_of, session_of, sink_of, state_of
+from trunkline.servers.everything.state import State, exchange_of, identity_of, session_of, sink_of, state_of
 from trunkline.types import EmbeddedResource, ResourceContents, ResourceLink
 
 __all__ = ["KEPT", "SESSION", "Fetching", "add_compressing", "sees_file"]
@@ -145,7 +145,7 @@ def _keep(ctx: Context, name: str, packed: bytes) -> str:
     if session is None:
         handle = secrets.token_hex(16)
         uri = KEPT.replace("{handle}", handle).replace("{name}", escaped)
-        state.shelf.put(_identity(ctx), uri, packed)
+        state.shelf.put(identity_of(ctx), uri, packed)
     else:
         uri = SESSION + escaped
         state.shelf.put(session, uri, packed)
@@ -155,11 +155,6 @@ def _keep(ctx: Context, name: str, packed: bytes) -> str:
     elif session is not None:
         ctx.server.add_resource(uri, _reader(uri), name=name, mime_type=_TYPE, tags={"session"})
     return uri
-
-
-def _identity(ctx: Context) -> Any:
-    """Say whose a file is that no session has: whoever was authenticated, else whoever knows the handle."""
-    return None if ctx.auth is None else ctx.auth.identity
 
 
 def _tidy(ctx: Context, state: State) -> None:
@@ -189,7 +184,7 @@ def sees_file(state: State, caller: Caller, uri: str) -> bool:
 async def read_kept(handle: str, name: str, ctx: Context) -> bytes:
     """Give a file that was compressed for a caller without a session."""
     uri = KEPT.replace("{handle}", handle).replace("{name}", quote(name, safe=""))
-    return _found(state_of(ctx).shelf.get(_identity(ctx), uri))
+    return _found(state_of(ctx).shelf.get(identity_of(ctx), uri))
 
 
 def _found(data: bytes | None) -> bytes:

@@ -16,7 +16,7 @@ from trunkline.protocol.deadlines import Deadline
 from trunkline.server.dispatch import ServedConnection
 from trunkline.timekeeper import Timekeeper
 
-__all__ = ["Shelf", "State", "Ticks", "exchange_of", "session_of", "sink_of", "state_of"]
+__all__ = ["Shelf", "State", "Ticks", "exchange_of", "identity_of", "session_of", "sink_of", "state_of"]
 
 _MOST_ISSUED = 256
 _MOST_CANCELLED = 20
@@ -31,6 +31,11 @@ def session_of(ctx: Context) -> Session | None:
     """Give the caller's session, or None in the stateless era."""
     session: Session | None = exchange_of(ctx).admitted.caller.session
     return session
+
+
+def identity_of(ctx: Context) -> Hashable:
+    """Say whose something is that no session has: whoever was authenticated; else nobody's in particular."""
+    return None if ctx.auth is None else ctx.auth.identity
 
 
 def sink_of(server: Server, session: Session) -> ServedConnection | None:

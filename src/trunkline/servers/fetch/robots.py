@@ -57,10 +57,15 @@ class Robots(Struct, frozen=True):
         normal = _normal(path)
         if normal == "/robots.txt":
             return None
+        found = self._forbidding(normal)
+        # A server may read /open/../secret as /secret, so what is forbidden there is not to be had by that way.
+        return found or (self._forbidding(_without_dots(normal)) if "/." in normal else None)
+
+    def _forbidding(self, path: str) -> Rule | None:
         best: Rule | None = None
         for rule in self.rules:
             # The longest pattern decides; of two as long, the one that allows.
-            if (best is None or _weight(rule) > _weight(best)) and rule.fits(normal):
+            if (best is None or _weight(rule) > _weight(best)) and rule.fits(path):
                 best = rule
         return None if best is None or best.allow else best
 
@@ -76,7 +81,8 @@ def read_robots(text: str, product: str) -> Robots:
     mine: list[Rule] = []
     everybody: list[Rule] = []
     named = False
-    groups: list[list[Rule]] = []
+    # By whose they are: a name that a group has twice gives it no rule twice.
+    groups: dict[str, list[Rule]] = {}
     in_names = False
     for line in text.removeprefix("\ufeff").splitlines():
         key, colon, value = line.partition("#")[0].partition(":")
@@ -84,17 +90,17 @@ def read_robots(text: str, product: str) -> Robots:
         if not colon:
             continue
         if key == "user-agent":
-            groups = groups if in_names else []
+            groups = groups if in_names else {}
             in_names = True
             if value == "*":
-                groups.append(everybody)
+                groups["everybody"] = everybody
             elif product and product_of(value) == product:
                 named = True
-                groups.append(mine)
+                groups["mine"] = mine
         elif key in ("allow", "disallow"):
             in_names = False
             rule = _rule(value, allow=key == "allow")
-            for group in groups:
+            for group in groups.values():
                 group.extend(rule)
     return Robots(tuple(mine if named else everybody))
 
@@ -117,6 +123,20 @@ def _normal(text: str) -> str:
     if text.isascii() and "%" not in text:
         return text
     return _ESCAPED.sub(_decoded, quote(text, safe="%/?:@!$&'()*+,;=-._~#[]|^{}<>\"`\\ "))
+
+
+def _without_dots(path: str) -> str:
+    """Give the path that is meant by one with ``.`` and ``..`` in it; the query stays as it is."""
+    way, mark, query = path.partition("?")
+    kept: list[str] = []
+    steps = way.split("/")[1:]
+    for step in steps:
+        if step == "..":
+            del kept[-1:]
+        elif step != ".":
+            kept.append(step)
+    end = "/" if kept and steps[-1] in (".", "..") else ""
+    return f"/{'/'.join(kept)}{end}{mark}{query}"
 
 
 def _decoded(found: re.Match[str]) -> str:

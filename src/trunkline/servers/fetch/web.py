@@ -205,7 +205,8 @@ def _page_of(answer: Fetched, *, raw: bool, max_chars: int) -> Page:
         size = f"more than {len(answer.body)}" if answer.cut else f"{len(answer.body)}"
         raise ToolError(f"{_place(answer.url)} gave {binary[:100]!r} of {size} bytes, which is no text.")
     text = read_text(content_type, answer.body).text
-    said = " ".join(content_type.split())[:100]
+    # A header may hold bytes that are no text.
+    said = " ".join(content_type.encode("utf-8", "surrogateescape").decode("utf-8", "replace").split())[:100]
     cut = f"Only the first {len(answer.body)} bytes were read, which is the limit.\n" if answer.cut else ""
     if kind_of(content_type, text) == "html" and not raw:
         return Page(html_to_markdown(text, answer.url, max_chars=max_chars) or _EMPTY, cut)

@@ -53,7 +53,7 @@ Examples:
     type=click.FloatRange(min=0, min_open=True),
     default=_DEFAULT.seconds,
     show_default=True,
-    help="Longest time of a tree or a search.",
+    help="Longest time of a tree, a search, many edits, or many files.",
 )
 @serving_options
 def command(

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from threading import Lock
 from types import MappingProxyType
 from typing import Any, TypeVar
 
@@ -13,13 +15,16 @@ from trunkline.errors import ToolError
 from trunkline.server.context import Context
 from trunkline.server.results import ToolResult
 from trunkline.servers.filesystem.limits import Budget, FileLimits
-from trunkline.servers.filesystem.walking import Ground, Place
+from trunkline.servers.filesystem.walking import Ground, Place, visible
 from trunkline.servers.roots import Allowed
 from trunkline.types import TextContent
 
 __all__ = ["CONTENT", "READS", "Desk", "answer", "in_words"]
 
 T = TypeVar("T")
+
+#: As many changes of different files are made at once, at most.
+_LOCKS = 64
 
 #: The hints of tools that only look.
 READS: Mapping[str, bool] = MappingProxyType({"readOnlyHint": True, "openWorldHint": False})
@@ -37,6 +42,7 @@ class Desk:
         self.allowed = allowed
         self.limits = limits
         self._kernel_walk = kernel_walk
+        self._locks = tuple(Lock() for _ in range(_LOCKS))
 
     async def ground(self, ctx: Context) -> Ground:
         """Give the folders that are allowed for this caller."""
@@ -51,6 +57,8 @@ class Desk:
         ground = await self.ground(ctx)
         try:
             return await asyncio.to_thread(work, ground)
+        except ToolError as error:
+            raise ToolError(visible(str(error))) from error
         except OSError as error:
             raise ToolError(in_words(error, path)) from error
         finally:
@@ -66,9 +74,26 @@ class Desk:
         """
         return await self.do(ctx, path, lambda ground: ground.use(path, work))
 
+    @contextmanager
+    def alone(self, place: Place) -> Iterator[None]:
+        """Change a file while no other call changes it: models edit one file with several calls at once.
+
+        Raises:
+            ToolError: others take too long.
+        """
+        found = os.fstat(place.directory)
+        lock = self._locks[hash((found.st_dev, found.st_ino, place.name)) % _LOCKS]
+        if not lock.acquire(timeout=self.limits.seconds):
+            raise ToolError(f"Other changes of {place.path} take too long; nothing was changed. Try again later.")
+        try:
+            yield
+        finally:
+            lock.release()
+
 
 def answer(text: str) -> ToolResult:
     """Answer with a text, in both ways in which a client may read it."""
+    text = visible(text)
     return ToolResult([TextContent(text=text)], {"content": text})
 
 
@@ -87,6 +112,10 @@ def in_words(error: OSError, path: str) -> str:
             return f"{path} goes through too many links."
         case errno.ENOTSUP:
             return f"{path} is no regular file: devices, pipes and sockets are not read."
+        case errno.ENAMETOOLONG:
+            return f"The path is too long, or goes through too many folders: {path[:200]}."
+        case errno.EMFILE | errno.ENFILE:
+            return f"Too many files are open just now: {path} was not touched. Try again later."
         case errno.EXDEV:
             return f"{path} is on another disk; moving does not copy. Write the file there and remove this one."
     return f"{path}: {error.strerror or error}."

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated
 
 from msgspec import Meta, Struct
@@ -31,13 +31,14 @@ class Edit(Struct, frozen=True, rename="camel"):
     new_text: Annotated[str, Meta(description="The text to put in its place")]
 
 
-def edited(text: str, edits: Sequence[Edit]) -> str:
-    """Apply edits, one after the other, each to the first place that it fits.
+def edited(text: str, edits: Sequence[Edit], *, before_each: Callable[[], None] = lambda: None) -> str:
+    """Apply edits, one after the other, each to the first place that it fits; ``before_each`` may raise.
 
     Raises:
         ToolError: one fits nowhere.
     """
     for edit in edits:
+        before_each()
         old, new = edit.old_text.replace("\r\n", "\n"), edit.new_text.replace("\r\n", "\n")
         text = text.replace(old, new, 1) if old in text else _by_lines(text, old, new)
     return text

@@ -1,4 +1,4 @@
-"""The caps of the filesystem server in one record, and the budget that one search spends."""
+"""The caps of the filesystem server in one record, and the budget that one call spends."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from trunkline.errors import ConfigError, ToolError
 
-__all__ = ["Budget", "FileLimits", "shown_size"]
+__all__ = ["Budget", "FileLimits", "OutOfTime", "shown_size"]
 
 _UNITS = ("B", "KB", "MB", "GB", "TB")
 
@@ -22,7 +22,7 @@ class FileLimits(Struct, frozen=True, kw_only=True):
     entries: int = 50_000
     #: How many folders deep a tree or a search goes.
     depth: int = 64
-    #: Longest time of a tree or a search.
+    #: Longest time of a tree, a search, the edits of a file, or reading several.
     seconds: float = 30.0
     #: Most files whose changes are watched at once.
     watches: int = 1024
@@ -36,8 +36,12 @@ class FileLimits(Struct, frozen=True, kw_only=True):
                 raise ConfigError(f"{name} of the filesystem server is more than zero, not {getattr(self, name)}.")
 
 
+class OutOfTime(ToolError):
+    """A call has taken all of its time, or nobody waits for it any more."""
+
+
 class Budget:
-    """What is left of the entries and the time of one search."""
+    """What is left of the entries and the time of one call."""
 
     __slots__ = ("_deadline", "_left", "_limits", "_stopped")
 
@@ -62,8 +66,16 @@ class Budget:
         self._left -= 1
         if self._left < 0:
             raise ToolError(f"There are more than {self._limits.entries} entries")
+        self.check_time()
+
+    def check_time(self) -> None:
+        """See whether there is time left.
+
+        Raises:
+            OutOfTime: there is none.
+        """
         if self._stopped or time.monotonic() > self._deadline:
-            raise ToolError(f"It takes longer than {self._limits.seconds:g} seconds")
+            raise OutOfTime(f"It takes longer than {self._limits.seconds:g} seconds")
 
     def check_depth(self, depth: int) -> None:
         """See whether a folder may be entered.
@@ -75,7 +87,7 @@ class Budget:
             raise ToolError(f"There are folders more than {self._limits.depth} deep")
 
     def stop(self) -> None:
-        """Let the search end at its next entry; any thread may say so."""
+        """Let the work end at its next step; any thread may say so."""
         self._stopped = True
 
 

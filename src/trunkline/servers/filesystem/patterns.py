@@ -32,7 +32,7 @@ T = TypeVar("T")
 class Pattern:
     """A pattern for paths that are relative to where a search starts."""
 
-    __slots__ = ("_negated", "_variants")
+    __slots__ = ("_negated", "_variants", "length")
 
     def __init__(self, text: str) -> None:
         """Read a pattern.
@@ -47,7 +47,10 @@ class Pattern:
             raise ToolError("Patterns know *, ?, [a-z], {a,b} and **, but not +(...), *(...) and !(...).")
         self._negated = (len(text) - len(bare)) % 2 == 1
         # A pattern that begins with # is a comment.
-        self._variants = [] if bare.startswith("#") else [_folders(each) for each in _variants(_alternatives(bare))]
+        written_out = [] if bare.startswith("#") else _variants(_alternatives(bare))
+        #: How many characters it has, braces written out.
+        self.length = sum(map(len, written_out))
+        self._variants = [_folders(each) for each in written_out]
 
     def matches(self, path: str) -> bool:
         """Tell whether a relative path is meant."""
@@ -62,7 +65,13 @@ def excludes(texts: Sequence[str], *, anywhere: bool) -> Callable[[str], bool]:
     if anywhere:
         plain = [each for each in texts if "*" not in each]
         wanted += [deep for each in plain for deep in (f"**/{each}", f"**/{each}/**")]
-    patterns = [Pattern(each) for each in wanted]
+    patterns: list[Pattern] = []
+    written_out = 0
+    for each in wanted:
+        pattern = Pattern(each)
+        written_out += pattern.length
+        _check_length(written_out)
+        patterns.append(pattern)
     return lambda path: any(pattern.matches(path) for pattern in patterns)
 
 
@@ -96,7 +105,11 @@ def _variants(text: str) -> list[str]:
 
 
 def _check_together(texts: Sequence[str]) -> None:
-    if sum(map(len, texts)) > _LONGEST_TOGETHER:
+    _check_length(sum(map(len, texts)))
+
+
+def _check_length(length: int) -> None:
+    if length > _LONGEST_TOGETHER:
         raise ToolError(f"Patterns have at most {_LONGEST_TOGETHER} characters together, braces written out.")
 
 
@@ -104,7 +117,7 @@ def _choices(inner: str) -> list[str]:
     if (numbers := _NUMBERS.match(inner)) is not None:
         first, last = int(numbers[1]), int(numbers[2])
         step = 1 if last >= first else -1
-        return [str(each) for each in range(first, last + step, step)][: _MOST_VARIANTS + 1]
+        return [str(each) for each in range(first, last + step, step)[: _MOST_VARIANTS + 1]]
     return inner.split(",") if "," in inner else []
 
 

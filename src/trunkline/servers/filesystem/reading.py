@@ -13,7 +13,7 @@ from msgspec import Struct
 from trunkline.errors import ToolError
 from trunkline.servers.filesystem.kernel import birth_seconds
 from trunkline.servers.filesystem.limits import FileLimits, shown_size
-from trunkline.servers.filesystem.walking import Denied, Ground, Place
+from trunkline.servers.filesystem.walking import Denied, Ground, Place, visible
 
 __all__ = [
     "Entry",
@@ -26,7 +26,6 @@ __all__ = [
     "sizes",
     "tail_lines",
     "text_of",
-    "visible",
 ]
 
 _BLOCK = 64 * 1024
@@ -158,11 +157,6 @@ def describe(place: Place) -> str:
     return "\n".join(f"{name}: {value}" for name, value in facts.items())
 
 
-def visible(name: str) -> str:
-    """Give a name as it can be sent: bytes that are no text are shown as U+FFFD."""
-    return os.fsencode(name).decode("utf-8", "replace")
-
-
 @contextmanager
 def _folder(place: Place) -> Iterator[int]:
     directory = place.open(os.O_RDONLY | os.O_DIRECTORY)
@@ -220,6 +214,9 @@ def _check_lines(size: int, most: int) -> None:
 
 
 def _shown_time(seconds: float) -> str:
-    moment = datetime.fromtimestamp(seconds).astimezone()
+    try:
+        moment = datetime.fromtimestamp(seconds).astimezone()
+    except (ValueError, OverflowError, OSError):
+        return f"{seconds:.0f} s since 1970"
     zone = moment.tzname()
     return f"{moment:%a %b %d %Y %H:%M:%S GMT%z} ({'Coordinated Universal Time' if zone == 'UTC' else zone})"

@@ -11,8 +11,8 @@ from typing import Any
 from trunkline.errors import ToolError
 from trunkline.servers.filesystem.limits import Budget
 from trunkline.servers.filesystem.patterns import Pattern, excludes
-from trunkline.servers.filesystem.reading import Entry, entries_of, visible
-from trunkline.servers.filesystem.walking import Denied, Ground, Place
+from trunkline.servers.filesystem.reading import Entry, entries_of
+from trunkline.servers.filesystem.walking import Denied, Ground, Place, visible
 
 __all__ = ["search", "tree"]
 

@@ -16,7 +16,7 @@ from trunkline.servers.filesystem.subscribing import Subscriptions
 from trunkline.servers.filesystem.tools_folders import add_folder_tools
 from trunkline.servers.filesystem.tools_reading import add_reading_tools
 from trunkline.servers.filesystem.tools_writing import add_writing_tools
-from trunkline.servers.filesystem.walking import Place
+from trunkline.servers.filesystem.walking import Ground
 from trunkline.servers.roots import Allowed
 from trunkline.types import ResourceContents
 
@@ -76,10 +76,13 @@ def _add_files(server: Server, desk: Desk) -> None:
         """A file in an allowed folder, by its absolute path: text if it is UTF-8, else base64."""
         uri: str = ctx.exchange.admitted.params.uri
 
-        def missing_or_contents(place: Place) -> bytes | None:
-            return None if place.status() is None else read_bytes(place, desk.limits.file_bytes)
+        def missing_or_contents(ground: Ground) -> bytes | None:
+            try:
+                return ground.use(f"/{path}", lambda place: read_bytes(place, desk.limits.file_bytes))
+            except (FileNotFoundError, NotADirectoryError):
+                return None
 
-        data = await desk.at(ctx, f"/{path}", missing_or_contents)
+        data = await desk.do(ctx, f"/{path}", missing_or_contents)
         if data is None:
             raise ResourceNotFound(f"Resource not found: {uri}")
         return _contents(uri, path, data)

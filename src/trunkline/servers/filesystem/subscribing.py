@@ -39,7 +39,7 @@ class Subscriptions:
         self._inotify = inotify
         self._server: Server | None = None
         self._watcher: Watcher | None = None
-        #: The URIs of open streams.
+        #: The URIs of open streams, and of requests under way.
         self._listened: Counter[str] = Counter()
 
     @asynccontextmanager
@@ -57,13 +57,22 @@ class Subscriptions:
         """Look at a request that is about subscriptions."""
         match request.method:
             case "resources/subscribe":
-                await self._watch(request.context, [request.params.uri])
-                return await self._then_prune(request, call_next)
+                return await self._subscribe(request, call_next)
             case "resources/unsubscribe":
                 return await self._then_prune(request, call_next)
             case "subscriptions/listen":
                 return await self._listen(request, call_next)
         return await call_next(request)
+
+    async def _subscribe(self, request: ServerRequest, call_next: CallNext) -> Any:
+        """Watch what a session asks for, which is wanted from now on, whoever else leaves meanwhile."""
+        uri: str = request.params.uri
+        self._listened[uri] += 1
+        try:
+            await self._watch(request.context, uri)
+            return await call_next(request)
+        finally:
+            self._forget([uri])
 
     async def _then_prune(self, request: ServerRequest, call_next: CallNext) -> Any:
         try:
@@ -75,35 +84,38 @@ class Subscriptions:
         """Watch what a stream is for; what may not be watched is taken out of its filter, as the client can see."""
         wanted = request.params.notifications
         allowed: list[str] = []
-        for uri in wanted.resource_subscriptions or ():
-            try:
-                await self._watch(request.context, [uri])
-            except TrunklineError:
-                continue
-            allowed.append(uri)
-        if allowed != (wanted.resource_subscriptions or []):
-            wanted = replace(wanted, resource_subscriptions=allowed)
-            request = request.with_params(replace(request.params, notifications=wanted))
-        self._listened.update(allowed)
         try:
+            for uri in wanted.resource_subscriptions or ():
+                # Before it is watched: what nobody wants is no longer watched as soon as somebody else leaves.
+                self._listened[uri] += 1
+                allowed.append(uri)
+                try:
+                    await self._watch(request.context, uri)
+                except TrunklineError:
+                    self._listened[allowed.pop()] -= 1
+            if allowed != (wanted.resource_subscriptions or []):
+                wanted = replace(wanted, resource_subscriptions=allowed)
+                request = request.with_params(replace(request.params, notifications=wanted))
             return await call_next(request)
         finally:
-            self._listened.subtract(allowed)
-            self._listened += Counter()
-            self._prune()
+            self._forget(allowed)
 
-    async def _watch(self, context: Context, uris: Sequence[str]) -> None:
-        for uri in uris:
-            path = path_of_uri(uri)
-            if path is None or self._watcher is None:
-                continue
-            ground = await self._ground_of(context)
-            if len(self._watcher.uris) >= self._limits.watches:
-                self._prune()
-            try:
-                await self._watcher.add(uri, ground, path)
-            except OSError as error:
-                raise ToolError(f"{path} cannot be watched: {error.strerror or error}.") from error
+    def _forget(self, uris: Sequence[str]) -> None:
+        self._listened.subtract(uris)
+        self._listened += Counter()
+        self._prune()
+
+    async def _watch(self, context: Context, uri: str) -> None:
+        path = path_of_uri(uri)
+        if path is None or self._watcher is None:
+            return
+        ground = await self._ground_of(context)
+        if len(self._watcher.uris) >= self._limits.watches:
+            self._prune()
+        try:
+            await self._watcher.add(uri, ground, path)
+        except OSError as error:
+            raise ToolError(f"{path} cannot be watched: {error.strerror or error}.") from error
 
     def _changed(self, uri: str) -> None:
         if self._server is not None and self._is_wanted(uri):

@@ -46,13 +46,12 @@ def add_folder_tools(server: Server, desk: Desk) -> None:
         A pattern without a star leaves out what has that name, at any depth.
         """
         budget = Budget(desk.limits)
-        found = await desk.do(
-            ctx,
-            path,
-            lambda ground: ground.use(path, lambda at: tree(at, excludePatterns, budget=budget)),
-            budget=budget,
-        )
-        return answer(json.dumps(found, indent=2, ensure_ascii=False))
+
+        def work(ground: Ground) -> str:
+            found = ground.use(path, lambda at: tree(at, excludePatterns, budget=budget))
+            return json.dumps(found, indent=2, ensure_ascii=False)
+
+        return answer(await desk.do(ctx, path, work, budget=budget))
 
     @server.tool(title="Search Files", **options)
     async def search_files(ctx: Context, path: str, pattern: str, excludePatterns: list[str] = []) -> ToolResult:  # noqa: B006

@@ -6,6 +6,7 @@ import base64
 import math
 import os
 from collections.abc import Mapping
+from functools import partial
 from pathlib import PurePosixPath
 from types import MappingProxyType
 from typing import Annotated, Any
@@ -17,7 +18,7 @@ from trunkline.server.context import Context
 from trunkline.server.results import ToolResult
 from trunkline.server.server import Server
 from trunkline.servers.filesystem.desk import CONTENT, READS, Desk, answer, in_words
-from trunkline.servers.filesystem.limits import FileLimits, shown_size
+from trunkline.servers.filesystem.limits import Budget, FileLimits, shown_size
 from trunkline.servers.filesystem.reading import head_lines, read_bytes, tail_lines, text_of
 from trunkline.servers.filesystem.walking import Ground, Place
 from trunkline.types import AudioContent, EmbeddedResource, ImageContent, ResourceContents
@@ -76,7 +77,9 @@ def add_reading_tools(server: Server, desk: Desk) -> None:
     @server.tool(title="Read Multiple Files", **options)
     async def read_multiple_files(ctx: Context, paths: Paths) -> ToolResult:
         """Read several files as text in one call: each path with its text, or with the reason why it has none."""
-        return answer(await desk.do(ctx, paths[0], lambda ground: _several(ground, paths, desk.limits)))
+        budget = Budget(desk.limits)
+        work = partial(_several, paths=paths, budget=budget, most=desk.limits.file_bytes)
+        return answer(await desk.do(ctx, paths[0], work, budget=budget))
 
 
 def _count(given: float | None, what: str) -> int:
@@ -94,13 +97,12 @@ def _text(place: Place, first: int, last: int, limits: FileLimits) -> str:
     return text_of(read_bytes(place, limits.file_bytes))
 
 
-def _several(ground: Ground, paths: list[str], limits: FileLimits) -> str:
-    found, left = [], limits.file_bytes
+def _several(ground: Ground, paths: list[str], budget: Budget, most: int) -> str:
+    found, left = [], most
     for path in paths:
         try:
-            data = ground.use(path, lambda place: read_bytes(place, limits.file_bytes))
-            if len(data) > left:
-                raise ToolError(f"The files together have more than {shown_size(limits.file_bytes)}; read it alone.")
+            budget.check_time()
+            data = ground.use(path, lambda place, left=left: _one_of_several(place, left, most))  # type: ignore[misc]
             left -= len(data)
             found.append(f"{path}:\n{text_of(data)}\n")
         except ToolError as error:
@@ -108,6 +110,16 @@ def _several(ground: Ground, paths: list[str], limits: FileLimits) -> str:
         except OSError as error:
             found.append(f"{path}: Error - {in_words(error, path)}")
     return "\n---\n".join(found)
+
+
+def _one_of_several(place: Place, left: int, most: int) -> bytes:
+    try:
+        return read_bytes(place, left)
+    except ToolError:
+        size = getattr(place.status(), "st_size", 0)
+        if size > most:
+            raise
+        raise ToolError(f"The files together have more than {shown_size(most)}; read it alone.") from None
 
 
 def _media(place: Place, limits: FileLimits) -> ToolResult:

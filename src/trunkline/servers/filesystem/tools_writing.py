@@ -13,7 +13,7 @@ from trunkline.server.results import ToolResult
 from trunkline.server.server import Server
 from trunkline.servers.filesystem.desk import CONTENT, Desk, answer
 from trunkline.servers.filesystem.editing import Edit, edited, fenced, line_end, unified_diff
-from trunkline.servers.filesystem.limits import FileLimits
+from trunkline.servers.filesystem.limits import Budget, OutOfTime
 from trunkline.servers.filesystem.reading import read_bytes
 from trunkline.servers.filesystem.walking import Ground, Place
 from trunkline.servers.filesystem.writing import make_folders, move, replace_file
@@ -31,7 +31,7 @@ def add_writing_tools(server: Server, desk: Desk) -> None:
     async def write_file(ctx: Context, path: str, content: str) -> ToolResult:
         """Write a file: a new one, or over all of an old one, which is lost."""
         data = content.encode()
-        await desk.do(ctx, path, lambda ground: _write(ground, path, data, desk.limits))
+        await desk.do(ctx, path, lambda ground: _write(ground, path, data, desk))
         return answer(f"Successfully wrote to {path}")
 
     @server.tool(title="Edit File", annotations=_hints(destructive=True, idempotent=False), **output)
@@ -41,7 +41,13 @@ def add_writing_tools(server: Server, desk: Desk) -> None:
         A text that is not there as it is given is looked for line by line, whatever white space the lines begin and
         end with. If one is not found, nothing is changed.
         """
-        return answer(await desk.at(ctx, path, lambda place: _edit(place, edits, dry=dryRun, limits=desk.limits)))
+        budget = Budget(desk.limits)
+
+        def work(place: Place) -> str:
+            with desk.alone(place):
+                return _edit(place, edits, dry=dryRun, budget=budget, most=desk.limits.file_bytes)
+
+        return answer(await desk.do(ctx, path, lambda ground: ground.use(path, work), budget=budget))
 
     @server.tool(title="Create Directory", annotations=_hints(destructive=False, idempotent=True), **output)
     async def create_directory(ctx: Context, path: str) -> ToolResult:
@@ -65,26 +71,33 @@ def _hints(*, destructive: bool, idempotent: bool) -> dict[str, bool]:
     }
 
 
-def _write(ground: Ground, path: str, data: bytes, limits: FileLimits) -> None:
+def _write(ground: Ground, path: str, data: bytes, desk: Desk) -> None:
+    def work(place: Place) -> None:
+        with desk.alone(place):
+            replace_file(place, data, most=desk.limits.file_bytes)
+
     try:
-        ground.use(path, lambda place: replace_file(place, data, most=limits.file_bytes))
+        ground.use(path, work)
     except FileNotFoundError as error:
         folder = os.path.dirname(ground.absolute(path))
         raise ToolError(f"There is no folder {folder} to write to. Make it with create_directory first.") from error
 
 
-def _edit(place: Place, edits: list[Edit], *, dry: bool, limits: FileLimits) -> str:
+def _edit(place: Place, edits: list[Edit], *, dry: bool, budget: Budget, most: int) -> str:
     seen = place.status()
     try:
-        text = read_bytes(place, limits.file_bytes).decode()
+        text = read_bytes(place, most).decode()
     except UnicodeDecodeError:
         raise ToolError(f"{place.path} is no UTF-8 text, so editing would damage it; nothing was changed.") from None
     plain = text.replace("\r\n", "\n")
-    changed = edited(plain, edits)
+    try:
+        changed = edited(plain, edits, before_each=budget.check_time)
+    except OutOfTime as error:
+        raise ToolError(f"{error}; nothing was changed. Make fewer edits at once.") from None
     diff = fenced(unified_diff(plain, changed, place.path))
     if not dry:
         data = changed.replace("\n", line_end(text)).encode()
-        replace_file(place, data, most=limits.file_bytes, seen=seen)
+        replace_file(place, data, most=most, seen=seen)
     return diff
 
 

@@ -22,7 +22,7 @@ from trunkline.errors import ToolError
 from trunkline.servers.filesystem.kernel import open_beneath, open_without_links
 from trunkline.servers.roots import Folder
 
-__all__ = ["Denied", "Ground", "Place", "Swapped"]
+__all__ = ["Denied", "Ground", "Place", "Swapped", "visible"]
 
 T = TypeVar("T")
 
@@ -32,12 +32,19 @@ _THROUGH = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW |
 _NO_SUCH_CALL = (errno.ENOSYS, errno.EPERM)
 #: How many links a path may go through, as in the kernel.
 _MOST_LINKS = 40
+#: How long a path may be, as in the kernel, and how many folders are kept open on the way through it.
+_LONGEST = 4095
+_DEEPEST = 256
 #: How often somebody may put a link where something else was, between finding a place and opening it.
 _TRIES = 8
 
 
 class Denied(ToolError):
     """The path leads out of the allowed folders."""
+
+    def __init__(self, message: str) -> None:
+        """Take the sentence, which may name folders in bytes that are no text."""
+        super().__init__(visible(message))
 
 
 class Swapped(OSError):
@@ -131,6 +138,8 @@ class Ground:
         """
         if not path or "\0" in path:
             raise Denied("Access denied: a path has at least one character and no zero byte.")
+        if len(path) > _LONGEST:
+            raise Denied(f"Access denied: a path has at most {_LONGEST} characters.")
         if path == "~" or path.startswith("~/"):
             path = os.path.expanduser(path)
         if path.startswith("/"):
@@ -263,6 +272,8 @@ class _Walk:
         self._open.append(self._ground.enter(folder))
 
     def _down(self, name: str) -> None:
+        if len(self._open) > _DEEPEST:
+            raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG))
         try:
             inner = os.open(name, _THROUGH, dir_fd=self._open[-1])
         except OSError as error:
@@ -307,6 +318,11 @@ class _Walk:
 
     def _path(self, *last: str) -> str:
         return os.path.join(str(self._folder.real), *self._names, *last)
+
+
+def visible(name: str) -> str:
+    """Give a name as it can be sent: bytes that are no text are shown as U+FFFD."""
+    return name if name.isascii() else name.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
 def _enter_by_steps(real: str) -> int:

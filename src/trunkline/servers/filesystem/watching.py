@@ -58,6 +58,9 @@ class Watcher:
         #: URIs that were told of just now, and whether they have changed since.
         self._quiet: dict[str, bool] = {}
         self._looking: asyncio.Task[None] | None = None
+        #: How many are being added just now, and the watches that nobody used when they were looked at.
+        self._adding = 0
+        self._unused: set[int] = set()
         self._descriptor: int | None = None
         if inotify:
             with suppress(OSError):
@@ -80,8 +83,13 @@ class Watcher:
         if uri not in self._watched and len(self._watched) >= self._limits.watches:
             raise RequestFailed(f"At most {self._limits.watches} files are watched at once; unsubscribe from some.")
         # Also if it is watched for somebody else: this caller may have other folders.
-        watched = await asyncio.to_thread(self._prepared, ground, path)
-        watched = self._watched.setdefault(uri, watched)
+        self._adding += 1
+        try:
+            watched = await asyncio.to_thread(self._prepared, ground, path)
+            watched = self._watched.setdefault(uri, watched)
+        finally:
+            self._adding -= 1
+            self._sweep()
         if watched.watch is None:
             self._look()
 
@@ -90,9 +98,8 @@ class Watcher:
         watched = self._watched.pop(uri, None)
         if watched is None or watched.watch is None or self._descriptor is None:
             return
-        if all(each.watch != watched.watch for each in self._watched.values()):
-            with suppress(OSError):
-                _forget(self._descriptor, watched.watch)
+        self._unused.add(watched.watch)
+        self._sweep()
 
     def close(self) -> None:
         """Stop watching."""
@@ -103,6 +110,15 @@ class Watcher:
             self._descriptor = None
         if self._looking is not None:
             self._looking.cancel()
+
+    def _sweep(self) -> None:
+        """Let go of watches that nobody uses; not while one is added, which may turn out to be the same."""
+        if self._adding or self._descriptor is None:
+            return
+        for watch in self._unused - {each.watch for each in self._watched.values()}:
+            with suppress(OSError):
+                _forget(self._descriptor, watch)
+        self._unused.clear()
 
     def _prepared(self, ground: Ground, path: str) -> _Watched:
         watched = _Watched(lambda: _seen(ground, path))

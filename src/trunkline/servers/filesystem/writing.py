@@ -14,7 +14,7 @@ from contextlib import suppress
 from trunkline.errors import ToolError
 from trunkline.servers.filesystem.kernel import rename_new
 from trunkline.servers.filesystem.limits import shown_size
-from trunkline.servers.filesystem.walking import Ground, Place
+from trunkline.servers.filesystem.walking import Ground, Place, Swapped
 
 __all__ = ["make_folders", "move", "replace_file", "same_file"]
 
@@ -99,6 +99,10 @@ def move(source: Place, destination: Place) -> None:
         _rename(source, destination, stat.S_ISDIR(found.st_mode))
     except FileExistsError:
         raise ToolError(f"{destination.path} exists already; nothing was moved. Choose another name.") from None
+    except OSError as error:
+        if error.errno != errno.EINVAL:
+            raise
+        raise ToolError(f"{source.path} is not moved into itself: choose a folder outside of it.") from error
     _settle(destination.directory)
     _settle(source.directory)
 
@@ -117,7 +121,12 @@ def _rename_by_steps(source: Place, destination: Place, is_folder: bool) -> None
     fds = {"src_dir_fd": source.directory, "dst_dir_fd": destination.directory}
     if not is_folder:
         os.link(source.name, destination.name, follow_symlinks=False, **fds)
-        os.unlink(source.name, dir_fd=source.directory)
+        try:
+            os.unlink(source.name, dir_fd=source.directory)
+        except OSError:
+            with suppress(OSError):
+                os.unlink(destination.name, dir_fd=destination.directory)
+            raise
         return
     os.mkdir(destination.name, dir_fd=destination.directory)
     try:
@@ -131,31 +140,49 @@ def _rename_by_steps(source: Place, destination: Place, is_folder: bool) -> None
 
 def _make_folder(place: Place) -> bool:
     """Make one folder; tells whether it was not there before."""
+    if place.status() is None:
+        # Somebody else may make it just now.
+        with suppress(FileExistsError):
+            os.mkdir(place.name, dir_fd=place.directory)
+            _settle(place.directory)
+            return True
     found = place.status()
+    if found is not None and stat.S_ISLNK(found.st_mode):
+        raise Swapped(errno.ELOOP, os.strerror(errno.ELOOP))
     if found is not None and not stat.S_ISDIR(found.st_mode):
         raise ToolError(f"{place.path} exists already, and is no folder.")
-    if found is None:
-        os.mkdir(place.name, dir_fd=place.directory)
-        _settle(place.directory)
-    return found is None
+    return False
 
 
 def _write_new(directory: int, name: str, data: bytes, like: os.stat_result | None) -> None:
     descriptor = os.open(name, _NEW, 0o666 if like is None else 0o600, dir_fd=directory)
     try:
         if like is not None:
-            if (like.st_uid, like.st_gid) != (os.geteuid(), os.getegid()):
-                with suppress(PermissionError):
-                    os.fchown(descriptor, like.st_uid, like.st_gid)
-            # Some file systems have no modes to change.
-            with suppress(PermissionError):
-                os.fchmod(descriptor, stat.S_IMODE(like.st_mode) & 0o777)
+            _make_like(descriptor, like)
         rest = memoryview(data)
         while rest:
             rest = rest[os.write(descriptor, rest) :]
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def _make_like(descriptor: int, like: os.stat_result) -> None:
+    """Give a new file the owner, group and mode of the old one, as far as the system permits."""
+    now, mode = os.fstat(descriptor), stat.S_IMODE(like.st_mode) & 0o777
+    if (like.st_uid, like.st_gid) != (now.st_uid, now.st_gid):
+        try:
+            os.fchown(descriptor, like.st_uid, like.st_gid)
+        except PermissionError:
+            # Who cannot give a file away may still give it to another group.
+            with suppress(PermissionError):
+                os.fchown(descriptor, -1, like.st_gid)
+    if os.fstat(descriptor).st_gid != like.st_gid:
+        # What the old group was allowed is not for the new one.
+        mode &= ~0o070 | (mode & 0o007) << 3
+    # Some file systems have no modes to change.
+    with suppress(PermissionError):
+        os.fchmod(descriptor, mode)
 
 
 def _settle(directory: int) -> None:

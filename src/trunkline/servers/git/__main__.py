@@ -28,8 +28,17 @@ Examples:
 )
 @click.option("--any-repository", is_flag=True, help="Allow every repository that this user can read.")
 @click.option("--run-hooks", is_flag=True, help="Let git_commit run the repository's hooks. They can do anything.")
-@click.option("--timeout", type=float, default=30.0, show_default=True, help="Seconds that a run of git may take.")
-@click.option("--max-output", type=int, default=1024 * 1024, show_default=True, help="Bytes that an answer may have.")
+@click.option(
+    "--timeout", metavar="SECONDS", type=float, default=30.0, show_default=True, help="How long a run of git may take."
+)
+@click.option(
+    "--max-output",
+    metavar="BYTES",
+    type=int,
+    default=1024 * 1024,
+    show_default=True,
+    help="How much of git's output is shown.",
+)
 @click.option("-v", "--verbose", count=True, help="Accepted for compatibility; see --log-level.")
 @serving_options
 def command(

@@ -46,7 +46,7 @@ async def read_user(program: Program, worktree: str) -> User:
     # The system's file is the same for every repository, and is not expected to change under a running server.
     if program.system is None:
         program.system = await _listed(program, os.sep, "--system")
-    listed = [*program.system, *await _listed(program, worktree, "--global")]
+    listed = [*program.system, *(await _listed(program, worktree, "--global") if _has_global() else ())]
     settings = {key: value for key, value in listed if key in _KEPT}
     excludes = [value for key, value in listed if key == "core.excludesfile" and value]
     safe = tuple(value for key, value in listed if key == "safe.directory")
@@ -91,6 +91,14 @@ async def _listed(program: Program, worktree: str, scope: str) -> list[tuple[str
     env |= {"LC_ALL": "C", "GIT_CEILING_DIRECTORIES": os.path.dirname(worktree)}
     ran = await program.run(["config", scope, "--includes", "--list", "-z"], cwd=worktree, env=env, most=_MOST_BYTES)
     return [] if ran.status or ran.cut else _entries(ran.out)
+
+
+def _has_global() -> bool:
+    """Tell whether the user has any configuration, so that git is not started to read nothing."""
+    said = os.environ.get("GIT_CONFIG_GLOBAL")
+    folder = os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")
+    paths = (os.path.expanduser("~/.gitconfig"), os.path.join(folder, "git", "config")) if said is None else (said,)
+    return any(os.path.isfile(each) for each in paths)
 
 
 def _entries(listed: bytes) -> list[tuple[str, str]]:

@@ -73,6 +73,7 @@ _FIXED: Mapping[str, str] = MappingProxyType(
         "i18n.logoutputencoding": "UTF-8",
         "gc.auto": "0",
         "maintenance.auto": "false",
+        "checkout.workers": "1",
         "rerere.enabled": "false",
         "user.useconfigonly": "true",
         "safe.barerepository": "explicit",

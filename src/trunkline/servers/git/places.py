@@ -18,8 +18,9 @@ __all__ = ["check_links", "own_files", "own_folders", "real_worktree", "same_fol
 _MOST_ENTRIES = 100_000
 _MOST_BYTES = 64 * 1024
 _DEEPEST_ALTERNATE = 5
-#: The folders in a repository's own folder that git writes names into; they are looked through to the bottom.
-_DEEP = ("refs", "logs", "info")
+#: The folders in a repository's own folder that git writes names into, or shows what is in them (an unfinished rebase
+#: is part of the status); they are looked through to the bottom.
+_DEEP = ("refs", "logs", "info", "rebase-apply", "rebase-merge", "sequencer", "worktrees")
 
 
 def real_worktree(given: str, allowed: Sequence[Path] | None) -> str:

@@ -106,7 +106,13 @@ async def show(repository: Repository, revision: str) -> str:
     if kind == "tree":
         return await _folder(repository, found)
     commit = await repository.resolve(revision, kind="commit")
-    (one, *_), _ = await _commits(repository, "--max-count=1", commit)
+    commits, _ = await _commits(repository, "--max-count=1", commit)
+    if not commits:
+        raise ToolError(
+            f"The message of this commit alone is longer than {repository.program.most} bytes, the most that is shown: "
+            "start the server with a larger --max-output."
+        )
+    one = commits[0]
     message = "".join(f"    {line}\n" for line in one.message.rstrip("\n").split("\n"))
     header = f"commit {one.id}\nAuthor: {one.author} <{one.email}>\nDate:   {one.date}\n\n{message}"
     return header + await _changes(repository, one)

@@ -19,6 +19,8 @@ from trunkline.servers.git.running import Program, Ran, one_line
 __all__ = ["Repository", "open_repository", "refuse_option"]
 
 _LONGEST_NAME = 1000
+#: Two paths are never longer.
+_MOST_PATHS = 64 * 1024
 
 
 class Repository(NamedTuple):
@@ -37,16 +39,18 @@ class Repository(NamedTuple):
         """Run git and give what it said, whatever its exit status is."""
         return await self.program.run(arguments, cwd=self.worktree, env=self.env, stdin=stdin, most=most)
 
-    async def git(self, *arguments: str, stdin: bytes = b"", hooks: bool = False) -> Ran:
+    async def git(self, *arguments: str, stdin: bytes = b"", hooks: bool = False, most: int | None = None) -> Ran:
         """Run git to a good end, with all of its output; ``hooks`` lets it run the repository's hooks.
 
         Raises:
             ToolError: it failed, or said too much.
         """
         env = with_hooks(self.env) if hooks else self.env
-        ran = await self.program.run(arguments, cwd=self.worktree, env=env, stdin=stdin)
+        ran = await self.program.run(arguments, cwd=self.worktree, env=env, stdin=stdin, most=most)
         if ran.cut:
-            raise ToolError(f"git {arguments[0]} says more than {self.program.most} bytes; ask for less at once.")
+            raise ToolError(
+                f"git {arguments[0]} says more than {most or self.program.most} bytes; ask for less at once."
+            )
         if ran.status:
             raise ToolError(_failure(arguments[0], ran))
         return ran
@@ -97,7 +101,9 @@ async def open_repository(program: Program, given: str, allowed: Sequence[Path] 
     own, filters = await read_own(program, own_files(folders), env)
     env = environment(worktree, [*user_settings(user, own), *filter_settings(filters)])
     # Git has the last word on whether this is a repository, and whether its owner is to be trusted.
-    ran = await program.run(["rev-parse", "--absolute-git-dir", "--git-common-dir"], cwd=worktree, env=env)
+    ran = await program.run(
+        ["rev-parse", "--absolute-git-dir", "--git-common-dir"], cwd=worktree, env=env, most=_MOST_PATHS
+    )
     if ran.status:
         raise ToolError(_failure("rev-parse", ran))
     if not same_folders(worktree, ran.text.splitlines(), folders):

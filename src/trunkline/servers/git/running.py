@@ -155,7 +155,10 @@ async def _read(pipe: asyncio.StreamReader, most: int, *, drain: bool) -> tuple[
 
 async def _end(process: asyncio.subprocess.Process) -> None:
     """Make sure that nothing of a run is left."""
-    if process.returncode is not None:
+    # What outlives git still holds its pipes.
+    if process.returncode is not None and all(
+        each is None or each.at_eof() for each in (process.stdout, process.stderr)
+    ):
         return
     # A process whose output nobody reads is not seen to end.
     waiting = asyncio.gather(process.wait(), _drain(process.stdout), _drain(process.stderr))

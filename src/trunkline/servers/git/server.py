@@ -6,7 +6,8 @@ import asyncio
 import os
 import shutil
 import weakref
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -26,6 +27,8 @@ _INSTRUCTIONS = (
 )
 _SECONDS = 30.0
 _MOST_BYTES = 1024 * 1024
+#: With less, not even an id or a name has room.
+_LEAST_BYTES = 1000
 
 _RepoPath = Annotated[str, Meta(description="The top folder of the repository's working tree.")]
 _Lines = Annotated[int, Meta(description="How many unchanged lines are shown around a change.")]
@@ -51,10 +54,10 @@ def make_server(
     found = shutil.which("git")
     if found is None:
         raise ConfigError("There is no git on this machine's PATH: install it.")
-    if timeout <= 0 or max_output <= 0:
-        raise ConfigError("The timeout and the most output must be more than 0.")
+    if timeout <= 0 or max_output < _LEAST_BYTES:
+        raise ConfigError(f"The timeout must be more than 0, and the most output at least {_LEAST_BYTES} bytes.")
     server = Server("mcp-git", _INSTRUCTIONS, title="Git", version=__version__)
-    allowed = Allowed([_top(each) for each in repositories])
+    allowed = Allowed([_checked(each) for each in repositories])
     allowed.attach(server)
     desk = _Desk(Program(os.path.abspath(found), seconds=timeout, most=max_output), allowed, anywhere=any_repository)
     _add_reading(server, desk)
@@ -62,15 +65,10 @@ def make_server(
     return server
 
 
-def _top(given: str | os.PathLike[str]) -> str:
-    """Give the top of the working tree that a folder lies in, or the folder itself if it is in none."""
-    here = os.path.realpath(os.path.expanduser(given))
-    if not os.path.isdir(here):
+def _checked(given: str | os.PathLike[str]) -> str | os.PathLike[str]:
+    if not os.path.isdir(os.path.expanduser(given)):
         raise ConfigError(f"There is no folder at {os.fspath(given)}: give --repository one that exists.")
-    for folder in (Path(here), *Path(here).parents):
-        if (folder / ".git").exists():
-            return str(folder)
-    return here
+    return given
 
 
 class _Desk:
@@ -83,7 +81,8 @@ class _Desk:
         self._locks: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
 
     async def open(self, ctx: Context, repo_path: str) -> Repository:
-        return await open_repository(self._program, repo_path, await self._folders(ctx))
+        with _in_text():
+            return await open_repository(self._program, repo_path, await self._folders(ctx))
 
     async def write(
         self, ctx: Context, repo_path: str, work: Callable[..., Awaitable[str]], *args: Any, **options: Any
@@ -94,7 +93,8 @@ class _Desk:
 
         async def alone() -> str:
             async with lock:
-                return await work(repository, *args, **options)
+                with _in_text():
+                    return await work(repository, *args, **options)
 
         task = asyncio.ensure_future(alone())
         try:
@@ -118,6 +118,15 @@ class _Desk:
             return await self._allowed.folders(ctx)
         except ToolError as error:
             raise ToolError(f"{error} This server takes such a folder as --repository PATH.") from error
+
+
+@contextmanager
+def _in_text() -> Iterator[None]:
+    """Let an error name folders and files whose names are no text as well as can be."""
+    try:
+        yield
+    except ToolError as error:
+        raise ToolError(str(error).encode("utf-8", "surrogateescape").decode("utf-8", "replace")) from error
 
 
 def _hints(*, reads: bool, destroys: bool = False, repeatable: bool = True) -> dict[str, bool]:

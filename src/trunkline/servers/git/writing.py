@@ -13,6 +13,8 @@ __all__ = ["add", "checkout", "commit", "create_branch", "reset"]
 
 _MOST_FILES = 2000
 _MOST_NAMES = 100_000
+#: How many bytes the names of all files that are staged at once may have; nobody is shown them.
+_MOST_LISTED = 32 * 1024 * 1024
 _MOST_MESSAGE = 1024 * 1024
 #: Names that some file systems take for ``.git``.
 _OWN = re.compile(r"\.git[\s.]*|git~\d+", re.IGNORECASE)
@@ -25,7 +27,9 @@ async def add(repository: Repository, files: Sequence[str]) -> str:
         raise ToolError(f"Too many names at once: give at most {_MOST_FILES}, or the folders that hold the files.")
     specs = [_inside(repository, each) for each in files]
     await _check_known(repository, dict(zip(specs, files, strict=True)))
-    ran = await repository.git("ls-files", "-z", "-o", "-m", "-d", "--exclude-standard", "--", *specs)
+    ran = await repository.git(
+        "ls-files", "-z", "-o", "-m", "-d", "--exclude-standard", "--", *specs, most=_MOST_LISTED
+    )
     # A folder among them is a repository of its own, which is not taken in.
     names = [each for each in dict.fromkeys(ran.out.split(b"\0")) if each and not each.endswith(b"/")]
     if not names:
@@ -57,7 +61,9 @@ async def _check_known(repository: Repository, specs: dict[str, str]) -> None:
     asked = [each for each in specs if each != "./."]
     if not asked:
         return
-    ran = await repository.run("ls-files", "-z", "-c", "-o", "--exclude-standard", "--error-unmatch", "--", *asked)
+    ran = await repository.run(
+        "ls-files", "-z", "-c", "-o", "--exclude-standard", "--error-unmatch", "--", *asked, most=_MOST_LISTED
+    )
     unmatched = _UNMATCHED.findall(ran.complaint) if ran.status else []
     missing = [each for each in unmatched if not _is_folder(repository, each)]
     if missing:
@@ -72,7 +78,7 @@ def _is_folder(repository: Repository, spec: str) -> bool:
 async def _check_filters(repository: Repository, listed: bytes) -> None:
     if not repository.filters:
         return
-    ran = await repository.git("check-attr", "-z", "--stdin", "filter", stdin=listed)
+    ran = await repository.git("check-attr", "-z", "--stdin", "filter", stdin=listed, most=_MOST_LISTED * 2)
     fields = ran.out.decode("utf-8", "surrogateescape").split("\0")
     for name, driver in zip(fields[::3], fields[2::3], strict=False):
         if driver in repository.filters:
@@ -135,6 +141,10 @@ async def checkout(repository: Repository, name: str) -> str:
     found = await repository.resolve(name, "branch name", kind="commit")
     ran = await repository.run("rev-parse", "--symbolic-full-name", "--verify", "--quiet", "--end-of-options", name)
     full = "" if ran.status else ran.text
+    if not full.startswith(("refs/heads/", "refs/remotes/")) and name != "HEAD":
+        # A branch comes before a tag of the same name, as in git's own checkout.
+        branch = await repository.run("rev-parse", "--verify", "--quiet", "--end-of-options", f"refs/heads/{name}")
+        full = full if branch.status else f"refs/heads/{name}"
     short = full.removeprefix("refs/heads/")
     plain = ("--quiet", "--no-recurse-submodules", "--no-guess")
     if short == full:

@@ -7,6 +7,7 @@ type it does not know, are kept as they are. Nothing here touches a file.
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -19,6 +20,8 @@ __all__ = ["Graph", "GraphLimits", "Record", "graph_lines", "read_graph", "shown
 
 #: An entity or a relation as its line has it.
 Record = dict[str, Any]
+
+_KNOWN = frozenset({"entityType", "from", "name", "observations", "relationType", "to", "type"})
 
 
 class GraphLimits(Struct, frozen=True):
@@ -176,17 +179,16 @@ def shown_relation(record: Mapping[str, Any]) -> Record:
 def read_graph(data: bytes) -> Graph:
     """Read a file's bytes; a line that cannot be read costs that line alone."""
     graph = Graph()
-    for line in data.removeprefix(b"\xef\xbb\xbf").split(b"\n"):
+    members = msgspec.json.Decoder(dict[str, msgspec.Raw])
+    for given in io.BytesIO(data.removeprefix(b"\xef\xbb\xbf")):
+        line = given.rstrip(b"\n")
         if not line.strip():
             continue
-        try:
-            record = msgspec.json.decode(line)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            record = None
-        kind = record.get("type") if isinstance(record, dict) else None
-        if kind == "entity" and _is_entity(record):
+        record = _read_line(line, members)
+        kind = record.get("type") if record is not None else None
+        if record is not None and kind == "entity" and _is_entity(record):
             graph.add(record)
-        elif kind == "relation" and _is_text(record, "from", "to", "relationType"):
+        elif record is not None and kind == "relation" and _is_text(record, "from", "to", "relationType"):
             graph.relations.append(record)
         elif isinstance(kind, str) and kind not in ("entity", "relation"):
             graph.others.append(line)
@@ -200,6 +202,15 @@ def graph_lines(graph: Graph) -> bytes:
     encode = msgspec.json.Encoder().encode
     lines = [encode(record) for record in (*graph.entities, *graph.relations)]
     return b"\n".join([*lines, *graph.others])
+
+
+def _read_line(line: bytes, members: msgspec.json.Decoder[dict[str, msgspec.Raw]]) -> Record | None:
+    """Read an object; a member that is not known stays the bytes it is, whatever number is in it."""
+    try:
+        raw = members.decode(line)
+        return {key: msgspec.json.decode(value) if key in _KNOWN else value for key, value in raw.items()}
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
 
 
 def _is_entity(record: Record) -> bool:

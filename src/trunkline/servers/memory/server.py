@@ -54,11 +54,13 @@ def make_server(path: str | os.PathLike[str], *, limits: GraphLimits | None = No
     """Make a server for the graph in a file, which is made with the first change.
 
     Raises:
-        ConfigError: the path is that of a folder.
+        ConfigError: the path is that of a folder, or of something else that is no file.
     """
     where = os.path.abspath(os.fspath(path))
     if os.path.isdir(where):
         raise ConfigError(f"The memory file {where} is a folder: name a file in MEMORY_FILE_PATH")
+    if os.path.exists(where) and not os.path.isfile(where):
+        raise ConfigError(f"The memory file {where} is no file: name one with --file or in MEMORY_FILE_PATH")
     given = limits or GraphLimits()
     server = Server("memory-server", _INSTRUCTIONS, title="Memory", version=__version__)
     memory = _Memory(server, GraphFile(where, given), given)

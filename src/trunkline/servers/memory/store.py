@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import secrets
+import stat
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -27,6 +29,10 @@ log = logging.getLogger("trunkline.servers.memory")
 
 _LOCK_SECONDS = 10.0
 _PAUSE = 0.01
+_LEFTOVER = re.compile(r"[0-9a-f]{16}\.new")
+_OPENED = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
+#: A file beside the graph's is never a link that somebody put there.
+_OWN = _OPENED | getattr(os, "O_NOFOLLOW", 0)
 
 
 class GraphFile:
@@ -46,8 +52,7 @@ class GraphFile:
             ToolError: the file cannot be read, or is too large.
         """
         try:
-            with open(self.path, "rb") as file:
-                data = file.read(self._limits.file_bytes + 1)
+            data = _read_file(self.path, self._limits.file_bytes + 1)
         except FileNotFoundError:
             return Graph()
         except OSError as error:
@@ -101,6 +106,7 @@ class GraphFile:
             )
         # A link to the file stays a link.
         target = os.path.realpath(self.path)
+        _check_writable(target)
         if rejected:
             self._set_aside(target, rejected)
         _remove_leftovers(target)
@@ -116,8 +122,7 @@ class GraphFile:
 
     def _set_aside(self, target: str, rejected: list[bytes]) -> None:
         """Keep unreadable lines in a file of their own, before they leave this one."""
-        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_CLOEXEC", 0)
-        descriptor = os.open(f"{target}.rejected", flags, 0o600)
+        descriptor = os.open(f"{target}.rejected", os.O_WRONLY | os.O_CREAT | os.O_APPEND | _OWN, 0o600)
         with open(descriptor, "ab") as file:
             if os.fstat(descriptor).st_size > self._limits.file_bytes:
                 raise ToolError(f"{target}.rejected is full of unreadable lines: look at it, then remove it.")
@@ -129,7 +134,7 @@ class GraphFile:
     def _locked(self) -> Iterator[None]:
         """Hold the lock of the file; the kernel frees it if this process dies."""
         path = f"{os.path.realpath(self.path)}.lock"
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o600)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | _OWN, 0o600)
         try:
             until = time.monotonic() + self._lock_seconds
             while not _try_lock(descriptor):
@@ -151,11 +156,32 @@ def migrate_old_file(path: str) -> None:
             log.info("renamed %s to %s", old, path)
 
 
+def _read_file(path: str, most: int) -> bytes:
+    """Read a file; a pipe, which nobody may ever write to, is not waited for."""
+    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | _OPENED)
+    with open(descriptor, "rb") as file:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise ToolError(f"The memory file {path} is no file: name one with --file or MEMORY_FILE_PATH.")
+        return file.read(most)
+
+
+def _check_writable(path: str) -> None:
+    """Leave a file alone that may not be written: another could be put in its place where its folder allows it."""
+    try:
+        mode = os.stat(path).st_mode
+    except FileNotFoundError:
+        return
+    if not mode & 0o222 or not os.access(path, os.W_OK):
+        raise ToolError(f"The memory file {path} is read-only, and was not changed: allow its owner to write to it.")
+
+
 def _write_whole(path: str, data: bytes, *, mode: int) -> None:
     """Make a file that is on the disk when this returns."""
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0)
-    descriptor = os.open(path, flags, mode)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _OWN, mode)
     with open(descriptor, "wb") as file:
+        if hasattr(os, "fchmod"):
+            # What the process masks for new files is no matter for one that takes another's place.
+            os.fchmod(descriptor, mode)
         file.write(data)
         file.flush()
         os.fsync(descriptor)
@@ -172,7 +198,7 @@ def _remove_leftovers(target: str) -> None:
     """Take away what a killed process left half written; whoever holds the lock is the only one that writes."""
     folder, name = os.path.split(target)
     for entry in os.listdir(folder):
-        if entry.startswith(f"{name}.") and entry.endswith(".new"):
+        if entry.startswith(f"{name}.") and _LEFTOVER.fullmatch(entry.removeprefix(f"{name}.")):
             with suppress(OSError):
                 os.unlink(os.path.join(folder, entry))
 

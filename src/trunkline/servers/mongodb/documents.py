@@ -7,7 +7,7 @@ hide in its encoding. Stages of pipelines are listed; operators that write or ru
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -15,6 +15,7 @@ import msgspec
 from trunkline.errors import ToolError
 
 __all__ = [
+    "check_order",
     "check_pipeline",
     "check_query",
     "check_stored",
@@ -45,7 +46,11 @@ _MOST_STAGES = 50
 _MOST_DEPTH = 80
 _DATABASE_CHARS = 63
 _COLLECTION_CHARS = 200
-_DATABASE = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-")
+#: What MongoDB allows in no name of a database.
+_NOT_DATABASE = frozenset('/\\. "$*<>:|?')
+#: JavaScript of the database's own, under names that are not promised.
+_INTERNAL = "$_internal"
+_REFERENCE = frozenset({"$ref", "$id", "$db"})
 
 
 def database_name(name: str) -> str:
@@ -54,7 +59,8 @@ def database_name(name: str) -> str:
     Raises:
         ToolError: it cannot.
     """
-    if not name or len(name) > _DATABASE_CHARS or not _DATABASE.issuperset(name):
+    odd = not name.isprintable() or not _NOT_DATABASE.isdisjoint(name)
+    if not name or odd or len(name.encode()) > _DATABASE_CHARS:
         raise ToolError(f"{name[:100]!r} is no name of a database: look with list_databases")
     return name
 
@@ -106,15 +112,31 @@ def to_json(document: Any) -> Any:
 
 
 def check_query(value: Any) -> None:
-    """Let a filter, projection or order pass unless it runs code or writes.
+    """Let a filter, projection, order or pipeline pass unless it runs code or writes.
 
     Raises:
-        ToolError: it does.
+        ToolError: it does, or is a value that extended JSON has a form for, such as an id.
     """
+    if not isinstance(value, dict | list):
+        raise ToolError('This must be an object of members, such as {"name": "x"}')
     for part in _parts(value):
         for name in part if isinstance(part, dict) else ():
-            if name in _REFUSED:
+            if name in _REFUSED or name.startswith(_INTERNAL):
                 raise ToolError(f"{name} is refused, wherever it stands: it writes, or runs code in the database")
+
+
+def check_order(order: Mapping[str, Any]) -> None:
+    """Let an order pass that says up, down or by which score for each member.
+
+    Raises:
+        ToolError: it says something else.
+    """
+    for name, direction in order.items():
+        score = direction.get("$meta") if isinstance(direction, dict) and len(direction) == 1 else None
+        if not isinstance(score, str) and (
+            not isinstance(direction, int) or direction not in (1, -1) or direction is True
+        ):
+            raise ToolError(f"The order of {name[:100]!r} must be 1 (up) or -1 (down)")
 
 
 def check_pipeline(pipeline: Sequence[Any]) -> None:
@@ -141,7 +163,9 @@ def _inner_pipelines(name: str, body: Any) -> Iterator[Sequence[Any]]:
         collection_name(body)
     if name == "$facet":
         inner = list(body.values()) if isinstance(body, dict) else [None]
-    elif name in ("$lookup", "$unionWith", "$graphLookup") and isinstance(body, dict):
+    elif name in ("$lookup", "$unionWith", "$graphLookup") and not isinstance(body, str):
+        if not isinstance(body, dict):
+            raise ToolError(f"{name} must be an object, with the name of a collection")
         _check_same_database(name, body)
         inner = [body["pipeline"]] if "pipeline" in body else []
     else:
@@ -193,5 +217,16 @@ def _parts(value: Any) -> Iterator[Any]:
         if depth > _MOST_DEPTH:
             raise ToolError(f"This is nested deeper than {_MOST_DEPTH} levels")
         yield part
-        inner = part.values() if isinstance(part, dict) else part if isinstance(part, list | tuple) else ()
-        waiting += [(each, depth + 1) for each in inner]
+        waiting += [(each, depth + 1) for each in _inside(part)]
+
+
+def _inside(part: Any) -> Iterable[Any]:
+    """Give what is in a value; a reference to a document can hold more than its three members."""
+    if isinstance(part, dict):
+        return part.values()
+    if isinstance(part, list | tuple):
+        return part
+    if type(part).__name__ == "DBRef":
+        members = part.as_doc()
+        return [members["$id"], {name: value for name, value in members.items() if name not in _REFERENCE}]
+    return ()

@@ -10,7 +10,14 @@ from typing import Annotated, Any
 from msgspec import Meta, Struct
 
 from trunkline import Server, ToolError, __version__
-from trunkline.servers.mongodb.documents import check_pipeline, check_query, check_stored, check_update, from_json
+from trunkline.servers.mongodb.documents import (
+    check_order,
+    check_pipeline,
+    check_query,
+    check_stored,
+    check_update,
+    from_json,
+)
 from trunkline.servers.mongodb.schema import Schema, describe
 from trunkline.servers.mongodb.store import DEFAULT_URI, Caps, Documents, Store
 
@@ -28,6 +35,7 @@ _CHANGES = MappingProxyType(
     {"readOnlyHint": False, "destructiveHint": True, "idempotentHint": False, "openWorldHint": False}
 )
 _JSON = "application/json"
+_MOST_SKIPPED = 2**31 - 1
 
 _Object = dict[str, Any]
 _Filter = Annotated[_Object, Meta(description="A filter in extended JSON; everything if empty")]
@@ -157,11 +165,12 @@ def _add_querying(server: Server, store: Store) -> None:
         filter: _Filter = {},  # noqa: B006
         projection: Annotated[_Object, Meta(description='Members to give, such as {"name": 1, "_id": 0}')] = {},  # noqa: B006
         sort: Annotated[_Object, Meta(description='Order, such as {"name": 1, "age": -1}')] = {},  # noqa: B006
-        skip: Annotated[int, Meta(ge=0)] = 0,
+        skip: Annotated[int, Meta(ge=0, le=_MOST_SKIPPED)] = 0,
         limit: _Limit = 20,
     ) -> Documents:
         """Find documents."""
         query, chosen, order = (_query(each) for each in (filter, projection, sort))
+        check_order(order)
         return await store.find(
             database, collection, query=query, projection=chosen, order=order, skip=skip, limit=limit
         )

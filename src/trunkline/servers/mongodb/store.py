@@ -6,9 +6,11 @@ that names the deployment's hosts and never its password.
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote_plus
 
 from msgspec import Struct
 
@@ -27,6 +29,7 @@ _OWN = frozenset({"admin", "config", "local"})
 _UNAUTHORIZED = frozenset({13, 18, 8000})
 _EXPIRED = 50
 _MESSAGE_CHARS = 300
+_UNKNOWN = "; part of it may be done: look before you try again"
 
 
 class Caps(Struct, frozen=True, kw_only=True):
@@ -40,6 +43,8 @@ class Caps(Struct, frozen=True, kw_only=True):
     seconds: float = 15.0
     #: Longest search for a database that answers.
     connect_seconds: float = 5.0
+    #: How long after a search in vain calls are answered without another.
+    rest_seconds: float = 1.0
     #: Most documents that a schema is made from.
     sample: int = 1000
     #: Bytes of those documents.
@@ -79,6 +84,8 @@ class Store:
         self._databases = frozenset(databases)
         self._preference = read_preference
         self._client: AsyncMongoClient[dict[str, Any]] | None = None
+        #: What the last search in vain came to, and until when that is said again.
+        self._away: tuple[float, str] = (0.0, "")
         self._check()
 
     def _check(self) -> None:
@@ -91,35 +98,49 @@ class Store:
             return  # whether it is good is for the resolver to say, when it is used
         try:
             parse_uri(self._uri, warn=False)
+        except OSError as error:
+            reason = f"{error.strerror}: {error.filename}"
+            raise ConfigError(f"The address of MongoDB ({self.shown}) cannot be used: {reason}") from error
         except (PyMongoError, ValueError) as error:
             # What the driver says may repeat the address, password included.
-            fix = "write special characters of a password as %40 and the like"
+            fix = "look at its hosts, ports and options; write special characters of a password as %40 and the like"
             raise ConfigError(f"The address of MongoDB ({self.shown}) cannot be used: {fix}") from error
 
     @asynccontextmanager
     async def opened(self) -> AsyncIterator[Store]:
-        """Have the client while the body runs; nothing is connected before the first operation."""
-        from pymongo import AsyncMongoClient
+        """Have the client while the body runs; nothing is connected before the first operation.
 
-        options: dict[str, Any] = {"readPreference": self._preference} if self._preference else {}
-        client: AsyncMongoClient[dict[str, Any]] = AsyncMongoClient(
-            self._uri,
-            connect=False,
-            tz_aware=True,
-            datetime_conversion="DATETIME_AUTO",
-            unicode_decode_error_handler="replace",
-            serverSelectionTimeoutMS=int(self.caps.connect_seconds * 1000),
-            connectTimeoutMS=int(self.caps.connect_seconds * 1000),
-            maxPoolSize=16,
-            appname="trunkline",
-            **options,
-        )
-        self._client = client
+        Raises:
+            ConfigError: a file that the address names cannot be used.
+        """
+        client = self._client = self._make_client()
         try:
             yield self
         finally:
             self._client = None
             await client.close()
+
+    def _make_client(self) -> AsyncMongoClient[dict[str, Any]]:
+        from pymongo import AsyncMongoClient
+        from pymongo.errors import PyMongoError
+
+        options: dict[str, Any] = {"readPreference": self._preference} if self._preference else {}
+        try:
+            return AsyncMongoClient(
+                self._uri,
+                connect=False,
+                tz_aware=True,
+                datetime_conversion="DATETIME_AUTO",
+                unicode_decode_error_handler="replace",
+                serverSelectionTimeoutMS=int(self.caps.connect_seconds * 1000),
+                connectTimeoutMS=int(self.caps.connect_seconds * 1000),
+                maxPoolSize=16,
+                appname="trunkline",
+                **options,
+            )
+        except (PyMongoError, OSError, ValueError, TypeError) as error:
+            said = self._line(str(error))
+            raise ConfigError(f"The address of MongoDB ({self.shown}) cannot be used: {said}") from error
 
     # --- looking ------------------------------------------------------------------------------------------------------
 
@@ -214,22 +235,21 @@ class Store:
             raise ToolError(f"Give from 1 to {self.caps.rows} documents")
         with_ids = [{"_id": ObjectId(), **document} for document in documents]
         identities = [document["_id"] for document in with_ids]
-        async with self._collection(database, collection) as target:
+        async with self._collection(database, collection, writes=True) as target:
             try:
                 await target.insert_many(with_ids, ordered=True)
             except BulkWriteError as error:
                 done = identities[: int(error.details.get("nInserted", 0))]
                 if done:
                     await target.delete_many({"_id": {"$in": done}})
-                reason = _first_failure(error.details)
-                raise ToolError(f"Nothing was inserted: document {len(done) + 1} failed ({reason})") from error
+                raise ToolError(f"Nothing was inserted: {_first_failure(error.details)}") from error
         return [to_json(identity) for identity in identities]
 
     async def update(
         self, database: str, collection: str, *, query: Any, change: Any, many: bool, upsert: bool
     ) -> dict[str, Any]:
         """Change one document or all that match."""
-        async with self._collection(database, collection) as target:
+        async with self._collection(database, collection, writes=True) as target:
             act = target.update_many if many else target.update_one
             result = await act(query, change, upsert=upsert)
         upserted = None if result.upserted_id is None else to_json(result.upserted_id)
@@ -237,7 +257,7 @@ class Store:
 
     async def delete(self, database: str, collection: str, *, query: Any, many: bool) -> int:
         """Delete one document or all that match."""
-        async with self._collection(database, collection) as target:
+        async with self._collection(database, collection, writes=True) as target:
             result = await (target.delete_many if many else target.delete_one)(query)
         return int(result.deleted_count)
 
@@ -251,41 +271,54 @@ class Store:
             raise ToolError(f"The database {database} is not used here; start the server with --database {database}")
 
     @asynccontextmanager
-    async def _collection(self, database: str, collection: str) -> AsyncIterator[Any]:
+    async def _collection(self, database: str, collection: str, *, writes: bool = False) -> AsyncIterator[Any]:
         self._allow(database)
         name = collection_name(collection)
-        async with self._working() as client:
+        async with self._working(writes=writes) as client:
             yield client[database][name]
 
     @asynccontextmanager
-    async def _working(self) -> AsyncIterator[AsyncMongoClient[dict[str, Any]]]:
+    async def _working(self, *, writes: bool = False) -> AsyncIterator[AsyncMongoClient[dict[str, Any]]]:
         """Give the client under a clock that the database is told of too, and say in our words what goes wrong."""
         import pymongo
         from pymongo import errors
 
         assert self._client is not None, "the store is not open"
+        began = False
         try:
             if not self._client.nodes:
+                self._rest()
                 # Under a clock the driver looks for a server as long as that runs, so looking has one of its own.
                 with pymongo.timeout(self.caps.connect_seconds):
                     await self._client.admin.command("ping")
             with pymongo.timeout(self.caps.seconds):
+                began = writes
                 yield self._client
         except errors.OperationFailure as error:
-            raise ToolError(self._refused(error)) from error
+            raise ToolError(self._refused(error, writes=writes)) from error
         except (errors.ServerSelectionTimeoutError, errors.AutoReconnect, errors.ConfigurationError) as error:
             fix = "Start it, or start this server with its address"
-            raise ToolError(f"MongoDB at {self.shown} cannot be reached ({self._line(str(error))}). {fix}") from error
+            said = f"MongoDB at {self.shown} cannot be reached ({self._line(str(error))}). {fix}"
+            self._away = (time.monotonic() + self.caps.rest_seconds, said)
+            raise ToolError(said + (_UNKNOWN if began else "")) from error
         except errors.PyMongoError as error:
             late = f"The database took longer than {self.caps.seconds:g} s; ask for less"
-            raise ToolError(late if error.timeout else f"MongoDB failed: {self._line(str(error))}") from error
+            said = late if error.timeout else f"MongoDB failed: {self._line(str(error))}"
+            raise ToolError(said + (_UNKNOWN if began else "")) from error
 
-    def _refused(self, error: Any) -> str:
+    def _rest(self) -> None:
+        """Say again that nothing was found, shortly after a search in vain."""
+        until, said = self._away
+        if time.monotonic() < until:
+            raise ToolError(said)
+
+    def _refused(self, error: Any, *, writes: bool) -> str:
         said = self._line(str((error.details or {}).get("errmsg") or error))
         if error.code == _EXPIRED:
-            return (
+            late = (
                 f"The database took longer than {self.caps.seconds:g} s; ask for less, or filter by what has an index"
             )
+            return late + (_UNKNOWN if writes else "")
         if error.code in _UNAUTHORIZED:
             return f"MongoDB at {self.shown} does not allow this to the user of its address: {said}"
         return f"MongoDB refused: {said}"
@@ -294,10 +327,15 @@ class Store:
         """Cut what the driver says to a line, without the password should it be in there."""
         user = self._uri.partition("://")[2].rpartition("@")[0]
         password = user.partition(":")[2]
-        plain = text.replace(password, "...") if password else text
+        plain = text
+        for secret in (password, unquote_plus(password)):
+            plain = plain.replace(secret, "...") if secret else plain
         return " ".join(plain.partition(", Timeout:")[0].split())[:_MESSAGE_CHARS]
 
 
 def _first_failure(details: Mapping[str, Any] | None) -> str:
-    failures = (details or {}).get("writeErrors") or [{}]
-    return " ".join(str(failures[0].get("errmsg", "no reason given")).split())[:_MESSAGE_CHARS]
+    """Say which document failed and why; without such a one it was what the address asks for, such as a majority."""
+    told = details or {}
+    failures = told.get("writeErrors") or told.get("writeConcernErrors") or [{}]
+    reason = " ".join(str(failures[0].get("errmsg", "no reason given")).split())[:_MESSAGE_CHARS]
+    return f"document {int(failures[0].get('index', 0)) + 1} failed ({reason})" if told.get("writeErrors") else reason

@@ -16,6 +16,7 @@ import msgspec
 from msgspec import Struct
 
 from trunkline.errors import ToolError
+from trunkline.servers.npm.semver import parse_version
 
 __all__ = ["Project", "Wanted", "find_project", "package_name"]
 
@@ -99,7 +100,7 @@ class Project:
             }
         else:
             rows = _members(lock.get("dependencies"))
-        return {name: row["version"] for name, row in rows.items() if _has_version(row)}
+        return {name: package[1] for name, row in rows.items() if (package := _package(name, row)) is not None}
 
     def locked(self, *, production: bool) -> dict[str, list[str]]:
         """Give every package of the lock file with its versions."""
@@ -108,8 +109,9 @@ class Project:
         packages = lock.get("packages")
         rows = _flat(packages) if isinstance(packages, dict) else _nested(lock.get("dependencies"), 0)
         for name, row in rows:
-            if _has_version(row) and not (production and row.get("dev")) and _is_name(name):
-                found.setdefault(name, {})[row["version"]] = None
+            package = _package(name, row)
+            if package is not None and not (production and row.get("dev")):
+                found.setdefault(package[0], {})[package[1]] = None
         return {name: list(versions) for name, versions in found.items()}
 
     def _manifest(self) -> dict[str, Any]:
@@ -166,8 +168,18 @@ def _members(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _has_version(row: Any) -> bool:
-    return isinstance(row, dict) and isinstance(row.get("version"), str) and not row.get("link")
+def _package(name: str, row: Any) -> tuple[str, str] | None:
+    """Give a locked package and its version; None for links and for what is not from a registry.
+
+    In lock files of version 1 the version of an alias is the package that is meant, and of anything else its address,
+    which is nobody's business.
+    """
+    version = row.get("version") if isinstance(row, dict) and not row.get("link") else None
+    if not isinstance(version, str):
+        return None
+    if version.startswith("npm:"):
+        name, _, version = version[4:].rpartition("@")
+    return (name, version) if parse_version(version) is not None and _is_name(name) else None
 
 
 def _is_name(name: str) -> bool:

@@ -95,13 +95,16 @@ class Registry:
         Raises:
             ConfigError: the address is none, or the token would be readable on the way there.
         """
+        headers = {"authorization": f"Bearer {token}"} if token else {}
+        try:
+            self._api = Api(url, service="The npm registry", headers=headers)
+        except ConfigError as error:
+            raise ConfigError(str(error).replace("of The", "of the")) from error
         parts = urlsplit(url)
         if token and parts.scheme == "http" and parts.hostname not in _LOOPBACK:
             raise ConfigError(
                 "The token of the npm registry is not sent over plain http: give an address with https://"
             )
-        headers = {"authorization": f"Bearer {token}"} if token else {}
-        self._api = Api(url, service="The npm registry", headers=headers)
 
     async def aclose(self) -> None:
         """Close the connections."""
@@ -112,8 +115,8 @@ class Registry:
         query = {"text": text, "size": limit, "from": offset}
         answer = _record((await self._service("searches", "GET", "/-/v1/search", query=query)).json())
         packages = [_found(_record(_record(row).get("package"))) for row in _rows(answer.get("objects"))[:limit]]
-        total = answer.get("total")
-        return SearchPage(total if isinstance(total, int) else len(packages), packages)
+        total = _number(answer.get("total"))
+        return SearchPage(len(packages) if total is None else total, packages)
 
     async def manifest(self, name: str, version: str) -> Manifest:
         """Look up one version, by number or by tag."""
@@ -176,6 +179,10 @@ def _text(value: Any) -> str:
     return value[:_TEXT_CHARS] if isinstance(value, str) else ""
 
 
+def _number(value: Any) -> int | None:
+    return value if type(value) is int and value >= 0 else None
+
+
 def _texts(value: Any) -> dict[str, str]:
     pairs = [(name, text) for name, text in _record(value).items() if isinstance(text, str)]
     return {name[:_TEXT_CHARS]: _text(text) for name, text in pairs[:_MOST_MEMBERS]}
@@ -204,7 +211,6 @@ def _found(row: Mapping[str, Any]) -> Found:
 
 def _manifest(row: Mapping[str, Any]) -> Manifest:
     dist, repository = _record(row.get("dist")), row.get("repository")
-    size = dist.get("unpackedSize")
     scripts = _record(row.get("scripts"))
     return Manifest(
         name=_text(row.get("name")),
@@ -219,7 +225,7 @@ def _manifest(row: Mapping[str, Any]) -> Manifest:
         peer_dependencies=_texts(row.get("peerDependencies")),
         maintainers=[name for each in _rows(row.get("maintainers"))[:50] if (name := _name_of(each))],
         install_scripts=[name for name in ("preinstall", "install", "postinstall") if name in scripts],
-        unpacked_size=size if isinstance(size, int) else None,
+        unpacked_size=_number(dist.get("unpackedSize")),
         tarball=_text(dist.get("tarball")),
         integrity=_text(dist.get("integrity")),
     )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import shlex
 import signal
 import sys
@@ -29,6 +30,9 @@ _MOST_ARGUMENTS = 50
 _ARGUMENT_CHARS = 1000
 _GRACE_SECONDS = 2.0
 _PIECE = 65536
+#: Letters and marks by their class that leave a place empty.
+_UNSEEN = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0")
+_BLANKS = re.compile(r" {20,}")
 #: What a program needs to find its tools and files; everything else, credentials first, stays here.
 _PASSED = frozenset(
     {"PATH", "HOME", "USER", "LOGNAME", "LANG", "LANGUAGE", "TZ", "TMPDIR", "TERM"}
@@ -83,7 +87,8 @@ def make_plan(project: Project, name: str, arguments: Sequence[str]) -> Plan:
     if any(len(line) > _LINE_CHARS for _, line in lines):
         raise ToolError(f"The script is longer than {_LINE_CHARS} characters, too long for anybody to approve")
     tail = ("--", *arguments) if arguments else ()
-    return Plan(("npm", "run-script", name, *tail), str(project.folder), lines)
+    # By its .npmrc a project could have the scripts of its workspaces run instead of the one that is shown.
+    return Plan(("npm", "run-script", "--workspaces=false", name, *tail), str(project.folder), lines)
 
 
 def environment(source: Mapping[str, str], passed: Sequence[str] = ()) -> dict[str, str]:
@@ -91,8 +96,10 @@ def environment(source: Mapping[str, str], passed: Sequence[str] = ()) -> dict[s
     names = _PASSED | set(passed)
     chosen = {name: value for name, value in source.items() if name in names or name.startswith("LC_")}
     settings = {"update_notifier": "false", "fund": "false", "audit": "false", "color": "false"}
+    # A project's .npmrc could have other code run than was agreed to: loaded into node, or in place of the shell.
+    settings["node_options"] = "null"
     if sys.platform != "win32":
-        settings["script_shell"] = "/bin/sh"  # a project's .npmrc could name another than was agreed to
+        settings["script_shell"] = "/bin/sh"
     return {**chosen, **{f"npm_config_{name}": value for name, value in settings.items()}, "NO_COLOR": "1"}
 
 
@@ -104,8 +111,10 @@ async def run_plan(plan: Plan, *, npm: str, env: Mapping[str, str], seconds: flo
     """
     output = _Output(most_bytes)
     async with _pipe() as (reader, write_end):
-        process = await _start(plan, npm, env, write_end)
-        os.close(write_end)
+        try:
+            process = await _start(plan, npm, env, write_end)
+        finally:
+            os.close(write_end)
         reading = asyncio.ensure_future(output.read(reader))
         timed_out = False
         try:
@@ -139,7 +148,7 @@ async def _pipe() -> AsyncIterator[tuple[asyncio.StreamReader, int]]:
 async def _start(plan: Plan, npm: str, env: Mapping[str, str], output: int) -> asyncio.subprocess.Process:
     try:
         return await asyncio.create_subprocess_exec(
-            npm,
+            _absolute(npm),
             *plan.command[1:],
             cwd=Path(plan.folder),
             env=dict(env),
@@ -149,18 +158,24 @@ async def _start(plan: Plan, npm: str, env: Mapping[str, str], output: int) -> a
             start_new_session=True,
         )
     except OSError as error:
-        os.close(output)
         raise ToolError(f"npm cannot be started ({error.strerror}): install Node.js, or give --npm PATH") from error
 
 
+def _absolute(npm: str) -> str:
+    """Give the path as it is meant here: a relative one would be the project's, where the process starts."""
+    return os.path.abspath(npm)
+
+
 async def _end(process: asyncio.subprocess.Process) -> None:
-    """End the whole group: politely if its leader still runs, then for sure."""
-    if process.returncode is None:
-        _signal(process.pid, signal.SIGTERM)
-        with suppress(TimeoutError):
-            async with asyncio.timeout(_GRACE_SECONDS):
-                await process.wait()
-    _signal(process.pid, signal.SIGKILL)
+    """End the whole group: politely if its leader still runs, then for sure, also if nobody waits for that any more."""
+    try:
+        if process.returncode is None:
+            _signal(process.pid, signal.SIGTERM)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_GRACE_SECONDS):
+                    await process.wait()
+    finally:
+        _signal(process.pid, signal.SIGKILL)
     await process.wait()
 
 
@@ -195,5 +210,8 @@ class _Output:
 
 
 def _visible(text: str) -> str:
-    """Write control characters out: what is shown must be what runs."""
-    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
+    """Write out what cannot be seen, and count many blanks: what is shown must be what runs, and all of it."""
+    plain = "".join(
+        each if each.isprintable() and each not in _UNSEEN else each.encode("unicode_escape").decode() for each in text
+    )
+    return _BLANKS.sub(lambda found: f"[{len(found[0])} blanks]", plain)

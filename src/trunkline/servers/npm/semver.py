@@ -15,6 +15,7 @@ from msgspec import Struct
 __all__ = ["Range", "Version", "parse_range", "parse_version"]
 
 _MOST_CHARS = 8192
+_VERSION_CHARS = 256
 _NUMBER = r"(?:0|[1-9]\d{0,15})"
 _PART = rf"({_NUMBER}|[xX*])"
 _PRE = r"(?:-([0-9A-Za-z-]+(?:\.[0-9A-Za-z-]+)*))?"
@@ -84,7 +85,7 @@ class Range(Struct, frozen=True):
 
 def parse_version(text: str) -> Version | None:
     """Read an exact version; None if it is none."""
-    found = _EXACT.fullmatch(text) if len(text) <= _MOST_CHARS else None
+    found = _EXACT.fullmatch(text) if len(text) <= _VERSION_CHARS else None
     if found is None:
         return None
     major, minor, patch, pre = found.groups()

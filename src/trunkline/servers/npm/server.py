@@ -169,7 +169,8 @@ def _add_scripts(server: Server, allowed: Allowed, running: Running, environ: Ma
         plan = make_plan(project, name, arguments)
         if not running.unasked:
             await _consent(ctx, plan.shown())
-            if make_plan(project, name, arguments) != plan:
+            # Found anew: the folder may have become a link.
+            if make_plan(await _project(ctx, path, allowed), name, arguments) != plan:
                 raise ToolError("package.json was changed while the user was asked; nothing was run. Call again.")
         npm = running.npm or shutil.which("npm", path=environ.get("PATH"))
         if npm is None:

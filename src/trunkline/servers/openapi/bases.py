@@ -30,6 +30,22 @@ _NEVER = (
 )
 
 
+#: Where clouds answer who this machine is, besides link-local addresses.
+_CLOUD = frozenset(
+    {
+        "100.100.100.200",
+        "192.0.0.192",
+        "fd00:ec2::254",
+        "fd20:ce::254",
+        "instance-data",
+        "instance-data.ec2.internal",
+        "metadata",
+        "metadata.goog",
+        "metadata.google.internal",
+    }
+)
+
+
 def base_of(document: Document, given: str | None, *, variables: Mapping[str, str] | None = None) -> str:
     """Say where the API is: where the user says, else the first server of the document.
 
@@ -82,6 +98,8 @@ def _named(document: Document, server: Any, variables: Mapping[str, str], near: 
         url = urljoin(known_from, url)
     target = _target(url, f"The server of {document.name}")
     special = special_range(target.host) if target.is_address else None
+    if target.host.lower().strip("[].") in _CLOUD:
+        special = "an address of a cloud's own services"
     if special in _NEVER:
         raise ConfigError(f"{document.name} names the server {target.where}, {special}; if that is right, {_FIX}")
     return target

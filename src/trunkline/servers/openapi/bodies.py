@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from base64 import b64decode
 from binascii import Error as Base64Error
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -20,14 +20,14 @@ from trunkline.errors import ToolError
 from trunkline.servers.openapi.document import Document, as_dict, as_list, as_text
 from trunkline.servers.openapi.names import argument_name
 from trunkline.servers.openapi.schemas import Translation
-from trunkline.servers.openapi.styles import Parameter, json_text, plain_text, query_pairs
+from trunkline.servers.openapi.styles import Parameter, check_names, json_text, plain_text, query_pairs
 from trunkline.servers.rest import Upload
 
 __all__ = ["Body", "body_schemas", "encode_body", "read_body"]
 
 _JSON = re.compile(r"application/(?:json|[\w.+-]+\+json)\b", re.IGNORECASE)
 _CONTROLS = re.compile(r"[\x00-\x1f\x7f]")
-_MIME = re.compile(r"[\w.+-]+/[\w.+-]+(?:;\s*[\w-]+=[\w.-]+)*")
+_MIME = re.compile(r"[\w.+-]+/[\w.+-]+(?:; ?[\w-]+=[\w.-]+)*", re.ASCII)
 #: Most bytes of a body that is sent.
 _MOST_BYTES = 16 * 1024 * 1024
 #: In the order in which they are preferred.
@@ -52,7 +52,27 @@ _FILE_SCHEMA = MappingProxyType(
         "additionalProperties": False,
     }
 )
-_COMPOSED = ("anyOf", "oneOf", "not", "if", "patternProperties", "discriminator", "minProperties", "$ref")
+#: What says more of an object than its members do one by one.
+_COMPOSED = (
+    "anyOf",
+    "oneOf",
+    "not",
+    "if",
+    "patternProperties",
+    "discriminator",
+    "minProperties",
+    "maxProperties",
+    "propertyNames",
+    "dependentRequired",
+    "dependentSchemas",
+    "enum",
+    "const",
+    "$ref",
+)
+#: What may stand beside a reference and says nothing of the members.
+_BESIDE = frozenset({"$ref", "title", "summary", "description", "deprecated", "example", "examples", "default"})
+#: Most arguments that a body is spread over; no model could use more.
+_MOST_SPREAD = 200
 
 
 class Body(Struct, frozen=True, kw_only=True):
@@ -97,12 +117,12 @@ def read_body(document: Document, given: Any, *, taken: set[str], what: str) -> 
         return None
     kind, content_type, media = found
     schema = media.get("schema", {})
-    members = _members(document, schema, 0) if kind in ("json", "form", "multipart") else None
+    members = _members(document, schema, set()) if kind in ("json", "form", "multipart") else None
     hidden = Translation(document, inputs=True).hides
     properties, needed = members or ({}, frozenset())
     properties = {name: each for name, each in properties.items() if not hidden(each)}
     required = node.get("required") is True
-    spread = _spread(properties, taken) if required and properties else {}
+    spread = _spread(properties, taken) if required and len(properties) <= _MOST_SPREAD else {}
     return Body(
         kind=kind,
         content_type=content_type,
@@ -134,30 +154,40 @@ def _chosen(content: dict[str, Any]) -> tuple[str, str, dict[str, Any]] | None:
 
 def _spread(properties: Mapping[str, Any], taken: set[str]) -> dict[str, str]:
     names: dict[str, str] = {}
+    used = set(taken)
     for member in properties:
-        names[argument_name(member, "body", taken=taken | names.keys())] = member
+        name = argument_name(member, "body", taken=used)
+        used.add(name)
+        names[name] = member
     return names
 
 
-def _members(document: Document, node: Any, depth: int) -> tuple[dict[str, Any], frozenset[str]] | None:
-    """Give the members of an object and those it needs, if all that may be in it is known by name."""
-    if depth > 8 or not isinstance(node, dict):
+def _members(document: Document, node: Any, seen: set[int]) -> tuple[dict[str, Any], frozenset[str]] | None:
+    """Give the members of an object and those it needs, if all that may be in it is known by name.
+
+    A part that was ``seen`` before is a circle, or one of parts that multiply.
+    """
+    if not isinstance(node, dict) or ("$ref" in node and not document.is_3_0 and node.keys() - _BESIDE):
         return None
     schema = document.follow(node, "a body")
+    is_whole = not seen
+    if id(schema) in seen:
+        return None
+    seen.add(id(schema))
     is_object = schema.get("type", "object") in ("object", ["object"]) and schema.get("nullable") is not True
     if not is_object or any(word in schema for word in _COMPOSED):
         return None
-    if schema.get("additionalProperties") not in (None, False):
+    if any(schema.get(word) not in (None, False) for word in ("additionalProperties", "unevaluatedProperties")):
         return None
     properties = dict(as_dict(schema.get("properties")))
     needed = {name for name in as_list(schema.get("required")) if isinstance(name, str)}
     for part in as_list(schema.get("allOf")):
-        inner = _members(document, part, depth + 1)
+        inner = _members(document, part, seen)
         if inner is None or any(name in properties for name in inner[0]):
             return None
         properties.update(inner[0])
         needed |= inner[1]
-    return (properties, frozenset(needed)) if properties or schema.get("allOf") or depth else None
+    return (properties, frozenset(needed)) if properties or schema.get("allOf") or not is_whole else None
 
 
 def body_schemas(body: Body, translation: Translation, document: Document) -> tuple[dict[str, Any], list[str]]:
@@ -246,11 +276,12 @@ def _written(body: Body, value: Any) -> Upload:
 
 
 def _form(body: Body, value: Mapping[str, Any]) -> str:
-    pairs = [pair for name, item in value.items() for pair in _form_pairs(body, name, item)]
+    names = body.properties.keys() | value.keys()
+    pairs = [pair for name, item in value.items() for pair in _form_pairs(body, name, item, names)]
     return "&".join(f"{name}={text}" for name, text in pairs)
 
 
-def _form_pairs(body: Body, name: str, value: Any) -> list[tuple[str, str]]:
+def _form_pairs(body: Body, name: str, value: Any, names: Collection[str]) -> list[tuple[str, str]]:
     encoding = as_dict(body.encodings.get(name))
     styled = "style" in encoding or "explode" in encoding
     nested = isinstance(value, dict) or (isinstance(value, list) and any(isinstance(i, dict | list) for i in value))
@@ -266,7 +297,9 @@ def _form_pairs(body: Body, name: str, value: Any) -> list[tuple[str, str]]:
         # Without a style, an object has no other form that all would read alike.
         as_json=(nested and not styled) or bool(_JSON.match(str(encoding.get("contentType", "")))),
     )
-    return query_pairs(parameter, value)
+    pairs = query_pairs(parameter, value)
+    check_names(parameter, pairs, others=names)
+    return pairs
 
 
 def _multipart(body: Body, value: Mapping[str, Any]) -> Upload:

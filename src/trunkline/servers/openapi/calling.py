@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from itertools import cycle
 from typing import Any
 from urllib.parse import quote
 
@@ -20,8 +21,8 @@ from trunkline.server.results import Audio, File, Image, ToolResult
 from trunkline.servers.openapi.bodies import encode_body
 from trunkline.servers.openapi.operations import Operation
 from trunkline.servers.openapi.security import Applied, Credentials
-from trunkline.servers.openapi.styles import cookie_pairs, header_text, path_text, query_pairs
-from trunkline.servers.rest import Api, Reply, Upload
+from trunkline.servers.openapi.styles import check_names, cookie_pairs, header_text, path_text, query_pairs
+from trunkline.servers.rest import Api, ApiError, Reply, Upload
 from trunkline.types import TextContent
 
 __all__ = ["Calls", "Request", "answer_text", "make_request", "media_type"]
@@ -31,6 +32,14 @@ _JSON = re.compile(r"application/(?:json|[\w.+-]+\+json)\b", re.IGNORECASE)
 _TEXT = re.compile(r"text/|application/(?:xml|[\w.+-]+\+xml|yaml|x-yaml|javascript|graphql|x-ndjson)\b", re.IGNORECASE)
 _DOTS = re.compile(r"/(?:\.|%2e){1,2}(?:/|$)", re.IGNORECASE)
 _CHARSET = re.compile(r'charset="?([\w-]+)', re.IGNORECASE)
+# Python knows many more: some are no charsets of texts, one takes time that grows with the square of the length.
+_CHARSETS = re.compile(
+    r"utf-?(?:8|16|32)(?:-?[lb]e)?|(?:us-)?ascii|latin-?1|iso-8859-\d+|windows-\d+|cp\d+|koi8-[ru]|shift_jis|"
+    r"iso-2022-jp|euc-(?:jp|kr)|gb(?:2312|k|18030)|big5",
+    re.IGNORECASE,
+)
+#: What may stand in a path as the document writes it; the rest is encoded.
+_IN_PATHS = "/%:@!$&'()*+,;=~"
 _ACCEPT = "application/json, */*;q=0.5"
 _MOST_HEADERS = 4000
 
@@ -51,9 +60,11 @@ def make_request(operation: Operation, arguments: Mapping[str, Any], applied: Ap
         ToolError: an argument cannot be written where it belongs, or would lead elsewhere.
     """
     listed = operation.listed
-    path = _VARIABLE.sub(
-        lambda found: path_text(operation.variables[found.group(1)], _path_argument(operation, found, arguments)),
-        listed.path,
+    path = "".join(
+        path_text(operation.variables[piece], arguments[operation.variables[piece].argument])
+        if is_variable
+        else quote(piece, safe=_IN_PATHS)
+        for is_variable, piece in zip(cycle((False, True)), _VARIABLE.split(listed.path), strict=False)
     )
     if _DOTS.search(path):
         raise ToolError("The arguments would lead to another path")
@@ -63,28 +74,22 @@ def make_request(operation: Operation, arguments: Mapping[str, Any], applied: Ap
     return Request(listed.method, path, _headers(operation, arguments, applied), body)
 
 
-def _path_argument(operation: Operation, found: re.Match[str], arguments: Mapping[str, Any]) -> Any:
-    return arguments[operation.variables[found.group(1)].argument]
-
-
 def _query(operation: Operation, arguments: Mapping[str, Any], applied: Applied) -> list[tuple[str, str]]:
-    given = [each for each in operation.parameters if each.where == "query" and each.argument in arguments]
-    reserved = {quote(name, safe="") for name in applied.owned_query}
+    known = [each for each in operation.parameters if each.where == "query"]
+    names = [each.name for each in known]
     pairs: list[tuple[str, str]] = []
-    for parameter in given:
-        written = query_pairs(parameter, arguments[parameter.argument])
-        others = {quote(each.name, safe="") for each in operation.parameters if each is not parameter}
-        for name, _ in written:
-            # The members of an object that is spread are names in the query, which others have too.
-            if name in reserved or (name in others and name != quote(parameter.name, safe="")):
-                raise ToolError(f"{parameter.argument} must not have the member {name!r}: it means something else here")
-        pairs += written
+    for parameter in known:
+        if parameter.argument in arguments:
+            written = query_pairs(parameter, arguments[parameter.argument])
+            check_names(parameter, written, others=names, owned=applied.owned_query)
+            pairs += written
     return pairs + [(quote(name, safe=""), quote(value, safe="")) for name, value in applied.query.items()]
 
 
 def _headers(operation: Operation, arguments: Mapping[str, Any], applied: Applied) -> dict[str, str]:
     headers = {"Accept": _ACCEPT}
     cookies: list[tuple[str, str]] = []
+    names = [each.name for each in operation.parameters if each.where == "cookie"]
     for parameter in operation.parameters:
         value = arguments.get(parameter.argument)
         if value is None:
@@ -92,9 +97,9 @@ def _headers(operation: Operation, arguments: Mapping[str, Any], applied: Applie
         if parameter.where == "header":
             headers[parameter.name] = header_text(parameter, value)
         elif parameter.where == "cookie":
-            cookies += cookie_pairs(parameter, value)
-    if any(quote(name, safe="") in dict(cookies) for name in applied.owned_cookies):
-        raise ToolError("An argument would take the place of a cookie that is a credential")
+            written = cookie_pairs(parameter, value)
+            check_names(parameter, written, others=names, owned=applied.owned_cookies)
+            cookies += written
     cookies += [(quote(name, safe=""), quote(value, safe="")) for name, value in applied.cookies.items()]
     if cookies:
         headers["Cookie"] = "; ".join(f"{name}={value}" for name, value in cookies)
@@ -124,7 +129,14 @@ class Calls:
         api, listed = self._apis[base], operation.listed
         request = make_request(operation, arguments, self._credentials.apply(listed.node, listed.name))
         headers = {name: value for name, value in request.headers.items() if name.lower() not in self._fixed}
-        reply = await api.request(request.method, request.path, body=request.body, headers=headers)
+        hide = self._credentials.hidden
+        try:
+            reply = await api.request(request.method, request.path, body=request.body, headers=headers)
+        except ApiError as error:
+            told = hide(str(error).encode(errors="replace")).decode()
+            raise ApiError(told, status=error.status, retry_after=error.retry_after) from error
+        seen = {name: hide(value.encode(errors="replace")).decode() for name, value in reply.headers.items()}
+        reply = Reply(reply.status, seen, hide(reply.body), reply.service)
         if reply.status >= 300:
             raise ToolError(f"{api.service} answered {reply.status}, a redirect that is not followed")
         return reply
@@ -195,7 +207,9 @@ def answer_text(reply: Reply) -> str | None:
     if header and not (_JSON.match(header) or _TEXT.match(header)):
         return None
     charset = _CHARSET.search(header)
+    if charset and not _CHARSETS.fullmatch(charset.group(1)):
+        return None
     try:
         return reply.body.decode(charset.group(1) if charset else "utf-8")
-    except (LookupError, UnicodeDecodeError):
+    except (LookupError, UnicodeError):
         return None

@@ -36,6 +36,7 @@ _VARIABLE = re.compile(r"\{([^{}]*)\}")
 _BAD_PATH = re.compile(r"[\x00-\x20\x7f?#\\]|//|(?:^|/)(?:\.|%2e){1,2}(?:/|$)|%2f|%5c", re.IGNORECASE)
 _JSON = re.compile(r"application/(?:json|[\w.+-]+\+json)\b", re.IGNORECASE)
 _MOST_PARAMETERS = 200
+_LONGEST_PATH = 2000
 
 
 class Listed(Struct, frozen=True):
@@ -122,6 +123,8 @@ def _listed(document: Document) -> Iterator[Listed]:
 
 def _check_path(document: Document, path: str) -> None:
     plain = _VARIABLE.sub("x", path)
+    if len(path) > _LONGEST_PATH:
+        raise ConfigError(f"{document.name}: the path {path[:200]!r}... is longer than {_LONGEST_PATH} characters")
     if not path.startswith("/") or "{" in plain or "}" in plain or _BAD_PATH.search(plain):
         raise ConfigError(
             f'{document.name}: the path {path[:200]!r} cannot be: a path begins with one "/", and has no "..", query, '
@@ -183,7 +186,7 @@ def _parameter(node: dict[str, Any], name: str, where: str, taken: set[str]) -> 
         argument=argument_name(name, where, taken=taken),
         schema=_described(schema, as_text(node.get("description"), 1000)),
         required=where == "path" or node.get("required") is True,
-        reserved=node.get("allowReserved") is True,
+        reserved=where == "query" and node.get("allowReserved") is True,
         as_json=bool(content) and bool(_JSON.match(next(iter(content)))),
     )
 
@@ -213,7 +216,7 @@ def input_schema(document: Document, operation: Operation, translation: Translat
     schema: dict[str, Any] = {"type": "object", "properties": members, "additionalProperties": False}
     if required:
         schema["required"] = required
-    return _with_definitions(schema, translation, most)
+    return translation.whole(schema, most=most)
 
 
 def output_schema(
@@ -233,35 +236,37 @@ def output_schema(
         if not schemas or not isinstance(schemas[0], dict):
             return None
         found.append(schemas[0])
-    if not found or any(each != found[0] for each in found) or not _is_object(document, found[0], 0):
+    if not found or any(each != found[0] for each in found) or not _is_object(document, found[0], {}):
         return None
     # Hosts look for the members at the root, so what a reference there leads to is written out.
     whole = document.follow(found[0], "an answer") if document.is_3_0 or found[0].keys() == {"$ref"} else found[0]
-    return _with_definitions(_as_object(translation.schema(whole)), translation, most)
+    return translation.whole(_as_object(translation.schema(whole)), most=most)
 
 
-def _is_object(document: Document, node: Any, depth: int) -> bool:
-    """Tell whether every value of a schema is an object."""
-    if depth > 8 or not isinstance(node, dict):
+def _is_object(document: Document, node: Any, known: dict[int, bool]) -> bool:
+    """Tell whether every value of a schema is an object; ``known`` has what was found before."""
+    if not isinstance(node, dict) or node.get("nullable") is True:
         return False
     schema = document.follow(node, "an answer")
+    if id(schema) not in known:
+        known[id(schema)] = False
+        known[id(schema)] = _has_objects(document, schema, known)
+    return known[id(schema)]
+
+
+def _has_objects(document: Document, schema: dict[str, Any], known: dict[int, bool]) -> bool:
     if schema.get("nullable") is True:
         return False
     kind = schema.get("type")
     if kind is not None:
         return kind in ("object", ["object"])
-    if any(_is_object(document, each, depth + 1) for each in as_list(schema.get("allOf"))):
+    if any(_is_object(document, each, known) for each in as_list(schema.get("allOf"))):
         return True
     forms = as_list(schema.get("oneOf")) or as_list(schema.get("anyOf"))
     if forms:
-        return all(_is_object(document, each, depth + 1) for each in forms)
+        return all(_is_object(document, each, known) for each in forms)
     return "properties" in schema
 
 
 def _as_object(schema: dict[str, Any]) -> dict[str, Any]:
     return schema if schema.get("type") == "object" else {"type": "object", **schema}
-
-
-def _with_definitions(schema: dict[str, Any], translation: Translation, most: int) -> dict[str, Any]:
-    definitions = translation.definitions(schema, most=most)
-    return {**schema, "$defs": definitions} if definitions else schema

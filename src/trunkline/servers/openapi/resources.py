@@ -5,18 +5,25 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable
+from functools import cache
 from keyword import iskeyword
 from typing import Any
 
-from trunkline.errors import HandlerError, ResourceError
+import msgspec
+
+from trunkline.errors import HandlerError, InvalidParams, ResourceError, ResourceNotFound
+from trunkline.protocol.json_schema import Validator, compile_schema
 from trunkline.server.results import File
 from trunkline.servers.openapi.calling import Calls, answer_text, media_type
 from trunkline.servers.openapi.document import Document, as_list
 from trunkline.servers.openapi.operations import Operation
 from trunkline.servers.openapi.styles import Parameter
+from trunkline.servers.rest import ApiError
 
 __all__ = ["resource_reader", "resource_uri"]
 
+#: What a service answers for something that is not there.
+_GONE = (404, 410)
 _VARIABLE = re.compile(r"\{([^{}]*)\}")
 
 
@@ -41,23 +48,38 @@ def resource_uri(document: Document, operation: Operation, authority: str) -> st
     return f"openapi://{authority}{path}" + (f"{{?{','.join(said)}}}" if said else "")
 
 
-def resource_reader(document: Document, operation: Operation, calls: Calls, *, base: str) -> Callable[..., Any]:
-    """Make the function behind a resource: the variables of its URI are its parameters."""
+def resource_reader(
+    document: Document, operation: Operation, calls: Calls, *, base: str, schema: dict[str, Any]
+) -> Callable[..., Any]:
+    """Make the function behind a resource: the variables of its URI are its parameters, and fit the tool's schema."""
     wanted = {
         _name(each): each
         for each in operation.parameters
         if each.where in ("path", "query") and _simple(document, each)
     }
 
+    @cache
+    def validator() -> Validator:
+        return compile_schema(schema)
+
     async def read(**given: Any) -> Any:
-        arguments = {wanted[name].argument: value for name, value in given.items() if value is not None}
+        arguments = {
+            wanted[name].argument: _typed(document, wanted[name].schema, value)
+            for name, value in given.items()
+            if value is not None
+        }
         missing = [name for name, each in wanted.items() if each.required and each.argument not in arguments]
         if missing:
-            raise ResourceError(f"The URI needs {', '.join(missing)}.")
+            raise InvalidParams(f"The URI needs {', '.join(missing)}.")
+        problem = validator().first_problem(arguments)
+        if problem is not None:
+            raise InvalidParams(f"The URI does not fit. {problem.path}: {problem.message}")
         try:
             reply = await calls.send(operation, arguments, base)
+        except ApiError as error:
+            raise (ResourceNotFound if error.status in _GONE else ResourceError)(str(error)) from error
         except HandlerError as error:
-            raise ResourceError(str(error)) from error
+            raise InvalidParams(str(error)) from error
         text = answer_text(reply)
         kind = media_type(reply) or "application/octet-stream"
         return File(data=reply.body if text is None else text.encode(), name=operation.listed.name, mime_type=kind)
@@ -75,6 +97,21 @@ def resource_reader(document: Document, operation: Operation, calls: Calls, *, b
     read.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     read.__annotations__ = hints
     return read
+
+
+def _typed(document: Document, node: Any, value: Any) -> Any:
+    """Give the text of a URI as the value that a schema asks for, if it is one."""
+    schema = document.follow(node, "a parameter") if isinstance(node, dict) else {}
+    kind = schema.get("type", "string")
+    kinds = set(as_list(kind) or [kind])
+    if "array" in kinds:
+        return [_typed(document, schema.get("items"), each) for each in ([value] if isinstance(value, str) else value)]
+    if "string" in kinds or not kinds & {"integer", "number", "boolean"}:
+        return value
+    try:
+        return msgspec.json.decode(value)
+    except msgspec.DecodeError:
+        return value
 
 
 def _hint(document: Document, parameter: Parameter) -> Any:

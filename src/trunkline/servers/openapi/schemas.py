@@ -8,13 +8,12 @@ A schema has a budget; what lies beyond it is described no more and so lets ever
 from __future__ import annotations
 
 import re
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from trunkline.errors import ConfigError
 from trunkline.servers.openapi.document import Document, as_dict, as_list, as_text
-from trunkline.servers.openapi.names import free_name
 
 __all__ = ["Translation"]
 
@@ -48,6 +47,8 @@ _MANY = ("allOf", "anyOf", "oneOf", "prefixItems")
 _NAMED = ("patternProperties", "dependentSchemas")
 #: What is applied to the very value a schema is applied to: a circle of these alone has no end.
 _IN_PLACE = ("allOf", "anyOf", "oneOf", "not", "if", "then", "else")
+#: What may refuse a value because a part of it lets the value pass, or knows nothing of it.
+_REFUSING = ("not", "if", "then", "else", "maxContains", "unevaluatedItems", "unevaluatedProperties")
 _MOST_TEXT = 1000
 
 
@@ -65,12 +66,13 @@ class Translation:
         self._patterns = patterns
         self._names: dict[str, str] = {}
         self._targets: dict[str, Any] = {}
+        self._numbers: Counter[str] = Counter()
         self._done: dict[str, Any] = {}
         self._measures: dict[str, tuple[int, Sequence[str]]] = {}
         self._circles = _Circles(self._definition)
 
     def schema(self, node: Any, depth: int = 0) -> Any:
-        """Translate a schema and all that is in it; definitions it refers to are given by ``definitions``.
+        """Translate a schema and all that is in it; ``whole`` gives it with the definitions it refers to.
 
         Raises:
             ConfigError: a reference leaves the document, or schemas are nested without end.
@@ -85,24 +87,34 @@ class Translation:
             return self._reference(node, depth)
         return self._nullable(node, self._keywords(node, depth))
 
-    def definitions(self, schema: Any, *, most: int) -> dict[str, Any]:
-        """Give what a translated schema refers to, and what that refers to; beyond ``most`` nodes nothing is described.
+    def whole(self, schema: dict[str, Any], *, most: int) -> dict[str, Any]:
+        """Give a translated schema with what it refers to; beyond ``most`` nodes nothing is described.
 
         Raises:
             ConfigError: as for ``schema``.
         """
+        found, is_cut = self._definitions(schema, most)
+        whole = {**schema, "$defs": found} if found else schema
+        return whole if self._patterns and not is_cut else _lax(whole)
+
+    def _definitions(self, schema: Any, most: int) -> tuple[dict[str, Any], bool]:
+        """Give what a schema refers to, and what that refers to; and whether some of it is not described."""
         found: dict[str, Any] = {}
         waiting = deque(_references(schema))
         count = _size(schema)
+        is_cut = False
         while waiting:
             name = waiting.popleft()
             if name in found or name not in self._targets:
                 continue
             size, references = self._measured(name)
             count += size
-            found[name] = self._definition(name) if count <= most else {}
-            waiting.extend(references if count <= most else ())
-        return found
+            if count <= most:
+                found[name] = self._definition(name)
+                waiting.extend(references)
+            else:
+                found[name], is_cut = {}, True
+        return found, is_cut
 
     def _measured(self, name: str) -> tuple[int, Sequence[str]]:
         """Give the size of a definition and what it refers to, once its circles are cut."""
@@ -145,9 +157,17 @@ class Translation:
         if reference not in self._names:
             last = reference.rpartition("/")[2]
             wish = re.sub(r"[^A-Za-z0-9_.-]+", "_", last)[:60] or "Schema"
-            name = self._names[reference] = free_name(wish, self._targets)
+            name = self._names[reference] = self._free(wish)
             self._targets[name] = target
         return self._names[reference]
+
+    def _free(self, wish: str) -> str:
+        """Give a name that is free; the numbers go on where they were, since many may wish for one name."""
+        name = wish
+        while name in self._targets:
+            self._numbers[wish] += 1
+            name = f"{wish}_{self._numbers[wish]}"
+        return name
 
     # --- keywords ----------------------------------------------------------------------------------------------------
 
@@ -166,6 +186,9 @@ class Translation:
         for word in _NAMED:
             if (members := as_dict(node.get(word))) and (self._patterns or word != "patternProperties"):
                 found[word] = {name: self.schema(each, depth + 1) for name, each in members.items()}
+        if not self._patterns and as_dict(node.get("patternProperties")):
+            # What the patterns allowed would be refused as something else.
+            found.pop("additionalProperties", None)
         self._properties(node, found, depth)
         if not self._inputs:
             _open(found)
@@ -185,7 +208,7 @@ class Translation:
             found["required"] = list(dict.fromkeys(required))
 
     def _seen(self, node: Any) -> dict[str, Any]:
-        return self._document.follow(node, "a part of allOf") if isinstance(node, dict) else {}
+        return self._document.follow(node, "a part of a schema") if isinstance(node, dict) else {}
 
     def _branch(self, node: dict[str, Any], word: str, branch: Any, depth: int) -> Any:
         """Translate an alternative; a discriminator says what its member must be there."""
@@ -206,9 +229,20 @@ class Translation:
         mapping = as_dict(discriminator.get("mapping"))
         if named := [value for value, target in mapping.items() if target in (reference, name)]:
             return named
-        properties = as_dict(self._document.follow({"$ref": reference}, "an alternative").get("properties"))
-        said = as_dict(properties.get(member))
-        return [] if "enum" in said or "const" in said or mapping else [name]
+        return [] if mapping or self._says(branch={"$ref": reference}, member=member, seen=set()) else [name]
+
+    def _says(self, branch: Any, member: str, seen: set[int]) -> bool:
+        """Tell whether an alternative itself lists the values of a member."""
+        schema = self._seen(branch)
+        if id(schema) in seen:
+            return False
+        seen.add(id(schema))
+        said = self._seen(as_dict(schema.get("properties")).get(member))
+        return (
+            "enum" in said
+            or "const" in said
+            or any(self._says(each, member, seen) for each in as_list(schema.get("allOf")))
+        )
 
     def _nullable(self, node: dict[str, Any], found: dict[str, Any]) -> dict[str, Any]:
         """Let null pass where 3.0 says so in a word of its own."""
@@ -268,11 +302,39 @@ def _number_bounds(node: dict[str, Any], found: dict[str, Any]) -> None:
 
 def _open(found: dict[str, Any]) -> None:
     """Let an answer have more members than were promised, and fit more than one of its forms."""
-    for word in ("additionalProperties", "unevaluatedProperties"):
-        if found.get(word) is False:
-            del found[word]
-    if "oneOf" in found and "anyOf" not in found:
-        found["anyOf"] = found.pop("oneOf")
+    if found.get("additionalProperties") is False:
+        del found["additionalProperties"]
+    _soften(found)
+
+
+def _soften(found: dict[str, Any]) -> None:
+    """Take out what refuses a value because a part, of which less is said than there was, lets it pass."""
+    for word in _REFUSING:
+        found.pop(word, None)
+    if "oneOf" in found:
+        forms = found.pop("oneOf")
+        if "anyOf" in found:
+            found["allOf"] = [*found.get("allOf", ()), {"anyOf": forms}]
+        else:
+            found["anyOf"] = forms
+
+
+def _lax(schema: Any) -> Any:
+    """Give a copy of a schema, parts of which are no longer described, that refuses nothing because of that."""
+    if not isinstance(schema, dict):
+        return schema
+    found = dict(schema)
+    for word in _ONE:
+        if word in found:
+            found[word] = _lax(found[word])
+    for word in _MANY:
+        if word in found:
+            found[word] = [_lax(each) for each in found[word]]
+    for word in (*_NAMED, "properties", "$defs"):
+        if word in found:
+            found[word] = {name: _lax(each) for name, each in found[word].items()}
+    _soften(found)
+    return found
 
 
 class _Circles:
@@ -283,41 +345,36 @@ class _Circles:
 
     def __init__(self, definition: Callable[[str], Any]) -> None:
         self._definition = definition
-        #: The definitions that were looked into; True while that is still under way.
-        self._seen: dict[str, bool] = {}
+        #: Whether something was cut in the definitions that were looked into; None while that is still under way.
+        self._seen: dict[str, bool | None] = {}
 
-    def enter(self, name: str) -> None:
-        """Cut the circles that a definition is part of."""
+    def enter(self, name: str) -> bool:
+        """Cut the circles that a definition is part of; tell whether something was cut in it."""
         if name not in self._seen:
-            self._seen[name] = True
-            self._walk(self._definition(name))
-            self._seen[name] = False
+            self._seen[name] = None
+            self._seen[name] = self._walk(self._definition(name))
+        return bool(self._seen[name])
 
     def _walk(self, schema: Any) -> bool:
-        """Look at what is applied to the same value as a schema; tell whether the schema itself was cut."""
+        """Look at what is applied to the same value as a schema; tell whether something was cut there."""
         if not isinstance(schema, dict):
             return False
-        for word in _IN_PLACE:
-            inner = schema.get(word)
-            cuts = [self._walk(each) for each in (inner if isinstance(inner, list) else [inner])]
-            if any(cuts):
-                _loosen(schema, word)
-        if not isinstance(schema.get("$ref"), str):
-            return False
-        name = schema["$ref"].removeprefix("#/$defs/")
-        if self._seen.get(name):
-            del schema["$ref"]
-            return True
-        self.enter(name)
-        return False
+        parts = [part for word in _IN_PLACE for part in _listed(schema.get(word))]
+        cuts = [self._walk(part) for part in parts]
+        is_cut = any(cuts)
+        if is_cut:
+            _soften(schema)
+        if isinstance(schema.get("$ref"), str):
+            name = schema["$ref"].removeprefix("#/$defs/")
+            if self._seen.get(name, False) is None:
+                del schema["$ref"]
+                return True
+            is_cut = self.enter(name) or is_cut
+        return is_cut
 
 
-def _loosen(schema: dict[str, Any], word: str) -> None:
-    """Let a keyword mean no more than it did, now that a part of it lets everything pass."""
-    if word == "oneOf":
-        schema.setdefault("anyOf", schema.pop("oneOf"))
-    elif word in ("not", "if", "then", "else"):
-        del schema[word]
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
 
 
 def _references(schema: Any) -> Iterator[str]:

@@ -10,6 +10,7 @@ import re
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from typing import Any
+from urllib.parse import quote
 
 from msgspec import Struct
 
@@ -25,6 +26,7 @@ _FIXED = frozenset(
     {
         "accept",
         "accept-encoding",
+        "cf-connecting-ip",
         "authorization",
         "connection",
         "content-encoding",
@@ -32,25 +34,38 @@ _FIXED = frozenset(
         "content-type",
         "cookie",
         "expect",
+        "client-ip",
+        "fastly-client-ip",
         "forwarded",
         "host",
         "http2-settings",
         "keep-alive",
         "origin",
+        "remote-user",
         "te",
+        "true-client-ip",
         "trailer",
         "transfer-encoding",
         "upgrade",
         "user-agent",
         "via",
+        "x-client-ip",
+        "x-cluster-client-ip",
+        "x-host",
+        "x-http-host-override",
         "x-http-method",
         "x-http-method-override",
         "x-method-override",
+        "x-original-host",
         "x-original-url",
         "x-real-ip",
+        "x-remote-user",
         "x-rewrite-url",
     }
 )
+#: Names of headers whose values are credentials.
+_TELLING = re.compile(r"auth|cookie|key|pass|secret|session|token", re.IGNORECASE)
+_SHORTEST_SECRET = 8
 _FIXED_STARTS = ("proxy-", "sec-", "x-forwarded-", ":")
 
 
@@ -90,7 +105,7 @@ class Credentials:
         self._values = dict(values or {})
         self._fixed = frozenset(name.lower() for name in fixed or {})
         for name, value in (fixed or {}).items():
-            if not _TOKEN.fullmatch(name) or _CONTROLS.search(value):
+            if not _TOKEN.fullmatch(name) or _CONTROLS.search(value) or not _is_unicode(value):
                 raise ConfigError(
                     f"The header {name!r} cannot be sent: its name or value has characters it cannot have"
                 )
@@ -100,22 +115,27 @@ class Credentials:
                 known = ", ".join(sorted(self._schemes)) or "none"
                 raise ConfigError(f"{document.name} has no security scheme {name!r}; it has: {known}")
             self._check(name, value)
+        self._secrets = self._found_secrets(fixed or {})
 
     def _check(self, name: str, value: str) -> None:
         scheme = self._schemes[name]
-        if not value or _CONTROLS.search(value):
-            raise ConfigError(f"The credential for {name!r} is empty or has control characters in it")
+        if not value or _CONTROLS.search(value) or not _is_unicode(value):
+            raise ConfigError(f"The credential for {name!r} is empty, is no UTF-8, or has control characters in it")
         if _place(scheme) is None:
             raise ConfigError(
                 f"The security scheme {name!r} is of a kind that is not supported: apiKey, http basic and bearer, "
                 "oauth2 and openIdConnect are"
             )
+        if _place(scheme) == "header" and not _TOKEN.fullmatch(scheme["name"]):
+            raise ConfigError(f"The security scheme {name!r} is in a header whose name cannot be one")
         if _place(scheme) == "basic" and ":" not in value:
             raise ConfigError(f"The credential for {name!r} must be USER:PASSWORD")
 
     def owns(self, where: str, name: str) -> bool:
         """Tell whether a parameter of this place and name is a credential, which a model must not give."""
         if where == "header" and name.lower() in self._fixed:
+            return True
+        if where == "cookie" and "cookie" in self._fixed:
             return True
         same = name.lower() if where == "header" else name
         return any(
@@ -134,8 +154,8 @@ class Credentials:
         wanted = operation.get("security", self._default)
         alternatives: Sequence[dict[str, Any]] = [each for each in as_list(wanted) if isinstance(each, dict)]
         for alternative in alternatives:
-            if alternative and all(name in self._values for name in alternative):
-                return self._applied(list(alternative))
+            if alternative and all(name in self._values or self._is_sent(name) for name in alternative):
+                return self._applied([name for name in alternative if name in self._values])
         if not alternatives or {} in alternatives:
             return self._applied([])
         names = " or ".join(" with ".join(alternative) for alternative in alternatives)
@@ -143,6 +163,28 @@ class Credentials:
             f"{tool} needs a credential that this server was not given ({names}): its user starts it with "
             "--auth NAME=VARIABLE, where VARIABLE holds the value"
         )
+
+    def _is_sent(self, name: str) -> bool:
+        """Tell whether the user's own headers have the credential of a scheme."""
+        scheme = self._schemes.get(name, {})
+        place = _place(scheme)
+        header = {"header": str(scheme.get("name")).lower(), "cookie": "cookie", "query": ""}.get(
+            place or "query", "authorization"
+        )
+        return header in self._fixed
+
+    def _found_secrets(self, fixed: Mapping[str, str]) -> Sequence[bytes]:
+        """List what must not be shown, as it is sent; what is shorter would be found where it is none."""
+        given = [*self._values.values(), *(value for name, value in fixed.items() if _TELLING.search(name))]
+        parts = [part for value in given for part in (value, value.rpartition(" ")[2], value.rpartition(":")[2])]
+        written = [form for part in parts for form in (part, quote(part, safe=""), b64encode(part.encode()).decode())]
+        return sorted({form.encode() for form in written if len(form) >= _SHORTEST_SECRET}, key=len, reverse=True)
+
+    def hidden(self, data: bytes) -> bytes:
+        """Give what a service said without the credentials it may have repeated."""
+        for secret in self._secrets:
+            data = data.replace(secret, b"***")
+        return data
 
     def _applied(self, names: Sequence[str]) -> Applied:
         headers: dict[str, str] = {}
@@ -160,6 +202,11 @@ class Credentials:
 
     def _owned(self, where: str) -> frozenset[str]:
         return frozenset(str(each["name"]) for each in self._schemes.values() if _place(each) == where)
+
+
+def _is_unicode(text: str) -> bool:
+    """Tell text from what the environment held that is no UTF-8."""
+    return text.isascii() or not any("\ud800" <= each <= "\udfff" for each in text)
 
 
 def _place(scheme: Mapping[str, Any]) -> str | None:

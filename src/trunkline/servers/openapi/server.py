@@ -180,7 +180,7 @@ def _add_resource(server: Server, document: Document, offer: Offer, calls: Calls
     try:
         server.add_resource(
             uri,
-            resource_reader(document, operation, calls, base=offer.base),
+            resource_reader(document, operation, calls, base=offer.base, schema=offer.input_schema),
             name=operation.listed.name,
             title=operation.title or None,
             description=operation.description,

@@ -7,19 +7,29 @@ model gives stays one value: it cannot end a segment, begin a query, add a param
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 import msgspec
 from msgspec import Struct
 
 from trunkline.errors import ToolError
 
-__all__ = ["Parameter", "cookie_pairs", "header_text", "json_text", "path_text", "plain_text", "query_pairs"]
+__all__ = [
+    "Parameter",
+    "check_names",
+    "cookie_pairs",
+    "header_text",
+    "json_text",
+    "path_text",
+    "plain_text",
+    "query_pairs",
+]
 
-# RFC 3986 lets these stand in a query, besides what never needs encoding; "&", "#", "+" and "=" would mean something.
-_RESERVED = ":/?@!$'()*,;"
+# RFC 3986 lets these stand in a query, besides what never needs encoding; "&", "#", "+", "=" and, to some servers, ";"
+# would mean something.
+_RESERVED = ":/?@!$'()*"
 _CONTROLS = re.compile(r"[\x00-\x1f\x7f]")
 _DOTS = re.compile(r"(?:^|[/\\])\.{1,2}(?:[/\\]|$)")
 #: Style, what is written between items, and what no item may hold.
@@ -89,7 +99,7 @@ def query_pairs(parameter: Parameter, value: Any) -> list[tuple[str, str]]:
     if parameter.as_json:
         return [(_quoted(name), _quoted(json_text(value)))]
     if not isinstance(value, list | dict):
-        return [(_quoted(name), _encoded(parameter, _scalar(parameter, value)))]
+        return [(_quoted(name), _encoded(parameter, _scalar(parameter, value), more=","))]
     if parameter.style == "deepObject":
         return [(_quoted(key), _quoted(item)) for key, item in _deep(parameter, name, value, 0)]
     pieces = [_encoded(parameter, piece) for piece in _pieces(parameter, value)]
@@ -100,6 +110,28 @@ def query_pairs(parameter: Parameter, value: Any) -> list[tuple[str, str]]:
     if not pieces:
         return []
     return [(_quoted(name), _delimiter(parameter, value).join(pieces))]
+
+
+def check_names(
+    parameter: Parameter, written: Iterable[tuple[str, str]], *, others: Iterable[str], owned: Collection[str] = ()
+) -> None:
+    """See that the members of an object that is spread do not take the place of others or of what is ``owned``.
+
+    Raises:
+        ToolError: one does, at least for a server that reads names as laxly as any.
+    """
+    exact = {each for each in others if each != parameter.name}
+    own = _folded(parameter.name)
+    taken = {_folded(each) for each in exact} - {own} | {_folded(each) for each in owned}
+    for encoded, _ in written:
+        name = unquote(encoded)
+        if name != parameter.name and (name in exact or _folded(name) in taken):
+            raise ToolError(f"{parameter.argument} must not have the member {name!r}: it means something else here")
+
+
+def _folded(name: str) -> str:
+    """Give a name as servers may read it: some do not look at case, at brackets, or at what is no letter."""
+    return re.sub(r"\W", "_", (name.partition("[")[0] or name).strip().lower())
 
 
 def _delimiter(parameter: Parameter, value: Any) -> str:
@@ -198,8 +230,8 @@ def _segment(parameter: Parameter, text: str) -> str:
     return _quoted(text)
 
 
-def _encoded(parameter: Parameter, text: str) -> str:
-    return _quoted(text, safe=_RESERVED if parameter.reserved else "")
+def _encoded(parameter: Parameter, text: str, *, more: str = "") -> str:
+    return _quoted(text, safe=_RESERVED + more if parameter.reserved else "")
 
 
 def _quoted(text: str, safe: str = "") -> str:

@@ -37,6 +37,11 @@ class DatabaseUrl(Struct, frozen=True):
             raise ConfigError(f"The database URL cannot be read; it looks like {_EXAMPLE}") from None
         if parts.scheme not in ("postgres", "postgresql"):
             raise ConfigError(f"The database URL does not begin with postgresql://; it looks like {_EXAMPLE}")
+        if "@" in parts.path + parts.fragment or ("@" not in parts.netloc and "@" in parts.query):
+            # Else a part of the password would be taken for the host, and shown.
+            raise ConfigError(
+                "The database URL has an @ behind its host: write / ? # and @ in a password as %2F %3F %23 %40"
+            )
         host = _host(parts)
         return cls(url, f"postgresql://{host}{inert(parts.path, 100)}", f"postgres://{host}/")
 

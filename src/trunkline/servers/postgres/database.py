@@ -24,6 +24,7 @@ __all__ = ["Bounds", "Database"]
 
 _BATCH = 100
 _GRACE_SECONDS = 2.0
+_MOST_WHOLE_TYPES = 100
 #: How much may come over the wire for an answer of so many bytes: rows that were cut came whole.
 _WIRE_FACTOR = 8
 _LEAST_WIRE = 16 * 1024 * 1024
@@ -79,7 +80,7 @@ class Database:
             session.meter.allow(max(_LEAST_WIRE, _WIRE_FACTOR * bounds.max_bytes))
             taken: list[str] = []
             size = 0
-            statement = await session.connection.prepare(sql)
+            statement = await self._prepared(session, sql)
             cursor = await statement.cursor()
             while len(taken) <= bounds.max_rows and size <= bounds.max_bytes:
                 batch = await cursor.fetch(min(_BATCH, bounds.max_rows + 1 - len(taken)))
@@ -89,6 +90,15 @@ class Database:
                     taken.append(_encoded(row))
                     size += len(taken[-1])
             return fit(taken, str, max_rows=bounds.max_rows, max_bytes=bounds.max_bytes)
+
+    async def _prepared(self, session: Session, sql: str) -> Any:
+        for _ in range(_MOST_WHOLE_TYPES):
+            try:
+                return await session.connection.prepare(sql)
+            except self._asyncpg.UnsupportedClientFeatureError as error:
+                if not await session.take_whole(str(error)):
+                    raise
+        return await session.connection.prepare(sql)
 
     async def select(self, sql: str, *parameters: Any) -> Sequence[Any]:
         """Run a query of our own and give its rows."""

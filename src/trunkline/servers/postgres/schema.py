@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from trunkline.servers.postgres.database import Database
@@ -19,7 +20,8 @@ WHERE table_schema = $1 AND table_name = $2 ORDER BY ordinal_position LIMIT $3
 _COLUMNS = """
 SELECT c.relname::text AS table, c.relkind::text AS kind, a.attname::text AS name,
        pg_catalog.format_type(a.atttypid, a.atttypmod) AS type, a.attnotnull AS required,
-       pg_catalog.pg_get_expr(d.adbin, d.adrelid) AS default, COALESCE(a.attnum = ANY(i.indkey), false) AS primary_key
+       pg_catalog.left(pg_catalog.pg_get_expr(d.adbin, d.adrelid), 1000) AS default,
+       COALESCE(a.attnum = ANY(i.indkey), false) AS primary_key
 FROM pg_catalog.pg_class c
 JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
 JOIN pg_catalog.pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
@@ -66,11 +68,18 @@ class CatalogSchema:
         names = await self.names()
         columns = await self._database.select(_COLUMNS, self._schema, names, MOST_COLUMNS)
         keys = await self._database.select(_KEYS, self._schema, names)
-        return [_table(name, columns, keys) for name in names]
+        columns_of, keys_of = _by_table(columns), _by_table(keys)
+        return [_table(name, columns_of.get(name, ()), keys_of.get(name, ())) for name in names]
 
 
-def _table(name: str, columns: Any, keys: Any) -> Table:
-    mine = [row for row in columns if row["table"] == name]
+def _by_table(rows: Iterable[Any]) -> dict[str, list[Any]]:
+    found: dict[str, list[Any]] = {}
+    for row in rows:
+        found.setdefault(row["table"], []).append(row)
+    return found
+
+
+def _table(name: str, mine: Sequence[Any], keys: Sequence[Any]) -> Table:
     return Table(
         name,
         "view" if mine and mine[0]["kind"] in _VIEWS else "table",
@@ -84,9 +93,5 @@ def _table(name: str, columns: Any, keys: Any) -> Table:
             )
             for row in mine
         ),
-        tuple(
-            ForeignKey(tuple(row["columns"]), row["target"], tuple(row["references"]))
-            for row in keys
-            if row["table"] == name
-        ),
+        tuple(ForeignKey(tuple(row["columns"]), row["target"], tuple(row["references"])) for row in keys),
     )

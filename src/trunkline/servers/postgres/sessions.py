@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from importlib import import_module
@@ -27,6 +28,12 @@ log = logging.getLogger("trunkline.servers.postgres")
 _MOST = 4
 _CONNECT_SECONDS = 10.0
 _RESET_SECONDS = 5.0
+_NOT_IN_PARTS = re.compile(r'cannot decode type "(.+)"\."(.+)": text encoding of (?:composite|range) types')
+_RECORD = 2249
+_TYPE = """
+SELECT t.oid FROM pg_catalog.pg_type t JOIN pg_catalog.pg_namespace n ON n.oid = t.typnamespace
+WHERE n.nspname = $1 AND t.typname = $2
+"""
 
 
 def load_asyncpg() -> Any:
@@ -88,6 +95,18 @@ class Session:
         self.meter = _Meter(inner, transport)
         transport.set_protocol(self.meter)
 
+    async def take_whole(self, problem: str) -> bool:
+        """Take a type as PostgreSQL's text of it, if the driver said that it cannot take it apart; False if not.
+
+        The driver takes ranges and composites apart unless a part of them is one of the types that come as text.
+        """
+        found = _NOT_IN_PARTS.match(problem)
+        oid = await self.connection.fetchval(_TYPE, found.group(1), found.group(2)) if found else None
+        if found is None or oid is None:
+            return False
+        _take_as_text(self.connection, oid, found.group(1), found.group(2))
+        return True
+
     async def reset(self) -> bool:
         """Make it as good as new, locks included; False if it is not."""
         if self.connection.is_closed():
@@ -101,6 +120,10 @@ class Session:
             self.connection.terminate()
             raise
         return not self.connection.is_closed()
+
+
+def _take_as_text(connection: Any, oid: int, schema: str, name: str) -> None:
+    connection._protocol.get_settings().add_python_codec(oid, name, schema, [], "scalar", str, str, "text")
 
 
 class Sessions:
@@ -171,9 +194,13 @@ class Sessions:
     async def _prepare(self, connection: Any) -> None:
         self._judge(await look_at_role(connection))
         for name, decoder in DECODERS.items():
-            await connection.set_type_codec(name, schema="pg_catalog", encoder=str, decoder=decoder, format="text")
+            # An older database does not have every type.
+            with suppress(ValueError):
+                await connection.set_type_codec(name, schema="pg_catalog", encoder=str, decoder=decoder, format="text")
         for name, split in TUPLE_DECODERS.items():
             await connection.set_type_codec(name, schema="pg_catalog", encoder=str, decoder=split, format="tuple")
+        # The driver would take the parts of a row without a type for text where they are not.
+        _take_as_text(connection, _RECORD, "pg_catalog", "record")
 
     def _judge(self, role: Role) -> None:
         name = inert(role.name, 64)

@@ -7,12 +7,15 @@ few commands that outlive a transaction, such as PREPARE TRANSACTION.
 
 from __future__ import annotations
 
+import re
+
 from trunkline.errors import ToolError
 
 __all__ = ["check_statement"]
 
 _GIVING = frozenset({"EXPLAIN", "SELECT", "SHOW", "TABLE", "VALUES", "WITH"})
 _LONGEST = 256 * 1024
+_LINE_END = re.compile(r"[\r\n]")
 
 
 def check_statement(sql: str) -> None:
@@ -43,8 +46,8 @@ def _first_word(sql: str) -> str:
         elif depth:
             place += 1
         elif pair == "--":
-            end = min((sql.find(mark, place) for mark in "\r\n" if mark in sql[place:]), default=len(sql))
-            place = end
+            end = _LINE_END.search(sql, place)
+            place = end.start() if end is not None else len(sql)
         elif sql[place].isspace() or sql[place] == "(":
             place += 1
         else:

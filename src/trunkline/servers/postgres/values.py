@@ -17,6 +17,7 @@ from typing import Any
 __all__ = ["DECODERS", "TUPLE_DECODERS", "plain"]
 
 _MICROSECONDS = 1_000_000
+_MOST_LEVELS = 100
 
 
 def _number(text: str) -> float | int | str:
@@ -43,10 +44,22 @@ def _moment(text: str) -> str:
 
 
 def _json(text: str) -> Any:
+    """Read JSON; what is too deep, or has a number that is too long, stays text."""
     try:
-        return json.loads(text, parse_float=_number, parse_constant=str)
+        value = json.loads(text, parse_float=_number, parse_constant=str)
     except (ValueError, RecursionError):
         return text
+    return text if text.count("[") + text.count("{") > _MOST_LEVELS and _is_deep(value) else value
+
+
+def _is_deep(value: Any) -> bool:
+    level = [value]
+    for _ in range(_MOST_LEVELS):
+        inside = (each.values() if isinstance(each, dict) else each for each in level if isinstance(each, dict | list))
+        level = [each for values in inside for each in values]
+        if not level:
+            return False
+    return True
 
 
 def _interval(parts: tuple[int, int, int]) -> dict[str, Any]:
@@ -102,6 +115,14 @@ DECODERS: Mapping[str, Callable[[str], Any]] = MappingProxyType(
 TUPLE_DECODERS: Mapping[str, Callable[[tuple[int, int, int]], Any]] = MappingProxyType({"interval": _interval})
 
 
+def _range(value: Any) -> str:
+    """Write a range as PostgreSQL does."""
+    if value.isempty:
+        return "empty"
+    lower, upper = ("" if each is None else each for each in (value.lower, value.upper))
+    return f"{'[' if value.lower_inc else '('}{lower},{upper}{']' if value.upper_inc else ')'}"
+
+
 def plain(value: Any) -> Any:
     """Give a decoded value as plain JSON values: arrays and composites of them, and anything else as its text."""
     if value is None or isinstance(value, str | bool | int | float):
@@ -113,4 +134,9 @@ def plain(value: Any) -> Any:
     if hasattr(value, "items"):
         # A composite: a record with named fields.
         return {str(name): plain(each) for name, each in value.items()}
+    if isinstance(value, bytes):
+        # The type "char", of a single byte.
+        return value.decode("utf-8", "backslashreplace")
+    if hasattr(value, "lower_inc"):
+        return _range(value)
     return str(value)

@@ -7,9 +7,12 @@ than it may hold, and turns whatever the driver raises into a sentence that name
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Sequence
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from msgspec import Struct
 
@@ -24,6 +27,10 @@ DEFAULT_URL = "redis://localhost:6379"
 
 _SCHEMES = ("redis", "rediss", "unix")
 _SCAN_STEP = 500
+_MOST_STARS = 8
+_CONNECTIONS = 32
+#: The first pause before another try, which doubles, and the longest.
+_PAUSE, _LONGEST_PAUSE = 0.05, 1.0
 _MESSAGE_CHARS = 300
 
 
@@ -44,8 +51,10 @@ class Caps(Struct, frozen=True, kw_only=True):
     connect_seconds: float = 5.0
     #: Longest wait for one answer.
     answer_seconds: float = 10.0
-    #: How often a lost or refused connection is tried again.
+    #: How often a lost or refused connection is tried again; not at all while the database is known to be away.
     retries: int = 5
+    #: Longest wait in one call for an answer, all tries together.
+    call_seconds: float = 15.0
 
 
 class Found(Struct, frozen=True):
@@ -81,27 +90,35 @@ class Store:
         self._url = url
         self._caps = caps
         self._client: Redis | None = None
+        #: Whether the last call could not reach it.
+        self._is_away = False
         self._make_client()
 
     def _make_client(self) -> Redis:
         """Make a client that has not connected yet."""
         try:
-            from redis.asyncio import Redis
+            from redis.asyncio import BlockingConnectionPool, Redis
             from redis.asyncio.retry import Retry
-            from redis.backoff import ExponentialBackoff
+            from redis.backoff import NoBackoff
         except ModuleNotFoundError as error:
             raise ConfigError("the Redis driver is missing: pip install 'trunkline[servers]'") from error
         try:
-            return Redis.from_url(
+            _check_place(self._url)
+            pool: Any = BlockingConnectionPool.from_url(
                 self._url,
                 socket_connect_timeout=self._caps.connect_seconds,
                 socket_timeout=self._caps.answer_seconds,
-                retry=Retry(ExponentialBackoff(cap=1.0, base=0.05), self._caps.retries),
-                max_connections=32,
+                retry=Retry(NoBackoff(), 0),  # the tries are ours: see _ask
+                timeout=self._caps.answer_seconds,
+                max_connections=_CONNECTIONS,
             )
+            pool.connection_kwargs["decode_responses"] = False  # an option of the address could say otherwise
+            pool.make_connection()  # which connects to nothing, and refuses options that there are not
+            return Redis.from_pool(pool)
         except (ValueError, TypeError) as error:
             # What the driver says may repeat the address, password included.
-            raise ConfigError(f"the address {self.shown} cannot be used: look at its port and options") from error
+            fix = "look at its host, port, database number and options"
+            raise ConfigError(f"the address {self.shown} cannot be used: {fix}") from error
 
     @asynccontextmanager
     async def opened(self) -> AsyncIterator[Store]:
@@ -117,25 +134,31 @@ class Store:
 
     async def put(self, key: str, value: str, *, seconds: int | None) -> None:
         """Store a text, for good or for some seconds."""
-        sent = value.encode()
+        name, sent = self._key(key), value.encode()
         if len(sent) > self._caps.value_bytes:
             raise ToolError(f"The value has {len(sent)} bytes; at most {self._caps.value_bytes} can be stored.")
-        async with self._commands() as client:
-            await client.set(self._key(key), sent, ex=seconds)
+        await self._ask(lambda client: client.set(name, sent, ex=seconds))
 
     async def read(self, key: str) -> str | None:
         """Read a text; ``None`` if there is no such key."""
-        name = self._key(key)
-        async with self._commands() as client, client.pipeline(transaction=True) as pipe:
-            pipe.exists(name)
-            pipe.strlen(name)
-            # Whatever the key holds, no more than this much is ever sent to us.
-            pipe.getrange(name, 0, self._caps.value_bytes - 1)
-            exists, size, value = await pipe.execute()
+        name, most = self._key(key), self._caps.value_bytes
+
+        async def look(client: Any) -> Any:
+            async with client.pipeline(transaction=True) as pipe:
+                pipe.exists(name)
+                pipe.strlen(name)
+                # Whatever the key holds, no more than this much is ever sent to us.
+                pipe.getrange(name, 0, most - 1)
+                return await pipe.execute(raise_on_error=False)
+
+        exists, size, value = await self._ask(look)
+        for answer in (exists, size, value):
+            if isinstance(answer, Exception):
+                raise ToolError(_refusal(key, answer))
         if not exists:
             return None
-        if size > self._caps.value_bytes:
-            raise ToolError(f"The value of {key!r} has {size} bytes; at most {self._caps.value_bytes} are read.")
+        if size > most:
+            raise ToolError(f"The value of {key!r} has {size} bytes; at most {most} are read.")
         return bytes(value).decode(errors="backslashreplace")
 
     async def remove(self, keys: Sequence[str]) -> None:
@@ -145,27 +168,30 @@ class Store:
         if len(keys) > self._caps.keys:
             raise ToolError(f"{len(keys)} keys are too many for one call: give at most {self._caps.keys}.")
         names = [self._key(key) for key in keys]
-        async with self._commands() as client:
-            await client.delete(*names)
+        await self._ask(lambda client: client.delete(*names))
 
     async def find(self, pattern: str) -> Found:
         """Walk through the keys that match a pattern, up to the caps."""
         wanted = self._key(pattern, what="pattern")
+        if wanted.count(b"*") > _MOST_STARS:
+            # An older Redis takes time that grows with every star, and answers nobody else meanwhile.
+            raise ToolError(f"The pattern has more than {_MOST_STARS} stars: give a plainer one.")
         found: dict[str, None] = {}
-        room = self._caps.list_bytes
-        try:
-            async with asyncio.timeout(self._caps.scan_seconds), self._commands() as client:
-                async for name in client.scan_iter(match=wanted, count=_SCAN_STEP):
-                    key = bytes(name).decode(errors="backslashreplace")
-                    if key in found:  # a walk may meet a key twice
-                        continue
-                    room -= len(name)
-                    if len(found) == self._caps.keys or room < 0:
-                        return Found(tuple(found), cut="more match")
-                    found[key] = None
-        except TimeoutError:
-            return Found(tuple(found), cut=f"the walk took longer than {self._caps.scan_seconds:g} s")
-        return Found(tuple(found))
+        cursor, room, end = 0, self._caps.list_bytes, time.monotonic() + self._caps.scan_seconds
+        while time.monotonic() < end:
+            step = partial(_scan, cursor=cursor, pattern=wanted)
+            cursor, names = await self._ask(step)
+            for name in names:
+                key = bytes(name).decode(errors="backslashreplace")
+                if key in found:  # a walk may meet a key twice
+                    continue
+                room -= len(name)
+                if len(found) == self._caps.keys or room < 0:
+                    return Found(tuple(found), cut="more match")
+                found[key] = None
+            if not cursor:
+                return Found(tuple(found))
+        return Found(tuple(found), cut=f"the walk took longer than {self._caps.scan_seconds:g} s")
 
     def _key(self, key: str, *, what: str = "key") -> bytes:
         sent = key.encode()
@@ -173,21 +199,72 @@ class Store:
             raise ToolError(f"The {what} has {len(sent)} bytes; at most {self._caps.key_bytes} are taken.")
         return sent
 
-    @asynccontextmanager
-    async def _commands(self) -> AsyncIterator[Any]:
-        """Give the client, and say in our words what goes wrong with it."""
+    async def _ask(self, act: Callable[[Any], Awaitable[Any]]) -> Any:
+        """Do something with the client, and say in our words what goes wrong.
+
+        A connection that is lost or refused is tried again, all tries under one clock. Once that was in vain, calls try
+        once only, until one gets through: whoever asks a database that is away need not wait each time.
+        """
         from redis import exceptions
 
         assert self._client is not None, "the store is not open"
         try:
-            yield self._client
+            async with asyncio.timeout(self._caps.call_seconds):
+                answer = await self._tries(self._client, act)
         except (exceptions.ConnectionError, exceptions.TimeoutError, OSError) as error:
+            self._is_away = True
             if any(isinstance(each, exceptions.AuthenticationError) for each in _causes(error)):
                 raise ToolError(f"Redis at {self.shown} does not take the user and password of its address.") from error
             fix = "Start it, or start this server with its address."
             raise ToolError(f"Redis at {self.shown} cannot be reached ({_reason(error)}). {fix}") from error
         except exceptions.RedisError as error:
-            raise ToolError(f"Redis refused: {_line(str(error))}") from error
+            raise ToolError(self._refused(error)) from error
+        self._is_away = False
+        return answer
+
+    async def _tries(self, client: Any, act: Callable[[Any], Awaitable[Any]]) -> Any:
+        from redis import exceptions
+
+        retries = 0 if self._is_away else self._caps.retries
+        for tried in range(retries):
+            try:
+                return await act(client)
+            except exceptions.AuthenticationError:
+                raise
+            except exceptions.ConnectionError:
+                await asyncio.sleep(min(_LONGEST_PAUSE, _PAUSE * 2**tried))
+        return await act(client)
+
+    def _refused(self, error: Exception) -> str:
+        from redis import exceptions
+
+        if isinstance(error, exceptions.AskError | exceptions.ClusterDownError):  # MovedError is an AskError
+            fix = "Start this server with the address of a Redis that is no cluster, or of a proxy before it."
+            return f"Redis at {self.shown} is a member of a cluster, which this server does not follow. {fix}"
+        return f"Redis refused: {_line(str(error))}"
+
+
+async def _scan(client: Any, *, cursor: int, pattern: bytes) -> Any:
+    return await client.scan(cursor, match=pattern, count=_SCAN_STEP)
+
+
+def _refusal(key: str, error: Exception) -> str:
+    said = _line(str(error))
+    if "WRONGTYPE" in said:
+        return f"{key!r} holds a list, a hash or the like (WRONGTYPE); only texts are read here."
+    return f"Redis refused: {said}"
+
+
+def _check_place(url: str) -> None:
+    """Refuse what the driver takes for something else: no socket, or a database that is no number."""
+    parts = urlsplit(url)
+    if parts.scheme == "unix":
+        usable = bool(parts.path)
+    else:
+        number = parts.path.strip("/")
+        usable = not number or (number.isascii() and number.isdecimal())
+    if not usable:
+        raise ValueError("no socket, or no number of a database")
 
 
 def _scheme(url: str) -> str:
@@ -200,12 +277,15 @@ def _reason(error: BaseException) -> str:
     kinds = {
         ConnectionRefusedError: "connection refused",
         FileNotFoundError: "no such socket",
+        PermissionError: "no permission",
         TimeoutError: "no answer in time",
     }
     for cause in _causes(error):
         for kind, words in kinds.items():
             if isinstance(cause, kind):
                 return words
+        if type(cause).__name__ in ("ResponseError", "BusyLoadingError"):
+            return _line(str(cause))  # the database's own words
     return "no answer in time" if "timeout" in type(error).__name__.lower() else "no connection"
 
 

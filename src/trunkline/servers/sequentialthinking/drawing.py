@@ -1,15 +1,24 @@
-"""Draws a thought as a box for whoever watches the server's stderr. What a terminal would obey is made visible."""
+"""Draws a thought as a box for whoever watches the server's stderr. What a terminal would obey is made visible.
+
+Nobody may watch: some applications never read the stderr of a server, and a pipe that is full takes nothing more.
+"""
 
 from __future__ import annotations
 
+import os
+import select
+import sys
 import textwrap
 
 from trunkline.servers.sequentialthinking.lines import Thought
 
-__all__ = ["draw"]
+__all__ = ["draw", "show"]
 
 _WIDTH = 100
 _MOST_CHARS = 10_000
+#: What a pipe that has room takes at once, and how long, in seconds, it may have none.
+_PIECE = 4096
+_PATIENCE = 0.1
 
 
 def draw(thought: Thought) -> str:
@@ -34,3 +43,16 @@ def draw(thought: Thought) -> str:
 
 def _inert(text: str) -> str:
     return "".join(each if each.isprintable() else f"\\x{ord(each):02x}" for each in text)
+
+
+def show(box: str) -> None:
+    """Write a box to stderr, or as much of it as somebody takes."""
+    rest = memoryview(f"{box}\n".encode())
+    try:
+        descriptor = sys.stderr.fileno()
+        sys.stderr.flush()
+        while rest and select.select([], [descriptor], [], _PATIENCE)[1]:
+            rest = rest[os.write(descriptor, rest[:_PIECE]) :]
+    except (OSError, ValueError):
+        # It is closed, or is no file: nobody watches.
+        return

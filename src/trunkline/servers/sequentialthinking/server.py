@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import sys
 import time
 from collections.abc import Callable
 from typing import Annotated, Any
@@ -13,7 +12,7 @@ import msgspec
 from msgspec import Meta
 
 from trunkline import Context, Server, ToolError, ToolResult, __version__
-from trunkline.servers.sequentialthinking.drawing import draw
+from trunkline.servers.sequentialthinking.drawing import draw, show
 from trunkline.servers.sequentialthinking.lines import Line, Lines, Thought
 
 __all__ = ["make_server"]
@@ -87,7 +86,7 @@ def make_server(*, show_thoughts: bool | None = None, now: Callable[[], float] =
         )
         answer = _line(lines, ctx, handle).add(step)
         if show_thoughts:
-            await asyncio.to_thread(_show, draw(step))
+            await asyncio.to_thread(show, draw(step))
         return ToolResult(msgspec.json.format(msgspec.json.encode(answer), indent=2).decode(), answer)
 
     return server
@@ -99,7 +98,7 @@ def _line(lines: Lines, ctx: Context, handle: str | None) -> Line:
     owner = None if principal is None else (principal.issuer, principal.subject)
     if handle:
         return lines.of_handle(handle, owner)
-    session = ctx._exchange.admitted.caller.session
+    session = ctx.exchange.admitted.caller.session
     return lines.begin(owner) if session is None else lines.of_session(session)
 
 
@@ -115,8 +114,3 @@ def _truth(name: str, value: bool | str | None) -> bool:
         case False | None | "false":
             return False
     raise ToolError(f"{name}: expected true or false, got {value!r:.100}.")
-
-
-def _show(box: str) -> None:
-    sys.stderr.write(box + "\n")
-    sys.stderr.flush()

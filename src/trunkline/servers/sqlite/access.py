@@ -70,11 +70,10 @@ _NAMES = MappingProxyType(
 class Access:
     """Answers for one statement; ``refused`` says what it was refused, once it was."""
 
-    __slots__ = ("_allowed", "_kind", "only_reads", "refused")
+    __slots__ = ("_allowed", "only_reads", "refused")
 
     def __init__(self, kind: Kind) -> None:
         """Allow ``read``, ``create`` (of tables) or ``write``."""
-        self._kind = kind
         self._allowed = _ALLOWED[kind]
         self.refused: str | None = None
         #: Whether nothing was asked for so far that could change the database.

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import sqlite3
 from typing import Any
 
-from trunkline.errors import ToolError
 from trunkline.servers.sqlite.database import Database
 from trunkline.servers.tables import MOST_COLUMNS, MOST_TABLES, Column, ForeignKey, Table
 
@@ -14,6 +14,8 @@ _NAMES = (
     "SELECT name, type FROM sqlite_master WHERE type IN ('table', 'view') AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\' "
     "ORDER BY name LIMIT ?"
 )
+# A trigger may have the name of a table.
+_NAMED = "SELECT name, type FROM sqlite_master WHERE lower(name) = lower(?) AND type IN ('table', 'view')"
 _COLUMNS = 'SELECT name, type, "notnull", dflt_value, pk FROM pragma_table_info(?) LIMIT ?'
 _PRIMARY = "SELECT name FROM pragma_table_info(?) WHERE pk > 0 ORDER BY pk"
 _KEYS = 'SELECT id, "table", "from", "to" FROM pragma_foreign_key_list(?) ORDER BY id, seq LIMIT ?'
@@ -21,31 +23,44 @@ _KEYS = 'SELECT id, "table", "from", "to" FROM pragma_foreign_key_list(?) ORDER 
 
 async def table_names(database: Database) -> dict[str, str]:
     """Give the tables and views, and which of the two each is."""
-    return {str(name): str(kind) for name, kind in await database.select(_NAMES, [MOST_TABLES])}
+    return await database.look(_names)
 
 
 async def read_tables(database: Database) -> list[Table]:
     """Give every table with its columns; one that cannot be read, such as a view of nothing, is given without."""
-    tables: list[Table] = []
-    for name, kind in (await table_names(database)).items():
-        try:
-            tables.append(await _described(database, name, kind))
-        except ToolError:
-            tables.append(Table(name, kind))
-    return tables
+
+    def work(cursor: sqlite3.Cursor) -> list[Table]:
+        return [_readable(cursor, name, kind) for name, kind in _names(cursor).items()]
+
+    return await database.look(work)
 
 
 async def read_table(database: Database, name: str) -> Table | None:
     """Give one table, if there is one of that name."""
-    found = await database.select("SELECT name, type FROM sqlite_master WHERE lower(name) = lower(?)", [name], most=1)
-    if not found or found[0][1] not in ("table", "view"):
-        return None
-    return await _described(database, str(found[0][0]), str(found[0][1]))
+
+    def work(cursor: sqlite3.Cursor) -> Table | None:
+        found = cursor.execute(_NAMED, [name]).fetchone()
+        return None if found is None else _described(cursor, str(found[0]), str(found[1]))
+
+    return await database.look(work)
 
 
-async def _described(database: Database, name: str, kind: str) -> Table:
-    columns = await database.select(_COLUMNS, [name, MOST_COLUMNS])
-    keys = await database.select(_KEYS, [name, MOST_COLUMNS])
+def _names(cursor: sqlite3.Cursor) -> dict[str, str]:
+    return {str(name): str(kind) for name, kind in cursor.execute(_NAMES, [MOST_TABLES]).fetchall()}
+
+
+def _readable(cursor: sqlite3.Cursor, name: str, kind: str) -> Table:
+    try:
+        return _described(cursor, name, kind)
+    except sqlite3.OperationalError as error:
+        if error.sqlite_errorcode == sqlite3.SQLITE_INTERRUPT:
+            raise
+        return Table(name, kind)
+
+
+def _described(cursor: sqlite3.Cursor, name: str, kind: str) -> Table:
+    columns = cursor.execute(_COLUMNS, [name, MOST_COLUMNS]).fetchall()
+    keys = cursor.execute(_KEYS, [name, MOST_COLUMNS]).fetchall()
     return Table(
         name,
         kind,
@@ -53,11 +68,11 @@ async def _described(database: Database, name: str, kind: str) -> Table:
             Column(str(column), str(of), nullable=not (required or key), default=_text(default), primary_key=bool(key))
             for column, of, required, default, key in columns
         ),
-        await _foreign_keys(database, keys),
+        _foreign_keys(cursor, keys),
     )
 
 
-async def _foreign_keys(database: Database, rows: list[tuple[Any, ...]]) -> tuple[ForeignKey, ...]:
+def _foreign_keys(cursor: sqlite3.Cursor, rows: list[tuple[Any, ...]]) -> tuple[ForeignKey, ...]:
     keys: list[ForeignKey] = []
     for number in dict.fromkeys(row[0] for row in rows):
         mine = [row for row in rows if row[0] == number]
@@ -65,8 +80,7 @@ async def _foreign_keys(database: Database, rows: list[tuple[Any, ...]]) -> tupl
         targets = [row[3] for row in mine]
         if None in targets:
             # Without named columns the other table's primary key is meant.
-            parent = await database.select(_PRIMARY, [table])
-            targets = [row[0] for row in parent]
+            targets = [row[0] for row in cursor.execute(_PRIMARY, [table]).fetchall()]
         keys.append(ForeignKey(tuple(str(row[2]) for row in mine), table, tuple(str(each) for each in targets)))
     return tuple(keys)
 

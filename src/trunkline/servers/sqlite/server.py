@@ -59,7 +59,9 @@ def make_server(
         raise ConfigError(f"--db-path {db_path}: give a file; every call opens the database anew")
     server = Server("sqlite", _INSTRUCTIONS, version=__version__)
     bounds = Bounds(max_rows=max_rows, max_bytes=max_bytes, seconds=timeout)
-    database = Database(path.absolute(), bounds=bounds, submit=lambda work: server.pool.submit(work, {}))
+    database = Database(
+        path.absolute(), bounds=bounds, submit=lambda work: server.pool.submit(work, {}), read_only=read_only
+    )
     if not read_only:
         database.prepare()
     memo = Memo()
