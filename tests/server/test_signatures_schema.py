@@ -116,6 +116,10 @@ def schema_of(annotation: Any, *default: Any) -> dict[str, Any]:
         (Literal["small", "large", "huge"], {"type": "string", "enum": ["small", "large", "huge"]}),
         (Literal["one"], {"type": "string", "const": "one"}),
         (Literal["one"] | None, {"anyOf": [{"type": "string", "const": "one"}, {"type": "null"}]}),
+        (
+            Annotated[bool | str, Meta(description="D")] | None,
+            {"description": "D", "anyOf": [{"type": "boolean"}, {"type": "string"}, {"type": "null"}]},
+        ),
         (Literal["b", 1], {"enum": ["b", 1]}),
         (datetime, {"type": "string", "format": "date-time"}),
         (datetime | None, {"type": ["string", "null"], "format": "date-time"}),

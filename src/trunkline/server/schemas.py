@@ -126,7 +126,7 @@ class _Tidying:
             del node["required"]
         if "enum" in node:
             node = self._choices(node)
-        return _nullable(node)
+        return _nullable(_flat(node))
 
     def _choices(self, node: Schema) -> Schema:
         given: list[Any] = node["enum"]
@@ -144,6 +144,19 @@ def _key(value: Any) -> tuple[type, Any]:
 
 def _is_scalar(value: Any) -> bool:
     return value is None or isinstance(value, (str, int, float))
+
+
+def _flat(node: Schema) -> Schema:
+    """Write a union in a union, as ``Annotated[A | B, ...] | None`` is one, as one."""
+    parts: list[Schema] | None = node.get("anyOf")
+    if parts is None or not any(_is_union(part, node) for part in parts):
+        return node
+    return {**node, "anyOf": [each for part in parts for each in (part["anyOf"] if _is_union(part, node) else [part])]}
+
+
+def _is_union(part: Schema, around: Schema) -> bool:
+    """Tell whether a part says nothing but its own parts, and what is said around it anyway."""
+    return "anyOf" in part and all(key == "anyOf" or around.get(key) == value for key, value in part.items())
 
 
 def _nullable(node: Schema) -> Schema:

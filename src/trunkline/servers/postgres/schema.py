@@ -17,10 +17,14 @@ _CONTENT = """
 SELECT column_name::text AS column_name, data_type::text AS data_type FROM information_schema.columns
 WHERE table_schema = $1 AND table_name = $2 ORDER BY ordinal_position LIMIT $3
 """
+# To name the table takes long if it has many columns, and only what is generated from columns needs it.
 _COLUMNS = """
 SELECT c.relname::text AS table, c.relkind::text AS kind, a.attname::text AS name,
        pg_catalog.format_type(a.atttypid, a.atttypmod) AS type, a.attnotnull AS required,
-       pg_catalog.left(pg_catalog.pg_get_expr(d.adbin, d.adrelid), 1000) AS default,
+       pg_catalog.left(
+           CASE a.attgenerated WHEN '' THEN pg_catalog.pg_get_expr(d.adbin, 0)
+           ELSE pg_catalog.pg_get_expr(d.adbin, d.adrelid) END, 1000
+       ) AS default,
        COALESCE(a.attnum = ANY(i.indkey), false) AS primary_key
 FROM pg_catalog.pg_class c
 JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
