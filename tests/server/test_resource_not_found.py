@@ -28,7 +28,7 @@ def test_what_a_handler_does_not_find_has_the_revisions_code(revision: str, code
             return caught.value
 
     error = run_async(main())
-    assert (error.code, error.data) == (code, {"uri": "book://momo"})
+    assert (error.code, error.message, error.data) == (code, "No book is called 'momo'", {"uri": "book://momo"})
 
 
 def test_a_context_shows_the_exchange_behind_it() -> None:

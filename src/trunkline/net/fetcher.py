@@ -35,6 +35,7 @@ Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
 #: Is told the URL of each hop before anybody is asked for it; what it raises ends the fetch.
 BeforeHop = Callable[[str], Awaitable[None]]
 
+_GZIP = b"\x1f\x8b"
 _HERE = ("127.0.0.1", "::1")
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 
@@ -361,19 +362,45 @@ def _unpacking(headers: Mapping[str, str], ask: _Ask, target: Target) -> Callabl
         raise FetchError(f"{target.where} answered compressed, which was not asked for")
     if encoding not in ("gzip", "x-gzip", "deflate"):
         raise FetchError(f"{target.where} answered compressed in a way that was not asked for")
-    import zlib
+    return _Unpacking(target).unpack
 
-    # Either header of gzip and zlib is recognised; what comes behind the end of the stream is nobody's.
-    stream = zlib.decompressobj(zlib.MAX_WBITS | 32)
 
-    def unpack(piece: bytes, room: int) -> bytes:
-        try:
-            # What finds no room is dropped with the stream: the caller has enough then.
-            return b"" if stream.eof else stream.decompress(piece, room)
-        except zlib.error as error:
-            raise FetchError(f"{target.where} answered compressed, but what it sent cannot be unpacked") from error
+class _Unpacking:
+    """Unpacks gzip, of one part or of several one behind the other, and zlib's form of it."""
 
-    return unpack
+    def __init__(self, target: Target) -> None:
+        self._target = target
+        self._stream = self._begun()
+        #: What came behind the end of a part and is too short to tell whether another begins there.
+        self._held = b""
+
+    def _begun(self) -> Any:
+        import zlib
+
+        # Either header of gzip and zlib is recognised.
+        return zlib.decompressobj(zlib.MAX_WBITS | 32)
+
+    def unpack(self, piece: bytes, room: int) -> bytes:
+        """Give what a piece holds; what finds no room is dropped with the stream: the caller has enough then."""
+        import zlib
+
+        made: list[bytes] = []
+        given, self._held = self._held + piece, b""
+        while given and room > 0:
+            if self._stream.eof:
+                if not given.startswith(_GZIP):
+                    # Padding, or nobody's.
+                    self._held = given if _GZIP.startswith(given) else b""
+                    break
+                self._stream = self._begun()
+            try:
+                made.append(self._stream.decompress(given, room))
+            except zlib.error as error:
+                where = self._target.where
+                raise FetchError(f"{where} answered compressed, but what it sent cannot be unpacked") from error
+            room -= len(made[-1])
+            given = self._stream.unused_data
+        return b"".join(made)
 
 
 # --- settings and failures -------------------------------------------------------------------------------------------

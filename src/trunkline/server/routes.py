@@ -133,7 +133,7 @@ async def read_resource(
         return await _read(found, exchange, params.uri, values)
     except ResourceNotFound as error:
         data = {"uri": params.uri} if error.data is None else error.data
-        raise _not_found(exchange.admitted.caller, str(error), data) from error
+        raise _not_found(exchange.admitted.caller, error.message, data) from error
 
 
 async def _read(

@@ -6,6 +6,7 @@ that one made a moment ago is there, and clients hear of the change.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Annotated, Any, Protocol, TypeVar
 from urllib.parse import quote
@@ -47,7 +48,8 @@ def add_schema(server: Server, schema: Schema, *, base: str, dialect: str, tool:
     async def whole_schema() -> str:
         """Every table and view, with columns and foreign keys."""
         tables = await _told(schema.tables(), ResourceError)
-        return to_json({"tables": [describe(table) for table in tables]})
+        # It may be megabytes.
+        return await asyncio.to_thread(lambda: to_json({"tables": [describe(table) for table in tables]}))
 
     async def table_schema(table: str) -> str:
         """The columns of one table or view."""

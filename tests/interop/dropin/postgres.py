@@ -90,7 +90,6 @@ SCRIPT = Script(
         "value: timestamp:content/0/text": _TIMES,
         "value: bytea:content/0/text": "Bytes are given in PostgreSQL's own short form, not as a list of numbers.",
         "value: nan:content/0/text": "NaN and the infinities are given as text, not as null.",
-        "value: composite:content/0/text": "The fields of a composite value are JSON, not PostgreSQL's text of them.",
         "value: microseconds:content/0/text": "Microseconds are not cut off.",
         "schema of one of two:*": "Columns are those of the schema that is served, in their order, not of all schemas.",
         "schema of nothing:*": "A table that is not there is an error, not an empty list.",

@@ -253,6 +253,36 @@ def test_a_decompression_bomb_is_unpacked_up_to_the_limit_only() -> None:
     assert (text.startswith("Only the first 100000 bytes"), len(text) < 100_200) == (True, True)
 
 
+@pytest.mark.parametrize("behind", [b"", b"\0\0padding", b"\x1f"], ids=["nothing", "padding", "half-a-begin"])
+def test_a_body_of_several_compressed_parts_is_read_whole(behind: bytes) -> None:
+    parts = [gzip.compress(b"one "), gzip.compress(b""), gzip.compress(b"two "), gzip.compress(b"three"), behind]
+
+    async def byte_by_byte(writer: asyncio.StreamWriter) -> None:
+        body = b"".join(parts)
+        writer.write(_HEAD + f"Content-Encoding: gzip\r\nContent-Length: {len(body)}\r\n\r\n".encode())
+        for place in range(len(body)):
+            writer.write(body[place : place + 1])
+            await writer.drain()
+            await asyncio.sleep(0)
+
+    async def main() -> str:
+        async with origin({"/parts": byte_by_byte}) as site:
+            return await fetch_with(make_server(allow_local=True), f"{site.url}/parts")
+
+    assert run_async(main()).endswith("\none two three")
+
+
+def test_parts_that_each_unpack_to_little_are_bounded_together() -> None:
+    bomb = gzip.compress(b"x" * 10_000) * 100
+
+    async def main() -> str:
+        async with origin({"/bomb": answer(bomb, TEXT, "Content-Encoding: gzip")}) as site:
+            server = make_server(allow_local=True, max_bytes=100_000)
+            return await fetch_with(server, f"{site.url}/bomb", max_length=999_999)
+
+    assert run_async(main()).count("x" * 1000) == 100
+
+
 def test_a_bomb_in_a_bomb_stays_packed_and_is_no_text() -> None:
     bomb = gzip.compress(gzip.compress(bytes(1_000_000)))
 

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import re
 import subprocess
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.servers.filesystem.support import REVISIONS
 from tests.support import run_async
-from trunkline import BearerToken, Client, RequestFailed
+from trunkline import BearerToken, Client, ConfigError, RequestFailed
+from trunkline.servers.filesystem.limits import FileLimits
 
 COMMAND = [sys.executable, "-m", "trunkline.servers.filesystem"]
 TOKEN = "a-token-of-sixteen-or-more"
@@ -86,3 +89,9 @@ def test_it_serves_over_http_to_who_has_a_token(tmp_path: Path) -> None:
                 return (await client.call_tool("read_file", {"path": "x"})).text
 
     assert run_async(scene(), seconds=30) == "text"
+
+
+@pytest.mark.parametrize("limits", [{"seconds": math.nan}, {"entries": 0}], ids=["no-number", "nothing"])
+def test_limits_that_leave_nothing_to_do_are_a_wrong_setting(limits: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match="is more than zero"):
+        FileLimits(**limits)

@@ -15,7 +15,7 @@ import pytest
 from tests.servers.filesystem.support import REVISIONS
 from tests.support import run_async
 from trunkline import Client, RequestFailed, Server
-from trunkline.servers.filesystem import make_server, watching
+from trunkline.servers.filesystem import kernel, make_server, watching
 from trunkline.servers.filesystem.limits import FileLimits
 from trunkline.servers.filesystem.walking import Ground
 from trunkline.servers.roots import Folder
@@ -311,7 +311,7 @@ def test_somebody_who_leaves_does_not_end_the_watches_of_a_stream_that_begins(
 def test_a_folder_that_is_left_while_another_file_of_it_is_added_is_still_watched(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ground, real = Ground([Folder(tmp_path, tmp_path)]), watching.inotify_add
+    ground, real = Ground([Folder(tmp_path, tmp_path)]), kernel.inotify_add
 
     async def scene() -> str:
         told: asyncio.Queue[str] = asyncio.Queue()

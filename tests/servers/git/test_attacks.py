@@ -41,8 +41,11 @@ def program(tmp_path: Path, marker: Path) -> str:
 
 def settings(**values: str) -> Trap:
     def set_them(repository: Path, program: str) -> None:
-        for name, value in values.items():
-            git(repository, "config", name.replace("__", "."), value.replace("PROGRAM", program))
+        with (repository / ".git" / "config").open("a") as config:
+            for name, value in values.items():
+                section, *inner, key = name.split("__")
+                head = " ".join([section, *(f'"{each}"' for each in inner)])
+                config.write(f'[{head}]\n\t{key} = "{value.replace("PROGRAM", program)}"\n')
 
     return set_them
 

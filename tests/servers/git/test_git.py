@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import sys
 from pathlib import Path
@@ -24,6 +25,14 @@ REVISIONS = [pytest.param("2025-11-25", id="handshake"), pytest.param("2026-07-2
 @pytest.fixture
 def repository(tmp_path: Path) -> Path:
     return make_repository(tmp_path / "repository")
+
+
+@pytest.fixture(scope="module")
+def with_two_commits(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A repository for tests that only look."""
+    made = make_repository(tmp_path_factory.mktemp("shared") / "repository")
+    git(made, "commit", "--quiet", "-am", "second")
+    return made
 
 
 @pytest.mark.parametrize("revision", REVISIONS)
@@ -98,10 +107,8 @@ def test_the_log_has_ids_authors_dates_and_whole_messages(repository: Path) -> N
         pytest.param({"end_timestamp": "2024-01-01"}, 0, id="until-before"),
     ],
 )
-def test_the_log_can_be_limited(repository: Path, arguments: dict[str, Any], commits: int) -> None:
-    git(repository, "commit", "--quiet", "-am", "second")
-
-    failed, text = call(repository, "git_log", **arguments)
+def test_the_log_can_be_limited(with_two_commits: Path, arguments: dict[str, Any], commits: int) -> None:
+    failed, text = call(with_two_commits, "git_log", **arguments)
 
     assert (failed, text.count("Commit: ")) == (False, commits)
 
@@ -396,7 +403,9 @@ def test_a_commit_whose_message_is_longer_than_the_output_names_the_fix(reposito
     assert (log.is_error, "[cut: " in outcome(log)[1]) == (False, True)
 
 
-@pytest.mark.parametrize("options", [{"max_output": 999}, {"timeout": 0}], ids=["output", "timeout"])
+@pytest.mark.parametrize(
+    "options", [{"max_output": 999}, {"timeout": 0}, {"timeout": math.nan}], ids=["output", "timeout", "no-number"]
+)
 def test_limits_with_which_nothing_works_are_a_wrong_setting(options: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match="at least 1000 bytes"):
         make_server(**options)

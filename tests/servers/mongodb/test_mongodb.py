@@ -241,6 +241,21 @@ def test_a_write_to_everything_must_be_meant(arguments: tuple[str, dict[str, Any
     assert 3 in ask(tool, {**given, "everything": True}, write=True).values()
 
 
+@pytest.mark.parametrize(
+    "query",
+    [{"$comment": "x"}, {"$and": [{}]}, {"$or": [{"a": 1}, {}]}, {"$and": [{"$or": [{}]}], "$comment": "x"}],
+    ids=repr,
+)
+def test_a_filter_that_only_looks_like_one_is_empty(query: dict[str, Any]) -> None:
+    with pytest.raises(ToolError, match="say everything=true"):
+        ask("delete", {**ITEMS, "filter": query, "many": True}, write=True)
+
+
+def test_a_filter_that_leaves_something_out_is_not_empty() -> None:
+    given = {**ITEMS, "filter": {"price": {"$gte": 5}, "$comment": "x"}, "many": True}
+    assert ask("delete", given, write=True) == {"deleted": 0}  # the double takes the comment for a member
+
+
 # --- the deployment --------------------------------------------------------------------------------------------------
 
 
@@ -346,6 +361,12 @@ def test_an_address_that_is_none_is_refused_at_the_start_without_its_password(ur
     with pytest.raises(ConfigError) as caught:
         make_server(uri)
     assert "hu" not in str(caught.value).replace("https", "")
+
+
+@pytest.mark.parametrize("name", ["a b", "", "../shop", "$cmd"])
+def test_a_database_to_use_that_cannot_be_one_is_refused_at_the_start(name: str) -> None:
+    with pytest.raises(ConfigError, match="--database"):
+        make_server("mongodb://h", databases=[name])
 
 
 def test_what_is_shown_of_an_address_has_no_credentials() -> None:

@@ -305,7 +305,7 @@ def test_a_script_that_ignores_the_polite_signal_ends_even_if_its_call_is_cancel
         running = asyncio.ensure_future(work)
         await _until(lambda: child.exists() and child.read_text().endswith("\n"))
         running.cancel()
-        await asyncio.sleep(0.05)
+        await asyncio.wait([running], timeout=0.05)  # it is being polite now
         running.cancel()
         await asyncio.wait([running])
 

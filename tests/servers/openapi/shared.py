@@ -31,11 +31,11 @@ def operation(**more: Any) -> dict[str, Any]:
 def call(
     source: Any, tool: str, arguments: dict[str, Any], answers: Any = None, **options: Any
 ) -> tuple[CallResult, Double]:
-    """Call a tool of a document against the double; give the result and what the double heard."""
+    """Call a tool of a document, alone unless ``include`` says more; give the result and what the double heard."""
 
     async def main() -> tuple[CallResult, Double]:
         async with running_double(answers) as double:
-            server = make_server(source, base_url=double.url, **options)
+            server = make_server(source, base_url=double.url, **{"include": [tool], **options})
             async with Client(server) as client:
                 return await client.call_tool(tool, arguments, raise_on_error=False), double
 
@@ -44,6 +44,6 @@ def call(
 
 def schema_of(source: Any, tool: str, **options: Any) -> dict[str, Any]:
     """Give the schema of a tool's arguments."""
-    server = make_server(source, base_url="https://api.example.com", **options)
+    server = make_server(source, base_url="https://api.example.com", **{"include": [tool], **options})
     found: dict[str, Any] = server.registry.tools[tool].listed().input_schema
     return found

@@ -12,7 +12,8 @@ from tests.servers.openapi.double import Answer, running_double
 from tests.servers.openapi.shared import PETS, TRACKER, call, document, operation, schema_of
 from tests.support import run_async
 from trunkline import Client, ConfigError
-from trunkline.servers.openapi import Document, fetch_document, make_server
+from trunkline.servers.openapi import Document, fetch_document, make_server, read_document
+from trunkline.servers.openapi.schemas import Translation
 from trunkline.types import EmbeddedResource
 
 BASE = "https://api.example.com"
@@ -298,12 +299,12 @@ def test_parts_that_multiply_are_looked_at_once() -> None:
 
 def test_many_names_that_are_alike_take_no_longer_than_others() -> None:
     members = {f"m{number}": {"$ref": f"#/x/{number}/same"} for number in range(5000)}
-    schema = {"type": "object", "additionalProperties": True, "properties": members}
-    source = with_schema(schema, Fine={}) | {"x": [{"same": {}}] * 5000}
-    source["paths"]["/fine"] = {"get": {"operationId": "fine"}}
+    source = with_schema({}) | {"x": [{"same": {}}] * 5000}
+    translation = Translation(read_document(source), inputs=True)
     started = time.process_time()
-    make_server(source, base_url=BASE)
-    assert time.process_time() - started < 5
+    found = translation.schema({"properties": members})
+    assert time.process_time() - started < 2
+    assert len({each["$ref"] for each in found["properties"].values()}) == 5000
 
 
 def test_a_body_of_very_many_members_is_one_argument() -> None:

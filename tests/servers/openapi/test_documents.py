@@ -132,8 +132,9 @@ def test_an_operation_may_have_its_own_base_on_the_same_origin() -> None:
         (PETS, {"staff": "no colon"}, "USER:PASSWORD"),
         (PETS, {"api_key": "a\r\nb"}, "control characters"),
         (TRACKER, {"oauth": ""}, "empty"),
+        (TRACKER, {"query_key": "caf\udce9"}, "no UTF-8"),
     ],
-    ids=["unknown", "basic", "control", "empty"],
+    ids=["unknown", "basic", "control", "empty", "bytes"],
 )
 def test_a_credential_that_cannot_be_one_is_refused(source: Any, auth: dict[str, str], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
@@ -168,3 +169,11 @@ def test_a_body_of_any_type_is_sent_as_json() -> None:
     _, double = call(document({"/it": {"post": operation(requestBody=body)}}), "it", {"a": [1]})
     assert double.last.headers["content-type"] == "application/json"
     assert double.last.body == b'{"a":[1]}'
+
+
+@pytest.mark.parametrize(
+    ("path", "sent"), [("/größe", "/gr%C3%B6%C3%9Fe"), ('/a"b|c', "/a%22b%7Cc"), ("/a%20b", "/a%20b")]
+)
+def test_a_path_is_encoded_as_a_url_needs_it(path: str, sent: str) -> None:
+    _, double = call(document({path: {"get": operation()}}), "it", {})
+    assert double.last.path == sent

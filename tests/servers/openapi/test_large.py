@@ -1,4 +1,4 @@
-"""A document of 800 operations with long names, ids that collide, and schemas that all hang together."""
+"""A document of hundreds of operations with long names, ids that collide, and schemas that all hang together."""
 
 from __future__ import annotations
 
@@ -12,15 +12,19 @@ from tests.servers.openapi.large import OPERATIONS, large_document
 from tests.servers.openapi.shared import call
 from tests.support import run_async
 from trunkline import Client, ConfigError, Server
-from trunkline.servers.openapi import make_server
+from trunkline.servers.openapi import make_server, read_document
 
 BASE = "https://api.example.com"
+
+
+#: Nothing changes a document, so one that was read once is enough.
+LARGE = read_document(large_document())
 
 
 @pytest.fixture(scope="module")
 def server() -> Server:
     """Make the whole server once."""
-    return make_server(large_document(), base_url=BASE, output_schemas=False)
+    return make_server(LARGE, base_url=BASE, output_schemas=False)
 
 
 def test_every_operation_has_a_valid_name_of_its_own(server: Server) -> None:
@@ -43,20 +47,19 @@ def test_all_tools_are_listed_to_a_client(server: Server) -> None:
 
 
 def test_names_do_not_depend_on_order_or_choice(server: Server) -> None:
-    document = large_document()
-    turned = {**document, "paths": dict(reversed(document["paths"].items()))}
+    turned = {**LARGE.root, "paths": dict(reversed(LARGE.root["paths"].items()))}
     few = make_server(turned, base_url=BASE, include=["*/things011*"], output_schemas=False)
     assert set(few.registry.tools) < set(server.registry.tools)
 
 
 def test_operations_whose_ids_collide_are_called_each_at_its_own_path() -> None:
     options = {"include": ["PATCH *things00[12]*"], "output_schemas": False}
-    names = sorted(make_server(large_document(), base_url=BASE, **options).registry.tools)  # type: ignore[arg-type]
+    names = sorted(make_server(LARGE, base_url=BASE, **options).registry.tools)  # type: ignore[arg-type]
     arguments = {"group": "g", "id": "1", "name": "N", "group_body": None}
 
     async def main() -> set[str]:
         async with running_double() as double:
-            small = make_server(large_document(), base_url=double.url, **options)  # type: ignore[arg-type]
+            small = make_server(LARGE, base_url=double.url, **options)  # type: ignore[arg-type]
             async with Client(small) as client:
                 await client.call_tool(names[0], arguments)
                 await client.call_tool(names[1], arguments)
@@ -70,16 +73,16 @@ def test_operations_whose_ids_collide_are_called_each_at_its_own_path() -> None:
 def test_one_name_in_path_query_and_body_is_three_arguments() -> None:
     arguments = {"group": "g", "group_query": "q", "group_body": "b", "name": "N"}
     options = {"include": ["POST */things007"], "output_schemas": False}
-    (name,) = make_server(large_document(), base_url=BASE, **options).registry.tools  # type: ignore[arg-type]
-    _, double = call(large_document(), name, arguments, **options)
+    (name,) = make_server(LARGE, base_url=BASE, **options).registry.tools  # type: ignore[arg-type]
+    _, double = call(LARGE, name, arguments, **options)
     assert double.last.path == "/groups/g/things007"
     assert double.last.query == "group=q"
     assert json.loads(double.last.body) == {"name": "N", "group": "b"}
 
 
 def test_too_many_operations_are_refused_with_the_ways_to_choose() -> None:
-    with pytest.raises(ConfigError, match=r"800 operations.*--include.*--max-operations"):
-        make_server(large_document(), base_url=BASE, max_operations=799)
+    with pytest.raises(ConfigError, match=rf"{OPERATIONS} operations.*--include.*--max-operations"):
+        make_server(LARGE, base_url=BASE, max_operations=OPERATIONS - 1)
 
 
 @pytest.mark.parametrize(
@@ -94,9 +97,9 @@ def test_too_many_operations_are_refused_with_the_ways_to_choose() -> None:
     ids=["tag", "method", "read-only", "exclude", "id"],
 )
 def test_filters_choose(options: dict[str, list[str]], count: int) -> None:
-    assert len(make_server(large_document(), base_url=BASE, output_schemas=False, **options).registry.tools) == count  # type: ignore[arg-type]
+    assert len(make_server(LARGE, base_url=BASE, output_schemas=False, **options).registry.tools) == count  # type: ignore[arg-type]
 
 
 def test_filters_that_leave_nothing_are_an_error() -> None:
     with pytest.raises(ConfigError, match="filters leave all out"):
-        make_server(large_document(), base_url=BASE, include=["nothing"])
+        make_server(LARGE, base_url=BASE, include=["nothing"])

@@ -10,9 +10,10 @@ import pytest
 from tests.servers.openapi.double import Answer, running_double
 from tests.servers.openapi.shared import PETS, call, schema_of
 from tests.support import run_async
-from trunkline import Client
+from trunkline import Client, RequestFailed
+from trunkline.errors import InvalidParams
 from trunkline.servers.openapi import make_server
-from trunkline.types import EmbeddedResource, ImageContent
+from trunkline.types import EmbeddedResource, ImageContent, TextContent
 
 KEY = {"api_key": "s3cret"}
 PNG = b"\x89PNG\r\n\x1a\nrest"
@@ -219,6 +220,19 @@ def test_a_missing_credential_is_an_error_that_says_how_to_give_it() -> None:
     assert double.heard == []
 
 
+@pytest.mark.parametrize(("header", "value"), [("X-Shop-Key", "s3cret"), ("x-shop-key", "s3cret")])
+def test_a_header_of_the_user_may_be_the_credential(header: str, value: str) -> None:
+    result, double = call(PETS, "listPets", {}, headers={header: value})
+    assert not result.is_error, result.text
+    assert double.last.headers["x-shop-key"] == value
+
+
+def test_cookies_are_the_users_if_the_user_sends_some() -> None:
+    options = {"headers": {"Cookie": "a=1"}}
+    assert "theme" not in schema_of(PETS, "listPets", **options)["properties"]
+    assert sent("listPets", {}, **options).headers["cookie"] == "a=1"
+
+
 def test_a_header_of_the_user_is_sent_and_no_longer_asked_for() -> None:
     options = {"headers": {"Accept-Language": "de"}}
     assert "Accept-Language" not in schema_of(PETS, "listPets", **options)["properties"]
@@ -244,6 +258,31 @@ def test_an_answer_that_breaks_the_promise_is_shown_with_a_warning() -> None:
 def test_a_list_is_text() -> None:
     result, _ = call(PETS, "listPets", {}, {"GET /pets": Answer([{"id": 1, "name": "Rex"}])}, auth=KEY)
     assert json.loads(result.text) == [{"id": 1, "name": "Rex"}]
+
+
+def test_where_the_next_page_is_is_told() -> None:
+    headers = {"X-Next": "page-2", "Link": '</pets?page=2>; rel="next"', "X-Other": "no", "Set-Cookie": "no=1"}
+    result, _ = call(PETS, "listPets", {}, {"GET /pets": Answer([], headers=headers)}, auth=KEY)
+    assert [block.text for block in result.content if isinstance(block, TextContent)] == [
+        "[]",
+        'link: </pets?page=2>; rel="next"; x-next: page-2',
+    ]
+
+
+@pytest.mark.parametrize("revision", ["2025-06-18", "2026-07-28"])
+def test_a_structured_answer_tells_its_headers_too(revision: str) -> None:
+    async def main() -> tuple[object, str]:
+        pet = Answer({"id": 7, "name": "Rex"}, headers={"Link": "</pets/8>; rel=next"})
+        async with (
+            running_double({"GET /pets/7": pet}) as double,
+            Client(make_server(PETS, base_url=double.url), revision=revision) as client,
+        ):
+            result = await client.call_tool("getPet", {"id": 7})
+            return result.data, result.text
+
+    data, text = run_async(main())
+    assert data == {"id": 7, "name": "Rex"}
+    assert "link: </pets/8>; rel=next" in text
 
 
 def test_no_content_is_said_in_words() -> None:
@@ -314,6 +353,39 @@ def test_a_resource_has_the_type_of_the_answer() -> None:
                 return contents.mime_type, contents.blob
 
     assert run_async(main()) == ("image/png", "iVBORw0KGgpyZXN0")
+
+
+@pytest.mark.parametrize(
+    ("uri", "message"),
+    [
+        ("openapi://pet-shop/pets/seven", "expected integer"),
+        ("openapi://pet-shop/pets?limit=0", "/limit"),
+        ("openapi://pet-shop/pets?status=lost", "/status"),
+    ],
+    ids=["path", "bound", "choice"],
+)
+def test_a_uri_that_the_schema_forbids_is_never_sent(uri: str, message: str) -> None:
+    async def main() -> int:
+        async with running_double() as double:
+            async with Client(make_server(PETS, base_url=double.url, resources=True, auth=KEY)) as client:
+                with pytest.raises(InvalidParams, match=message):
+                    await client.read_resource(uri)
+            return len(double.heard)
+
+    assert run_async(main()) == 0
+
+
+@pytest.mark.parametrize("revision", ["2025-06-18", "2026-07-28"])
+def test_a_resource_that_the_service_has_not_is_not_found(revision: str) -> None:
+    async def main() -> int:
+        async with running_double({"GET /pets/7": Answer({"message": "no such pet"}, 404)}) as double:
+            server = make_server(PETS, base_url=double.url, resources=True, auth=KEY)
+            async with Client(server, revision=revision) as client:
+                with pytest.raises(RequestFailed, match="no such pet") as caught:
+                    await client.read_resource("openapi://pet-shop/pets/7")
+                return caught.value.code
+
+    assert run_async(main()) == {"2025-06-18": -32002, "2026-07-28": -32602}[revision]
 
 
 def test_without_asking_there_are_no_resources() -> None:

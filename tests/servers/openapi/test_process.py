@@ -79,15 +79,17 @@ def test_a_wrong_start_is_one_sentence() -> None:
         (["--auth", "api_key=NOT_SET_AT_ALL"], "the variable NOT_SET_AT_ALL is not set"),
         (["--base-url", "ftp://a.example"], "--base-url must be an http or https URL"),
         (["--auth", "nonsense"], "write NAME=VALUE"),
+        (["--auth", "api_key=sk-live-1234"], "--auth api_key=...: name a variable"),
         (["--read-only", "--method", "POST"], "Nothing is left to offer"),
         (["--server-variable", "region=mars"], "'region' cannot be 'mars'"),
         (["--header", "Bad Name=x"], "cannot be sent"),
     ],
-    ids=["auth", "base", "usage", "methods", "variable", "header"],
+    ids=["auth", "base", "usage", "value", "methods", "variable", "header"],
 )
 def test_a_setting_that_does_not_fit_is_named(arguments: list[str], message: str) -> None:
     ended = CliRunner().invoke(command, [str(PETS), *arguments])
     assert message in f"{ended.output} {ended.exception}"
+    assert "sk-live" not in f"{ended.output} {ended.exception}"
 
 
 def test_help_shows_the_ways_to_start() -> None:

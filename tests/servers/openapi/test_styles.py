@@ -58,7 +58,7 @@ def values(pieces: list[str]) -> list[str]:
 
 @pytest.mark.parametrize(("style", "prefix"), [("simple", ""), ("label", "."), ("matrix", ";p%20q=")])
 @given(value=scalars)
-@settings(max_examples=15)
+@settings(max_examples=10)
 def test_a_plain_value_of_a_path_is_read_back(style: str, prefix: str, value: str) -> None:
     text = path_text(a_parameter("path", style, explode=False), value)
     assert text.startswith(prefix)
@@ -78,7 +78,7 @@ def test_a_plain_value_of_a_path_is_read_back(style: str, prefix: str, value: st
     ],
 )
 @given(value=lists(_STEP))
-@settings(max_examples=15)
+@settings(max_examples=10)
 def test_a_list_in_a_path_is_read_back(
     style: str, explode: bool, prefix: str, separator: str, value: list[str]
 ) -> None:
@@ -98,7 +98,7 @@ def test_a_list_in_a_path_is_read_back(
     ],
 )
 @given(value=objects(_STEP))
-@settings(max_examples=15)
+@settings(max_examples=10)
 def test_an_object_in_a_path_is_read_back(
     style: str, explode: bool, prefix: str, separator: str, value: dict[str, str]
 ) -> None:
@@ -120,7 +120,7 @@ def written(parameter: Parameter, value: Any) -> list[tuple[str, str]]:
 @pytest.mark.parametrize("reserved", [False, True])
 @pytest.mark.parametrize("style", ["form", "spaceDelimited", "pipeDelimited"])
 @given(value=lists(_STEP))
-@settings(max_examples=15)
+@settings(max_examples=10)
 def test_an_exploded_list_in_a_query_is_read_back(style: str, reserved: bool, value: list[str]) -> None:
     pairs = written(a_parameter("query", style, explode=True, reserved=reserved), value)
     assert [(unquote(name), unquote(text)) for name, text in pairs] == [("p q", item) for item in value]
@@ -128,7 +128,7 @@ def test_an_exploded_list_in_a_query_is_read_back(style: str, reserved: bool, va
 
 @pytest.mark.parametrize(("style", "separator"), [("form", ","), ("spaceDelimited", "%20"), ("pipeDelimited", "%7C")])
 @given(value=lists(_UNDELIMITED))
-@settings(max_examples=15)
+@settings(max_examples=10)
 def test_a_joined_list_in_a_query_is_read_back(style: str, separator: str, value: list[str]) -> None:
     ((name, text),) = written(a_parameter("query", style, explode=False), value)
     assert unquote(name) == "p q"
@@ -136,21 +136,21 @@ def test_a_joined_list_in_a_query_is_read_back(style: str, separator: str, value
 
 
 @given(value=objects(_STEP))
-@settings(max_examples=15)
+@settings(max_examples=10)
 def test_a_joined_object_in_a_query_is_read_back(value: dict[str, str]) -> None:
     ((_, text),) = written(a_parameter("query", "form", explode=False), value)
     assert pairs_of(text.split(",")) == value
 
 
 @given(value=objects(_STEP))
-@settings(max_examples=15)
+@settings(max_examples=10)
 def test_an_exploded_object_in_a_query_is_read_back(value: dict[str, str]) -> None:
     pairs = written(a_parameter("query", "form", explode=True), value)
     assert {unquote(name): unquote(text) for name, text in pairs} == value
 
 
 @given(value=objects(_STEP.filter(lambda text: "]" not in text)))
-@settings(max_examples=15)
+@settings(max_examples=10)
 def test_a_deep_object_in_a_query_is_read_back(value: dict[str, str]) -> None:
     pairs = written(a_parameter("query", "deepObject", explode=True), value)
     read = {unquote(name).removeprefix("p q[").removesuffix("]"): unquote(text) for name, text in pairs}
@@ -184,13 +184,13 @@ def test_nothing_cannot_be_part_of_a_path(value: Any) -> None:
 
 @pytest.mark.parametrize("explode", [False, True])
 @given(value=lists(_HEADER))
-@settings(max_examples=15)
+@settings(max_examples=10)
 def test_a_list_in_a_header_is_read_back(explode: bool, value: list[str]) -> None:
     assert header_text(a_parameter("header", "simple", explode=explode), value).split(",") == value
 
 
 @given(value=objects(_HEADER))
-@settings(max_examples=15)
+@settings(max_examples=10)
 def test_an_object_in_a_header_is_read_back(value: dict[str, str]) -> None:
     pieces = header_text(a_parameter("header", "simple", explode=True), value).split(",")
     assert dict(piece.split("=") for piece in pieces) == value

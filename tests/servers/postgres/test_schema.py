@@ -68,6 +68,24 @@ def test_the_schema_of_the_database_has_keys_and_types(cluster: Cluster) -> None
     run_async(main())
 
 
+def test_defaults_are_told_also_of_generated_columns(cluster: Cluster) -> None:
+    async def main() -> None:
+        async with as_role(cluster, "owner") as owner:
+            await owner.execute(
+                "CREATE TABLE other.made (a int DEFAULT 1 + 1, b int GENERATED ALWAYS AS (a * 2) STORED, c int);"
+                "GRANT SELECT ON other.made TO reader"
+            )
+            try:
+                async with shop(cluster, schema="other") as client:
+                    (content,) = await client.read_resource(f"{BASE}schema")
+            finally:
+                await owner.execute("DROP TABLE other.made")
+            (made,) = [each for each in json.loads(content.text or "")["tables"] if each["name"] == "made"]
+            assert [column["default"] for column in made["columns"]] == ["(1 + 1)", "(a * 2)", None]
+
+    run_async(main())
+
+
 def test_table_names_are_completed(cluster: Cluster) -> None:
     async def main() -> None:
         async with shop(cluster) as client:

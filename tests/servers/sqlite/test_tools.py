@@ -337,6 +337,16 @@ def test_only_tables_are_created(tmp_path: Path, query: str) -> None:
     run_async(main())
 
 
+def test_many_changes_at_once_are_all_kept(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with shop(tmp_path) as client:
+            change = "UPDATE products SET price = price + 1 WHERE id = 4"
+            await asyncio.gather(*(called(client, "write_query", query=change) for _ in range(60)))
+            assert rows(tmp_path / "shop.db", "SELECT price FROM products WHERE id = 4") == [(64.2,)]
+
+    run_async(main())
+
+
 def test_a_database_that_another_writes_is_waited_for_and_then_told(tmp_path: Path) -> None:
     async def main() -> None:
         async with shop(tmp_path, timeout=0.1) as client:
@@ -404,6 +414,12 @@ def test_a_file_that_is_no_database_is_told(tmp_path: Path) -> None:
 def test_a_path_that_cannot_be_a_database_is_refused_at_the_start(path: str) -> None:
     with pytest.raises(ConfigError, match=r"--db-path .*: give a file"):
         make_server(path)
+
+
+def test_a_pipe_is_refused_at_the_start(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(ConfigError, match=r"--db-path .*pipe: give a file"):
+        make_server(tmp_path / "pipe")
 
 
 def test_a_folder_that_cannot_be_made_is_refused_at_the_start(tmp_path: Path) -> None:

@@ -22,7 +22,12 @@ _MOST = Ceilings()
 
 @click.command("trunkline-server-docker", epilog=_EPILOG)
 @click.option(
-    "--host", envvar="DOCKER_HOST", default=DEFAULT_HOST, show_default=True, metavar="unix://PATH", help="The engine."
+    "--host",
+    envvar="DOCKER_HOST",
+    default=DEFAULT_HOST,
+    show_default=True,
+    metavar="unix://PATH",
+    help="The socket of the engine.",
 )
 @click.option("--read-only", is_flag=True, help="Leave out start, stop, restart and run.")
 @click.option("--only-own", is_flag=True, help="Start, stop and restart only containers that this server made.")
@@ -34,7 +39,7 @@ _MOST = Ceilings()
     default=_MOST.memory_mb,
     show_default=True,
     metavar="N",
-    help="Most memory.",
+    help="Most memory of a run, in MiB.",
 )
 @click.option(
     "--max-cpus",
@@ -42,13 +47,23 @@ _MOST = Ceilings()
     default=_MOST.cpus,
     show_default=True,
     metavar="N",
-    help="Most processors.",
+    help="Most processors of a run.",
 )
 @click.option(
-    "--max-pids", type=click.IntRange(1), default=_MOST.pids, show_default=True, metavar="N", help="Most processes."
+    "--max-pids",
+    type=click.IntRange(1),
+    default=_MOST.pids,
+    show_default=True,
+    metavar="N",
+    help="Most processes of a run.",
 )
 @click.option(
-    "--max-seconds", type=click.IntRange(1), default=_MOST.seconds, show_default=True, metavar="N", help="Longest run."
+    "--max-seconds",
+    type=click.IntRange(1),
+    default=_MOST.seconds,
+    show_default=True,
+    metavar="N",
+    help="Longest run, in seconds.",
 )
 @serving_options
 def command(

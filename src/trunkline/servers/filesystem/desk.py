@@ -25,6 +25,8 @@ T = TypeVar("T")
 
 #: As many changes of different files are made at once, at most.
 _LOCKS = 64
+#: Seconds; the system does not take every number.
+_LONGEST_WAIT = 3600.0
 
 #: The hints of tools that only look.
 READS: Mapping[str, bool] = MappingProxyType({"readOnlyHint": True, "openWorldHint": False})
@@ -83,7 +85,7 @@ class Desk:
         """
         found = os.fstat(place.directory)
         lock = self._locks[hash((found.st_dev, found.st_ino, place.name)) % _LOCKS]
-        if not lock.acquire(timeout=self.limits.seconds):
+        if not lock.acquire(timeout=min(self.limits.seconds, _LONGEST_WAIT)):
             raise ToolError(f"Other changes of {place.path} take too long; nothing was changed. Try again later.")
         try:
             yield

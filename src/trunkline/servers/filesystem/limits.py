@@ -32,7 +32,7 @@ class FileLimits(Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         """See that each leaves something to do."""
         for name in self.__struct_fields__:
-            if getattr(self, name) <= 0:
+            if not getattr(self, name) > 0:
                 raise ConfigError(f"{name} of the filesystem server is more than zero, not {getattr(self, name)}.")
 
 

@@ -54,7 +54,7 @@ def make_server(
     found = shutil.which("git")
     if found is None:
         raise ConfigError("There is no git on this machine's PATH: install it.")
-    if timeout <= 0 or max_output < _LEAST_BYTES:
+    if not timeout > 0 or max_output < _LEAST_BYTES:
         raise ConfigError(f"The timeout must be more than 0, and the most output at least {_LEAST_BYTES} bytes.")
     server = Server("mcp-git", _INSTRUCTIONS, title="Git", version=__version__)
     allowed = Allowed([_checked(each) for each in repositories])

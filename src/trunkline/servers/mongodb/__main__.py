@@ -25,7 +25,12 @@ Examples:
     "--read-preference", type=click.Choice(READ_PREFERENCES), help="Which member of a replica set to read from."
 )
 @click.option(
-    "--max-rows", type=click.IntRange(1), default=Caps().rows, show_default=True, metavar="N", help="Most documents."
+    "--max-rows",
+    type=click.IntRange(1),
+    default=Caps().rows,
+    show_default=True,
+    metavar="N",
+    help="Most documents of an answer.",
 )
 @click.option(
     "--max-bytes",
@@ -33,7 +38,7 @@ Examples:
     default=Caps().answer_bytes,
     show_default=True,
     metavar="N",
-    help="Longest answer.",
+    help="Longest answer, in bytes.",
 )
 @click.option(
     "--max-seconds",
@@ -41,7 +46,7 @@ Examples:
     default=Caps().seconds,
     show_default=True,
     metavar="N",
-    help="Longest work.",
+    help="Longest work on a call, in seconds.",
 )
 @serving_options
 def command(

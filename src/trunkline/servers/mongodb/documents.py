@@ -23,6 +23,7 @@ __all__ = [
     "collection_name",
     "database_name",
     "from_json",
+    "matches_all",
     "to_json",
 ]
 
@@ -123,6 +124,17 @@ def check_query(value: Any) -> None:
         for name in part if isinstance(part, dict) else ():
             if name in _REFUSED or name.startswith(_INTERNAL):
                 raise ToolError(f"{name} is refused, wherever it stands: it writes, or runs code in the database")
+
+
+def matches_all(query: Any) -> bool:
+    """Tell whether a filter is empty, also by the ways to say so with a comment or with ``$and`` and ``$or``."""
+    if not isinstance(query, dict):
+        return False
+    for name, value in query.items():
+        each = [matches_all(part) for part in value] if name in ("$and", "$or") and isinstance(value, list) else [False]
+        if name != "$comment" and not (all(each) if name == "$and" else any(each)):
+            return False
+    return True
 
 
 def check_order(order: Mapping[str, Any]) -> None:

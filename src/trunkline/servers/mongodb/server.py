@@ -17,6 +17,7 @@ from trunkline.servers.mongodb.documents import (
     check_stored,
     check_update,
     from_json,
+    matches_all,
 )
 from trunkline.servers.mongodb.schema import Schema, describe
 from trunkline.servers.mongodb.store import DEFAULT_URI, Caps, Documents, Store
@@ -281,6 +282,6 @@ def _query(value: _Object) -> _Object:
 def _aimed(value: _Object, *, many: bool, everything: bool) -> _Object:
     """Read the filter of a write; one that matches everything must be meant."""
     query = _query(value)
-    if many and not query and not everything:
+    if many and matches_all(query) and not everything:
         raise ToolError("The filter is empty, which means every document: say everything=true if that is meant.")
     return query

@@ -81,7 +81,7 @@ class Store:
         self.shown = shown_hosts(uri)
         self.caps = caps
         self._uri = uri
-        self._databases = frozenset(databases)
+        self._databases = frozenset(_usable(each) for each in databases)
         self._preference = read_preference
         self._client: AsyncMongoClient[dict[str, Any]] | None = None
         #: What the last search in vain came to, and until when that is said again.
@@ -331,6 +331,13 @@ class Store:
         for secret in (password, unquote_plus(password)):
             plain = plain.replace(secret, "...") if secret else plain
         return " ".join(plain.partition(", Timeout:")[0].split())[:_MESSAGE_CHARS]
+
+
+def _usable(database: str) -> str:
+    try:
+        return database_name(database)
+    except ToolError as error:
+        raise ConfigError(f"--database {database[:100]!r}: this cannot be the name of a database") from error
 
 
 def _first_failure(details: Mapping[str, Any] | None) -> str:

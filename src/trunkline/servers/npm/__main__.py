@@ -24,9 +24,14 @@ Examples:
 @click.option("--allow-scripts", is_flag=True, help="Run scripts without asking the user.")
 @click.option("--npm", metavar="PATH", help="The program npm, if it is not on the path.")
 @click.option(
-    "--script-seconds", type=click.FloatRange(1), default=300.0, show_default=True, help="Longest run of a script."
+    "--script-seconds",
+    type=click.FloatRange(1),
+    default=300.0,
+    show_default=True,
+    metavar="N",
+    help="Longest run of a script, in seconds.",
 )
-@click.option("--pass-env", multiple=True, metavar="NAME", help="A variable of the environment that scripts may see.")
+@click.option("--pass-env", multiple=True, metavar="NAME", help="A variable that scripts may see; may be repeated.")
 @serving_options
 def command(
     folders: tuple[str, ...],

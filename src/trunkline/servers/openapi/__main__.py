@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Sequence
 
 import click
@@ -14,6 +15,7 @@ from trunkline.servers.starting import Serving, serving_options, start
 
 __all__ = ["command", "main"]
 
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 _EPILOG = """\
 \b
 Examples:
@@ -32,14 +34,41 @@ Examples:
 @click.option("--method", "methods", multiple=True, metavar="METHOD", help="Offer only operations of this method.")
 @click.option("--read-only", is_flag=True, help="Offer only what reads: GET and HEAD.")
 @click.option("--resources", is_flag=True, help="Offer GET operations as resources too.")
-@click.option("--auth", multiple=True, metavar="SCHEME=VARIABLE", help="The variable with a scheme's credential.")
+@click.option("--auth", multiple=True, metavar="SCHEME=VARIABLE", help="The variable that holds a scheme's credential.")
 @click.option("--header", "headers", multiple=True, metavar="NAME=VALUE", help="Send this header with every request.")
 @click.option("--header-env", multiple=True, metavar="NAME=VARIABLE", help="The same, its value from a variable.")
-@click.option("--server-variable", "variables", multiple=True, metavar="NAME=VALUE", help="For the document's server.")
+@click.option(
+    "--server-variable",
+    "variables",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="A value in the address of the document's server.",
+)
 @click.option("--no-output-schemas", is_flag=True, help="Promise nothing about answers, which some APIs break.")
-@click.option("--max-operations", type=click.IntRange(1), default=MAX_OPERATIONS, show_default=True)
-@click.option("--max-bytes", type=click.IntRange(1), default=1024 * 1024, show_default=True, help="Of an answer.")
-@click.option("--seconds", type=click.FloatRange(0.1, 600), default=30.0, show_default=True, help="For an answer.")
+@click.option(
+    "--max-operations",
+    type=click.IntRange(1),
+    default=MAX_OPERATIONS,
+    metavar="N",
+    show_default=True,
+    help="Refuse to offer more than these.",
+)
+@click.option(
+    "--max-bytes",
+    type=click.IntRange(1),
+    default=1024 * 1024,
+    metavar="N",
+    show_default=True,
+    help="How many bytes an answer may have.",
+)
+@click.option(
+    "--seconds",
+    type=click.FloatRange(0.1, 600),
+    default=30.0,
+    metavar="N",
+    show_default=True,
+    help="How many seconds an answer may take.",
+)
 @click.option("--allow-private", is_flag=True, help="Let the document be fetched from a private network.")
 @serving_options
 def command(
@@ -66,7 +95,8 @@ def command(
     """Offer the operations of an OpenAPI 3 document as tools.
 
     DOCUMENT is a JSON file, or a YAML one if PyYAML is installed. Credentials are read from variables of the
-    environment, never from a model: --auth names the document's security scheme and the variable.
+    environment, never from a model: --auth names the document's security scheme and the variable. Options that name
+    what is offered, sent or authorised may be repeated.
     """
     server = make_server(
         read_document(document, allow_private=allow_private, max_bytes=MAX_DOCUMENT_BYTES),
@@ -93,7 +123,8 @@ def _pairs(given: Sequence[str], option: str) -> dict[str, str]:
     for each in given:
         name, equals, value = each.partition("=")
         if not equals or not name:
-            raise click.UsageError(f"{option} {each!r}: write NAME=VALUE.")
+            # Not shown: it may be a credential that was meant to be in a variable.
+            raise click.UsageError(f"{option}: write NAME=VALUE.")
         pairs[name] = value
     return pairs
 
@@ -101,6 +132,8 @@ def _pairs(given: Sequence[str], option: str) -> dict[str, str]:
 def _from_environment(given: Sequence[str], option: str) -> dict[str, str]:
     values: dict[str, str] = {}
     for name, variable in _pairs(given, option).items():
+        if not _VARIABLE.fullmatch(variable):
+            raise click.UsageError(f"{option} {name}=...: name a variable of the environment that holds the value.")
         value = os.environ.get(variable)
         if not value:
             raise ConfigError(f"{option} {name}={variable}: the variable {variable} is not set in the environment")

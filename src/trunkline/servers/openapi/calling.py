@@ -22,7 +22,7 @@ from trunkline.servers.openapi.bodies import encode_body
 from trunkline.servers.openapi.operations import Operation
 from trunkline.servers.openapi.security import Applied, Credentials
 from trunkline.servers.openapi.styles import check_names, cookie_pairs, header_text, path_text, query_pairs
-from trunkline.servers.rest import Api, ApiError, Reply, Upload
+from trunkline.servers.rest import Api, ApiError, Reply, Upload, one_line
 from trunkline.types import TextContent
 
 __all__ = ["Calls", "Request", "answer_text", "make_request", "media_type"]
@@ -150,15 +150,20 @@ class Calls:
             ToolError: it cannot be sent, or the answer is none of success.
         """
         reply = await self.send(operation, arguments, base)
-        if promise is None:
-            return ToolResult(_content(reply, operation))
-        return _promised(reply, promise)
+        told = [f"{name}: {reply.headers[name]}" for name in operation.told if name in reply.headers]
+        note = one_line("; ".join(told), _MOST_HEADERS)
+        if promise is not None:
+            return _promised(reply, promise, note)
+        content = _content(reply, operation)
+        if note and isinstance(content, str):
+            return ToolResult([TextContent(text=content), TextContent(text=note)])
+        return ToolResult(content)
 
 
 # --- answers ---------------------------------------------------------------------------------------------------------
 
 
-def _promised(reply: Reply, promise: Validator) -> ToolResult:
+def _promised(reply: Reply, promise: Validator, note: str) -> ToolResult:
     """Give the answer as the structured value that was promised; if it is another, say that the call was done."""
     text = reply.body.decode(errors="replace")
     try:
@@ -167,6 +172,8 @@ def _promised(reply: Reply, promise: Validator) -> ToolResult:
         problem = "it is no JSON"
     else:
         found = promise.first_problem(value)
+        if found is None and note:
+            return ToolResult([TextContent(text=text), TextContent(text=note)], structured_content=value)
         if found is None:
             return ToolResult(structured_content=value)
         problem = f"{found.path}: {found.message}" if found.path else found.message

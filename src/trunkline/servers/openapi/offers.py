@@ -72,7 +72,10 @@ def choose(document: Document, choice: Choice, *, most: int) -> list[Listed]:
     """
     chosen = [listed for listed in list_operations(document) if choice.takes(listed)]
     if not chosen:
-        raise ConfigError(f"No operation of {document.name} is left: the filters leave all out")
+        raise ConfigError(
+            f"No operation of {document.name} is left: the filters leave all out, so change --include, --exclude, "
+            "--tag, --method or --read-only"
+        )
     if len(chosen) > most:
         raise ConfigError(
             f"{document.name} has {len(chosen)} operations to offer, more than {most}: choose with --include, "

@@ -72,6 +72,8 @@ class Operation(Struct, frozen=True):
     body: Body | None
     #: Names of variables in the path, in their order, with the parameter behind each.
     variables: Mapping[str, Parameter]
+    #: Headers of an answer, in lower case, that are told with it: what the document lists, and where the next page is.
+    told: tuple[str, ...] = ()
 
     @property
     def read_only(self) -> bool:
@@ -148,7 +150,21 @@ def read_operation(document: Document, listed: Listed, credentials: Credentials)
             raise ConfigError(f"{document.name}: {listed.what} has the variable {name!r} but no such path parameter")
     taken = {each.argument for each in parameters}
     body = read_body(document, listed.node.get("requestBody"), taken=taken, what=listed.what)
-    return Operation(listed, parameters, None if listed.method == "HEAD" else body, variables)
+    told = _told(document, listed)
+    return Operation(listed, parameters, None if listed.method == "HEAD" else body, variables, told)
+
+
+def _told(document: Document, listed: Listed) -> tuple[str, ...]:
+    names = {"link"}
+    for answer in _successes(listed):
+        headers = as_dict(document.follow(answer, f"an answer of {listed.what}").get("headers"))
+        names.update(name.lower() for name in headers)
+    return tuple(sorted(names - {"content-type", "set-cookie"}))
+
+
+def _successes(listed: Listed) -> list[Any]:
+    answers = as_dict(listed.node.get("responses"))
+    return [answer for status, answer in answers.items() if re.fullmatch(r"2(?:\d\d|XX)", status)]
 
 
 def _parameters(document: Document, listed: Listed, credentials: Credentials) -> Iterator[Parameter]:
@@ -227,10 +243,8 @@ def output_schema(
     Raises:
         ConfigError: a schema in it cannot be used.
     """
-    answers = as_dict(operation.listed.node.get("responses"))
-    good = [answer for status, answer in answers.items() if re.fullmatch(r"2(?:\d\d|XX)", status)]
     found: list[Any] = []
-    for answer in good:
+    for answer in _successes(operation.listed):
         content = as_dict(document.follow(answer, f"an answer of {operation.listed.what}").get("content"))
         schemas = [as_dict(media).get("schema") for name, media in content.items() if _JSON.match(name)]
         if not schemas or not isinstance(schemas[0], dict):

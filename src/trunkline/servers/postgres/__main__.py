@@ -17,7 +17,9 @@ Examples:
 
 @click.command("trunkline-server-postgres", epilog=_EPILOG)
 @click.argument("url", envvar="DATABASE_URL", metavar="[URL]")
-@click.option("--schema", default="public", show_default=True, metavar="NAME", help="Whose tables are told of.")
+@click.option(
+    "--schema", default="public", show_default=True, metavar="NAME", help="The schema whose tables are shown."
+)
 @click.option(
     "--max-rows", type=click.IntRange(1, 100_000), default=1000, show_default=True, help="Rows in one answer."
 )

@@ -26,7 +26,7 @@ Examples:
     default=Caps().value_bytes,
     show_default=True,
     metavar="N",
-    help="Longest value.",
+    help="Longest value, in bytes.",
 )
 @click.option(
     "--max-keys",
@@ -34,7 +34,7 @@ Examples:
     default=Caps().keys,
     show_default=True,
     metavar="N",
-    help="Most keys in a call.",
+    help="Most keys that a call lists or deletes.",
 )
 @serving_options
 def command(url: str, *, read_only: bool, max_value_bytes: int, max_keys: int, serving: Serving) -> None:

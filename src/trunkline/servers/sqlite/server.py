@@ -55,7 +55,7 @@ def make_server(
         ConfigError: the file cannot be made, or is no file.
     """
     path = Path(db_path).expanduser()
-    if str(db_path) == ":memory:" or path.is_dir():
+    if str(db_path) == ":memory:" or (path.exists() and not path.is_file()):
         raise ConfigError(f"--db-path {db_path}: give a file; every call opens the database anew")
     server = Server("sqlite", _INSTRUCTIONS, version=__version__)
     bounds = Bounds(max_rows=max_rows, max_bytes=max_bytes, seconds=timeout)
