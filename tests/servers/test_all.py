@@ -19,6 +19,8 @@ import pytest
 from examples.workspace import tour
 from tests.support import run_async
 from trunkline import Client, MissingCapability, RequestFailed, Server, __version__
+from trunkline.servers.mongodb.store import Caps as MongoCaps
+from trunkline.servers.redis.store import Caps as RedisCaps
 from trunkline.servers.starting import start
 
 ROOT = Path(__file__).parents[2]
@@ -56,11 +58,13 @@ SERVERS: Mapping[str, Callable[[Path], Server]] = MappingProxyType(
         "git": lambda folder: _made("git", repositories=[], any_repository=True),
         "github": lambda folder: _made("github", token="t" * 20, api_url=f"http://{NOWHERE}"),
         "memory": lambda folder: _made("memory", folder / "memory.jsonl"),
-        "mongodb": lambda folder: _made("mongodb", f"mongodb://{NOWHERE}", write=True),
+        "mongodb": lambda folder: _made(
+            "mongodb", f"mongodb://{NOWHERE}", write=True, caps=MongoCaps(connect_seconds=0.3)
+        ),
         "npm": lambda folder: _made("npm", [str(folder)], registry=f"http://{NOWHERE}"),
         "openapi": lambda folder: _made("openapi", API),
         "postgres": lambda folder: _made("postgres", f"postgresql://nobody@{NOWHERE}/none"),
-        "redis": lambda folder: _made("redis", f"redis://{NOWHERE}"),
+        "redis": lambda folder: _made("redis", f"redis://{NOWHERE}", caps=RedisCaps(retries=0)),
         "sentry": lambda folder: _made("sentry", "t" * 20, api_url=f"http://{NOWHERE}"),
         "sequentialthinking": lambda folder: _made("sequentialthinking"),
         "slack": lambda folder: _made("slack", "t" * 20, api_url=f"http://{NOWHERE}"),
@@ -191,7 +195,7 @@ async def _accident(client: Client, tool: str, given: Mapping[str, Any]) -> list
     except RequestFailed as error:
         return [f"{tool} {given}: {error}"] if error.code == -32603 else []
     text = msgspec.json.encode(result).decode()
-    return [f"{tool} {given}: {text[:200]}"] if "internal error" in text.lower() else []
+    return [f"{tool} {given}: {text[:200]}"] if "failed unexpectedly" in text else []
 
 
 _PARAMS: tuple[dict[str, Any], ...] = (

@@ -291,7 +291,7 @@ def test_a_deployment_that_comes_back_is_used_again() -> None:
         async with deployment_double() as double:
             port = int(double.uri.rpartition(":")[2].partition("/")[0])
         uri = f"mongodb://127.0.0.1:{port}/?directConnection=true"
-        async with Client(make_server(uri, caps=Caps(connect_seconds=2, rest_seconds=0))) as client:
+        async with Client(make_server(uri, caps=Caps(connect_seconds=1, rest_seconds=0))) as client:
             with pytest.raises(ToolError, match="cannot be reached"):
                 await client.call_tool("list_databases", {})
             back = await asyncio.start_server(Deployment().serve, "127.0.0.1", port)

@@ -14,8 +14,8 @@ import re
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import closing, suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -79,6 +79,7 @@ class Database:
         self.bounds = bounds
         self._submit = submit
         self._read_only = read_only
+        self._turn = threading.Lock()
 
     def prepare(self) -> None:
         """Make the file and its folder, if they are not there.
@@ -144,7 +145,8 @@ class Database:
     async def _run(
         self, kind: Kind, work: Callable[[sqlite3.Cursor], T], refusal: str, *, may_be_idle: bool = False
     ) -> T:
-        statement = _Statement(self.path, kind, self.bounds, read_only=self._read_only, may_be_idle=may_be_idle)
+        statement = _Statement(self.path, kind, self.bounds, turn=None if kind == "read" else self._turn)
+        statement.read_only, statement.may_be_idle = self._read_only, may_be_idle
         running = self._submit(lambda: statement.run(work, refusal))
         try:
             if not await _ended(running, self.bounds.seconds):
@@ -167,12 +169,14 @@ async def _ended(running: asyncio.Future[Any], seconds: float) -> bool:
 class _Statement:
     """One statement on its way through a thread."""
 
-    def __init__(self, path: Path, kind: Kind, bounds: Bounds, *, read_only: bool, may_be_idle: bool) -> None:
+    def __init__(self, path: Path, kind: Kind, bounds: Bounds, *, turn: threading.Lock | None) -> None:
         self._path = path
         self._kind = kind
         self._bounds = bounds
-        self._read_only = read_only
-        self._may_be_idle = may_be_idle
+        self._turn = turn
+        self.read_only = False
+        #: Whether it may find nothing to change.
+        self.may_be_idle = False
         self._deadline = time.monotonic() + bounds.seconds
         self._lock = threading.Lock()
         self._cancelled = False
@@ -207,10 +211,10 @@ class _Statement:
         access = Access(self._kind)
         try:
             try:
-                with closing(self._open(self._kind)) as connection:
+                with closing(self._open(self._kind)) as connection, self._in_turn():
                     return self._within(connection, access, work)
             except sqlite3.OperationalError as error:
-                if self._read_only or self._kind != "read" or error.sqlite_errorcode not in _LEFT_IN_THE_MIDDLE:
+                if self.read_only or self._kind != "read" or error.sqlite_errorcode not in _LEFT_IN_THE_MIDDLE:
                     raise
             # To open it for writing undoes what is half done, as any program that uses SQLite does.
             self._open("write").close()
@@ -222,6 +226,19 @@ class _Statement:
             raise ToolError(f"Database error: {inert(str(error)) or 'out of memory'}") from error
         finally:
             self._connection = None
+
+    @contextmanager
+    def _in_turn(self) -> Iterator[None]:
+        """Let the changes of this server wait for each other here: SQLite would only look again and again."""
+        if self._turn is None:
+            yield
+            return
+        if not self._turn.acquire(timeout=max(0.0, self._deadline - time.monotonic())):
+            raise sqlite3.OperationalError("interrupted")
+        try:
+            yield
+        finally:
+            self._turn.release()
 
     def _within(self, connection: sqlite3.Connection, access: Access, work: Callable[[sqlite3.Cursor], T]) -> T:
         writes = self._kind != "read"
@@ -236,7 +253,7 @@ class _Statement:
             raise
         connection.set_authorizer(None)
         if writes:
-            if access.only_reads and not self._may_be_idle:
+            if access.only_reads and not self.may_be_idle:
                 _rollback(connection)
                 raise ToolError("Error: this statement changes nothing; use read_query for it")
             with self._lock:
