@@ -126,11 +126,12 @@ def test_an_exploded_list_in_a_query_is_read_back(style: str, reserved: bool, va
     assert [(unquote(name), unquote(text)) for name, text in pairs] == [("p q", item) for item in value]
 
 
+@pytest.mark.parametrize("reserved", [False, True])
 @pytest.mark.parametrize(("style", "separator"), [("form", ","), ("spaceDelimited", "%20"), ("pipeDelimited", "%7C")])
 @given(value=lists(_UNDELIMITED))
 @settings(max_examples=10)
-def test_a_joined_list_in_a_query_is_read_back(style: str, separator: str, value: list[str]) -> None:
-    ((name, text),) = written(a_parameter("query", style, explode=False), value)
+def test_a_joined_list_in_a_query_is_read_back(style: str, separator: str, reserved: bool, value: list[str]) -> None:
+    ((name, text),) = written(a_parameter("query", style, explode=False, reserved=reserved), value)
     assert unquote(name) == "p q"
     assert values(text.split(separator)) == value
 
@@ -166,6 +167,16 @@ def test_an_item_that_holds_the_delimiter_is_refused(style: str, item: str) -> N
 @pytest.mark.parametrize(("value", "text"), [(True, "true"), (3.0, "3"), (0.5, "0.5"), (10**20, str(10**20)), ("", "")])
 def test_plain_values_are_written_as_json_has_them(value: Any, text: str) -> None:
     assert query_pairs(a_parameter("query", "form", explode=True), value) == [("p%20q", text)]
+
+
+@pytest.mark.parametrize(("value", "text"), [("a/b,c:d", "a/b,c:d"), ("a;b&c=d#e", "a%3Bb%26c%3Dd%23e")])
+def test_what_is_reserved_stands_if_it_ends_nothing(value: str, text: str) -> None:
+    assert query_pairs(a_parameter("query", "form", explode=True, reserved=True), value) == [("p%20q", text)]
+
+
+def test_an_item_keeps_its_comma_to_itself_whatever_is_reserved() -> None:
+    joined = query_pairs(a_parameter("query", "form", explode=False, reserved=True), ["a,b", "c"])
+    assert joined == [("p%20q", "a%2Cb,c")]
 
 
 @pytest.mark.parametrize("value", [None, []])
