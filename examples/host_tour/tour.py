@@ -221,8 +221,8 @@ async def main(*, interactive: bool | None = None) -> None:
         screen.heading("6. The reference servers, each asked once")
         await walk(screen, Path(folder) / "workspace-of-all")
         screen.say(
-            """Next: `python -m examples.code_review`, `trunkline chat -c examples/hosting/mcp.json`, `trunkline serve -c
-            examples/hosting/mcp.json --http 8000`, and `make tour` for the protocol itself, message by message."""
+            """Next: `python -m examples.code_review`, `trunkline chat -c examples/hosting/mcp.json`, `trunkline serve
+            -c examples/hosting/mcp.json --http 8000`, and `make tour` for the protocol itself, message by message."""
         )
 
 
