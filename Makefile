@@ -18,8 +18,8 @@ COVERED := types protocol connection server client host/policy
 COVERAGE := 98
 # Only what is held is counted: counting everything makes the suite a fifth longer. `make coverage` counts it all.
 COUNTED := $(foreach part,$(COVERED),--cov=trunkline.$(subst /,.,$(part)))
-# More workers than processors: many tests wait for a process or a clock.
-WORKERS := $(shell "$(PYTHON)" -c 'import os; print(2 * (os.cpu_count() or 1))' 2>/dev/null || echo auto)
+# One worker more than processors: many tests wait for a process or a clock.
+WORKERS := $(shell "$(PYTHON)" -c 'import os; print(1 + (os.cpu_count() or 1))' 2>/dev/null || echo auto)
 
 # The official TypeScript programs of the interop tests: the reference servers, both versions of the SDK, the Inspector.
 INTEROP := .interop
@@ -96,7 +96,7 @@ tour: $(VENV)/.installed ## walk through the weather server, message by message,
 	@$(BIN)/python -m examples.weather.tour
 
 coverage: $(VENV)/.installed-dev ## count the branch coverage of the whole package
-	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal --cov --cov-report=term --ignore=tests/interop
+	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal --cov=trunkline --cov-report=term --ignore=tests/interop
 
 # --- parts and more ----------------------------------------------------------------------------------------------------
 
