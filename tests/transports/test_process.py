@@ -365,9 +365,10 @@ def test_many_lives_leave_no_descriptor_and_no_child(loop: str) -> None:
             await life()
         return before, descriptors()
 
+    others = children()
     before, after = run_on(loop, main(), seconds=20)
     assert after == before
-    assert children() == set()
+    assert children() <= others
 
 
 def test_the_watcher_goes_with_the_server() -> None:

@@ -19,6 +19,7 @@ LOGGERS: tuple[str, ...] = (
     "trunkline.host",
     "trunkline.host.chat",
     "trunkline.http",
+    "trunkline.servers",
     "trunkline.transports",
 )
 # A record is not cut: whoever logs a traceback wants all of it.

@@ -352,7 +352,7 @@ def test_a_role_that_may_write_is_warned_of(cluster: Cluster, caplog: pytest.Log
         async with shop(cluster, role="writer") as client:
             assert await value(client, "1") == 1
 
-    caplog.set_level(logging.WARNING, logger="trunkline.servers.postgres")
+    caplog.set_level(logging.WARNING, logger="trunkline.servers")
     run_async(main())
     assert ("The role 'writer' may write to tables" in caplog.text, "GRANT SELECT ON ALL" in caplog.text) == (
         True,
@@ -365,6 +365,6 @@ def test_a_role_that_may_only_read_is_not_warned_of(cluster: Cluster, caplog: py
         async with shop(cluster) as client:
             assert await value(client, "1") == 1
 
-    caplog.set_level(logging.WARNING, logger="trunkline.servers.postgres")
+    caplog.set_level(logging.WARNING, logger="trunkline.servers")
     run_async(main())
     assert caplog.text == ""

@@ -25,7 +25,7 @@ __all__ = ["GraphFile", "migrate_old_file"]
 
 T = TypeVar("T")
 
-log = logging.getLogger("trunkline.servers.memory")
+log = logging.getLogger("trunkline.servers")
 
 _LOCK_SECONDS = 10.0
 _PAUSE = 0.01

@@ -31,7 +31,7 @@ from trunkline.servers.openapi.security import Credentials
 
 __all__ = ["Choice", "Making", "Offer", "choose"]
 
-log = logging.getLogger("trunkline")
+log = logging.getLogger("trunkline.servers")
 
 #: Nodes of schemas that all tools together may have, and the least and most that one may have.
 _ALL_NODES = 100_000

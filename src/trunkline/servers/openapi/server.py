@@ -24,7 +24,7 @@ from trunkline.servers.rest import Api
 
 __all__ = ["MAX_OPERATIONS", "make_server"]
 
-log = logging.getLogger("trunkline")
+log = logging.getLogger("trunkline.servers")
 
 #: Most operations that are offered unless the user says otherwise: no model can choose among more.
 MAX_OPERATIONS = 1000

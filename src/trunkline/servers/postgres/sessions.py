@@ -23,7 +23,7 @@ from trunkline.servers.tables import inert
 
 __all__ = ["Session", "Sessions", "load_asyncpg"]
 
-log = logging.getLogger("trunkline.servers.postgres")
+log = logging.getLogger("trunkline.servers")
 
 _MOST = 4
 _CONNECT_SECONDS = 10.0
