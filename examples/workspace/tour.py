@@ -28,6 +28,7 @@ __all__ = ["CONFIG", "asked", "calls", "main", "prepare", "walk"]
 HERE = Path(__file__).resolve().parent
 CONFIG = HERE / "mcp.json"
 _SECONDS = 60.0
+_LOOKS, _LOOK_SECONDS = 50, 0.1
 
 
 def prepare(folder: Path) -> dict[str, str]:
@@ -107,16 +108,22 @@ async def asked(host: Host, id: str, given: Mapping[str, Any]) -> str:
     try:
         text = (await host.call_tool(id, dict(given))).text
     except TrunklineError as error:
-        text = f"({_why_not(host, id) or error})"
+        text = f"({await _why_not(host, id) or error})"
     line = " ".join(text.split())
     return f"{id:38}{line if len(line) <= 100 else f'{line[:99]}…'}"
 
 
-def _why_not(host: Host, id: str) -> str | None:
-    """Give the last words of a server that is not there."""
+async def _why_not(host: Host, id: str) -> str | None:
+    """Give the last words of a server that is not there; one that is just being tried again has none yet."""
     server = id.partition("/")[0]
-    reason = next((each.reason for each in host.status() if each.name == server and each.state != "ready"), None)
-    return reason and reason.strip().splitlines()[-1].removeprefix("error: ")
+    for _ in range(_LOOKS):
+        status = next(each for each in host.status() if each.name == server)
+        if status.state == "ready":
+            return None
+        if status.reason:
+            return status.reason.strip().splitlines()[-1].removeprefix("error: ")
+        await asyncio.sleep(_LOOK_SECONDS)
+    return None
 
 
 async def main(*, interactive: bool | None = None) -> None:
