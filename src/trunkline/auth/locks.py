@@ -13,7 +13,7 @@ from types import TracebackType
 
 from trunkline.errors import AuthError
 
-__all__ = ["FileLock", "LoopLock"]
+__all__ = ["FileLock", "LoopLock", "try_lock"]
 
 # Longer than a token request may take.
 _LONGEST_WAIT = 60.0
@@ -73,7 +73,7 @@ class FileLock:
     async def _acquire(self, descriptor: int) -> None:
         loop = asyncio.get_running_loop()
         until, pause = loop.time() + _LONGEST_WAIT, _FIRST_PAUSE
-        while not _try_lock(descriptor):
+        while not try_lock(descriptor):
             if loop.time() >= until:
                 raise AuthError(f"Another process holds the lock {self._path} for over {_LONGEST_WAIT:g} s.")
             await asyncio.sleep(pause)
@@ -87,10 +87,12 @@ class FileLock:
             self._descriptor = None
 
 
-def _try_lock(descriptor: int) -> bool:
+def try_lock(descriptor: int) -> bool:
+    """Take the lock of an open file against other openings of it, if nobody has it; closing the file lets go."""
     if sys.platform == "win32":
         import msvcrt
 
+        os.lseek(descriptor, 0, os.SEEK_SET)
         try:
             msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
         except OSError:

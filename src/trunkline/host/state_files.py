@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
+from trunkline.auth.locks import try_lock
 from trunkline.errors import ConfigError
 
 __all__ = ["Busy", "PathLock", "locked", "read_private", "stage", "write_private"]
@@ -41,10 +42,10 @@ class PathLock:
         Raises:
             Busy: that takes too long.
         """
-        if _try_lock(self._descriptor):
+        if try_lock(self._descriptor):
             return
         until, pause = time.monotonic() + _LONGEST_WAIT, _FIRST_PAUSE
-        while not _try_lock(self._descriptor):
+        while not try_lock(self._descriptor):
             if time.monotonic() >= until:
                 raise Busy(f"another process holds {self._path} for over {_LONGEST_WAIT:g} s")
             time.sleep(pause)
@@ -65,25 +66,6 @@ class PathLock:
     def close(self) -> None:
         """Close the file; whoever held the lock does no more."""
         os.close(self._descriptor)
-
-
-def _try_lock(descriptor: int) -> bool:
-    if sys.platform == "win32":
-        import msvcrt
-
-        os.lseek(descriptor, 0, os.SEEK_SET)
-        try:
-            msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
-        except OSError:
-            return False
-        return True
-    import fcntl
-
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 @contextmanager

@@ -19,7 +19,7 @@ from trunkline.errors import ConfigError, TrunklineError
 from trunkline.server.addresses import Address, read_address, shown_url
 from trunkline.server.server import Server
 
-__all__ = ["Serving", "serving_options", "start"]
+__all__ = ["Serving", "seconds_option", "serving_options", "start", "statement_options"]
 
 _USAGE, _CONFIG, _INTERRUPTED = 1, 2, 130
 _LEVELS = ("debug", "info", "warning", "error")
@@ -194,6 +194,38 @@ def serving_options(function: Callable[..., None]) -> Callable[..., None]:
     for option in reversed(_OPTIONS):
         command = option(command)
     return command
+
+
+def seconds_option(service: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give the option ``--seconds`` of a server that asks a service over HTTP."""
+    return click.option(
+        "--seconds",
+        type=click.FloatRange(1, 300),
+        default=30,
+        show_default=True,
+        metavar="SECONDS",
+        help=f"How long {service} may take to answer.",
+    )
+
+
+def statement_options(function: Callable[..., None]) -> Callable[..., None]:
+    """Add the bounds of one statement to a server of a database: ``--max-rows``, ``--max-bytes`` and ``--timeout``."""
+    rows, size = click.IntRange(1, 100_000), click.IntRange(1024, 64 * 1024 * 1024)
+    options = (
+        click.option("--max-rows", type=rows, default=1000, show_default=True, help="Rows in one answer."),
+        click.option("--max-bytes", type=size, default=1024 * 1024, show_default=True, help="Bytes in one answer."),
+        click.option(
+            "--timeout",
+            type=click.FloatRange(0.1, 3600),
+            default=10.0,
+            show_default=True,
+            metavar="SECONDS",
+            help="Time for one statement.",
+        ),
+    )
+    for option in reversed(options):
+        function = option(function)
+    return function
 
 
 def start(command: click.Command, arguments: list[str] | None = None) -> NoReturn:

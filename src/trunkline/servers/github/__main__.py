@@ -9,7 +9,7 @@ import click
 from trunkline.servers.github.calls import DEFAULT_URL, VARIABLE
 from trunkline.servers.github.reviews import Confirm
 from trunkline.servers.github.server import make_server
-from trunkline.servers.starting import Serving, serving_options, start
+from trunkline.servers.starting import Serving, seconds_option, serving_options, start
 
 _EPILOG = """\
 \b
@@ -37,14 +37,7 @@ Examples:
     help="Whether the user confirms merges: where the client can ask (auto), everywhere, so that a client that cannot "
     "ask cannot merge (always), or never.",
 )
-@click.option(
-    "--seconds",
-    type=click.FloatRange(1, 300),
-    default=30,
-    show_default=True,
-    metavar="SECONDS",
-    help="How long GitHub may take to answer.",
-)
+@seconds_option("GitHub")
 @serving_options
 def command(api_url: str, *, confirm_merges: Confirm, seconds: float, serving: Serving) -> None:
     """Work with repositories, files, issues and pull requests on GitHub.

@@ -12,12 +12,12 @@ import os
 import re
 import secrets
 import stat
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import TypeVar
 
+from trunkline.auth.locks import try_lock
 from trunkline.errors import ToolError
 from trunkline.servers.memory.graph import Graph, GraphLimits, graph_lines, read_graph
 
@@ -137,7 +137,7 @@ class GraphFile:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | _OWN, 0o600)
         try:
             until = time.monotonic() + self._lock_seconds
-            while not _try_lock(descriptor):
+            while not try_lock(descriptor):
                 if time.monotonic() >= until:
                     raise ToolError(f"Another process holds {path} for over {self._lock_seconds:g} seconds. Try again.")
                 time.sleep(_PAUSE)
@@ -211,21 +211,3 @@ def _sync_folder(folder: str) -> None:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
-
-
-def _try_lock(descriptor: int) -> bool:
-    if sys.platform == "win32":
-        import msvcrt
-
-        try:
-            msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
-        except OSError:
-            return False
-        return True
-    import fcntl
-
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from trunkline.servers.starting import Serving, serving_options, start
+from trunkline.servers.starting import Serving, serving_options, start, statement_options
 
 _EPILOG = """\
 \b
@@ -20,24 +20,7 @@ Examples:
 @click.option(
     "--schema", default="public", show_default=True, metavar="NAME", help="The schema whose tables are shown."
 )
-@click.option(
-    "--max-rows", type=click.IntRange(1, 100_000), default=1000, show_default=True, help="Rows in one answer."
-)
-@click.option(
-    "--max-bytes",
-    type=click.IntRange(1024, 64 * 1024 * 1024),
-    default=1024 * 1024,
-    show_default=True,
-    help="Bytes in one answer.",
-)
-@click.option(
-    "--timeout",
-    type=click.FloatRange(0.1, 3600),
-    default=10.0,
-    show_default=True,
-    metavar="SECONDS",
-    help="Time for one statement.",
-)
+@statement_options
 @click.option("--allow-superuser", is_flag=True, help="Run queries although the role reaches files of the machine.")
 @serving_options
 def command(

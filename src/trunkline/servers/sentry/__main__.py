@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from trunkline.servers.sentry.server import DEFAULT_URL, make_server
-from trunkline.servers.starting import Serving, serving_options, start
+from trunkline.servers.starting import Serving, seconds_option, serving_options, start
 
 _EPILOG = """\
 \b
@@ -31,14 +31,7 @@ Examples:
     metavar="URL",
     help="Where the API is; also in SENTRY_API_URL.",
 )
-@click.option(
-    "--seconds",
-    type=click.FloatRange(1, 300),
-    default=30,
-    show_default=True,
-    metavar="SECONDS",
-    help="How long Sentry may take to answer.",
-)
+@seconds_option("Sentry")
 @serving_options
 def command(auth_token: str | None, *, api_url: str, seconds: float, serving: Serving) -> None:
     """Look up issues in Sentry, with their stack traces.

@@ -8,7 +8,7 @@ import click
 
 from trunkline.servers.slack.calls import DEFAULT_URL
 from trunkline.servers.slack.server import make_server
-from trunkline.servers.starting import Serving, serving_options, start
+from trunkline.servers.starting import Serving, seconds_option, serving_options, start
 
 _EPILOG = """\
 \b
@@ -42,14 +42,7 @@ Examples:
     help="The workspace, if the app is installed for a whole organization.",
 )
 @click.option("--unfurl", is_flag=True, help="Let Slack fetch the links in what is posted, to show previews.")
-@click.option(
-    "--seconds",
-    type=click.FloatRange(1, 300),
-    default=30,
-    show_default=True,
-    metavar="SECONDS",
-    help="How long Slack may take to answer.",
-)
+@seconds_option("Slack")
 @serving_options
 def command(
     api_url: str, *, channel_ids: str, team_id: str | None, unfurl: bool, seconds: float, serving: Serving

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from trunkline.servers.starting import Serving, serving_options, start
+from trunkline.servers.starting import Serving, serving_options, start, statement_options
 
 _EPILOG = """\
 \b
@@ -24,24 +24,7 @@ Examples:
 )
 @click.option("--read-only", is_flag=True, help="Offer no tool that changes the database, and never make the file.")
 @click.option("--sample", is_flag=True, help="Fill a database without tables with a small made-up shop.")
-@click.option(
-    "--max-rows", type=click.IntRange(1, 100_000), default=1000, show_default=True, help="Rows in one answer."
-)
-@click.option(
-    "--max-bytes",
-    type=click.IntRange(1024, 64 * 1024 * 1024),
-    default=1024 * 1024,
-    show_default=True,
-    help="Bytes in one answer.",
-)
-@click.option(
-    "--timeout",
-    type=click.FloatRange(0.1, 3600),
-    default=10.0,
-    show_default=True,
-    metavar="SECONDS",
-    help="Time for one statement.",
-)
+@statement_options
 @serving_options
 def command(
     db_path: str, *, read_only: bool, sample: bool, max_rows: int, max_bytes: int, timeout: float, serving: Serving
