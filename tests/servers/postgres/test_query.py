@@ -15,6 +15,8 @@ from tests.servers.postgres_cluster import Cluster
 from tests.support import run_async
 from trunkline import Client, ConfigError, ToolError
 from trunkline.servers.postgres import make_server
+from trunkline.servers.postgres.address import DatabaseUrl
+from trunkline.servers.postgres.sessions import Sessions
 from trunkline.servers.postgres.statements import check_statement
 
 REVISIONS = ["2025-11-25", "2026-07-28"]
@@ -272,6 +274,18 @@ def test_a_lost_connection_is_told_and_made_anew(cluster: Cluster) -> None:
             with pytest.raises(ToolError, match=r"was lost\. Try again: the next call connects anew"):
                 await called(client, "SELECT pg_terminate_backend(pg_backend_pid())")
             assert await value(client, "1") == 1
+
+    run_async(main())
+
+
+def test_a_connection_that_is_lent_when_the_server_ends_is_not_left_open(cluster: Cluster) -> None:
+    async def main() -> None:
+        sessions = Sessions(DatabaseUrl.read(cluster.url("reader")), allow_superuser=False)
+        async with sessions.session() as kept:
+            pass
+        async with sessions.session() as lent, sessions.session() as other:
+            await sessions.close()
+        assert [each.connection.is_closed() for each in (kept, lent, other)] == [True, True, True]
 
     run_async(main())
 

@@ -136,6 +136,8 @@ class Sessions:
         self._allow_superuser = allow_superuser
         self._free = asyncio.Semaphore(_MOST)
         self._idle: list[Session] = []
+        self._lent: set[Session] = set()
+        self._closed = False
         self._warned = False
 
     @asynccontextmanager
@@ -147,14 +149,23 @@ class Sessions:
         """
         async with self._free:
             session = self._take() or await self._connected()
+            self._lent.add(session)
             try:
                 yield session
             finally:
-                if await session.reset():
-                    self._idle.append(session)
+                try:
+                    if await session.reset() and not self._closed:
+                        self._idle.append(session)
+                finally:
+                    self._lent.discard(session)
+                    if self._closed:
+                        session.connection.terminate()
 
     async def close(self) -> None:
-        """Close what is idle."""
+        """Close what is idle, and cut off what is lent: whoever has it was cancelled, and nobody comes after them."""
+        self._closed = True
+        for session in self._lent:
+            session.connection.terminate()
         while self._idle:
             session = self._idle.pop()
             with suppress(Exception):
