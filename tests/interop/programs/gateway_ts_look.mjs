@@ -26,7 +26,9 @@ export async function look(client, { call, server, asks }) {
   seen.many = (await Promise.all(many)).map(text);
 
   const giveUp = new AbortController();
-  const waiting = call(`${server}__wait`, {}, { signal: giveUp.signal, onprogress: () => giveUp.abort("enough") });
+  // The SDK reports its own rounds of questions as progress, with a message; the server's has none, and means it waits.
+  const heard = (news) => news.message === undefined && giveUp.abort("enough");
+  const waiting = call(`${server}__wait`, {}, { signal: giveUp.signal, onprogress: heard });
   await waiting.catch(() => {});
   // A call at the same time could be given a server of its own; this one is for the server that was told to stop.
   await new Promise((resolve) => setTimeout(resolve, 300));
