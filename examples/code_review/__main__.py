@@ -19,7 +19,7 @@ from examples.code_review.review import CONFIG, CONFIG_WITH_SLACK, HERE, Report,
 from examples.code_review.slack_double import SlackDouble
 from examples.code_review.stage import check_out, github_server
 from trunkline import ConfigError
-from trunkline.host.consent import Answer, Face, Question
+from trunkline.host.judgement.consent import Answer, Face, Question
 from trunkline.host.models.choosing import choose_model, open_model
 from trunkline.host.models.interface import Model
 from trunkline.host.models.script_files import read_script

@@ -17,8 +17,8 @@ from typing import Any
 from trunkline import Host
 from trunkline.host.chat.events import Ended, Noticed, Proposed, Said, TurnOver
 from trunkline.host.chat.options import ChatOptions
-from trunkline.host.consent import Face
-from trunkline.host.elicitation import ElicitationFace
+from trunkline.host.elicitation.answering import ElicitationFace
+from trunkline.host.judgement.consent import Face
 from trunkline.host.models.interface import Model
 from trunkline.types import Implementation
 

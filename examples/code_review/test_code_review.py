@@ -18,7 +18,7 @@ from examples.code_review.review import CONFIG, CONFIG_WITH_SLACK, HERE, Report,
 from examples.code_review.slack_double import SlackDouble
 from examples.code_review.stage import check_out
 from trunkline import Server, StaticTokens
-from trunkline.host.consent import Answer, Question
+from trunkline.host.judgement.consent import Answer, Question
 from trunkline.host.models.script_files import read_script
 from trunkline.server.middleware import CallNext, ServerRequest
 from trunkline.servers.github import make_server

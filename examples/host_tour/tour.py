@@ -19,13 +19,13 @@ from examples.weather.screen import Screen
 from examples.workspace.tour import walk
 from trunkline import Host
 from trunkline.errors import PolicyDenied, TrunklineError
-from trunkline.host.audit_reading import Wanted, query, verify
+from trunkline.host.audit.reading import Wanted, query, verify
 from trunkline.host.chat.events import Ended, Noticed, Proposed, Said
-from trunkline.host.consent import Answer, Face, Question
+from trunkline.host.judgement.consent import Answer, Face, Question
 from trunkline.host.models.choosing import choose_model, open_model
 from trunkline.host.models.interface import Model
 from trunkline.host.models.script_files import read_script
-from trunkline.host.sampling_review import SamplingDecision, SamplingFace, SamplingReview
+from trunkline.host.sampling.review import SamplingDecision, SamplingFace, SamplingReview
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent

@@ -7,7 +7,7 @@ from pathlib import Path
 from examples.hosting.servers import clock, shop
 from trunkline import Host
 from trunkline.errors import PolicyDenied
-from trunkline.host.consent import Answer, Question
+from trunkline.host.judgement.consent import Answer, Question
 from trunkline.types import ElicitRequestParams
 
 POLICY = Path(__file__).with_name("policy.toml")

@@ -40,7 +40,7 @@ FORBIDDEN = [
     pytest.param("trunkline.server.run", "import trunkline.testing", id="server-knows-no-testing"),
     pytest.param("trunkline.servers.files", "import trunkline.client", id="reference-servers-know-no-client"),
     pytest.param("trunkline.host.policy.rules", "import time", id="policy-has-no-clock"),
-    pytest.param("trunkline.host.policy.rules", "from trunkline.host.audit import AuditTrail", id="policy-audit"),
+    pytest.param("trunkline.host.policy.rules", "from trunkline.host.audit.trail import AuditTrail", id="policy-audit"),
     pytest.param("trunkline.unheard", "import trunkline.errors", id="an-unknown-layer-knows-nothing"),
 ]
 

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import trunkline
-from trunkline.host.consent import Answer, Question
 from trunkline.host.entries import ServerEntry, ServerSettings, Source
 from trunkline.host.host import Host
+from trunkline.host.judgement.consent import Answer, Question
 from trunkline.host.policy.policy import Policy
 from trunkline.host.policy.reading import read_policy
 

@@ -16,8 +16,8 @@ from tests.host.gateway.support import OLD, in_loop
 from tests.support import run_async
 from trunkline.cli.reviews import terminal_elicitation
 from trunkline.host.desks import HostDesk
-from trunkline.host.elicitation import ElicitationDesk, FormQuestion, PageQuestion
-from trunkline.host.elicitation_pages import read_address
+from trunkline.host.elicitation.answering import ElicitationDesk, FormQuestion, PageQuestion
+from trunkline.host.elicitation.pages import read_address
 
 STRING = {"type": "string"}
 

@@ -16,11 +16,11 @@ from tests.attacks.stage import PATHS, Masked, Person, allowing, dropped, hostin
 from tests.host.gateway.support import in_loop, until
 from trunkline import Server
 from trunkline.errors import InvalidParams, PolicyDenied, ServerUnavailable
-from trunkline.host.consent import Answer
-from trunkline.host.fingerprints import fingerprint
 from trunkline.host.host import Host
+from trunkline.host.judgement.consent import Answer
 from trunkline.host.policy.policy import Policy
-from trunkline.host.trust import TrustBook
+from trunkline.host.trust.book import TrustBook
+from trunkline.host.trust.fingerprints import fingerprint
 
 FOR_EVER = Answer(allow=True, remember="always")
 HONEST = tool("look", title="Look", inputSchema={"type": "object", "properties": {"what": {"type": "string"}}})

@@ -20,11 +20,11 @@ from trunkline.host.models.interface import Traits
 from trunkline.host.models.scripted import ScriptedModel
 from trunkline.host.policy.policy import Policy
 from trunkline.host.policy.reading import read_policy
-from trunkline.host.sampling import SamplingDesk, SamplingOptions
-from trunkline.host.sampling_context import ServerResults
-from trunkline.host.sampling_limits import SamplingLimits
-from trunkline.host.sampling_models import SamplingModels
-from trunkline.host.sampling_review import SamplingDecision, SamplingReview
+from trunkline.host.sampling.answering import SamplingDesk, SamplingOptions
+from trunkline.host.sampling.context import ServerResults
+from trunkline.host.sampling.limits import SamplingLimits
+from trunkline.host.sampling.models import SamplingModels
+from trunkline.host.sampling.review import SamplingDecision, SamplingReview
 
 BY_RULE = read_policy(
     '[[rule]]\neffect = "allow"\nserver = "evil"\ntool = "*"\n'

@@ -12,7 +12,7 @@ from tests.attacks.stage import Masked, Person, allowing, dropped, hosting, tool
 from tests.host.gateway.support import FRONTS, in_loop
 from trunkline import Client
 from trunkline.errors import InvalidParams, PolicyDenied
-from trunkline.host.consent import Answer
+from trunkline.host.judgement.consent import Answer
 from trunkline.host.policy.reading import read_policy
 
 FOR_EVER = Answer(allow=True, remember="always")

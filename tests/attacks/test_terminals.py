@@ -16,13 +16,13 @@ from tests.attacks.stage import PATHS, Masked, tool, written
 from tests.cli.support import Outcome, at_a_terminal, run
 from tests.cli.test_chat import Place, chat
 from tests.cli.test_reviews import elicited, reviewed
-from trunkline.host.catalog import build
-from trunkline.host.elicitation import FormQuestion
-from trunkline.host.offerings import Offering
-from trunkline.host.pin_book import PinBook
+from trunkline.host.catalog.catalog import build
+from trunkline.host.catalog.offerings import Offering
+from trunkline.host.elicitation.answering import FormQuestion
+from trunkline.host.pins.book import PinBook
+from trunkline.host.pins.reviewing import sight_of
 from trunkline.host.policy.acts import Decision
-from trunkline.host.reviewing import sight_of
-from trunkline.host.sampling_review import SamplingReview
+from trunkline.host.sampling.review import SamplingReview
 
 #: Sets the title, writes to the clipboard, makes a link, clears, moves up, goes back, turns round, hides, ends a line.
 ESCAPES = (

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from tests.cli.support import Person, Script, _terminal
 from tests.support import run_async
 from trunkline.cli.approvals import terminal_face
-from trunkline.host.consent import Answer, Question
+from trunkline.host.judgement.consent import Answer, Question
 from trunkline.host.policy.acts import Act, Decision
 
 ACT = Act(

@@ -12,7 +12,7 @@ from tests.cli.support import Outcome
 from trunkline.cli.cmd_audit import command
 from trunkline.cli.exits import Exit, exit_for
 from trunkline.errors import ConfigError
-from trunkline.host.audit import AuditEntry, AuditTrail
+from trunkline.host.audit.trail import AuditEntry, AuditTrail
 
 
 def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> Outcome:

@@ -15,7 +15,7 @@ from tests.cli.support import Outcome
 from trunkline.cli.cmd_grants import command
 from trunkline.cli.exits import Exit, Failure, exit_for
 from trunkline.errors import ConfigError
-from trunkline.host.grants import Grant, GrantBook, alike, make_grant
+from trunkline.host.judgement.grants import Grant, GrantBook, alike, make_grant
 from trunkline.host.policy.acts import Act
 
 ACT = Act(

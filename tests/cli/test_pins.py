@@ -13,12 +13,12 @@ import pytest
 
 import trunkline.types as t
 from tests.cli.support import Outcome, at_a_terminal, run
-from trunkline.host.catalog import Catalog, build
+from trunkline.host.catalog.catalog import Catalog, build
+from trunkline.host.catalog.offerings import Offering
 from trunkline.host.entries import ServerEntry, Source
-from trunkline.host.inspecting import Inspector
-from trunkline.host.offerings import Offering
-from trunkline.host.pin_book import PinBook
-from trunkline.host.pins import pin_of
+from trunkline.host.pins.book import PinBook
+from trunkline.host.pins.inspecting import Inspector
+from trunkline.host.pins.pin import pin_of
 
 ENTRY = ServerEntry(name="files", source=Source("user"), command=("npx", "files"))
 READ = t.Tool(name="read", description="Read a file.", input_schema={"type": "object"})

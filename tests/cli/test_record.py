@@ -16,8 +16,8 @@ from tests.cli.recorded import ERAS, TALKER, said_by, trunkline_command, use_eve
 from tests.cli.support import DEMO, command, run
 from tests.support import run_async
 from trunkline import Client
-from trunkline.host.record import Recording
-from trunkline.host.record_pairs import exchanges, label
+from trunkline.host.record.pairs import exchanges, label
+from trunkline.host.record.recording import Recording
 
 PING = '{"jsonrpc":"2.0","id":1,"method":"ping"}'
 PONG = {"jsonrpc": "2.0", "id": 1, "result": {}}

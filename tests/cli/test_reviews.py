@@ -19,11 +19,11 @@ from tests.support import run_async
 from trunkline.cli.questions import Questions
 from trunkline.cli.reviews import open_in_browser, terminal_elicitation, terminal_sampling_review
 from trunkline.cli.screen import Screen
-from trunkline.host.elicitation import FormQuestion, PageQuestion
-from trunkline.host.elicitation_pages import read_address
+from trunkline.host.elicitation.answering import FormQuestion, PageQuestion
+from trunkline.host.elicitation.pages import read_address
 from trunkline.host.models.interface import Usage
 from trunkline.host.policy.acts import Decision
-from trunkline.host.sampling_review import SamplingDecision, SamplingReview
+from trunkline.host.sampling.review import SamplingDecision, SamplingReview
 
 A = TypeVar("A")
 

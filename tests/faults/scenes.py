@@ -24,13 +24,13 @@ from tests.faults.claims import Claims, Tally
 from tests.faults.measures import below, lives, marked, named, until
 from tests.faults.trouble import Maker, Webs, plan
 from trunkline import Client
-from trunkline.host.audit import AuditTrail
-from trunkline.host.audit_reading import verify
+from trunkline.host.audit.reading import verify
+from trunkline.host.audit.trail import AuditTrail
 from trunkline.host.events import Follower, ServerStateChanged
 from trunkline.host.gateway.gateway import Gateway
 from trunkline.host.host import Host
 from trunkline.host.policy.reading import read_policy
-from trunkline.host.upstream import Status
+from trunkline.host.supervision.upstream import Status
 from trunkline.protocol.revisions import ALL_NAMES, NEWEST, NEWEST_HANDSHAKE
 
 __all__ = ["Stage", "open_host", "play", "play_killed"]

@@ -17,8 +17,8 @@ from trunkline.errors import RequestFailed
 from trunkline.host.core import Asker
 from trunkline.host.desks import Desk
 from trunkline.host.entries import ServerEntry, ServerSettings, Source
-from trunkline.host.fronts import LocalFront
 from trunkline.host.host import Host
+from trunkline.host.passing.fronts import LocalFront
 from trunkline.host.policy.policy import Policy
 from trunkline.host.session import HostSession
 

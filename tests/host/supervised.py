@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from tests.client.scripted import settle
+from trunkline.host.catalog.keeping import KeptCatalogs
 from trunkline.host.entries import ServerEntry, ServerSettings, Source
 from trunkline.host.events import Event, Events, ServerState, ServerStateChanged
-from trunkline.host.kept_catalogs import KeptCatalogs
-from trunkline.host.supervisor import Supervisor
-from trunkline.host.upstream import Upstream
+from trunkline.host.supervision.supervisor import Supervisor
+from trunkline.host.supervision.upstream import Upstream
 from trunkline.testing.clock import FakeClock
 
 __all__ = ["ROOT", "Stage", "kept_in", "no_trust", "program", "scripted", "supervising"]

@@ -21,8 +21,8 @@ from hypothesis import strategies as st
 import trunkline
 from trunkline.errors import ConfigError, TrunklineError
 from trunkline.host import state_files
-from trunkline.host.audit import GENESIS, AuditEntry, AuditFailed, AuditTrail, digest_of, read_head, rotated_files
-from trunkline.host.audit_reading import Verification, Wanted, query, verify
+from trunkline.host.audit.reading import Verification, Wanted, query, verify
+from trunkline.host.audit.trail import GENESIS, AuditEntry, AuditFailed, AuditTrail, digest_of, read_head, rotated_files
 from trunkline.host.state_files import PathLock
 
 SECONDS = 30.0
@@ -561,7 +561,7 @@ def test_lines_that_are_no_entries_are_passed_over_and_told(varied: Path) -> Non
 
 STORM = """
 import sys
-from trunkline.host.audit import AuditEntry, AuditTrail
+from trunkline.host.audit.trail import AuditEntry, AuditTrail
 trail = AuditTrail.open(sys.argv[1], max_bytes=int(sys.argv[3]))
 for number in range(int(sys.argv[2])):
     seq = trail.record(AuditEntry(act_id=f"{sys.argv[4]}-{number}", stage="begun", arguments={"n": "x" * 500}))

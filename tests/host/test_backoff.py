@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trunkline.host.backoff import Backoff, Breaker, Reopening
+from trunkline.host.supervision.backoff import Backoff, Breaker, Reopening
 
 HOURS = 3600.0
 

@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import trunkline.types as t
-from trunkline.host import catalog_items
-from trunkline.host.catalog import Catalog, Dropped, build, differences
+from trunkline.host.catalog import items as catalog_items
+from trunkline.host.catalog.catalog import Catalog, Dropped, build, differences
+from trunkline.host.catalog.names import GEMINI, outer_uri
+from trunkline.host.catalog.offerings import Offering
 from trunkline.host.entries import Filters, ServerSettings
-from trunkline.host.names import GEMINI, outer_uri
-from trunkline.host.offerings import Offering
-from trunkline.host.pins import pin_of
+from trunkline.host.pins.pin import pin_of
 
 NO_SETTINGS: dict[str, ServerSettings] = {}
 

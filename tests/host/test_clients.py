@@ -17,8 +17,8 @@ from trunkline.auth.oauth import OAuth
 from trunkline.auth.store import FileStore, MemoryStore
 from trunkline.auth.tokens import Login, Registered, TokenRefused, TokenSet
 from trunkline.errors import AuthError, AuthRequired, ConfigError, ConnectionLost, HttpError, RequestFailed
-from trunkline.host.clients import Logins, make_client, process_id, start_seconds, wants_login
 from trunkline.host.entries import ServerEntry, ServerSettings, Source
+from trunkline.host.supervision.clients import Logins, make_client, process_id, start_seconds, wants_login
 from trunkline.protocol.revisions import NEWEST, NEWEST_HANDSHAKE
 
 URL = "https://mcp.example/mcp"

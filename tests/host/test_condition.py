@@ -14,10 +14,10 @@ from tests.client.scripted import DIE, Fail, handshake_server, settle
 from tests.host.supervised import Stage, scripted, supervising
 from tests.support import run_async
 from trunkline.errors import LocalProtocolError, TrunklineError
-from trunkline.host.condition import HOPELESS, MOVES, Condition
+from trunkline.host.catalog.offerings import Offering
 from trunkline.host.entries import ServerEntry, Source
 from trunkline.host.events import ServerState, ServerStateChanged
-from trunkline.host.offerings import Offering
+from trunkline.host.supervision.condition import HOPELESS, MOVES, Condition
 
 ENTRY = ServerEntry(name="a", source=Source("given"), command=("x",), secrets=frozenset({"hunter22"}))
 TOOLS = {"tools": [{"name": "add", "inputSchema": {"type": "object"}}]}

@@ -12,8 +12,8 @@ import pytest
 from msgspec.structs import replace
 
 from tests.support import run_async
-from trunkline.host.consent import Answer, Consent, Face, Question, Ruling, can_remember, rule_to_add
-from trunkline.host.grants import GrantBook, SessionGrants, alike, make_grant
+from trunkline.host.judgement.consent import Answer, Consent, Face, Question, Ruling, can_remember, rule_to_add
+from trunkline.host.judgement.grants import GrantBook, SessionGrants, alike, make_grant
 from trunkline.host.policy.acts import Act, Decision
 from trunkline.host.policy.reading import read_policy
 

@@ -9,7 +9,7 @@ import pytest
 from tests.host.gateway.support import NEW, UPSTREAMS, in_loop, on_stage, quiet, revisions_of, until
 from trunkline import Server
 from trunkline.errors import ServerUnavailable
-from trunkline.host.loops import GATEWAYS
+from trunkline.host.passing.loops import GATEWAYS
 
 
 def server(*names: str, revision: str = NEW) -> Server:

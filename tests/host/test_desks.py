@@ -15,15 +15,15 @@ from tests.host.gateway.support import in_loop
 from trunkline.client.answers import Answers
 from trunkline.client.options import settings_from
 from trunkline.errors import MethodNotFound
-from trunkline.host.audit import AuditTrail
+from trunkline.host.audit.trail import AuditTrail
 from trunkline.host.desks import CallbackDesk, HostDesk, question_act, recorder
-from trunkline.host.elicitation import ElicitationDesk
+from trunkline.host.elicitation.answering import ElicitationDesk
 from trunkline.host.events import Asked, Events
 from trunkline.host.models.scripted import ScriptedModel
 from trunkline.host.policy.policy import Policy
-from trunkline.host.sampling import SamplingDesk, SamplingOptions
-from trunkline.host.sampling_models import SamplingModels
-from trunkline.host.sampling_review import SamplingDecision, SamplingReview
+from trunkline.host.sampling.answering import SamplingDesk, SamplingOptions
+from trunkline.host.sampling.models import SamplingModels
+from trunkline.host.sampling.review import SamplingDecision, SamplingReview
 from trunkline.protocol.methods import embedded_requests
 from trunkline.protocol.revisions import NEWEST
 

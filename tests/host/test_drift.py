@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trunkline.host.drift import compare, same_but_for_name
+from trunkline.host.pins.drift import compare, same_but_for_name
 
 TOOL: dict[str, Any] = {
     "name": "read",

@@ -13,9 +13,9 @@ from tests.host.asking import ERAS, call, eliciting, entry, new_session, opened
 from tests.host.gateway.support import in_loop
 from trunkline.errors import LocalProtocolError
 from trunkline.host.desks import HostDesk, Reviewed
-from trunkline.host.elicitation import ElicitationDesk, FormQuestion, PageQuestion
-from trunkline.host.elicitation_forms import FormRefused, credentials_in, read_form
-from trunkline.host.elicitation_pages import AddressRefused, read_address
+from trunkline.host.elicitation.answering import ElicitationDesk, FormQuestion, PageQuestion
+from trunkline.host.elicitation.forms import FormRefused, credentials_in, read_form
+from trunkline.host.elicitation.pages import AddressRefused, read_address
 
 CITY = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 

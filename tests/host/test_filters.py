@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 import trunkline.types as t
+from trunkline.host.catalog.filters import denies, keeps, keeps_name, keeps_unlisted, tags_of
 from trunkline.host.entries import NO_FILTERS, Filters
-from trunkline.host.filters import denies, keeps, keeps_name, keeps_unlisted, tags_of
 
 
 def tool(name: str = "read_file", meta: dict[str, Any] | None = None, **hints: Any) -> t.Tool:

@@ -14,7 +14,7 @@ from trunkline.client.options import settings_from
 from trunkline.errors import LocalProtocolError
 from trunkline.host.desks import CallbackDesk
 from trunkline.host.entries import ServerEntry, Source
-from trunkline.host.fronts import LocalFront
+from trunkline.host.passing.fronts import LocalFront
 from trunkline.host.session import HostSession
 from trunkline.protocol.methods import embedded_requests
 from trunkline.protocol.revisions import NEWEST

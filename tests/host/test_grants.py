@@ -17,7 +17,7 @@ from msgspec.structs import replace
 import trunkline
 from trunkline.errors import ConfigError
 from trunkline.host import state_files
-from trunkline.host.grants import Grant, GrantBook, Likeness, SessionGrants, alike, covers, make_grant
+from trunkline.host.judgement.grants import Grant, GrantBook, Likeness, SessionGrants, alike, covers, make_grant
 from trunkline.host.policy.acts import Act
 from trunkline.host.state_files import PathLock
 
@@ -446,7 +446,7 @@ def test_a_book_shows_where_it_is(book: GrantBook, path: Path) -> None:
 
 ADDING = """
 import sys
-from trunkline.host.grants import GrantBook, make_grant
+from trunkline.host.judgement.grants import GrantBook, make_grant
 from trunkline.host.policy.acts import Act
 book = GrantBook(sys.argv[1])
 for number in range(20):

@@ -17,9 +17,9 @@ from tests.host.gateway.support import allow, gone, in_loop, until
 from tests.support import run_async
 from trunkline import ConfigError, Context, Server, ToolError
 from trunkline.errors import InvalidParams, PolicyDenied, ServerUnavailable
-from trunkline.host.consent import Answer, Question
 from trunkline.host.events import Acted, Asked, CatalogChanged, ServerStateChanged
 from trunkline.host.host import Host
+from trunkline.host.judgement.consent import Answer, Question
 from trunkline.host.policy.policy import Policy
 from trunkline.host.policy.reading import read_policy
 

@@ -11,10 +11,10 @@ import pytest
 from tests.support import run_async
 from trunkline import Server
 from trunkline.errors import InvalidParams, PolicyDenied
-from trunkline.host.consent import Answer, Question
 from trunkline.host.host import Host
-from trunkline.host.pin_book import PinBook
-from trunkline.host.pin_views import views_of
+from trunkline.host.judgement.consent import Answer, Question
+from trunkline.host.pins.book import PinBook
+from trunkline.host.pins.views import views_of
 from trunkline.host.policy import read_policy
 
 ALLOW = read_policy('[[rule]]\neffect = "allow"\nserver = ["web", "mail", "files"]\n', file="p.toml")

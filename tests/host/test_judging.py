@@ -10,8 +10,8 @@ from msgspec import Raw
 from tests.host.gateway.support import in_loop, on_stage
 from trunkline import Server
 from trunkline.errors import RequestFailed
-from trunkline.host.audit import AuditEntry, AuditFailed, AuditTrail
-from trunkline.host.judging import decoded
+from trunkline.host.audit.trail import AuditEntry, AuditFailed, AuditTrail
+from trunkline.host.judgement.judging import decoded
 
 
 @pytest.mark.parametrize(

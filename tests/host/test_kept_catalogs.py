@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 import trunkline.types as t
+from trunkline.host.catalog.keeping import KeptCatalogs, launch_key
+from trunkline.host.catalog.offerings import Offering
 from trunkline.host.entries import ServerEntry, ServerSettings, Source
-from trunkline.host.kept_catalogs import KeptCatalogs, launch_key
-from trunkline.host.offerings import Offering
 
 SOURCE = Source("user", "mcp.json", 3)
 ENTRY = ServerEntry(name="files", source=SOURCE, command=("files", "--root", "."), env={"TOKEN": "very-secret"})

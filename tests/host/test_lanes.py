@@ -10,7 +10,7 @@ import pytest
 
 from tests.host.gateway.support import OLD, Stage, in_loop, on_stage, server, until
 from trunkline import Context, Server
-from trunkline.host.lanes import Lanes, Needs
+from trunkline.host.passing.lanes import Lanes, Needs
 
 
 @pytest.mark.parametrize(

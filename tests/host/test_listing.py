@@ -15,8 +15,8 @@ from msgspec.structs import replace
 from tests.client.scripted import Fail, Scripted, handshake_server, settle, stateless
 from tests.support import run_async
 from trunkline.client.client import Client
-from trunkline.host.listing import Bounds, Debounce, differs, failed_kinds, list_offering
-from trunkline.host.offerings import Offering
+from trunkline.host.catalog.offerings import Offering
+from trunkline.host.supervision.listing import Bounds, Debounce, differs, failed_kinds, list_offering
 from trunkline.testing.clock import FakeClock
 from trunkline.timekeeper import Timekeeper
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from trunkline.host.loops import GATEWAYS, announcement, leads_back
-from trunkline.host.offerings import Offering
+from trunkline.host.catalog.offerings import Offering
+from trunkline.host.passing.loops import GATEWAYS, announcement, leads_back
 
 
 def offering(experimental: Any) -> Offering:

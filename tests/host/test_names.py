@@ -9,8 +9,8 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from trunkline.host import names
-from trunkline.host.names import (
+from trunkline.host.catalog import names
+from trunkline.host.catalog.names import (
     ANTHROPIC,
     GEMINI,
     MCP,

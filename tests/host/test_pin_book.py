@@ -12,18 +12,21 @@ from msgspec.structs import replace
 
 import trunkline.types as t
 from trunkline.errors import ConfigError
-from trunkline.host import inspecting, pin_book, pin_locks, pin_records
-from trunkline.host.catalog import Catalog, build
+from trunkline.host.catalog.catalog import Catalog, build
+from trunkline.host.catalog.offerings import Offering
 from trunkline.host.entries import Filters, ServerEntry, ServerSettings, Source
 from trunkline.host.events import Events, Inspected
-from trunkline.host.inspecting import Inspector
-from trunkline.host.offerings import Offering
-from trunkline.host.pin_book import PinBook, reach_of
-from trunkline.host.pin_locks import LockedPin, PinLock, lock_of, read_lock, written
-from trunkline.host.pin_records import Pin, compared
-from trunkline.host.pin_views import against_lock, find_views, views_of
-from trunkline.host.pins import pin_of
-from trunkline.host.reviewing import instructions_pin
+from trunkline.host.pins import book as pin_book
+from trunkline.host.pins import inspecting
+from trunkline.host.pins import locks as pin_locks
+from trunkline.host.pins import records as pin_records
+from trunkline.host.pins.book import PinBook, reach_of
+from trunkline.host.pins.inspecting import Inspector
+from trunkline.host.pins.locks import LockedPin, PinLock, lock_of, read_lock, written
+from trunkline.host.pins.pin import pin_of
+from trunkline.host.pins.records import Pin, compared
+from trunkline.host.pins.reviewing import instructions_pin
+from trunkline.host.pins.views import against_lock, find_views, views_of
 
 
 def tool(name: str = "read", description: str = "Read a file.", **members: Any) -> t.Tool:

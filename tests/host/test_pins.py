@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import trunkline.types as t
-from trunkline.host.pins import canonical, pin_of
+from trunkline.host.pins.pin import canonical, pin_of
 
 WIRE = {
     "name": "delete_file",

@@ -14,12 +14,12 @@ from tests.support import run_async
 from trunkline import Client, Context, RequestFailed, Server, memory_pair
 from trunkline.errors import ConfigError
 from trunkline.host.policy.pointers import PointerError
-from trunkline.host.record import Entry, Head, Recording
-from trunkline.host.record_diff import MASK, compare, compare_answers, masked
-from trunkline.host.record_links import RecordedLink
-from trunkline.host.record_pairs import exchanges, label, with_unique_ids
-from trunkline.host.record_playing import PlayedServer
-from trunkline.host.record_writing import MessageRedaction, RecordingFile
+from trunkline.host.record.diff import MASK, compare, compare_answers, masked
+from trunkline.host.record.links import RecordedLink
+from trunkline.host.record.pairs import exchanges, label, with_unique_ids
+from trunkline.host.record.playing import PlayedServer
+from trunkline.host.record.recording import Entry, Head, Recording
+from trunkline.host.record.writing import MessageRedaction, RecordingFile
 from trunkline.protocol.jsonrpc import Notification, Outbound, Request
 from trunkline.testing import replay
 

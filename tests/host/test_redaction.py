@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trunkline.host.redaction import HIDDEN, Redaction, redact
+from trunkline.host.secrecy.redaction import HIDDEN, Redaction, redact
 
 PEM = "-----BEGIN RSA PRIVATE KEY-----\nMIIEabc\n-----END RSA PRIVATE KEY-----"
 

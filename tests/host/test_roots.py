@@ -13,7 +13,7 @@ from trunkline import Context, Server
 from trunkline.errors import ConfigError
 from trunkline.host.models.scripted import ScriptedModel
 from trunkline.host.roots import Roots, root_text
-from trunkline.host.sampling_review import SamplingDecision, SamplingReview
+from trunkline.host.sampling.review import SamplingDecision, SamplingReview
 
 
 def uris(roots: list[t.Root] | None) -> list[str]:

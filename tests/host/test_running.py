@@ -10,7 +10,7 @@ from msgspec import Raw
 
 from tests.host.gateway.support import in_loop, until
 from trunkline.errors import InvalidParams, RequestFailed
-from trunkline.host.running import Parking, Running
+from trunkline.host.passing.running import Parking, Running
 
 FRONT: Any = object()
 OTHER: Any = object()

@@ -20,12 +20,12 @@ from trunkline.host.models.interface import ImageBlock, Model, TextBlock, ToolRe
 from trunkline.host.models.scripted import ScriptedModel
 from trunkline.host.policy.policy import Policy
 from trunkline.host.policy.reading import read_policy
-from trunkline.host.sampling import SamplingDesk, SamplingOptions
-from trunkline.host.sampling_choice import choose_by_wishes, wishes_text
-from trunkline.host.sampling_context import ServerResults
-from trunkline.host.sampling_limits import SamplingLimits, limits_for
-from trunkline.host.sampling_models import SamplingModels
-from trunkline.host.sampling_review import SamplingDecision, SamplingFace, SamplingReview
+from trunkline.host.sampling.answering import SamplingDesk, SamplingOptions
+from trunkline.host.sampling.choice import choose_by_wishes, wishes_text
+from trunkline.host.sampling.context import ServerResults
+from trunkline.host.sampling.limits import SamplingLimits, limits_for
+from trunkline.host.sampling.models import SamplingModels
+from trunkline.host.sampling.review import SamplingDecision, SamplingFace, SamplingReview
 
 YES = SamplingDecision(allow=True)
 NO = SamplingDecision(allow=False)
@@ -505,8 +505,8 @@ async def test_tools_of_the_request_are_offered_and_their_calls_go_to_the_server
 
 
 def _wire_name(one: ScriptedModel) -> str:
+    from trunkline.host.catalog.names import wire_name
     from trunkline.host.chat.projection import dialect_of
-    from trunkline.host.names import wire_name
 
     return wire_name("", "get weather", dialect_of(one.traits.schemas).naming)
 

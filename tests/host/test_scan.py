@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.host.scan_corpus import BENIGN, HOSTILE, OTHERS, tool
-from trunkline.host.scan import Finding, references_in, scan, scan_references, weigh, worst
-from trunkline.host.scan_characters import visible
+from trunkline.host.scan.characters import visible
+from trunkline.host.scan.scan import Finding, references_in, scan, scan_references, weigh, worst
 
 
 def judged(document: Any) -> tuple[Finding, ...]:

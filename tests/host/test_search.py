@@ -10,12 +10,11 @@ import pytest
 
 import trunkline.types as t
 from tests.host.tool_shop import NEEDLES, offerings
-from trunkline.host.catalog import Catalog, build
-from trunkline.host.catalog_items import Item
-from trunkline.host.catalog_words import terms
-from trunkline.host.names import ANTHROPIC, wire_name
-from trunkline.host.offerings import Offering
-from trunkline.host.search import (
+from trunkline.host.catalog.catalog import Catalog, build
+from trunkline.host.catalog.items import Item
+from trunkline.host.catalog.names import ANTHROPIC, wire_name
+from trunkline.host.catalog.offerings import Offering
+from trunkline.host.catalog.search import (
     CALL_TOOL,
     SEARCH_TOOL,
     Hit,
@@ -25,6 +24,7 @@ from trunkline.host.search import (
     meta_tools,
     render_hits,
 )
+from trunkline.host.catalog.words import terms
 from trunkline.protocol.json_schema import compile_schema
 
 

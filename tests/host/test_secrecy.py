@@ -24,7 +24,7 @@ from tests.support import run_async
 from trunkline.errors import TrunklineError
 from trunkline.host.config.explaining import explain
 from trunkline.host.host import Host
-from trunkline.host.vault import Vault, find_stores
+from trunkline.host.secrecy.vault import Vault, find_stores
 
 ROOT = Path(__file__).parents[2]
 # Each example starts processes: looking for a smaller one that fails would take minutes.

@@ -21,7 +21,7 @@ from tests.support import run_async
 from tests.transports.processes import alive, descriptors, gone_within
 from trunkline.errors import ServerUnavailable
 from trunkline.host.entries import Filters, ServerEntry, Source
-from trunkline.host.supervisor import Changes
+from trunkline.host.supervision.supervisor import Changes
 
 TOOLS = {"tools": [{"name": "add", "inputSchema": {"type": "object"}}]}
 
@@ -263,7 +263,7 @@ def test_servers_that_cling_to_life_are_ended_at_the_same_time() -> None:
 
 
 def test_a_callback_that_never_ends_does_not_keep_the_host_from_closing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("trunkline.host.supervisor._CLOSING_SECONDS", 0.01)
+    monkeypatch.setattr("trunkline.host.supervision.supervisor._CLOSING_SECONDS", 0.01)
 
     async def trust(entry: ServerEntry) -> tuple[bool, str | None]:
         never = asyncio.get_running_loop().create_future()

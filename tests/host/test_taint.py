@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from trunkline.host.consent import rule_to_add
-from trunkline.host.grants import covers, make_grant
+from trunkline.host.judgement.consent import rule_to_add
+from trunkline.host.judgement.grants import covers, make_grant
+from trunkline.host.judgement.taint import Taint
 from trunkline.host.policy import Act, Annotations, Policy, Rule, read_policy
-from trunkline.host.taint import Taint
 
 OPEN = Annotations(open_world=True)
 READS = Annotations(read_only=True)

@@ -17,9 +17,9 @@ import trunkline
 from tests.support import run_async
 from trunkline.errors import ConfigError
 from trunkline.host.entries import Scope, ServerEntry, ServerSettings, Source
-from trunkline.host.fingerprints import Fingerprint, fingerprint, fingerprint_of
-from trunkline.host.launch_warnings import warnings_for
-from trunkline.host.trust import Change, Standing, TrustBook
+from trunkline.host.trust.book import Change, Standing, TrustBook
+from trunkline.host.trust.fingerprints import Fingerprint, fingerprint, fingerprint_of
+from trunkline.host.trust.warnings import warnings_for
 
 NOON = 1_800_000_000.0
 
@@ -490,8 +490,8 @@ APPROVE_MANY = """
 import sys
 from pathlib import Path
 from trunkline.host.entries import ServerEntry, Source
-from trunkline.host.fingerprints import fingerprint
-from trunkline.host.trust import TrustBook
+from trunkline.host.trust.fingerprints import fingerprint
+from trunkline.host.trust.book import TrustBook
 
 book, folder, letter = TrustBook(Path(sys.argv[1])), sys.argv[2], sys.argv[3]
 print("ready", flush=True)

@@ -24,13 +24,13 @@ from trunkline.errors import AuthError, ConfigError, RequestFailed, ServerUnavai
 from trunkline.host.config.in_code import entry_from
 from trunkline.host.entries import ServerEntry, Source
 from trunkline.host.host import Host
-from trunkline.host.log_redaction import LOGGERS, LogRedaction
-from trunkline.host.trust import TrustBook
-from trunkline.host.vault import KeptSecret, Place, Vault, find_stores
-from trunkline.host.vault_book import SecretBook
-from trunkline.host.vault_commands import ask_command, read_commands
-from trunkline.host.vault_filling import fill
-from trunkline.host.vault_names import SecretName
+from trunkline.host.secrecy.book import SecretBook
+from trunkline.host.secrecy.commands import ask_command, read_commands
+from trunkline.host.secrecy.filling import fill
+from trunkline.host.secrecy.logs import LOGGERS, LogRedaction
+from trunkline.host.secrecy.names import SecretName
+from trunkline.host.secrecy.vault import KeptSecret, Place, Vault, find_stores
+from trunkline.host.trust.book import TrustBook
 
 SECRET = "s3cret of ours"
 
@@ -449,7 +449,7 @@ def test_a_project_gets_no_secret_before_it_is_approved(tmp_path: Path) -> None:
 
     async def main() -> list[tuple[str, list[str]]]:
         from trunkline.host.assembly import at_home
-        from trunkline.host.fingerprints import fingerprint_of
+        from trunkline.host.trust.fingerprints import fingerprint_of
 
         seen: list[tuple[str, list[str]]] = []
         async with Host.open({"one": entry}, folder=tmp_path / "state", vault=secrets, audit=False) as host:
@@ -521,7 +521,7 @@ def test_a_secret_that_went_missing_keeps_a_session_from_connecting(tmp_path: Pa
 
 
 def test_nothing_is_started_with_secrets_that_are_not_filled_in() -> None:
-    from trunkline.host.clients import make_client
+    from trunkline.host.supervision.clients import make_client
 
     entry = entry_from("one", {"command": "x", "env": {"A": "secret://a"}}, environ={})
     with pytest.raises(ConfigError, match="one: its secrets are not filled in yet"):

@@ -18,7 +18,7 @@ from typing import Any
 from trunkline.cli.output import one_line, wire_json
 from trunkline.cli.screen import Screen
 from trunkline.cli.terminal import InputEnded, Terminal, is_there
-from trunkline.host.consent import Answer, Face, Question, Remember
+from trunkline.host.judgement.consent import Answer, Face, Question, Remember
 
 __all__ = ["terminal_face"]
 

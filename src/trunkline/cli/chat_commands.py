@@ -16,7 +16,7 @@ from trunkline.cli.chat_words import Command, read_mention
 from trunkline.cli.configs import name_hint
 from trunkline.cli.output import one_line, table
 from trunkline.host.chat.account import Account
-from trunkline.host.upstream import Status
+from trunkline.host.supervision.upstream import Status
 
 __all__ = ["COMMANDS", "run_command"]
 

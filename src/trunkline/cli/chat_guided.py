@@ -20,9 +20,9 @@ from trunkline.cli.output import clip, one_line, table, wire_json
 from trunkline.cli.terminal import InputEnded, Terminal
 from trunkline.client.tool_facts import CallResult
 from trunkline.errors import PolicyDenied, TrunklineError
-from trunkline.host.catalog_items import Item
-from trunkline.host.names import id_of
-from trunkline.host.search import SearchIndex
+from trunkline.host.catalog.items import Item
+from trunkline.host.catalog.names import id_of
+from trunkline.host.catalog.search import SearchIndex
 
 __all__ = ["HINT", "Guided", "found_tools", "tool_table"]
 

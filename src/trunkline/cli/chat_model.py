@@ -64,7 +64,7 @@ def model_table(configuration: Configuration) -> Mapping[str, Any] | None:
 
 def _secret(reference: str) -> str:
     """Look up what a reference stands for; what keeps secrets is loaded when there is one to look up."""
-    from trunkline.host.vault import Vault
+    from trunkline.host.secrecy.vault import Vault
 
     return Vault().read_now(reference)
 

@@ -23,14 +23,14 @@ from trunkline.cli.screen import Screen
 from trunkline.cli.session import LogOnScreen
 from trunkline.cli.terminal import is_there
 from trunkline.host.assembly import HostOptions
-from trunkline.host.clients import start_seconds
-from trunkline.host.consent import Answer, Face, Question
 from trunkline.host.entries import ServerEntry
 from trunkline.host.host import Host
+from trunkline.host.judgement.consent import Answer, Face, Question
 from trunkline.host.models.interface import Model
+from trunkline.host.secrecy.book import SecretBook
 from trunkline.host.session import HostSession
-from trunkline.host.upstream import Status
-from trunkline.host.vault_book import SecretBook
+from trunkline.host.supervision.clients import start_seconds
+from trunkline.host.supervision.upstream import Status
 
 __all__ = ["Plan", "Room", "opened", "prepare", "status_line"]
 

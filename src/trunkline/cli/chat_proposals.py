@@ -17,8 +17,8 @@ import trunkline.types as t
 from trunkline.cli.chat_words import Mention, read_mention
 from trunkline.cli.output import one_line
 from trunkline.errors import TrunklineError
-from trunkline.host.catalog import Catalog
-from trunkline.host.catalog_items import Item, Kind
+from trunkline.host.catalog.catalog import Catalog
+from trunkline.host.catalog.items import Item, Kind
 from trunkline.host.host import Host
 from trunkline.host.models.choosing import PROVIDERS
 from trunkline.host.policy.acts import Act

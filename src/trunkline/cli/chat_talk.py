@@ -24,7 +24,7 @@ from trunkline.cli.chat_screen import ChatScreen
 from trunkline.cli.chat_words import Mention
 from trunkline.cli.output import one_line
 from trunkline.errors import ConfigError
-from trunkline.host.catalog_items import Item
+from trunkline.host.catalog.items import Item
 from trunkline.host.chat.conversation import Conversation
 from trunkline.host.chat.options import ChatOptions
 from trunkline.host.chat.saving import Saved, read_saved

@@ -10,9 +10,9 @@ import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from trunkline.host.catalog import Catalog
-from trunkline.host.catalog_items import Item
-from trunkline.host.names import id_of
+from trunkline.host.catalog.catalog import Catalog
+from trunkline.host.catalog.items import Item
+from trunkline.host.catalog.names import id_of
 
 __all__ = ["Command", "Mention", "Picked", "find_mentions", "read_line", "read_mention", "unquoted"]
 

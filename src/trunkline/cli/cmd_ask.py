@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from trunkline.cli.configs import Ask
     from trunkline.host.chat.options import ChatOptions
     from trunkline.host.chat.reply import ChatReply
-    from trunkline.host.redaction import Redaction
-    from trunkline.host.vault_book import SecretBook
+    from trunkline.host.secrecy.book import SecretBook
+    from trunkline.host.secrecy.redaction import Redaction
 
 __all__ = ["command"]
 

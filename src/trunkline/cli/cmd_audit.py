@@ -44,7 +44,7 @@ def verify(file: Path | None, *, partial: bool, anchor: str | None, as_json: boo
     can write, it proves later, as --anchor, that the trail up to there was not written anew.
     """
     from trunkline.cli.output import say, say_json
-    from trunkline.host.audit_reading import verify as prove
+    from trunkline.host.audit.reading import verify as prove
 
     path = _trail(file)
     found = prove(path, partial=partial, anchor=anchor)
@@ -91,8 +91,8 @@ def _moment(context: click.Context, option: click.Parameter, value: str | None) 
 def query(file: Path | None, *, denied: bool, limit: int | None, as_json: bool, **wanted: Any) -> int:
     """Show entries of the trail in FILE, oldest first; without FILE, of this user's."""
     from trunkline.cli.output import complain, say, say_json, table
-    from trunkline.host.audit_reading import Wanted
-    from trunkline.host.audit_reading import query as find
+    from trunkline.host.audit.reading import Wanted
+    from trunkline.host.audit.reading import query as find
 
     unreadable: list[str] = []
     found = list(

@@ -163,8 +163,8 @@ def _configured(named: Named, *, approved: bool) -> _Place | None:
     from trunkline.cli.secrecy import book_here
     from trunkline.errors import ConfigError
     from trunkline.host.config.spelling import snake
-    from trunkline.host.vault import Vault
-    from trunkline.host.vault_filling import fill
+    from trunkline.host.secrecy.filling import fill
+    from trunkline.host.secrecy.vault import Vault
 
     entry = read_configuration(named.files).entries[named.server or ""]
     if entry.problem is not None:

@@ -29,8 +29,8 @@ _IGNORE_HELP = "A JSON pointer that is left out, such as /result/tools/*/descrip
 def command(first: str, second: str, *, ignore: tuple[str, ...], as_json: bool) -> int:
     """Compare the recordings A and B request by request: params, questions, results, errors, lists and schemas."""
     from trunkline.cli.differences import check_pointers, show
-    from trunkline.host.record import Recording
-    from trunkline.host.record_diff import compare
+    from trunkline.host.record.diff import compare
+    from trunkline.host.record.recording import Recording
 
     check_pointers(ignore)
     recordings = told(lambda: (Recording.load(first), Recording.load(second)), as_json)

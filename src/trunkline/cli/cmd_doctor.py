@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from trunkline.host.config.records import Configuration
     from trunkline.host.doctor.checks import Check, Diagnosis
     from trunkline.host.entries import ServerEntry
-    from trunkline.host.vault_names import SecretName
+    from trunkline.host.secrecy.names import SecretName
 
 __all__ = ["command"]
 
@@ -144,12 +144,12 @@ async def _look(choices: Choices, entries: Sequence[ServerEntry], configuration:
     from trunkline.cli.screen import Screen
     from trunkline.cli.secrecy import book_here
     from trunkline.host.assembly import at_home, trust_file
-    from trunkline.host.clients import Logins
     from trunkline.host.config.records import Provenance
     from trunkline.host.doctor.examining import Means, examine, examine_machine
     from trunkline.host.folders import state_folder
-    from trunkline.host.trust import TrustBook
-    from trunkline.host.vault import Vault
+    from trunkline.host.secrecy.vault import Vault
+    from trunkline.host.supervision.clients import Logins
+    from trunkline.host.trust.book import TrustBook
 
     book, vault = book_here(), Vault()
 

@@ -11,7 +11,7 @@ from trunkline.cli.exits import Exit, Failure
 from trunkline.cli.options import json_option
 
 if TYPE_CHECKING:
-    from trunkline.host.grants import Grant, GrantBook
+    from trunkline.host.judgement.grants import Grant, GrantBook
 
 __all__ = ["command"]
 
@@ -76,7 +76,7 @@ def revoke(ids: tuple[str, ...], *, everything: bool, as_json: bool) -> int:
 
 def _book() -> GrantBook:
     from trunkline.host.folders import state_folder
-    from trunkline.host.grants import GrantBook
+    from trunkline.host.judgement.grants import GrantBook
 
     return GrantBook(state_folder() / "grants.json")
 

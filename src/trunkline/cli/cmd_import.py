@@ -123,7 +123,7 @@ def _named(path: str) -> AppDocument:
     """Read a file that was named; what it is is seen by its content."""
     from trunkline.host.apps.documents import read_app_file
     from trunkline.host.apps.places import AppFile
-    from trunkline.host.trust import project_folder
+    from trunkline.host.trust.book import project_folder
 
     real = Path(path).absolute()
     if not real.exists():
@@ -190,7 +190,7 @@ def _show(sources: Sequence[AppDocument], steps: Sequence[Step], diff: str) -> N
 
 def _remark(step: Step) -> str:
     from trunkline.host.config.in_code import entry_from
-    from trunkline.host.launch_warnings import warnings_for
+    from trunkline.host.trust.warnings import warnings_for
 
     remarks = [step.why] if step.why else []
     if step.dropped:

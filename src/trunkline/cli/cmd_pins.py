@@ -22,8 +22,8 @@ from trunkline.errors import ConfigError
 
 if TYPE_CHECKING:
     from trunkline.cli.screen import Screen
-    from trunkline.host.pin_book import PinBook
-    from trunkline.host.pin_views import PinView
+    from trunkline.host.pins.book import PinBook
+    from trunkline.host.pins.views import PinView
 
 __all__ = ["command"]
 
@@ -119,7 +119,7 @@ def accept(targets: tuple[str, ...], *, everything: bool, yes: bool, as_json: bo
 def export(file: str, servers: tuple[str, ...]) -> int:
     """Write what is accepted to a lock file, of all servers or of some; what changed is in it as it was."""
     from trunkline.cli.output import complain, say_bytes
-    from trunkline.host.pin_locks import lock_of, written
+    from trunkline.host.pins.locks import lock_of, written
 
     records = [record for record in _book().servers() if not servers or record.name in servers]
     unknown = sorted(set(servers) - {record.name for record in records})
@@ -143,7 +143,7 @@ def export(file: str, servers: tuple[str, ...]) -> int:
 def import_lock(file: str, *, yes: bool, as_json: bool) -> int:
     """Take the pins of a lock file as accepted, also for servers that were not seen yet."""
     from trunkline.cli.output import say, say_json
-    from trunkline.host.pin_locks import read_lock
+    from trunkline.host.pins.locks import read_lock
 
     book, lock = _book(), read_lock(file)
     mine = [record for record in book.servers() if record.name in lock.servers]
@@ -165,8 +165,8 @@ def import_lock(file: str, *, yes: bool, as_json: bool) -> int:
 def verify(file: str, *, as_json: bool) -> int:
     """Compare what servers offered when they were last seen with a lock file; nothing is started."""
     from trunkline.cli.output import say, say_json
-    from trunkline.host.pin_locks import read_lock
-    from trunkline.host.pin_views import against_lock
+    from trunkline.host.pins.locks import read_lock
+    from trunkline.host.pins.views import against_lock
 
     found = list(against_lock(_book().servers(), read_lock(file)))
     if as_json:
@@ -201,13 +201,13 @@ def forget(server: str, *, as_json: bool) -> int:
 
 def _book() -> PinBook:
     from trunkline.host.folders import state_folder
-    from trunkline.host.pin_book import PinBook
+    from trunkline.host.pins.book import PinBook
 
     return PinBook(state_folder() / "pins.json")
 
 
 def _views() -> list[PinView]:
-    from trunkline.host.pin_views import views_of
+    from trunkline.host.pins.views import views_of
 
     return views_of(_book().servers())
 
@@ -218,7 +218,7 @@ def _meant(book: PinBook, targets: Sequence[str]) -> list[PinView]:
     Raises:
         ConfigError: nothing of that name is pinned.
     """
-    from trunkline.host.pin_views import find_views, views_of
+    from trunkline.host.pins.views import find_views, views_of
 
     views = views_of(book.servers())
     if not targets:
@@ -285,7 +285,7 @@ def _stated(view: PinView) -> str:
 def _pretty(definition: Any) -> str:
     import msgspec
 
-    from trunkline.host.scan_characters import visible
+    from trunkline.host.scan.characters import visible
 
     if definition is None:
         return "(too large to be kept)"
@@ -300,7 +300,7 @@ def _indented(texts: Iterable[str]) -> list[str]:
 
 def _inert(text: str) -> str:
     from trunkline.cli.output import one_line
-    from trunkline.host.scan_characters import visible
+    from trunkline.host.scan.characters import visible
 
     return one_line(visible(text))
 
@@ -361,7 +361,7 @@ async def _accept(book: PinBook, pending: Sequence[PinView], *, yes: bool) -> li
 
 
 def _lines_of(records: Sequence[Any], lock: Any) -> list[str]:
-    from trunkline.host.pin_views import against_lock
+    from trunkline.host.pins.views import against_lock
 
     return [
         f"{_inert(each.server)} {each.kind} {_inert(each.name)}: another one than here"

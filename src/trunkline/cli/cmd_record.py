@@ -16,7 +16,7 @@ from trunkline.server.addresses import Address
 
 if TYPE_CHECKING:
     from trunkline.cli.record_targets import Reach
-    from trunkline.host.record_writing import RecordingFile
+    from trunkline.host.record.writing import RecordingFile
     from trunkline.protocol.limits import Limits
 
 __all__ = ["command"]
@@ -81,7 +81,7 @@ def _check_http(reach: Reach, address: Address) -> None:
 
 def _begin(reach: Reach, output: str, max_bytes: int | None, transport: str) -> RecordingFile:
     from trunkline.cli.output import complain
-    from trunkline.host.record_writing import MAX_BYTES, RecordingFile
+    from trunkline.host.record.writing import MAX_BYTES, RecordingFile
 
     return RecordingFile(
         output,
@@ -98,8 +98,8 @@ def _begin(reach: Reach, output: str, max_bytes: int | None, transport: str) -> 
 
 async def _stdio(reach: Reach, file: RecordingFile, limits: Limits, outcome: list[int]) -> None:
     from trunkline.cli.output import complain
-    from trunkline.host.record_relay import Relay
-    from trunkline.host.record_wires import StdioWire
+    from trunkline.host.record.relay import Relay
+    from trunkline.host.record.wires import StdioWire
 
     if sys.stdin is not None and sys.stdin.isatty():
         complain("recording: a client is awaited on standard input; start this by the client's configuration")
@@ -125,7 +125,7 @@ def _pass_stderr(data: bytes) -> None:
 
 
 async def _http(reach: Reach, file: RecordingFile, limits: Limits, address: Address) -> None:
-    from trunkline.host.record_http import RecordingProxy
+    from trunkline.host.record.http import RecordingProxy
     from trunkline.transports.http.serving import serve
 
     assert reach.open_http is not None

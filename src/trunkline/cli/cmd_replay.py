@@ -14,8 +14,8 @@ from trunkline.cli.options import json_option, reach_options, reached, seconds_o
 
 if TYPE_CHECKING:
     from trunkline.cli.record_targets import Reach
-    from trunkline.host.record import Recording
-    from trunkline.host.record_diff import Comparison
+    from trunkline.host.record.diff import Comparison
+    from trunkline.host.record.recording import Recording
     from trunkline.testing.replays import Replay
 
 __all__ = ["command"]
@@ -52,7 +52,7 @@ def command(file: str, target: str | None, *, role: str, speed: float, **given: 
     As a server it answers what was asked then as it was answered then, and refuses all else. As a client it sends what
     the client sent, and prints where the answers of TARGET differ from the recorded ones.
     """
-    from trunkline.host.record import Recording
+    from trunkline.host.record.recording import Recording
 
     as_json: bool = given.pop("as_json")
     ignore, timeout = given.pop("ignore"), given.pop("timeout")
@@ -82,7 +82,7 @@ def _check_server(target: str | None, given: dict[str, Any]) -> None:
 
 
 def _play_server(recording: Recording, speed: float) -> int:
-    from trunkline.host.record_playing import PlayedServer
+    from trunkline.host.record.playing import PlayedServer
     from trunkline.server.run import run_loop
     from trunkline.transports.stdio import StdioLink
 
@@ -109,9 +109,9 @@ def _reach(target: str | None, given: dict[str, Any]) -> Reach:
 
 def _play_client(recording: Recording, reach: Reach, speed: float, patience: float) -> Replay:
     from trunkline.cli.output import complain
-    from trunkline.host.record_links import WireServer
-    from trunkline.host.record_pairs import with_unique_ids
-    from trunkline.host.redaction import HIDDEN
+    from trunkline.host.record.links import WireServer
+    from trunkline.host.record.pairs import with_unique_ids
+    from trunkline.host.secrecy.redaction import HIDDEN
     from trunkline.testing.replays import replay
 
     hidden = sum(HIDDEN in str(entry.json) for entry in recording.sent_by("client"))
@@ -130,9 +130,9 @@ def _play_client(recording: Recording, reach: Reach, speed: float, patience: flo
 
 def _compared(outcome: Replay, ignore: tuple[str, ...]) -> Comparison:
     """Put the answers of now beside those of then; what was hidden then is hidden now."""
-    from trunkline.host.record_diff import Comparison, Difference, compare_answers
-    from trunkline.host.record_pairs import label
-    from trunkline.host.record_writing import MessageRedaction
+    from trunkline.host.record.diff import Comparison, Difference, compare_answers
+    from trunkline.host.record.pairs import label
+    from trunkline.host.record.writing import MessageRedaction
 
     redaction, numbers = MessageRedaction(), defaultdict[str, int](int)
     found: list[Difference] = []

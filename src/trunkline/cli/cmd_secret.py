@@ -17,7 +17,7 @@ from trunkline.cli.exits import Exit, Failure
 from trunkline.cli.options import json_option, told
 
 if TYPE_CHECKING:
-    from trunkline.host.vault import KeptSecret, Place, Vault
+    from trunkline.host.secrecy.vault import KeptSecret, Place, Vault
 
 __all__ = ["command"]
 
@@ -59,7 +59,7 @@ def set_one(name: str, *, more: tuple[str, ...], store: Place | None, as_json: b
     """Keep a secret under NAME, in place of an older one; it is typed unseen, or read from a pipe."""
     from trunkline.cli.output import complain, say, say_json
     from trunkline.host.config.variables import is_secret
-    from trunkline.host.vault import check_name
+    from trunkline.host.secrecy.vault import check_name
 
     if more:
         raise click.UsageError("A secret is typed or piped, never an argument: others could read it there.")
@@ -120,7 +120,7 @@ def remove(names: tuple[str, ...], *, store: Place | None, as_json: bool) -> int
 
 def _run(work: Callable[[Vault], Awaitable[T]]) -> T:
     """Do something with the user's vault."""
-    from trunkline.host.vault import Vault
+    from trunkline.host.secrecy.vault import Vault
 
     async def done() -> T:
         return await work(Vault())

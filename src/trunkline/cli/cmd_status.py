@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from trunkline.host.config.records import Problem
     from trunkline.host.entries import ServerEntry
     from trunkline.host.events import ServerState
-    from trunkline.host.upstream import Status
+    from trunkline.host.supervision.upstream import Status
 
 __all__ = ["command"]
 
@@ -117,9 +117,9 @@ async def _checked(files: Sequence[str], inputs: Any, seconds: float) -> tuple[l
 async def _resting(entries: Any) -> list[Status]:
     """Say how servers are that are not started."""
     from trunkline.host.assembly import at_home, trust_file
+    from trunkline.host.catalog.keeping import KeptCatalogs
     from trunkline.host.folders import state_folder
-    from trunkline.host.kept_catalogs import KeptCatalogs
-    from trunkline.host.trust import TrustBook
+    from trunkline.host.trust.book import TrustBook
 
     folder = state_folder()
     book, kept = TrustBook(trust_file(folder)), KeptCatalogs(folder / "catalogs")
@@ -127,7 +127,7 @@ async def _resting(entries: Any) -> list[Status]:
 
 
 async def _at_rest(entry: ServerEntry, book: Any, kept: Any) -> Status:
-    from trunkline.host.upstream import Status
+    from trunkline.host.supervision.upstream import Status
 
     state: ServerState = "known"
     reason, offering = entry.problem, None

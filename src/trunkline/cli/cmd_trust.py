@@ -24,8 +24,8 @@ from trunkline.errors import ConfigError
 if TYPE_CHECKING:
     from trunkline.cli.screen import Screen
     from trunkline.host.entries import ServerEntry
-    from trunkline.host.fingerprints import Fingerprint
-    from trunkline.host.trust import Approval, Standing, TrustBook
+    from trunkline.host.trust.book import Approval, Standing, TrustBook
+    from trunkline.host.trust.fingerprints import Fingerprint
 
 __all__ = ["command"]
 
@@ -124,7 +124,7 @@ def revoke(names: tuple[str, ...], *, folder: str | None, as_json: bool) -> int:
 def _book() -> TrustBook:
     from trunkline.host.assembly import trust_file
     from trunkline.host.folders import state_folder
-    from trunkline.host.trust import TrustBook
+    from trunkline.host.trust.book import TrustBook
 
     return TrustBook(trust_file(state_folder()))
 
@@ -172,7 +172,7 @@ def _wanted(names: Sequence[str], entries: Mapping[str, ServerEntry]) -> list[Se
 async def _approve(wanted: Sequence[ServerEntry], *, yes: bool) -> dict[str, str]:
     """Go through the servers one by one; give the state in which each is left."""
     from trunkline.cli.screen import Screen
-    from trunkline.host.fingerprints import fingerprint_of
+    from trunkline.host.trust.fingerprints import fingerprint_of
 
     book, screen, states = _book(), Screen(verbose=False), dict[str, str]()
     for entry in wanted:
@@ -217,8 +217,8 @@ def _forget_typed() -> None:
 
 def _description(entry: ServerEntry, seen: Fingerprint, standing: Standing) -> str:
     """Show all that would run, whole."""
-    from trunkline.host.launch_warnings import warnings_for
-    from trunkline.host.trust import shown_command
+    from trunkline.host.trust.book import shown_command
+    from trunkline.host.trust.warnings import warnings_for
 
     rows = [
         ("runs" if entry.url is None else "reaches", shown_command(entry)),
@@ -277,7 +277,7 @@ class _Row(NamedTuple):
 def _rows(config: str | None) -> list[_Row]:
     """Put together what is kept, and what stands in the project's file."""
     from trunkline.cli.output import complain
-    from trunkline.host.fingerprints import fingerprint
+    from trunkline.host.trust.fingerprints import fingerprint
 
     book = _book()
     kept = {(approval.name, approval.folder): _kept_row(approval) for approval in book.approvals()}
@@ -305,7 +305,7 @@ def _kept_row(approval: Approval) -> _Row:
 
 
 def _row(entry: ServerEntry, seen: Fingerprint, standing: Standing) -> _Row:
-    from trunkline.host.trust import project_folder, shown_command
+    from trunkline.host.trust.book import project_folder, shown_command
 
     folder = project_folder(entry.source.file or "")
     file = str(entry.source.file)

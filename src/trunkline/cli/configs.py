@@ -63,7 +63,7 @@ def check_approved(entry: ServerEntry) -> None:
     from trunkline.errors import PolicyDenied
     from trunkline.host.assembly import trust_file
     from trunkline.host.folders import state_folder
-    from trunkline.host.trust import TrustBook
+    from trunkline.host.trust.book import TrustBook
 
     allowed, reason = asyncio.run(TrustBook(trust_file(state_folder())).check(entry))
     if not allowed:

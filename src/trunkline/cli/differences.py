@@ -9,7 +9,7 @@ from msgspec import UNSET
 
 from trunkline.cli.exits import Exit
 from trunkline.cli.output import clip, one_line, say, say_json, wire_json
-from trunkline.host.record_diff import Comparison, Difference
+from trunkline.host.record.diff import Comparison, Difference
 
 __all__ = ["check_pointers", "show"]
 

@@ -35,13 +35,13 @@ from trunkline.errors import (
     TrunklineError,
 )
 from trunkline.host.assembly import HostOptions
-from trunkline.host.catalog_items import Item, Kind
-from trunkline.host.clients import start_seconds
+from trunkline.host.catalog.items import Item, Kind
+from trunkline.host.catalog.names import id_of, inner_uri, outer_uri
 from trunkline.host.gateway.gateway import GatewayOptions
 from trunkline.host.host import Host
-from trunkline.host.names import id_of, inner_uri, outer_uri
 from trunkline.host.policy.acts import Act
-from trunkline.host.upstream import Status
+from trunkline.host.supervision.clients import start_seconds
+from trunkline.host.supervision.upstream import Status
 
 __all__ = ["NotOffered", "problem_of", "through_host"]
 

@@ -95,8 +95,8 @@ class Questions:
 
 def _refusal(question: t.ElicitRequestParams) -> str | None:
     """Say why a question is not put to anybody; None if it is."""
-    from trunkline.host.elicitation_forms import credentials_in
-    from trunkline.host.elicitation_pages import AddressRefused, read_address
+    from trunkline.host.elicitation.forms import credentials_in
+    from trunkline.host.elicitation.pages import AddressRefused, read_address
 
     if question.mode == "url":
         try:
@@ -141,7 +141,7 @@ def _result(action: str, content: dict[str, Any]) -> t.ElicitResult:
 async def _page(terminal: Terminal, url: str) -> t.ElicitResult:
     """Show where the server wants the person to go; going there is theirs alone."""
     terminal.show(f"It wants you to open this page in a browser:\n  {one_line(url)}\n  at {host_shown(url)}")
-    from trunkline.host.elicitation_pages import read_address
+    from trunkline.host.elicitation.pages import read_address
 
     for warning in read_address(url).warnings:
         terminal.show(f"Careful: {one_line(warning)}.")

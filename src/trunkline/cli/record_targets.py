@@ -20,9 +20,9 @@ from trunkline.cli.targets import Named, Site
 from trunkline.client.options import settings_from
 from trunkline.client.targets import Target, find_target
 from trunkline.errors import ConfigError
-from trunkline.host.record_link_wire import LinkWire
-from trunkline.host.record_wires import ProcessWire, Wire
-from trunkline.host.redaction import Redaction
+from trunkline.host.record.link_wire import LinkWire
+from trunkline.host.record.wires import ProcessWire, Wire
+from trunkline.host.secrecy.redaction import Redaction
 from trunkline.protocol.limits import Limits
 
 if TYPE_CHECKING:
@@ -150,7 +150,7 @@ def _configured(named: Named, limits: Limits) -> Reach:
 
 
 async def _entry_target(entry: ServerEntry) -> Target:
-    from trunkline.host.clients import Logins, make_client
+    from trunkline.host.supervision.clients import Logins, make_client
 
     return make_client(entry, {}, auth=await Logins().find(entry))._core.target
 

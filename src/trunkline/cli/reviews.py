@@ -20,8 +20,8 @@ from trunkline.cli.output import one_line, plain
 from trunkline.cli.sampling_reviews import ask_about
 from trunkline.cli.screen import Screen
 from trunkline.cli.terminal import InputEnded, Terminal, is_there
-from trunkline.host.elicitation import ElicitationFace, FormQuestion, PageQuestion
-from trunkline.host.sampling_review import SamplingDecision, SamplingFace, SamplingReview
+from trunkline.host.elicitation.answering import ElicitationFace, FormQuestion, PageQuestion
+from trunkline.host.sampling.review import SamplingDecision, SamplingFace, SamplingReview
 
 __all__ = ["open_in_browser", "terminal_elicitation", "terminal_sampling_review"]
 

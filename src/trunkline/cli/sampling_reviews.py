@@ -14,8 +14,8 @@ from trunkline.cli.blocks import block_text
 from trunkline.cli.editing import edit, has_editor
 from trunkline.cli.output import one_line, wire_json
 from trunkline.cli.terminal import Terminal
-from trunkline.host.sampling_choice import wishes_text
-from trunkline.host.sampling_review import SamplingDecision, SamplingReview
+from trunkline.host.sampling.choice import wishes_text
+from trunkline.host.sampling.review import SamplingDecision, SamplingReview
 
 __all__ = ["ask_about"]
 

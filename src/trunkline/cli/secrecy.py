@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
-    from trunkline.host.vault_book import SecretBook
+    from trunkline.host.secrecy.book import SecretBook
 
 __all__ = ["Secrecy", "book_here", "hidden", "hidden_in"]
 
@@ -27,7 +27,7 @@ class Secrecy:
     def book(self) -> SecretBook:
         """The book; it is loaded and made now, if that was not done before."""
         if self._book is None:
-            from trunkline.host.vault_book import SecretBook
+            from trunkline.host.secrecy.book import SecretBook
 
             self._book = SecretBook()
         return self._book

@@ -17,33 +17,33 @@ from msgspec.structs import replace
 
 import trunkline.types as t
 from trunkline.errors import ConfigError, MethodNotFound
-from trunkline.host.audit import AuditTrail
+from trunkline.host.audit.trail import AuditTrail
+from trunkline.host.catalog.keeping import KeptCatalogs
 from trunkline.host.config.in_code import entry_from
 from trunkline.host.config.loading import Places, find_config, load
 from trunkline.host.config.records import Configuration, Input
-from trunkline.host.consent import Consent, Face
 from trunkline.host.core import HostCore
-from trunkline.host.elicitation import ElicitationFace
+from trunkline.host.elicitation.answering import ElicitationFace
 from trunkline.host.entries import ServerEntry, Source
 from trunkline.host.events import Events
 from trunkline.host.folders import config_folder, private_folder, state_folder
-from trunkline.host.grants import GrantBook
-from trunkline.host.inspecting import Inspector
-from trunkline.host.kept_catalogs import KeptCatalogs
-from trunkline.host.log_redaction import LogRedaction
+from trunkline.host.judgement.consent import Consent, Face
+from trunkline.host.judgement.grants import GrantBook
 from trunkline.host.models.interface import Model
-from trunkline.host.pin_book import PinBook
-from trunkline.host.pin_locks import read_lock
+from trunkline.host.pins.book import PinBook
+from trunkline.host.pins.inspecting import Inspector
+from trunkline.host.pins.locks import read_lock
+from trunkline.host.pins.reviewing import Scanning
 from trunkline.host.policy.policy import Policy
 from trunkline.host.policy.reading import load_policy, places_here
-from trunkline.host.reviewing import Scanning
-from trunkline.host.sampling_limits import SamplingLimits
-from trunkline.host.sampling_review import SamplingFace
+from trunkline.host.sampling.limits import SamplingLimits
+from trunkline.host.sampling.review import SamplingFace
 from trunkline.host.sandbox.planning import Launch
-from trunkline.host.supervisor import Supervisor
-from trunkline.host.trust import TrustBook, project_folder
-from trunkline.host.vault import Vault
-from trunkline.host.vault_book import SecretBook
+from trunkline.host.secrecy.book import SecretBook
+from trunkline.host.secrecy.logs import LogRedaction
+from trunkline.host.secrecy.vault import Vault
+from trunkline.host.supervision.supervisor import Supervisor
+from trunkline.host.trust.book import TrustBook, project_folder
 from trunkline.protocol.limits import Limits
 
 __all__ = ["ANCESTORS", "Assembly", "HostOptions", "assemble", "at_home", "trust_file"]

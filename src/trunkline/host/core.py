@@ -20,27 +20,27 @@ from msgspec.structs import replace
 
 import trunkline.types as t
 from trunkline.errors import PolicyDenied, ServerUnavailable
-from trunkline.host.audit import AuditTrail
-from trunkline.host.catalog import Catalog, build, differences
-from trunkline.host.catalog_items import Item
-from trunkline.host.consent import Consent, Face
+from trunkline.host.audit.trail import AuditTrail
+from trunkline.host.catalog.catalog import Catalog, build, differences
+from trunkline.host.catalog.items import Item
+from trunkline.host.catalog.names import DEFAULT_NAMING, Naming
 from trunkline.host.desks import question_act
 from trunkline.host.entries import ServerEntry
 from trunkline.host.events import CatalogChanged, Events
-from trunkline.host.forwarding import Errand, Forwarder
-from trunkline.host.fronts import Front
-from trunkline.host.inspecting import Inspector
-from trunkline.host.judging import Case, Judge
-from trunkline.host.loops import leads_back
-from trunkline.host.names import DEFAULT_NAMING, Naming
+from trunkline.host.judgement.consent import Consent, Face
+from trunkline.host.judgement.judging import Case, Judge
+from trunkline.host.passing.forwarding import Errand, Forwarder
+from trunkline.host.passing.fronts import Front
+from trunkline.host.passing.loops import leads_back
+from trunkline.host.passing.running import Parking
+from trunkline.host.pins.inspecting import Inspector
 from trunkline.host.policy.acts import Act, ActKind
 from trunkline.host.policy.policy import Policy
 from trunkline.host.roots import Roots
-from trunkline.host.running import Parking
+from trunkline.host.secrecy.book import SecretBook
 from trunkline.host.session import HostSession
-from trunkline.host.supervisor import Supervisor
-from trunkline.host.upstream import Upstream
-from trunkline.host.vault_book import SecretBook
+from trunkline.host.supervision.supervisor import Supervisor
+from trunkline.host.supervision.upstream import Upstream
 from trunkline.protocol.limits import Limits
 
 __all__ = ["Asker", "HostCore"]

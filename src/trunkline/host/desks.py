@@ -15,14 +15,14 @@ from msgspec import Raw, Struct
 
 from trunkline.client.answers import Answers
 from trunkline.errors import MethodNotFound
-from trunkline.host.audit import AuditEntry, AuditTrail
+from trunkline.host.audit.trail import AuditEntry, AuditTrail
 from trunkline.host.entries import ServerEntry
 from trunkline.host.events import Asked, Events
 from trunkline.host.policy.acts import Act
 
 if TYPE_CHECKING:
-    from trunkline.host.elicitation import ElicitationDesk
-    from trunkline.host.sampling import SamplingDesk
+    from trunkline.host.elicitation.answering import ElicitationDesk
+    from trunkline.host.sampling.answering import SamplingDesk
     from trunkline.host.session import HostSession
 
 __all__ = ["CallbackDesk", "Desk", "HostDesk", "Notice", "Reviewed", "Tell", "question_act", "recorder"]

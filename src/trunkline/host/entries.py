@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeAlias
 
 from msgspec import Struct
 
-from trunkline.host.vault_names import Sealed
+from trunkline.host.secrecy.names import Sealed
 
 __all__ = ["NO_FILTERS", "Era", "Filters", "Scope", "ServerEntry", "ServerSettings", "Source"]
 

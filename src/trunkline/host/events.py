@@ -24,7 +24,7 @@ __all__ = [
     "ServerStateChanged",
 ]
 
-#: Where a server is in its life; ``host/supervisor.py`` draws the moves.
+#: Where a server is in its life; ``host/supervision/supervisor.py`` draws the moves.
 ServerState: TypeAlias = Literal[
     "disabled",
     "misconfigured",

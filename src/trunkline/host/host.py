@@ -21,21 +21,21 @@ from trunkline.client.options import Progress, settings_from
 from trunkline.client.tool_facts import CallResult, ToolFacts
 from trunkline.errors import ConfigError, InvalidParams
 from trunkline.host.assembly import Assembly, HostOptions, assemble
-from trunkline.host.catalog import Catalog
-from trunkline.host.catalog_items import Item
+from trunkline.host.catalog.catalog import Catalog
+from trunkline.host.catalog.items import Item
+from trunkline.host.catalog.names import id_of
 from trunkline.host.config.records import Configuration
 from trunkline.host.core import Asker
 from trunkline.host.desks import CallbackDesk, Desk, HostDesk
 from trunkline.host.events import Follower
-from trunkline.host.fronts import LocalFront
 from trunkline.host.gateway.gateway import Gateway, GatewayOptions
 from trunkline.host.gateway.serving import ServeOptions
-from trunkline.host.names import id_of
+from trunkline.host.passing.fronts import LocalFront
 from trunkline.host.policy.policy import Policy
 from trunkline.host.reviewed_desk import DeskOptions, open_desk
-from trunkline.host.sampling_limits import SamplingLimits
+from trunkline.host.sampling.limits import SamplingLimits
 from trunkline.host.session import HostSession
-from trunkline.host.upstream import Status
+from trunkline.host.supervision.upstream import Status
 from trunkline.protocol.methods import embedded_requests
 from trunkline.protocol.revisions import NEWEST
 

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from trunkline.errors import ServerUnavailable
-from trunkline.host.clients import Logins, says_who_asks
 from trunkline.host.entries import ServerEntry
-from trunkline.host.lanes import Credentials
+from trunkline.host.passing.lanes import Credentials
+from trunkline.host.supervision.clients import Logins, says_who_asks
 from trunkline.protocol.caller import Principal
 
 __all__ = ["personal", "store_path"]

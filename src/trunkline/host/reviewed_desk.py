@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from trunkline.host.audit import AuditTrail
+from trunkline.host.audit.trail import AuditTrail
 from trunkline.host.desks import Desk, HostDesk, Notice, recorder
-from trunkline.host.elicitation import ElicitationDesk, ElicitationFace
+from trunkline.host.elicitation.answering import ElicitationDesk, ElicitationFace
 from trunkline.host.events import Events
 from trunkline.host.models.interface import Model
 from trunkline.host.policy.policy import Policy
-from trunkline.host.sampling import SamplingDesk, SamplingOptions
-from trunkline.host.sampling_limits import SamplingLimits
-from trunkline.host.sampling_models import SamplingModels
-from trunkline.host.sampling_review import SamplingFace
+from trunkline.host.sampling.answering import SamplingDesk, SamplingOptions
+from trunkline.host.sampling.limits import SamplingLimits
+from trunkline.host.sampling.models import SamplingModels
+from trunkline.host.sampling.review import SamplingFace
 
 if TYPE_CHECKING:
     from trunkline.host.session import HostSession

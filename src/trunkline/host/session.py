@@ -12,10 +12,10 @@ from collections.abc import Callable
 
 import trunkline.types as t
 from trunkline.errors import RequestFailed
-from trunkline.host.grants import SessionGrants
-from trunkline.host.lanes import Credentials, Lanes
-from trunkline.host.sampling_context import ServerResults
-from trunkline.host.taint import Taint
+from trunkline.host.judgement.grants import SessionGrants
+from trunkline.host.judgement.taint import Taint
+from trunkline.host.passing.lanes import Credentials, Lanes
+from trunkline.host.sampling.context import ServerResults
 from trunkline.protocol.caller import Principal
 
 __all__ = ["Budget", "HostSession"]

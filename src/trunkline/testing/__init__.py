@@ -7,8 +7,8 @@
 
 from __future__ import annotations
 
-from trunkline.host.record_diff import Comparison, Difference, compare
-from trunkline.host.record_playing import PlayedServer
+from trunkline.host.record.diff import Comparison, Difference, compare
+from trunkline.host.record.playing import PlayedServer
 from trunkline.testing.clock import FakeClock, FakeTimer
 from trunkline.testing.links import LinkRecorder, check_link
 from trunkline.testing.recordings import Entry, Head, Recorder, Recording, Sender, Side

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 from msgspec import Raw
 
-from trunkline.host.record import Entry, Head, Recording, Sender, Side
+from trunkline.host.record.recording import Entry, Head, Recording, Sender, Side
 from trunkline.protocol.caller import Origin
 from trunkline.protocol.jsonrpc import Batch, Incoming, Malformed, Outbound, encode
 from trunkline.transports.link import Link, Receiver

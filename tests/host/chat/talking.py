@@ -12,8 +12,8 @@ from trunkline import Server
 from trunkline.host.chat.conversation import Conversation
 from trunkline.host.chat.events import ChatEvent, Ended, Noticed, Said, TurnOver
 from trunkline.host.chat.options import ChatLimits, ChatOptions
-from trunkline.host.consent import Face
 from trunkline.host.host import Host
+from trunkline.host.judgement.consent import Face
 from trunkline.host.models.interface import Message, TextBlock, ToolResultBlock, Traits
 from trunkline.host.models.scripted import Call, ScriptedModel, Turn
 from trunkline.host.policy.policy import Policy

@@ -11,7 +11,7 @@ from tests.host.chat.talking import consistent as is_consistent
 from tests.support import run_async
 from trunkline.host.chat.history import History, Kept, block_tokens, consistent
 from trunkline.host.chat.stopwatch import PausingFace, Stopwatch
-from trunkline.host.consent import Answer, Question
+from trunkline.host.judgement.consent import Answer, Question
 from trunkline.host.models.interface import AudioBlock, Block, Message, TextBlock, ToolResultBlock, ToolUseBlock
 
 

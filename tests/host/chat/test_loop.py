@@ -28,7 +28,7 @@ from trunkline import Context, Server
 from trunkline.errors import RequestFailed, ToolError
 from trunkline.host.chat.events import Began, Progressed, Proposed, Said, TurnOver
 from trunkline.host.chat.options import ChatOptions
-from trunkline.host.consent import Answer, Question
+from trunkline.host.judgement.consent import Answer, Question
 from trunkline.host.models.interface import ImageBlock, TextBlock, Usage
 from trunkline.host.models.scripted import Call, ScriptedModel, Turn
 from trunkline.protocol.revisions import HANDSHAKE_NAMES, STATELESS_NAMES

@@ -10,8 +10,8 @@ import pytest
 from tests.host.config.support import entry, given, problem
 from trunkline.host.config.explaining import explain
 from trunkline.host.entries import ServerEntry
-from trunkline.host.fingerprints import fingerprint
-from trunkline.host.vault_names import Sealed, SecretName
+from trunkline.host.secrecy.names import Sealed, SecretName
+from trunkline.host.trust.fingerprints import fingerprint
 
 
 def sealed(found: ServerEntry) -> dict[str, tuple[str | SecretName, ...]]:

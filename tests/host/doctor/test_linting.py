@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 import trunkline.types as t
+from trunkline.host.catalog.offerings import Offering
 from trunkline.host.doctor.checks import Check, Sheet
 from trunkline.host.doctor.linting import lint, tokens_of
-from trunkline.host.offerings import Offering
 
 GOOD: dict[str, Any] = {
     "name": "read_note",

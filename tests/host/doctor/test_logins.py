@@ -16,11 +16,11 @@ from trunkline.auth.metadata import ServerMetadata
 from trunkline.auth.oauth import OAuth
 from trunkline.auth.store import MemoryStore
 from trunkline.auth.tokens import Login, Registered, TokenSet
-from trunkline.host.clients import Logins
 from trunkline.host.doctor.checks import Check, Sheet
 from trunkline.host.doctor.logins import check_login
 from trunkline.host.doctor.network import Answer
 from trunkline.host.entries import ServerEntry, Source
+from trunkline.host.supervision.clients import Logins
 
 JSON = "Content-Type: application/json"
 RESOURCE = "/.well-known/oauth-protected-resource/mcp"

@@ -8,9 +8,9 @@ import pytest
 
 from tests.support import run_async
 from trunkline import Client, Limits, Server
+from trunkline.host.catalog.offerings import Offering
 from trunkline.host.doctor.checks import Check, Sheet
 from trunkline.host.doctor.meeting import meet
-from trunkline.host.offerings import Offering
 
 #: A server that answers as its argument says.
 PROGRAM = """

@@ -12,9 +12,9 @@ from tests.host.gateway.support import CELLS, FRONTS, NEW, OLD, allow, in_loop, 
 from trunkline import RequestFailed, Server
 from trunkline.auth.static_tokens import StaticTokens
 from trunkline.errors import InvalidRequest
-from trunkline.host.forwarding import VIA
 from trunkline.host.gateway.gateway import GatewayOptions
 from trunkline.host.host import Host
+from trunkline.host.passing.forwarding import VIA
 
 
 class Slow:

@@ -16,8 +16,8 @@ import trunkline.types as t
 from tests.host.gateway.support import CELLS, FRONTS, NEW, OLD, UPSTREAMS, allow, in_loop, on_stage, server
 from tests.support import run_async
 from trunkline import Client, Context, RequestFailed, Server, ToolError
-from trunkline.host.consent import Answer, Question
 from trunkline.host.gateway.gateway import GatewayOptions
+from trunkline.host.judgement.consent import Answer, Question
 from trunkline.host.policy.policy import Policy
 from trunkline.host.policy.reading import read_policy
 

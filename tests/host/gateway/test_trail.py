@@ -14,7 +14,7 @@ import pytest
 
 from tests.host.gateway.support import CELLS, FRONTS, NEW, Stage, allow, in_loop, on_stage, server, until
 from trunkline import Context, RequestFailed, Server
-from trunkline.host.audit_reading import verify
+from trunkline.host.audit.reading import verify
 from trunkline.host.entries import ServerEntry, Source
 
 RULES = """
@@ -169,7 +169,7 @@ async def test_what_is_unknown_leaves_no_trace_of_an_act(front: str, tmp_path: P
 async def test_what_cannot_be_recorded_is_not_done(
     front: str, upstream: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from trunkline.host.audit import AuditFailed, AuditTrail
+    from trunkline.host.audit.trail import AuditFailed, AuditTrail
 
     def full(self: AuditTrail, entry: object) -> None:
         raise AuditFailed("audit.jsonl cannot be written: No space left on device")

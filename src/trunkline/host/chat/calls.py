@@ -19,7 +19,8 @@ from msgspec.structs import replace
 
 import trunkline.types as t
 from trunkline.errors import LinkError, PolicyDenied, TrunklineError
-from trunkline.host.catalog_items import Item
+from trunkline.host.catalog.items import Item
+from trunkline.host.catalog.search import CALL_TOOL, SEARCH_TOOL
 from trunkline.host.chat.events import Began, ChatEvent, Ended, Progressed, Proposed
 from trunkline.host.chat.options import ChatOptions
 from trunkline.host.chat.outputs import Rendered, Renderer, result_limit
@@ -28,13 +29,12 @@ from trunkline.host.chat.repeats import STUCK_AT, TOLD_AT
 from trunkline.host.chat.spill import Spill
 from trunkline.host.chat.stopwatch import PausingDesk, PausingFace, Stopwatch
 from trunkline.host.chat.toolbox import Toolbox
-from trunkline.host.consent import Face
 from trunkline.host.core import Asker, HostCore
 from trunkline.host.desks import Desk
-from trunkline.host.fronts import LocalFront
+from trunkline.host.judgement.consent import Face
 from trunkline.host.models.interface import TextBlock, ToolResultBlock, ToolUseBlock
+from trunkline.host.passing.fronts import LocalFront
 from trunkline.host.policy.policy import Policy
-from trunkline.host.search import CALL_TOOL, SEARCH_TOOL
 from trunkline.host.session import HostSession
 from trunkline.protocol.json_schema import SchemaError, Validator, compile_schema
 

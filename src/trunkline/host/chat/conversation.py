@@ -20,6 +20,7 @@ from msgspec import Struct
 
 import trunkline.types as t
 from trunkline.errors import InvalidParams
+from trunkline.host.catalog.names import id_of
 from trunkline.host.chat.account import Account
 from trunkline.host.chat.calls import Calling
 from trunkline.host.chat.events import ChatEvent, Noticed
@@ -31,11 +32,10 @@ from trunkline.host.chat.saving import Saved, write_saved
 from trunkline.host.chat.spill import Spill
 from trunkline.host.chat.talk import Talk
 from trunkline.host.chat.turn import Turn
-from trunkline.host.consent import Face
 from trunkline.host.core import HostCore
 from trunkline.host.desks import Desk
+from trunkline.host.judgement.consent import Face
 from trunkline.host.models.interface import AudioBlock, ImageBlock, Message, Model, TextBlock, Usage
-from trunkline.host.names import id_of
 from trunkline.host.policy.policy import Policy
 from trunkline.host.session import HostSession
 

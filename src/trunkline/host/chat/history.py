@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from trunkline.host.catalog_items import estimate_tokens
+from trunkline.host.catalog.items import estimate_tokens
 from trunkline.host.chat.pictures import picture_tokens
 from trunkline.host.models.interface import (
     AudioBlock,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from trunkline.host.search import Mode
+from trunkline.host.catalog.search import Mode
 
 __all__ = ["ChatLimits", "ChatOptions"]
 

@@ -17,7 +17,7 @@ import msgspec
 from msgspec import UNSET, Struct
 
 import trunkline.types as t
-from trunkline.host.catalog_items import estimate_tokens
+from trunkline.host.catalog.items import estimate_tokens
 from trunkline.host.chat.history import block_tokens
 from trunkline.host.chat.pictures import MOST_BYTES, PictureError, look_at
 from trunkline.host.chat.spill import Spill

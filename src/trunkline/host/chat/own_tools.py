@@ -12,8 +12,8 @@ from typing import Any
 import msgspec
 
 import trunkline.types as t
+from trunkline.host.catalog.search import CALL_TOOL, SEARCH_TOOL, SearchIndex, render_hits
 from trunkline.host.chat.spill import Spill, SpillError
-from trunkline.host.search import CALL_TOOL, SEARCH_TOOL, SearchIndex, render_hits
 
 __all__ = ["HOST", "READ_OUTPUT", "SEARCH_OUTPUT", "OwnToolError", "inner_call", "output_tools", "search", "use_output"]
 

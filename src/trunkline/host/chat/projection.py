@@ -17,9 +17,9 @@ import msgspec
 from msgspec import Struct
 
 import trunkline.types as t
+from trunkline.host.catalog.names import ANTHROPIC, GEMINI, OPENAI, Naming
 from trunkline.host.chat.flattening import Unfit, flatten, write_out
 from trunkline.host.models.interface import ToolSpec
-from trunkline.host.names import ANTHROPIC, GEMINI, OPENAI, Naming
 
 __all__ = ["DIALECTS", "Dialect", "Unfit", "dialect_of", "project"]
 

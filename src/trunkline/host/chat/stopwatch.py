@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Raw
 
-from trunkline.host.consent import Answer, Face, Question
 from trunkline.host.desks import Desk
 from trunkline.host.entries import ServerEntry
+from trunkline.host.judgement.consent import Answer, Face, Question
 
 if TYPE_CHECKING:
     from trunkline.host.session import HostSession

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 
-from trunkline.host.catalog_items import estimate_tokens
+from trunkline.host.catalog.items import estimate_tokens
 from trunkline.host.chat.account import Account, account_of
 from trunkline.host.chat.history import History, text_of
 from trunkline.host.chat.options import ChatOptions

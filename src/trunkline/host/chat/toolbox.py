@@ -16,16 +16,16 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 import trunkline.types as t
-from trunkline.host.catalog import Catalog
-from trunkline.host.catalog_items import Item, estimate_tokens
+from trunkline.host.catalog.catalog import Catalog
+from trunkline.host.catalog.items import Item, estimate_tokens
+from trunkline.host.catalog.names import unambiguous, wire_name
+from trunkline.host.catalog.search import CALL_TOOL, SEARCH_TOOL, Mode, SearchIndex, choose, meta_tools
 from trunkline.host.chat.own_tools import HOST, output_tools
 from trunkline.host.chat.projection import Dialect, Unfit, project
+from trunkline.host.judgement.taint import Taint
 from trunkline.host.models.interface import ToolSpec
-from trunkline.host.names import unambiguous, wire_name
 from trunkline.host.policy.acts import Act
 from trunkline.host.policy.policy import Policy
-from trunkline.host.search import CALL_TOOL, SEARCH_TOOL, Mode, SearchIndex, choose, meta_tools
-from trunkline.host.taint import Taint
 
 __all__ = ["Toolbox", "Viewpoint", "changes", "instructions_text", "offered_servers", "open_toolbox"]
 

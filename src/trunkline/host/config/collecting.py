@@ -17,7 +17,7 @@ from trunkline.host.config.positions import Items, Leaf, Member, Members, Node, 
 from trunkline.host.config.records import Problem, Provenance, Variable, Written
 from trunkline.host.config.spelling import hidden_space, looks_secret, quoted
 from trunkline.host.config.variables import Expansion, Surroundings, expand, is_secret, masked
-from trunkline.host.vault_names import Sealed
+from trunkline.host.secrecy.names import Sealed
 
 __all__ = ["Collector", "Ground", "Place"]
 

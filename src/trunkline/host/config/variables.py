@@ -15,7 +15,7 @@ from types import MappingProxyType
 from msgspec import Struct
 
 from trunkline.host.config.records import Input, Variable
-from trunkline.host.vault_names import SCHEME, SecretName, read_secret_name
+from trunkline.host.secrecy.names import SCHEME, SecretName, read_secret_name
 
 __all__ = ["Expansion", "Fault", "Surroundings", "expand", "is_secret", "masked"]
 

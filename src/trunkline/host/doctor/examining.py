@@ -14,7 +14,6 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from trunkline.errors import AuthError, ConfigError
-from trunkline.host.clients import Logins, make_client, start_seconds
 from trunkline.host.config.records import Provenance
 from trunkline.host.doctor.checks import Check, Diagnosis, Sheet
 from trunkline.host.doctor.linting import lint, tokens_of
@@ -27,8 +26,9 @@ from trunkline.host.doctor.preparing import (
     fill_secrets,
 )
 from trunkline.host.entries import ServerEntry
-from trunkline.host.trust import TrustBook
-from trunkline.host.vault_filling import Read
+from trunkline.host.secrecy.filling import Read
+from trunkline.host.supervision.clients import Logins, make_client, start_seconds
+from trunkline.host.trust.book import TrustBook
 
 __all__ = ["Means", "examine", "examine_machine"]
 

@@ -10,9 +10,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import trunkline.types as t
-from trunkline.host.catalog_items import estimate_tokens
+from trunkline.host.catalog.items import estimate_tokens
+from trunkline.host.catalog.offerings import Offering
 from trunkline.host.doctor.checks import Sheet
-from trunkline.host.offerings import Offering
 from trunkline.protocol.headers import header_parameters
 from trunkline.protocol.json_schema import SchemaError, compile_schema
 

@@ -19,10 +19,10 @@ from trunkline.auth.metadata import ResourceMetadata, read_resource, resource_ur
 from trunkline.auth.oauth import OAuth
 from trunkline.auth.steps import Fetch
 from trunkline.errors import AuthError, FetchError
-from trunkline.host.clients import Logins, says_who_asks
 from trunkline.host.doctor.checks import Sheet
 from trunkline.host.doctor.network import Answer
 from trunkline.host.entries import ServerEntry
+from trunkline.host.supervision.clients import Logins, says_who_asks
 
 __all__ = ["check_login", "login_command"]
 

@@ -24,10 +24,10 @@ from trunkline.errors import (
     ServerExited,
     TrunklineError,
 )
-from trunkline.host.clients import wants_login
+from trunkline.host.catalog.offerings import Offering
 from trunkline.host.doctor.checks import Sheet
-from trunkline.host.listing import list_offering
-from trunkline.host.offerings import Offering
+from trunkline.host.supervision.clients import wants_login
+from trunkline.host.supervision.listing import list_offering
 from trunkline.protocol.caller import supports
 from trunkline.protocol.revisions import ALL_NAMES, Feature, find
 

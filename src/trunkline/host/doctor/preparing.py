@@ -12,14 +12,14 @@ from pathlib import Path
 from types import MappingProxyType
 
 from trunkline.errors import ConfigError, LinkError
-from trunkline.host.commands import basename
 from trunkline.host.config.records import Input, Provenance
 from trunkline.host.doctor.checks import Sheet
 from trunkline.host.entries import Scope, ServerEntry
-from trunkline.host.launch_warnings import warnings_for
 from trunkline.host.sandbox.machine import Capabilities
-from trunkline.host.trust import TrustBook
-from trunkline.host.vault_filling import Read, fill
+from trunkline.host.secrecy.filling import Read, fill
+from trunkline.host.trust.book import TrustBook
+from trunkline.host.trust.commands import basename
+from trunkline.host.trust.warnings import warnings_for
 from trunkline.transports.launch import find_program, server_environment
 
 __all__ = ["check_approval", "check_entry", "check_program", "check_sandboxes", "fill_secrets"]

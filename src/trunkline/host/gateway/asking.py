@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 
 import trunkline.types as t
-from trunkline.host.consent import Answer, Face, Question
-from trunkline.host.fronts import Front
+from trunkline.host.judgement.consent import Answer, Face, Question
+from trunkline.host.passing.fronts import Front
 from trunkline.protocol.caller import supports
 
 __all__ = ["consent_face"]

@@ -27,23 +27,23 @@ from trunkline.errors import (
     RequestFailed,
     ResourceNotFound,
 )
-from trunkline.host.audit import AuditFailed
-from trunkline.host.catalog_items import Item, Kind
-from trunkline.host.consent import Face
+from trunkline.host.audit.trail import AuditFailed
+from trunkline.host.catalog.filters import keeps
+from trunkline.host.catalog.items import Item, Kind
+from trunkline.host.catalog.names import inner_uri
 from trunkline.host.core import Asker, HostCore
 from trunkline.host.entries import NO_FILTERS, Filters
-from trunkline.host.filters import keeps
-from trunkline.host.forwarding import VIA
-from trunkline.host.fronts import GatewayFront
 from trunkline.host.gateway.asking import consent_face
 from trunkline.host.gateway.guests import Guests
 from trunkline.host.gateway.searching import MetaTool, Searching
 from trunkline.host.gateway.shelves import Shelved, Shelves, outward
 from trunkline.host.gateway.watching import Ear, GatewayHub, Watches, Wish
-from trunkline.host.judging import decoded
-from trunkline.host.lanes import Needs
-from trunkline.host.loops import announcement
-from trunkline.host.names import inner_uri
+from trunkline.host.judgement.consent import Face
+from trunkline.host.judgement.judging import decoded
+from trunkline.host.passing.forwarding import VIA
+from trunkline.host.passing.fronts import GatewayFront
+from trunkline.host.passing.lanes import Needs
+from trunkline.host.passing.loops import announcement
 from trunkline.host.policy.acts import Act, Annotations
 from trunkline.host.policy.policy import Policy
 from trunkline.host.session import HostSession

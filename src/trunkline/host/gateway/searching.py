@@ -13,9 +13,9 @@ import msgspec
 
 import trunkline.types as t
 from trunkline.errors import InvalidParams
-from trunkline.host.catalog_items import Item
+from trunkline.host.catalog.items import Item
+from trunkline.host.catalog.search import CALL_TOOL, SEARCH_TOOL, Mode, SearchIndex, choose, meta_tools, render_hits
 from trunkline.host.core import HostCore
-from trunkline.host.search import CALL_TOOL, SEARCH_TOOL, Mode, SearchIndex, choose, meta_tools, render_hits
 from trunkline.server.tools import failed
 
 if TYPE_CHECKING:

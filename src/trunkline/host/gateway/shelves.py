@@ -13,8 +13,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 import trunkline.types as t
-from trunkline.host.catalog_items import KINDS, Item, Kind
-from trunkline.host.names import outer_uri
+from trunkline.host.catalog.items import KINDS, Item, Kind
+from trunkline.host.catalog.names import outer_uri
 from trunkline.protocol.headers import HeaderParameter, header_parameters
 from trunkline.protocol.uri_template import UriTemplate
 from trunkline.server.registry import Registry

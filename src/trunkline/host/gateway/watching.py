@@ -16,10 +16,10 @@ from typing import NamedTuple, TypeAlias
 
 from trunkline.client.client import Client
 from trunkline.errors import TrunklineError
-from trunkline.host.lanes import Needs
-from trunkline.host.names import outer_uri
+from trunkline.host.catalog.names import outer_uri
+from trunkline.host.passing.lanes import Needs
 from trunkline.host.session import HostSession
-from trunkline.host.upstream import Upstream
+from trunkline.host.supervision.upstream import Upstream
 from trunkline.server.subscriptions import Hub, Sink
 
 __all__ = ["Ear", "GatewayHub", "Watches", "Wish"]

@@ -13,7 +13,7 @@ from typing import Any
 from msgspec import Struct
 
 from trunkline.host.models.interface import ModelError, ModelFault
-from trunkline.host.redaction import Redaction
+from trunkline.host.secrecy.redaction import Redaction
 
 __all__ = ["Provider", "Refusal", "cut_off", "down", "no_key", "refused", "retry_after", "words_of"]
 

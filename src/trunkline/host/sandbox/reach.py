@@ -13,9 +13,9 @@ from urllib.parse import unquote, urlsplit
 
 from msgspec import Struct
 
-from trunkline.host.commands import run_by
 from trunkline.host.entries import ServerEntry
 from trunkline.host.sandbox.wishes import Sandbox
+from trunkline.host.trust.commands import run_by
 
 __all__ = ["DEVICES", "SYSTEM", "Places", "Reach", "beneath", "find_reach", "root_path"]
 

@@ -1,0 +1,106 @@
+"""What servers offered when they last ran, kept between runs: a server that is started late is known all the same.
+
+One file a server, in a folder of the user's own, written whole or not at all. A file is found again only for the very
+launch it was written for. What cannot be read, is too large, or belongs to another launch is as good as not there. The
+calls block for as long as a small file takes: whoever runs an event loop calls them in a thread.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from trunkline.host.catalog.offerings import Offering
+from trunkline.host.entries import ServerEntry
+from trunkline.host.state_files import write_private
+
+__all__ = ["KeptCatalogs", "launch_key"]
+
+_FORMAT = 1
+_MOST_BYTES = 16 * 1024 * 1024
+_MOST_FILES = 256
+
+
+class _File(Struct, frozen=True):
+    format: int
+    name: str
+    key: str
+    offering: Offering
+
+
+def launch_key(entry: ServerEntry) -> str:
+    """Give a digest of all that decides what a server offers: how it is reached, with what, in which era.
+
+    Values of variables are part of it, since credentials decide what a server shows; a digest does not give them away.
+    """
+    launch = [
+        entry.command,
+        sorted(entry.env.items()),
+        entry.cwd,
+        entry.url,
+        sorted(entry.headers.items()),
+        entry.type,
+        repr(entry.auth),
+        entry.settings.era,
+    ]
+    return hashlib.sha256(msgspec.json.encode(launch)).hexdigest()
+
+
+class KeptCatalogs:
+    """The offerings of servers, in a folder."""
+
+    def __init__(self, folder: Path, *, most_bytes: int = _MOST_BYTES, most_files: int = _MOST_FILES) -> None:
+        """Take the folder, which is made when something is first kept; an offering over the limit is not kept."""
+        self._folder = folder
+        self._most_bytes = most_bytes
+        self._most_files = most_files
+
+    def get(self, entry: ServerEntry) -> Offering | None:
+        """Give what a server offered when it last ran in this way; None if that is not known."""
+        path = self._path(entry.name)
+        try:
+            with open(path, "rb") as file:
+                content = file.read(self._most_bytes + 1)
+            kept = msgspec.json.decode(content[: self._most_bytes + 1], type=_File)
+        except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return None
+        fits = kept.format == _FORMAT and kept.name == entry.name and kept.key == launch_key(entry)
+        return kept.offering if fits and len(content) <= self._most_bytes else None
+
+    def put(self, entry: ServerEntry, offering: Offering, *, holds_secret: Callable[[str], bool] | None = None) -> bool:
+        """Keep what a server offers; tell whether it was kept. What is not whole, or has a secret in it, never is.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        if offering.failures:
+            return False
+        content = msgspec.json.encode(_File(_FORMAT, entry.name, launch_key(entry), offering))
+        if len(content) > self._most_bytes or (holds_secret is not None and holds_secret(content.decode())):
+            self.forget(entry.name)
+            return False
+        write_private(str(self._path(entry.name)), content)
+        self._tidy()
+        return True
+
+    def forget(self, name: str) -> None:
+        """Forget what a server offered."""
+        with suppress(OSError):
+            self._path(name).unlink()
+
+    def _path(self, name: str) -> Path:
+        # A digest: names differ in case alone, or hold what some file systems do not take.
+        return self._folder / f"{hashlib.sha256(name.encode('utf-8', 'surrogatepass')).hexdigest()[:32]}.json"
+
+    def _tidy(self) -> None:
+        """Forget the servers that were not started for the longest time, when there are too many."""
+        files = [(entry.stat().st_mtime, entry.path) for entry in os.scandir(self._folder) if entry.name[0] != "."]
+        for _, path in sorted(files)[: -self._most_files or None] if len(files) > self._most_files else ():
+            with suppress(OSError):
+                os.unlink(path)

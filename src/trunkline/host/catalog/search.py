@@ -1,0 +1,298 @@
+"""Tool search, offline: a catalog too large to be shown whole is replaced by names and two tools that find the rest.
+
+``SearchIndex`` ranks tools by BM25 over weighted fields: the parts of the name count most, then the title, the server's
+name, the names of parameters, the description, and least what the server says of itself. Words of a query also find
+those that people use in their place, for less. The order is the same on every run; equal scores keep the catalog's
+order. ``choose`` says whether a catalog is searched, by the share of a model's window it would take. ``meta_tools`` are
+the two tools that then stand for it. All of it works on the items it is given, which are those that the caller may see:
+nothing here knows policy. No I/O.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from math import log
+from types import MappingProxyType
+from typing import Any, Literal, TypeAlias
+
+import msgspec
+from msgspec import Struct
+
+import trunkline.types as t
+from trunkline.host.catalog.items import Item, estimate_tokens
+from trunkline.host.catalog.words import alike, query_terms, terms
+
+__all__ = [
+    "CALL_TOOL",
+    "SEARCH_TOOL",
+    "Exposure",
+    "Hit",
+    "Mode",
+    "SearchIndex",
+    "choose",
+    "estimate_tokens",
+    "meta_tools",
+    "render_hits",
+]
+
+#: The names of the two tools; no wire name can be one of them, as each has the joiner or a digest in it.
+SEARCH_TOOL = "search_tools"
+CALL_TOOL = "call_tool"
+#: Whether a catalog is searched: as its size says, always, never.
+Mode: TypeAlias = Literal["auto", "on", "off"]
+
+# The usual constants of BM25: how soon more of the same word stops to count, and how much long texts are held back.
+_SATURATION = 1.2
+_LENGTH = 0.6
+_WEIGHTS = MappingProxyType(
+    {"name": 4.0, "title": 2.0, "server": 2.5, "parameters": 1.0, "description": 1.0, "instructions": 0.2}
+)
+_ALIKE_WEIGHT = 0.45
+_EXACT = 1000.0
+_LONGEST_QUERY = 1000
+_MOST_TERMS = 32
+_MOST_HITS = 50
+_LONGEST_TEXT = 4000
+_MOST_PARAMETERS = 100
+# What a description of the search tool may take in all, and a search's definitions, in characters.
+_MOST_OVERVIEW = 12_000
+_MOST_FOUND = 64 * 1024
+_LONGEST_LINE = 160
+
+
+class Hit(Struct, frozen=True):
+    """A tool that a query found."""
+
+    item: Item
+    score: float
+
+
+class _Entry(Struct, frozen=True):
+    """The weighted terms of one item."""
+
+    weights: Mapping[str, float]
+    length: float
+
+
+class SearchIndex:
+    """An index of tools; ``before`` is one whose work on the same definitions is used again."""
+
+    __slots__ = ("_average", "_entries", "_items", "_postings")
+
+    def __init__(
+        self,
+        items: Iterable[Item],
+        *,
+        instructions: Mapping[str, str] = MappingProxyType({}),
+        before: SearchIndex | None = None,
+    ) -> None:
+        """Index these items, with what their servers say of themselves."""
+        self._items = list(items)
+        known = {} if before is None else before._entries
+        self._entries: dict[tuple[str, str], _Entry] = {
+            _key(item): known.get(_key(item)) or _entry(item) for item in self._items
+        }
+        about = {server: _count({"instructions": text}) for server, text in instructions.items()}
+        self._postings: dict[str, list[tuple[int, float]]] = {}
+        total = 0.0
+        for number, item in enumerate(self._items):
+            entry = self._entries[_key(item)]
+            extra = about.get(item.server, {})
+            total += entry.length
+            for term in entry.weights.keys() | extra.keys():
+                weight = entry.weights.get(term, 0.0) + extra.get(term, 0.0)
+                self._postings.setdefault(term, []).append((number, weight))
+        self._average = total / len(self._items) if self._items else 1.0
+
+    def search(self, query: str, limit: int = 10) -> list[Hit]:
+        """Find the tools that fit a query best, the best first; none if no word of it occurs."""
+        query = query[:_LONGEST_QUERY]
+        scores: dict[int, float] = {}
+        for term in query_terms(query, most=_MOST_TERMS):
+            for number, score in self._best(term).items():
+                scores[number] = scores.get(number, 0.0) + score
+        wanted = query.strip().casefold()
+        for number, item in enumerate(self._items):
+            if wanted and wanted in (item.wire.casefold(), item.id.casefold(), item.name.casefold()):
+                scores[number] = scores.get(number, 0.0) + _EXACT
+        order = sorted(scores, key=lambda number: (-scores[number], number))
+        return [Hit(self._items[number], scores[number]) for number in order[: max(1, min(limit, _MOST_HITS))]]
+
+    def _best(self, term: str) -> dict[int, float]:
+        """Score a word, or what is used for it: each item gets the better, not both."""
+        best = self._scores(term)
+        for other in sorted(alike(term)):
+            for number, score in self._scores(other).items():
+                best[number] = max(best.get(number, 0.0), score * _ALIKE_WEIGHT)
+        return best
+
+    def _scores(self, term: str) -> dict[int, float]:
+        postings = self._postings.get(term, ())
+        rarity = log(1 + (len(self._items) - len(postings) + 0.5) / (len(postings) + 0.5))
+        scores = {}
+        for number, weight in postings:
+            length = self._entries[_key(self._items[number])].length
+            held_back = _SATURATION * (1 - _LENGTH + _LENGTH * length / self._average)
+            scores[number] = rarity * weight * (_SATURATION + 1) / (weight + held_back)
+        return scores
+
+
+def _key(item: Item) -> tuple[str, str]:
+    return item.id, item.pin
+
+
+def _entry(item: Item) -> _Entry:
+    definition = item.definition
+    schema = definition.input_schema if isinstance(definition, t.Tool) else {}
+    properties = schema.get("properties")
+    parameters = list(properties)[:_MOST_PARAMETERS] if isinstance(properties, dict) else []
+    weights = _count(
+        {
+            "name": item.name,
+            "title": definition.title or "",
+            "server": item.server,
+            "parameters": " ".join(parameters),
+            "description": item.description,
+        }
+    )
+    return _Entry(weights, sum(weights.values()))
+
+
+def _count(fields: Mapping[str, str]) -> dict[str, float]:
+    weights: dict[str, float] = {}
+    for field, text in fields.items():
+        for term in terms(text[:_LONGEST_TEXT]):
+            weights[term] = weights.get(term, 0.0) + _WEIGHTS[field]
+    return weights
+
+
+# --- showing or searching --------------------------------------------------------------------------------------------
+
+
+class Exposure(Struct, frozen=True):
+    """How a catalog is shown to a model."""
+
+    #: Whether the two tools stand for it.
+    searched: bool
+    #: What all of it would cost, estimated.
+    tokens: int
+    #: What is shown whole.
+    listed: tuple[Item, ...]
+
+
+def choose(
+    items: Iterable[Item],
+    *,
+    mode: Mode = "auto",
+    window_tokens: int = 200_000,
+    share: float = 0.10,
+    always: Collection[str] = frozenset(),
+) -> Exposure:
+    """Choose whether tools are shown or searched: by themselves, above a share of the model's window.
+
+    Tools of the servers in ``always`` are shown whole in any case.
+    """
+    everything = tuple(items)
+    tokens = sum(item.tokens for item in everything)
+    if mode == "off" or (mode == "auto" and tokens <= window_tokens * share):
+        return Exposure(False, tokens, everything)
+    return Exposure(True, tokens, tuple(item for item in everything if item.server in always))
+
+
+def meta_tools(
+    items: Iterable[Item],
+    *,
+    instructions: Mapping[str, str] = MappingProxyType({}),
+    notes: Mapping[str, str] = MappingProxyType({}),
+) -> list[t.Tool]:
+    """Give the two tools that stand for a catalog: one that finds tools in it, and one that calls what was found.
+
+    ``notes`` say of servers what a model should know, such as that one cannot be reached now.
+    """
+    overview = _overview(list(items), instructions, notes)
+    search = t.Tool(
+        name=SEARCH_TOOL,
+        title="Search tools",
+        description="Find tools by what they do, or by name, and get their definitions. "
+        f"Call what was found with {CALL_TOOL}.\n\n{overview}",
+        input_schema={
+            "type": "object",
+            "properties": {
+                "query": {"type": "string", "description": "What the tool should do, in a few words, or its name."},
+                "limit": {"type": "integer", "minimum": 1, "maximum": _MOST_HITS, "default": 10},
+            },
+            "required": ["query"],
+            "additionalProperties": False,
+        },
+        annotations=t.ToolAnnotations(read_only_hint=True, idempotent_hint=True, open_world_hint=False),
+    )
+    call = t.Tool(
+        name=CALL_TOOL,
+        title="Call a tool",
+        description=f"Call a tool by its name, with arguments that fit the inputSchema {SEARCH_TOOL} gave for it.",
+        input_schema={
+            "type": "object",
+            "properties": {
+                "name": {"type": "string", "description": f"The tool's name, as {SEARCH_TOOL} gives it."},
+                "arguments": {"type": "object", "description": "The tool's own arguments."},
+            },
+            "required": ["name"],
+            "additionalProperties": False,
+        },
+    )
+    return [search, call]
+
+
+def render_hits(hits: Sequence[Hit]) -> t.CallToolResult:
+    """Write what a search found as its result: the definitions, under the names by which they are called.
+
+    What would make the result too long is given without its schema; a search for its name alone gives that.
+    """
+    found: list[dict[str, Any]] = []
+    room = _MOST_FOUND
+    for hit in hits:
+        shown: dict[str, Any] = {"name": hit.item.wire, "server": hit.item.server, "description": hit.item.description}
+        definition = hit.item.definition
+        whole = {**shown, "inputSchema": definition.input_schema} if isinstance(definition, t.Tool) else shown
+        size = len(msgspec.json.encode(whole))
+        if found and size > room:
+            shown["description"] = _first_line(hit.item.description)
+            found.append({**shown, "note": f"search for {hit.item.wire} to get its inputSchema"})
+        else:
+            found.append(whole)
+            room -= size
+    if not found:
+        text = "No tool was found. Try other words, or the name of a server."
+        return t.CallToolResult(content=[t.TextContent(text=text)], structured_content={"tools": []})
+    text = msgspec.json.encode(found).decode()
+    return t.CallToolResult(content=[t.TextContent(text=text)], structured_content={"tools": found})
+
+
+def _overview(items: list[Item], instructions: Mapping[str, str], notes: Mapping[str, str]) -> str:
+    """Name every server and, as far as there is room, its tools; each server has the same room."""
+    names: dict[str, list[str]] = {server: [] for server in notes}
+    for item in items:
+        names.setdefault(item.server, []).append(item.wire)
+    room = _MOST_OVERVIEW // max(1, len(names))
+    lines = ["Servers:"]
+    for server, wires in names.items():
+        about = "; ".join(_first_line(text) for text in (notes.get(server), instructions.get(server)) if text)
+        head = f"- {_first_line(server)} ({len(wires)} tools)" + (f": {about}" if about else "")
+        lines.append(f"{head}\n  {_some(wires, room - len(head))}" if wires else head)
+    return "\n".join(lines)
+
+
+def _some(names: list[str], room: int) -> str:
+    shown: list[str] = []
+    for name in names:
+        room -= len(name) + 2
+        if room < 0:
+            return ", ".join([*shown, f"and {len(names) - len(shown)} more"])
+        shown.append(name)
+    return ", ".join(shown)
+
+
+def _first_line(text: str) -> str:
+    """Give the first line of somebody's text that has anything in it, clipped, without what cannot be seen."""
+    line = next((line for line in text[:_LONGEST_TEXT].splitlines() if line.strip()), "")
+    return "".join(character for character in line.strip()[:_LONGEST_LINE] if character.isprintable())

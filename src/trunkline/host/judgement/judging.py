@@ -1,0 +1,253 @@
+"""The one way to do anything at a server: judged by the policy, consented to if need be, recorded, done, recorded.
+
+Every face goes through here: programs, the command line, the gateway and later a model. An act that cannot be recorded
+is not done. What is denied never reaches the server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+import msgspec
+from msgspec import Raw, Struct
+from msgspec.structs import replace
+
+import trunkline.types as t
+from trunkline.errors import LinkError, PolicyDenied, RequestFailed
+from trunkline.host.audit.trail import AuditEntry, AuditTrail, digest_of
+from trunkline.host.catalog.items import Item
+from trunkline.host.entries import ServerEntry
+from trunkline.host.events import Acted, Asked, Events
+from trunkline.host.judgement.consent import Consent, Face, Question, Ruling
+from trunkline.host.passing.fronts import Front
+from trunkline.host.policy.acts import Act, ActKind, Annotations, Decision
+from trunkline.host.policy.policy import Policy
+from trunkline.host.secrecy.book import SecretBook
+from trunkline.host.session import HostSession
+
+__all__ = ["Case", "Judge", "decoded"]
+
+Work = Callable[[Mapping[str, Any]], Awaitable[tuple[Any, Raw]]]
+
+
+class Case(Struct, frozen=True, kw_only=True):
+    """An act with all that is needed to judge it and to do it."""
+
+    kind: ActKind
+    entry: ServerEntry
+    #: The name or URI at the server itself.
+    name: str
+    arguments: Mapping[str, Any]
+    #: What is known of it; None for a resource that is in no list.
+    item: Item | None
+    session: HostSession
+    front: Front
+    policy: Policy
+    #: Who is asked for consent; None if nobody is there.
+    face: Face | None
+    caller: str
+    work: Work
+
+    @property
+    def act(self) -> Act:
+        """The act as the policy sees it."""
+        item, session = self.item, self.session
+        hints = Annotations() if item is None else item.annotations
+        return Act(
+            kind=self.kind,
+            server=self.entry.name,
+            name=self.name,
+            arguments=self.arguments,
+            annotations=hints,
+            pin=None if item is None else item.pin,
+            trusted=self.entry.settings.trusted,
+            tainted=session.taint.reaches(self.entry.name, self.name, hints=hints),
+            flagged=item is not None and bool(item.flagged),
+            caller=self.caller,
+            principal=session.subject,
+            session=session.id,
+            profile=session.profile,
+        )
+
+
+class Judge:
+    """Judges, records and does."""
+
+    def __init__(
+        self, *, consent: Consent, audit: AuditTrail | None, events: Events, secrets: SecretBook | None = None
+    ) -> None:
+        """Take what consent, the trail and events go through, and what must be in none of them."""
+        self._consent = consent
+        self._audit = audit
+        self._events = events
+        self._secrets = SecretBook() if secrets is None else secrets
+
+    async def perform(self, case: Case) -> Any:
+        """Do an act if it is allowed, and give its result.
+
+        Raises:
+            PolicyDenied: it is not; the message says which rule, or that nobody consented.
+            AuditFailed: it could not be recorded, so it was not done.
+        """
+        act, started = case.act, time.perf_counter()
+        decision = case.policy.decide(act, now=time.time())
+        act_id = os.urandom(8).hex()
+        arguments: Mapping[str, Any] = case.arguments
+        by = "policy"
+        if decision.effect != "allow":
+            ruling = await self._settle(case, act, decision)
+            by = ruling.by
+            if not ruling.allowed:
+                self._deny(case, act, act_id, decision, ruling)
+            if ruling.arguments is not None:
+                arguments = ruling.arguments
+                act = replace(act, arguments=arguments)
+        self._record(case, act, act_id, "begun", effect=decision.effect, rule=decision.rule, by=by)
+        outcome, digest = "error", None
+        try:
+            result, raw = await case.work(arguments)
+            _taint(case, act)
+            digest = digest_of(bytes(raw))
+            outcome = "tool-error" if isinstance(result, t.CallToolResult) and result.is_error else "ok"
+            return result
+        except asyncio.CancelledError:
+            outcome = "asked" if case.front.left else "cancelled"
+            raise
+        except LinkError:
+            outcome = "lost"
+            raise
+        except RequestFailed:
+            # What an error says is read as a result is.
+            _taint(case, act)
+            raise
+        finally:
+            seconds = time.perf_counter() - started
+            self._end(act, act_id, outcome=outcome, digest=digest, seconds=seconds)
+
+    def note_question(self, act: Act, decision: Decision) -> None:
+        """Record that a server asks something, and what the policy says of that; what it asks is not recorded."""
+        if self._audit is not None:
+            self._audit.record(
+                AuditEntry(
+                    act_id=os.urandom(8).hex(),
+                    stage="note",
+                    kind=act.kind,
+                    server=act.server,
+                    name=act.name,
+                    session=act.session,
+                    principal=act.principal,
+                    profile=act.profile,
+                    caller=act.caller,
+                    effect=decision.effect,
+                    rule=decision.rule,
+                    by="policy",
+                )
+            )
+
+    async def _settle(self, case: Case, act: Act, decision: Decision) -> Ruling:
+        def question() -> Question:
+            return _question(case, act, decision)
+
+        def rejudge(arguments: Mapping[str, Any]) -> Decision:
+            return case.policy.decide(replace(act, arguments=arguments), now=time.time())
+
+        ruling = await self._consent.settle(
+            act, decision, question=question, session_grants=case.session.grants, face=case.face, rejudge=rejudge
+        )
+        if decision.effect == "ask":
+            self._events.tell(Asked(act.server, self._secrets.hide(act.name), ruling.allowed, ruling.by))
+        return ruling
+
+    def _deny(self, case: Case, act: Act, act_id: str, decision: Decision, ruling: Ruling) -> None:
+        self._record(
+            case,
+            act,
+            act_id,
+            "denied",
+            effect=decision.effect,
+            rule=decision.rule,
+            by=ruling.by,
+            outcome="denied",
+            note=ruling.reason,
+        )
+        self._events.tell(Acted(act.server, self._secrets.hide(act.name), act.kind, "denied", 0.0))
+        told = None if decision.effect == "ask" else decision.message or "The policy of this host does not allow it."
+        raise PolicyDenied(ruling.reason, told=told)
+
+    def _record(self, case: Case, act: Act, act_id: str, stage: Any, **more: Any) -> None:
+        if self._audit is None:
+            return
+        pointers = tuple(pointer for each in case.policy.redactions if each.matches(act) for pointer in each.pointers)
+        redaction = self._secrets.redaction(pointers=pointers)
+        self._audit.record(
+            AuditEntry(
+                act_id=act_id,
+                stage=stage,
+                kind=act.kind,
+                server=act.server,
+                name=redaction.text(act.name) if act.kind == "resource" else act.name,
+                session=act.session,
+                principal=act.principal,
+                profile=act.profile,
+                caller=act.caller,
+                pin=act.pin,
+                arguments=redaction.apply(act.arguments),
+                **more,
+            )
+        )
+
+    def _end(self, act: Act, act_id: str, *, outcome: Any, digest: str | None, seconds: float) -> None:
+        name = self._secrets.hide(act.name)
+        self._events.tell(Acted(act.server, name, act.kind, outcome, seconds))
+        if self._audit is not None:
+            self._audit.record(
+                AuditEntry(
+                    act_id=act_id,
+                    stage="ended",
+                    server=act.server,
+                    name=self._secrets.redaction().text(name) if act.kind == "resource" else name,
+                    outcome=outcome,
+                    digest=digest,
+                    latency_ms=round(seconds * 1000, 3),
+                )
+            )
+
+
+def _taint(case: Case, act: Act) -> None:
+    """Note that words of a server came into the conversation."""
+    case.session.taint.take(act.server, act.name, trusted=act.trusted, hints=act.annotations)
+
+
+def _question(case: Case, act: Act, decision: Decision) -> Question:
+    definition = None if case.item is None else case.item.definition
+    return Question(
+        act=act,
+        decision=decision,
+        title=getattr(definition, "title", None) or act.name,
+        description=getattr(definition, "description", None),
+        command=case.entry.shown,
+        arguments=dict(case.arguments),
+        definition=definition,
+        editable=act.kind == "tool",
+        tainted_by=case.session.taint.told(act.server, act.name) if act.tainted else None,
+        warnings=() if case.item is None else case.item.flagged,
+    )
+
+
+def decoded(arguments: Raw | None) -> dict[str, Any]:
+    """Decode the arguments of a call, once: what is judged is what is sent.
+
+    Raises:
+        RequestFailed: they are no JSON object.
+    """
+    try:
+        value = {} if arguments is None else msgspec.json.decode(arguments)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise RequestFailed(f"Invalid params: arguments cannot be read: {error}", code=-32602) from error
+    if not isinstance(value, dict):
+        raise RequestFailed("Invalid params: arguments are an object", code=-32602)
+    return value

@@ -1,0 +1,384 @@
+"""Passes a request on to a server, whatever the era of the two sides, and brings the server's questions to the front.
+
+Two ways, by the era of the server. A stateless server answers with its questions (``inputRequests``): each round is a
+request, and what was asked is recorded with the front, so that a stateless front can go away and come back. A handshake
+server sends requests of its own while the call runs: the call is ``Running``, on a lane if the front can be asked, and
+parked while a stateless front is away. Nothing here decides what is allowed: that was judged before, and each question
+is reviewed by a function that comes with the errand.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+import msgspec
+from msgspec import Raw, Struct
+from msgspec.structs import replace
+
+import trunkline.types as t
+from trunkline.client.answers import further_needs
+from trunkline.client.client import Client
+from trunkline.errors import ConnectionLost, RemoteProtocolError, RequestTimeout, UrlElicitationRequired
+from trunkline.host.passing.fronts import Front
+from trunkline.host.passing.lanes import Lane, Needs, folders_of
+from trunkline.host.passing.running import Parking, Running
+from trunkline.host.roots import Roots
+from trunkline.host.session import HostSession
+from trunkline.host.supervision.upstream import Upstream
+from trunkline.protocol.caller import supports
+from trunkline.protocol.limits import Limits
+from trunkline.protocol.methods import decode_params, embedded_requests
+from trunkline.protocol.revisions import NEWEST, find
+
+__all__ = ["VIA", "Errand", "Forwarder", "Review"]
+
+#: The gateways a request came through, so that none passes it on to itself.
+VIA = "dev.trunkline/via"
+
+#: Says how a question is answered in the front's place, or None if the front is to be asked; raises to refuse it.
+Review = Callable[[str, Any], Awaitable[Raw | None]]
+
+_FIRST_PAUSE = 0.1
+_LONGEST_PAUSE = 5.0
+_MOST_PAGES = 8
+_USUAL = Limits()
+_MAY_ASK = frozenset({"tools/call", "prompts/get", "resources/read"})
+_ASKABLE = ("sampling", "elicitation", "roots")
+_UNREADABLE = (msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError, RecursionError)
+
+
+class Errand(Struct, frozen=True, kw_only=True):
+    """A request to pass on: to whom, what, for whom, and who reviews what is asked back."""
+
+    upstream: Upstream
+    method: str
+    params: Any
+    session: HostSession
+    front: Front
+    review: Review
+    #: The gateways it came through.
+    via: tuple[str, ...] = ()
+
+
+class Forwarder:
+    """Passes requests on; knows the calls that are parked."""
+
+    def __init__(self, *, name: str, parking: Parking, rounds: int, roots: Roots | None = None) -> None:
+        """Take the name that goes into ``VIA``, the parking, and how many rounds a call may have."""
+        self._name = name
+        self._parking = parking
+        self._rounds = rounds
+        self._roots = Roots() if roots is None else roots
+        self._busy: dict[Upstream, asyncio.Semaphore] = {}
+
+    async def send(self, errand: Errand) -> tuple[Any, Raw]:
+        """Pass a request on and give the result, read and as it came.
+
+        A server that wants a page opened first (-32042) is asked again once that was done, where the front does not
+        know the error itself.
+
+        Raises:
+            ServerUnavailable: the server does not run.
+            RequestFailed, LinkError, RemoteProtocolError: what came of it.
+        """
+        try:
+            return await self._send(errand)
+        except UrlElicitationRequired as error:
+            if errand.front.knows_url_errors or not supports(_askable(errand), "elicitation.url"):
+                raise
+            pages = _pages(error)
+            if not pages:
+                raise
+            for number, page in enumerate(pages):
+                raw = await self._ask(errand, "elicitation/create", page, key=f"page-{number}")
+                if msgspec.json.decode(raw, type=t.ElicitResult).action != "accept":
+                    raise
+        return await self._send(errand)
+
+    async def _send(self, errand: Errand) -> tuple[Any, Raw]:
+        upstream, front = errand.upstream, errand.front
+        with upstream.using():
+            if front.did("parked"):
+                return await self._on_lane(errand, None)
+            # A stateless front can be asked only where its revision lets a result be a question.
+            askable = errand.method in _MAY_ASK or not front.parks
+            needs = Needs.of(_askable(errand) if askable else {}, logs=front.log_level is not None)
+            if upstream.entry.settings.per_user:
+                # Who asks shows credentials of his own; whether the host itself is let in does not matter.
+                declared, roots = self._with_roots(upstream, needs), self._own_roots(upstream)
+                lane = errand.session.lanes.find(upstream, declared, roots=roots)
+                client = await self._opened(errand.session, lane)
+                revision = find(client.revision or "") or NEWEST
+                return await (self._on_lane if revision.handshake else self._in_rounds_on)(errand, lane)
+            client = await upstream.reach()
+            revision = find(client.revision or "") or NEWEST
+            if self.needs_lane(upstream, needs, handshake=revision.handshake):
+                lane = await self._lane(errand, needs, handshake=revision.handshake)
+                return await (self._on_lane if revision.handshake else self._in_rounds_on)(errand, lane)
+            if revision.handshake:
+                return await self._plainly(errand, client)
+            return await self._in_rounds(errand, client)
+
+    async def _lane(self, errand: Errand, needs: Needs, *, handshake: bool) -> Lane:
+        """Give the lane for a call.
+
+        A handshake server asks for the folders of its client once. Who comes without a session may be another client
+        each time: from one that is known to ask, a client is shown only its own folders, on a lane for just these.
+        """
+        upstream, roots = errand.upstream, self._own_roots(errand.upstream)
+        if roots is None and handshake and needs.roots and errand.front.parks and upstream.asks_roots:
+            raw = await self._ask(errand, "roots/list", t.RequestParams(), key="roots")
+            folders = msgspec.json.decode(raw, type=t.ListRootsResult).roots
+            needs = replace(needs, folders=folders_of(folders))
+            return await errand.session.lanes.find_for(upstream, needs, folders)
+        return errand.session.lanes.find(upstream, self._with_roots(upstream, needs), roots=roots)
+
+    def _own_roots(self, upstream: Upstream) -> Callable[[], Any] | None:
+        """Give the server's own roots, as they are whenever they are asked for, in place of the front's."""
+        return None if self._roots.of(upstream.entry) is None else lambda: self._roots.of(upstream.entry)
+
+    def _with_roots(self, upstream: Upstream, needs: Needs) -> Needs:
+        """Say what a lane declares; one that was opened before a server had roots of its own does not declare them."""
+        return needs if self._roots.of(upstream.entry) is None else replace(needs, roots=True)
+
+    def forget(self, upstream: Upstream) -> None:
+        """Forget a server that is gone."""
+        self._busy.pop(upstream, None)
+
+    def needs_lane(self, upstream: Upstream, needs: Needs, *, handshake: bool) -> bool:
+        """Tell whether one with these needs has a connection of his own to a server."""
+        settings = upstream.entry.settings
+        if settings.share == "shared":
+            return False
+        return settings.share == "session" or needs.logs or (handshake and needs.asks)
+
+    async def _opened(self, session: HostSession, lane: Lane) -> Client:
+        try:
+            return await lane.open()
+        except BaseException:
+            if not lane.calls:
+                await session.lanes.drop(lane)
+            raise
+
+    def _meta(self, errand: Errand) -> dict[str, Any]:
+        return {VIA: [*errand.via, self._name]}
+
+    # --- a server that nobody needs to answer ------------------------------------------------------------------------
+
+    async def _plainly(self, errand: Errand, client: Client) -> tuple[Any, Raw]:
+        front, settings = errand.front, errand.upstream.entry.settings
+        slot = await self._slot(errand.upstream)
+        try:
+            return await client.pass_on(
+                errand.method,
+                errand.params,
+                timeout=settings.timeout,
+                total_timeout=settings.total_timeout,
+                on_progress=front.progress if front.progress_wanted() else None,
+                meta=self._meta(errand),
+            )
+        finally:
+            slot.release()
+
+    async def _slot(self, upstream: Upstream) -> asyncio.Semaphore:
+        """Wait until there is room within a server's concurrency, and take it; whoever gets it releases it.
+
+        Raises:
+            RequestTimeout: there was none for as long as a call may take.
+        """
+        settings = upstream.entry.settings
+        slot = self._busy.get(upstream)
+        if slot is None:
+            slot = self._busy[upstream] = asyncio.Semaphore(settings.concurrency)
+        if not slot.locked():
+            await slot.acquire()
+            return slot
+        seconds = settings.total_timeout or _USUAL.total_seconds
+        try:
+            async with asyncio.timeout(seconds):
+                await slot.acquire()
+        except TimeoutError as error:
+            what = f"{upstream.entry.name} has {settings.concurrency} calls under way, and none ended in {seconds:g} s"
+            raise RequestTimeout(what, clock="total", seconds=seconds) from error
+        return slot
+
+    # --- a stateless server ------------------------------------------------------------------------------------------
+
+    async def _in_rounds_on(self, errand: Errand, lane: Lane) -> tuple[Any, Raw]:
+        """Do so on a lane, which brings the front what the server logs."""
+        client = await self._opened(errand.session, lane)
+        with lane.round(errand.front):
+            try:
+                return await self._in_rounds(errand, client)
+            finally:
+                errand.session.lanes.used(lane)
+
+    async def _in_rounds(self, errand: Errand, client: Client) -> tuple[Any, Raw]:
+        """Send the request, and again with what the server asked for, until there is a result."""
+        front, params, waits = errand.front, errand.params, 0
+        meta = self._meta(errand)
+        meta[t.META_CLIENT_CAPABILITIES] = self._declared(errand)
+        if front.log_level is not None:
+            meta[t.META_LOG_LEVEL] = front.log_level
+        settings = errand.upstream.entry.settings
+        for number in range(self._rounds):
+            key = f"round-{number}"
+            if front.did(key):
+                asked = await front.once(key, dict)
+            else:
+                slot = await self._slot(errand.upstream)
+                try:
+                    result, raw = await client.pass_on(
+                        errand.method,
+                        params,
+                        timeout=settings.timeout,
+                        total_timeout=settings.total_timeout,
+                        on_progress=front.progress if front.progress_wanted() else None,
+                        meta=meta,
+                    )
+                finally:
+                    slot.release()
+                if not isinstance(result, t.InputRequiredResult):
+                    return result, raw
+                asked = _plain(result)
+                await front.once(key, lambda asked=asked: asked)
+            waits = 0 if asked["questions"] else waits + 1
+            if waits:
+                await asyncio.sleep(min(_FIRST_PAUSE * 2 ** (waits - 1), _LONGEST_PAUSE))
+            answers = await self._ask_all(errand, asked["questions"], number)
+            params = replace(params, input_responses=answers or None, request_state=asked["state"])
+        raise RemoteProtocolError(f"The server asked for more input in {self._rounds} rounds in a row.")
+
+    def _declared(self, errand: Errand) -> dict[str, Any]:
+        """Say what a stateless server may ask: what the front can be asked, and the roots if the host knows them."""
+        declared = _askable(errand)
+        if self._roots.of(errand.upstream.entry) is not None:
+            declared["roots"] = {}
+        return declared
+
+    async def _ask_all(self, errand: Errand, questions: Mapping[str, Any], number: int) -> dict[str, Raw]:
+        """Ask all questions of a round at once, so that a stateless front gets them together."""
+        rows, declared = embedded_requests(NEWEST), self._declared(errand)
+        asked: dict[str, tuple[str, Any]] = {}
+        answers: dict[str, Raw] = {}
+        for key, question in questions.items():
+            row = rows.get(question["method"])
+            if row is None or row.capability is None or not supports(declared, row.capability):
+                raise RemoteProtocolError(f"The server asks what cannot be asked here: {question['method'][:80]!r}.")
+            try:
+                params = decode_params(row, Raw(msgspec.json.encode(question["params"])))
+            except _UNREADABLE as error:
+                raise RemoteProtocolError(f"The server asks what cannot be read: {error}") from error
+            if not all(supports(declared, needed) for needed in further_needs(row.name, params)):
+                raise RemoteProtocolError(f"The server asks what cannot be asked here, by {row.name}.")
+            asked[key] = (row.name, params)
+        # All are reviewed before one is asked: nobody should answer what comes to nothing.
+        for key, (method, params) in asked.items():
+            if (answer := await errand.review(method, params)) is not None:
+                answers[key] = answer
+        open_ones = {key: question for key, question in asked.items() if key not in answers}
+        entry = errand.upstream.entry
+        given = await asyncio.gather(
+            *(errand.front.ask(*question, key=key, entry=entry) for key, question in open_ones.items())
+        )
+        return {**answers, **dict(zip(open_ones, given, strict=True))}
+
+    async def _ask(self, errand: Errand, method: str, params: Any, *, key: str) -> Raw:
+        answer = await errand.review(method, params)
+        return (
+            await errand.front.ask(method, params, key=key, entry=errand.upstream.entry) if answer is None else answer
+        )
+
+    # --- a handshake server that may ask -----------------------------------------------------------------------------
+
+    async def _on_lane(self, errand: Errand, lane: Lane | None) -> tuple[Any, Raw]:
+        """Run a call on a lane, or take up one that was parked; its questions go to the front."""
+        front = errand.front
+        if lane is None:
+            running = self._parking.take_up(await front.once("parked", str), front)
+        else:
+            running = Running(lambda running: self._run(errand, lane, running), front)
+            lane.calls[running] = None
+            running.task.add_done_callback(lambda task: self._over(errand.session, lane, running))
+        try:
+            while (pending := await running.news()) is not None:
+                if front.parks:
+                    await front.once("parked", lambda: self._parking.admit(running))
+                await running.settle(pending, self._ask(errand, pending.method, pending.params, key=pending.key))
+            outcome = await running.task
+        except asyncio.CancelledError:
+            if front.left:
+                # The questions have left; the call waits for whoever brings the answers.
+                self._parking.park(running)
+                raise
+            self._end(running)
+            if running.task.cancelled() and not _being_cancelled():
+                raise ConnectionLost("the server was stopped while it worked") from None
+            raise
+        except BaseException:
+            self._end(running)
+            raise
+        self._parking.leave(running)
+        running.close()
+        return outcome
+
+    async def _run(self, errand: Errand, lane: Lane, running: Running) -> tuple[Any, Raw]:
+        client = await self._opened(errand.session, lane)
+        await lane.want_logs(client, errand.front.log_level)
+        settings = errand.upstream.entry.settings
+
+        def progress(news: t.ProgressNotificationParams) -> None:
+            errand.upstream.heard()
+            if running.front is not None and running.front.open:
+                running.front.progress(news)
+
+        return await client.pass_on(
+            errand.method,
+            errand.params,
+            timeout=settings.timeout,
+            total_timeout=settings.total_timeout,
+            on_progress=progress if errand.front.progress_wanted() else None,
+            meta=self._meta(errand),
+        )
+
+    def _over(self, session: HostSession, lane: Lane, running: Running) -> None:
+        lane.calls.pop(running, None)
+        session.lanes.used(lane)
+
+    def _end(self, running: Running) -> None:
+        self._parking.leave(running)
+        running.cancel()
+
+
+def _being_cancelled() -> bool:
+    """Tell whether it is the caller that gives up, and not the work that was ended."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
+def _askable(errand: Errand) -> dict[str, Any]:
+    """Say what the server may ask: what the front can be asked, less what the user keeps from this server."""
+    asks, capabilities = errand.upstream.entry.settings.asks, errand.front.capabilities
+    return {name: capabilities[name] for name in _ASKABLE if name in capabilities and (asks is None or name in asks)}
+
+
+def _pages(error: UrlElicitationRequired) -> list[t.ElicitRequestParams]:
+    """Read which pages a server wants opened; none if that cannot be read."""
+    found = error.data.get("elicitations") if isinstance(error.data, dict) else None
+    try:
+        return msgspec.convert(found, list[t.ElicitRequestParams])[:_MOST_PAGES] if found else []
+    except msgspec.ValidationError:
+        return []
+
+
+def _plain(result: t.InputRequiredResult) -> dict[str, Any]:
+    """Write down what was asked, as plain data that can travel in sealed state."""
+    questions = {
+        key: {"method": each.method, "params": {} if each.params is None else msgspec.json.decode(each.params)}
+        for key, each in (result.input_requests or {}).items()
+    }
+    if not questions and result.request_state is None:
+        raise RemoteProtocolError("The server asks for input but says neither what it asks nor what to send back.")
+    return {"state": result.request_state, "questions": questions}

@@ -1,0 +1,324 @@
+"""Connections of one session's own, to servers that ask by requests or send log messages.
+
+On a connection that several share, a server's question does not say whose call it belongs to. So whoever can be asked,
+or wants log messages, has connections that nobody else uses: lanes. On a lane a question goes to the call that is under
+way there, or to the one that began last.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, TypeVar, get_args
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+import trunkline.types as t
+from trunkline.client.client import Client
+from trunkline.client.state import State
+from trunkline.errors import InvalidParams, PolicyDenied, RequestFailed, TrunklineError
+from trunkline.host.entries import ServerEntry
+from trunkline.host.passing.fronts import Front
+from trunkline.host.passing.running import Running
+from trunkline.host.supervision.upstream import Upstream
+from trunkline.protocol.caller import supports
+
+__all__ = ["Credentials", "Lane", "Lanes", "Needs", "folders_of"]
+
+log = logging.getLogger("trunkline.host")
+T = TypeVar("T")
+#: Gives the options of a client that show a server who it is that asks.
+Credentials = Callable[[ServerEntry], Awaitable[Mapping[str, Any]]]
+
+
+class Needs(Struct, frozen=True):
+    """What a front can be asked, which its connections declare."""
+
+    sampling: bool = False
+    sampling_tools: bool = False
+    elicitation: bool = False
+    elicitation_urls: bool = False
+    roots: bool = False
+    logs: bool = False
+    #: Names the folders that were asked for before the call, where each call may have others.
+    folders: str | None = None
+
+    @classmethod
+    def of(cls, capabilities: Mapping[str, Any], *, logs: bool) -> Needs:
+        """Read what was declared."""
+        return cls(
+            sampling=supports(capabilities, "sampling"),
+            sampling_tools=supports(capabilities, "sampling.tools"),
+            elicitation=supports(capabilities, "elicitation"),
+            elicitation_urls=supports(capabilities, "elicitation.url"),
+            roots=supports(capabilities, "roots"),
+            logs=logs,
+        )
+
+    def within(self, asks: Collection[str] | None) -> Needs:
+        """Leave only what a server may ask; None: everything."""
+        if asks is None:
+            return self
+        elicitation, sampling = "elicitation" in asks, "sampling" in asks
+        return replace(
+            self,
+            sampling=self.sampling and sampling,
+            sampling_tools=self.sampling_tools and sampling,
+            elicitation=self.elicitation and elicitation,
+            elicitation_urls=self.elicitation_urls and elicitation,
+            roots=self.roots and "roots" in asks,
+        )
+
+    @property
+    def asks(self) -> bool:
+        """Whether anything can be asked."""
+        return self.sampling or self.elicitation or self.roots
+
+
+class Lane:
+    """One connection, and the calls that are under way on it."""
+
+    def __init__(
+        self, upstream: Upstream, needs: Needs, *, roots: Callable[[], Any] | None, credentials: Credentials | None
+    ) -> None:
+        """Say what it is for; ``roots`` answers in the front's place, if given."""
+        self.upstream = upstream
+        self.needs = replace(needs, logs=True)
+        self.calls: dict[Running, None] = {}
+        #: Those for whom a stateless server works, from which nothing comes on its own but log messages.
+        self._rounds: dict[Front, None] = {}
+        #: The folders of the one client whose calls come here, once they are known.
+        self._folders: list[t.Root] | None = None
+        self._keepers = 0
+        self.used_at = 0.0
+        self._level: t.LoggingLevel | None = None
+        options: dict[str, Any] = {}
+        if needs.sampling:
+            options |= {"sampling": self._sample, "sampling_tools": needs.sampling_tools}
+        if needs.elicitation:
+            options |= {"elicitation": self._elicit, "elicitation_urls": needs.elicitation_urls}
+        if roots is not None or needs.roots:
+            options["roots"] = roots or self._roots
+        options["logging"] = self._logged
+        if needs.elicitation_urls:
+            options["on_notification"] = self._told
+        self._options = options
+        self._credentials = credentials
+        self._client: Client | None = None
+        self._opening: asyncio.Task[Client] | None = None
+
+    @property
+    def over(self) -> bool:
+        """Whether its client was closed, as those of a stopped or restarted server are, or its process ended."""
+        if self._client is None:
+            return False
+        state = self._client.state
+        return state is State.TERMINATED or (state is State.FAILED and self.upstream.entry.command is not None)
+
+    def fits(self, needs: Needs) -> bool:
+        """Tell whether a call with these needs may use it; log messages are heard on every lane."""
+        return not self.over and replace(needs, logs=True) == self.needs
+
+    @property
+    def busy(self) -> bool:
+        """Whether a call is under way."""
+        return bool(self.calls or self._rounds or self._keepers)
+
+    @contextmanager
+    def kept(self) -> Iterator[None]:
+        """Stay open while something listens on it."""
+        self._keepers += 1
+        try:
+            yield
+        finally:
+            self._keepers -= 1
+
+    @contextmanager
+    def round(self, front: Front) -> Iterator[None]:
+        """Stay open while a stateless server works for a front, and bring it what the server logs."""
+        self._rounds[front] = None
+        try:
+            yield
+        finally:
+            del self._rounds[front]
+
+    async def open(self) -> Client:
+        """Connect, once; whoever comes meanwhile waits for the same."""
+        if self._opening is None or (self._opening.done() and self._opening.exception() is not None):
+            self._opening = asyncio.get_running_loop().create_task(self._connect())
+            self._opening.add_done_callback(lambda task: task.cancelled() or task.exception())
+        return await asyncio.shield(self._opening)
+
+    async def _connect(self) -> Client:
+        await self.upstream.vet()
+        options = self._options
+        if self._credentials is not None:
+            options = {**options, **await self._credentials(self.upstream.launch)}
+        self._client = self.upstream.make_client(**options)
+        return await self._client.__aenter__()
+
+    async def want_logs(self, client: Client, level: t.LoggingLevel | None) -> None:
+        """Have the server send log messages from this level on."""
+        if level is not None and level != self._level and "logging" in client.server_capabilities:
+            self._level = level
+            await client.set_logging_level(level)
+
+    async def aclose(self) -> None:
+        """End the connection, and the calls on it."""
+        for running in tuple(self.calls):
+            running.cancel()
+        if self._opening is not None:
+            self._opening.cancel()
+            await asyncio.wait([self._opening])
+        if self._client is not None:
+            await self._client.aclose()
+
+    # --- what the server asks ----------------------------------------------------------------------------------------
+
+    def _asked(self) -> Running:
+        """Say whose question it is: the call that is under way, or the one that began last."""
+        waiting = [running for running in self.calls if not running.pending] or list(self.calls)
+        if not waiting:
+            raise RequestFailed("No call is under way that this question could belong to")
+        return waiting[-1]
+
+    async def _sample(self, params: t.CreateMessageRequestParams) -> t.CreateMessageResult:
+        return await self._answer("sampling/createMessage", params, t.CreateMessageResult)
+
+    async def _elicit(self, params: t.ElicitRequestParams) -> t.ElicitResult:
+        return await self._answer("elicitation/create", params, t.ElicitResult)
+
+    async def _roots(self) -> list[t.Root]:
+        self.upstream.asks_roots = True
+        if self._folders is not None:
+            return self._folders
+        running = self._asked()
+        roots = (await self._answer("roots/list", t.RequestParams(), t.ListRootsResult, running)).roots
+        if running.front is not None and running.front.parks:
+            # The server knows the folders of one client now; calls of another may not come here any more.
+            self.needs = replace(self.needs, folders=folders_of(roots))
+            self._folders = roots
+        return roots
+
+    async def adopt(self, folders: list[t.Root]) -> None:
+        """Take the folders of the client whose calls come from now on: the server knows of none yet, and is told."""
+        self.needs = replace(self.needs, folders=folders_of(folders))
+        self._folders = folders
+        if self._client is not None and self._client.state is State.ACTIVE:
+            await self._client.notify_roots_changed()
+
+    async def _answer(self, method: str, params: Any, kind: type[T], running: Running | None = None) -> T:
+        try:
+            raw = await (running or self._asked()).ask(method, params)
+        except PolicyDenied as denial:
+            # The code that sampling has for a user's no; which rule it was is not the server's business.
+            raise RequestFailed(f"The user does not allow {method}", code=-1) from denial
+        try:
+            return msgspec.json.decode(raw, type=kind)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise InvalidParams(f"The answer to {method} cannot be read: {error}") from error
+
+    def _told(self, method: str, params: dict[str, Any]) -> None:
+        if method == "notifications/elicitation/complete" and isinstance(params.get("elicitationId"), str):
+            front = self._front()
+            if front is not None:
+                front.page_finished(params["elicitationId"])
+
+    def _front(self) -> Front | None:
+        """Say who hears what the server tells: the one whose call began last."""
+        fronts = (*(running.front for running in self.calls), *self._rounds)
+        return next((each for each in reversed(fronts) if each is not None and each.open), None)
+
+    def _logged(self, message: t.LoggingMessageNotificationParams) -> None:
+        front = self._front()
+        # A server that declares no logging cannot be told a level, and may log all the same.
+        if front is not None and _is_wanted(message.level, front.log_level):
+            front.log(message)
+
+
+def folders_of(roots: list[t.Root]) -> str:
+    """Name a list of folders, whoever wrote it."""
+    return hashlib.sha256(msgspec.json.encode(roots)).hexdigest()
+
+
+def _is_wanted(level: t.LoggingLevel, least: t.LoggingLevel | None) -> bool:
+    levels = get_args(t.LoggingLevel)
+    return least is not None and levels.index(level) >= levels.index(least)
+
+
+class Lanes:
+    """The lanes of one session."""
+
+    def __init__(self, now: Callable[[], float], credentials: Credentials | None = None) -> None:
+        """Start without any; credentials are those of the one whose session it is."""
+        self._lanes: list[Lane] = []
+        self._now = now
+        self._credentials = credentials
+
+    def __len__(self) -> int:
+        """Count them."""
+        return len(self._lanes)
+
+    def find(self, upstream: Upstream, needs: Needs, *, roots: Callable[[], Any] | None) -> Lane:
+        """Give the lane for a call: one for all calls of the session that can be asked the same.
+
+        What a server remembers in its process it remembers for the session, so there is no second process.
+        """
+        fitting = (lane for lane in self._lanes if lane.upstream is upstream and lane.fits(needs))
+        lane = next(fitting, None)
+        if lane is None:
+            own = self._credentials if upstream.entry.settings.per_user else None
+            lane = Lane(upstream, needs, roots=roots, credentials=own)
+            self._lanes.append(lane)
+        lane.used_at = self._now()
+        return lane
+
+    async def find_for(self, upstream: Upstream, needs: Needs, folders: list[t.Root]) -> Lane:
+        """Give the lane for a call of a client with these folders: one that knows them, or that knows of none yet."""
+        unnamed = replace(needs, folders=None)
+        for lane in self._lanes:
+            if lane.upstream is upstream and lane.fits(needs):
+                break
+        else:
+            lane = self.find(upstream, unnamed, roots=None)
+            await lane.adopt(folders)
+        lane.used_at = self._now()
+        return lane
+
+    def used(self, lane: Lane) -> None:
+        """Note that a lane was in use until now."""
+        lane.used_at = self._now()
+
+    async def drop(self, lane: Lane) -> None:
+        """Close a lane that could not be opened."""
+        if lane in self._lanes:
+            self._lanes.remove(lane)
+            await _close(lane)
+
+    async def sweep(self, idle: float, keeps: Callable[[Upstream], bool]) -> None:
+        """Close the lanes that were idle for so long, and those of servers that are not kept."""
+        before = self._now() - idle
+        over = [
+            lane
+            for lane in self._lanes
+            if lane.over or not keeps(lane.upstream) or (not lane.busy and lane.used_at < before)
+        ]
+        self._lanes = [lane for lane in self._lanes if lane not in over]
+        await asyncio.gather(*map(_close, over))
+
+    async def aclose(self) -> None:
+        """Close all."""
+        lanes, self._lanes = self._lanes, []
+        await asyncio.gather(*map(_close, lanes))
+
+
+async def _close(lane: Lane) -> None:
+    try:
+        await lane.aclose()
+    except TrunklineError as error:
+        log.debug("closing a connection to %s: %s", lane.upstream.entry.name, error)

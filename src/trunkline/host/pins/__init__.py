@@ -1,0 +1,5 @@
+"""Definitions as they were first seen: what changed since, and what of a catalog may be seen."""
+
+from __future__ import annotations
+
+__all__: list[str] = []

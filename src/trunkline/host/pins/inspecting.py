@@ -1,0 +1,153 @@
+"""Looks at each catalog of a host before anybody sees it, and tells what it notices.
+
+It keeps what ``reviewing`` needs from one catalog to the next: the book of pins, the lock file, and what was scanned
+already. If pins cannot be read or written, nothing that should be pinned is served.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+
+from trunkline.errors import ConfigError
+from trunkline.host.catalog.catalog import Catalog
+from trunkline.host.entries import ServerEntry
+from trunkline.host.events import Events, Inspected
+from trunkline.host.pins.book import Observed, PinBook, reach_of
+from trunkline.host.pins.locks import PinLock
+from trunkline.host.pins.records import ServerPins
+from trunkline.host.pins.reviewing import Reviewed, Scanned, Scanning, closed, review, sight_of
+
+__all__ = ["Inspector"]
+
+log = logging.getLogger("trunkline.host")
+
+_MOST_SCANNED = 50_000
+_NO_RECORDS: Mapping[str, ServerPins] = MappingProxyType({})
+
+
+class Inspector:
+    """Reviews each catalog of a host: give it as ``HostCore(inspector=...)``."""
+
+    def __init__(
+        self,
+        book: PinBook | None,
+        *,
+        entry_of: Callable[[str], ServerEntry | None],
+        events: Events | None = None,
+        lock: PinLock | None = None,
+        lock_name: str = "the lock file",
+        scanning: Scanning = "hide",
+        in_process: bool = False,
+        hide: Callable[[str], str] = str,
+    ) -> None:
+        """Take the book of pins, or None to hold nobody to any, and what finds a server's entry.
+
+        ``hide`` takes secrets out of what is kept and told.
+
+        Servers that a program gives as objects are its own code, and are held to pins only if ``in_process`` says so.
+        """
+        self._book = book
+        self._entry_of = entry_of
+        self._events = events
+        self._lock = lock
+        self._lock_name = lock_name
+        self._scanning: Scanning = scanning
+        self._in_process = in_process
+        self._hide = hide
+        self._scanned: Scanned = {}
+        self._reached: dict[str, tuple[ServerEntry, tuple[str, str]]] = {}
+        self._told: set[Inspected] = set()
+        #: What came of the last catalog.
+        self.last: Reviewed | None = None
+        #: Why nothing is served that should be pinned; None if all is well.
+        self.problem: str | None = None
+
+    @property
+    def outdated(self) -> bool:
+        """Tell whether a catalog would be reviewed otherwise now: somebody accepted something in the meantime."""
+        if self.last is None or self._book is None:
+            return False
+        return self.problem is not None or self._book.outdated
+
+    def __call__(self, catalog: Catalog) -> Catalog:
+        """Review a catalog; what is noticed is told as events."""
+        if len(self._scanned) > _MOST_SCANNED:
+            self._scanned.clear()
+        try:
+            observed = self._observe(catalog)
+            self.problem = None
+        except ConfigError as error:
+            self._closed(str(error))
+            self.last = Reviewed(catalog=closed(catalog, self._pinned(catalog), str(error)))
+            return self.last.catalog
+        self.last = review(
+            catalog,
+            observed.records,
+            lock=self._lock,
+            lock_name=self._lock_name,
+            scanning=self._scanning,
+            scanned=self._scanned,
+            before=self.last,
+            hide=self._hide,
+        )
+        self._tell(observed, self.last)
+        return self.last.catalog
+
+    def _observe(self, catalog: Catalog) -> Observed:
+        if self._book is None:
+            return Observed(_NO_RECORDS)
+        entries = self._pinned(catalog)
+        sights = [
+            sight_of(catalog.parts[server], self._reach(entry), hide=self._hide) for server, entry in entries.items()
+        ]
+        return self._book.observe(sights, lock=self._lock, hide=self._hide)
+
+    def _reach(self, entry: ServerEntry) -> tuple[str, str]:
+        """Say how a server is reached; files are looked for only once."""
+        known = self._reached.get(entry.name)
+        if known is None or known[0] is not entry:
+            known = self._reached[entry.name] = entry, reach_of(entry)
+        return known[1]
+
+    def _closed(self, problem: str) -> None:
+        """Tell, once, that nothing is served that should be pinned."""
+        if problem != self.problem:
+            log.error("%s", problem)
+            if self._events is not None:
+                self._events.tell(Inspected("", "pins", "", "closed", problem))
+        self.problem = problem
+
+    def _pinned(self, catalog: Catalog) -> dict[str, ServerEntry]:
+        """Give the servers that are held to their pins."""
+        entries = ((server, self._entry_of(server)) for server in catalog.parts)
+        return {
+            server: entry
+            for server, entry in entries
+            if entry is not None and (entry.target is None or self._in_process)
+        }
+
+    def _tell(self, observed: Observed, reviewed: Reviewed) -> None:
+        if self._events is None:
+            return
+        for notice in observed.notices:
+            before = f", which was called {notice.before}" if notice.before else ""
+            told = Inspected(notice.server, notice.kind, notice.name, notice.what, f"it is {notice.what}{before}")
+            if notice.what != "changed":
+                self._events.tell(told)
+        # The rest holds from one catalog to the next, and is told once.
+        lasting = [
+            *(
+                Inspected(each.server, each.kind, self._hide(each.name), each.what, each.reason)
+                for each in reviewed.quarantined
+            ),
+            *(
+                Inspected(item.server, item.kind, self._hide(item.name), "flagged", "; ".join(item.flagged))
+                for item in reviewed.flagged.values()
+            ),
+        ]
+        for told in lasting:
+            if told not in self._told:
+                self._events.tell(told)
+        self._told = set(lasting)

@@ -1,0 +1,306 @@
+"""What was pinned of each server, and what becomes of that when the server shows itself again.
+
+A pin is trust on first use: what a server offers when it is first seen is taken as it is, and remembered. From then on
+a definition that differs is *drift*, and is kept apart from the one that was accepted until somebody accepts it. What
+comes later under a new name is taken, and marked as new until somebody looks. Pure: no I/O, no clock.
+
+====================  ===================================  =============================================
+what the server has   what is remembered                   what follows
+====================  ===================================  =============================================
+the same pin          that pin                             nothing; drift that was noted is over
+another pin           that pin, and the other as drift     it is quarantined until it is accepted
+a name not known      its pin, marked new unless the list  it is served, and reported; a definition that
+                      is seen for the first time           says the same as one that went is a rename
+nothing any more      the pin, and since when it is gone   it comes back as it was, or as drift
+====================  ===================================  =============================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
+from typing import Any, Literal, TypeAlias
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from trunkline.host.pins.drift import Change, compare, same_but_for_name
+from trunkline.host.pins.pin import canonical
+
+__all__ = [
+    "PINNED",
+    "Drift",
+    "Key",
+    "Noted",
+    "Notice",
+    "Pin",
+    "PinKind",
+    "Seen",
+    "ServerPins",
+    "Sight",
+    "compared",
+    "sighted",
+]
+
+PinKind: TypeAlias = Literal["tool", "prompt", "template", "instructions"]
+PINNED: tuple[PinKind, ...] = ("tool", "prompt", "template", "instructions")
+#: A kind and a name; instructions have none.
+Key: TypeAlias = tuple[PinKind, str]
+Noted: TypeAlias = Literal["new", "renamed", "changed", "returned", "gone"]
+
+# A definition beyond this is pinned all the same, but cannot be compared word by word.
+_MOST_BYTES = 64 * 1024
+_MOST_KEPT_BYTES = 8 * 1024 * 1024
+# What went is remembered, or leaving and coming back would be a way to change.
+_MOST_GONE = 2000
+
+
+class Drift(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """A definition that differs from the one that was accepted."""
+
+    pin: str
+    since: float
+    #: As JSON; None if it is too large to keep.
+    definition: Any = None
+
+
+class Pin(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """What was accepted under one name."""
+
+    kind: PinKind
+    name: str
+    pin: str
+    #: Since when it is accepted, in seconds since the epoch.
+    since: float
+    #: As JSON, or the text of instructions; None if it is too large to keep, or came from a lock file.
+    definition: Any = None
+    #: It came after the server was first seen, and nobody has looked at it yet.
+    new: bool = False
+    renamed_from: str | None = None
+    #: Somebody has seen what the scan finds in it, and accepts that.
+    vetted: bool = False
+    gone_since: float | None = None
+    drift: Drift | None = None
+
+    @property
+    def key(self) -> Key:
+        """Its kind and name."""
+        return self.kind, self.name
+
+    @property
+    def state(self) -> str:
+        """Say where it stands: ``changed``, ``gone``, ``new`` or ``pinned``."""
+        if self.drift is not None:
+            return "changed"
+        if self.gone_since is not None:
+            return "gone"
+        return "new" if self.new else "pinned"
+
+
+class ServerPins(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """What was pinned of one server, reached in one way."""
+
+    name: str
+    #: How it is reached, as a digest, and as it may be shown.
+    key: str
+    shown: str
+    since: float
+    #: The kinds of which a whole list was seen.
+    listed: list[PinKind] = []
+    pins: list[Pin] = []
+
+    def find(self, kind: str, name: str) -> Pin | None:
+        """Find what is pinned under a name."""
+        return next((pin for pin in self.pins if pin.kind == kind and pin.name == name), None)
+
+
+class Seen(Struct, frozen=True):
+    """What a server shows under one name."""
+
+    pin: str
+    #: The definition, or the text of instructions.
+    definition: Any
+
+
+class Sight(Struct, frozen=True, kw_only=True):
+    """One look at a server."""
+
+    server: str
+    key: str
+    shown: str
+    items: Mapping[Key, Seen]
+    #: The kinds that could not be listed: what is missing there may still be there.
+    unlisted: frozenset[str] = frozenset()
+    #: What is there, but is not served for other reasons.
+    aside: frozenset[tuple[str, str]] = frozenset()
+
+
+class Notice(Struct, frozen=True):
+    """Something that was noticed when a server showed itself."""
+
+    server: str
+    kind: PinKind
+    name: str
+    what: Noted
+    #: The name it had before, for a rename.
+    before: str | None = None
+
+
+_NOTHING: Mapping[Key, str] = MappingProxyType({})
+
+
+def compared(pin: Pin) -> tuple[Change, ...]:
+    """Tell what differs between what was accepted and what is there now; nothing if that is not known."""
+    if pin.drift is None:
+        return ()
+    before, after = pin.definition, pin.drift.definition
+    if before is None or after is None:
+        text = "the definitions are too large to be kept, or one came from a lock file: only their pins are known"
+        return (Change("", "changed", f"{pin.pin[:12]} -> {pin.drift.pin[:12]}; {text}"),)
+    return compare(before, after)
+
+
+def sighted(
+    record: ServerPins | None,
+    sight: Sight,
+    *,
+    now: float,
+    siblings: Iterable[ServerPins] = (),
+    expected: Mapping[Key, str] = _NOTHING,
+    accepts: Callable[[Key, str], bool] | None = None,
+    hide: Callable[[str], str] = str,
+) -> tuple[ServerPins, tuple[Notice, ...]]:
+    """Take a look at a server into its record; what is unchanged is the very same object.
+
+    ``siblings`` are records of servers that had its name and were reached in another way, ``expected`` are pins that
+    were imported for it, ``accepts`` says of what changed whether somebody has accepted it elsewhere, and ``hide``
+    takes secrets out of what is kept to be shown; pins are of the definitions as they are.
+    """
+    return _Looking(record, sight, now=now, siblings=siblings, expected=expected, accepts=accepts, hide=hide).result()
+
+
+class _Looking:
+    """One look being taken in."""
+
+    def __init__(
+        self,
+        record: ServerPins | None,
+        sight: Sight,
+        *,
+        now: float,
+        siblings: Iterable[ServerPins],
+        expected: Mapping[Key, str],
+        accepts: Callable[[Key, str], bool] | None,
+        hide: Callable[[str], str],
+    ) -> None:
+        self._first = record is None
+        self._record = record or ServerPins(name=sight.server, key=sight.key, shown=sight.shown, since=now)
+        self._sight = sight
+        self._now = now
+        self._expected = expected
+        self._accepts = accepts
+        self._hide = hide
+        self._known: dict[Key, Pin] = {pin.key: pin for pin in self._record.pins}
+        self._elsewhere = {(pin.key, pin.pin) for sibling in siblings for pin in sibling.pins}
+        self._named_before = any(True for _ in self._elsewhere)
+        self._notices: list[Notice] = []
+
+    def result(self) -> tuple[ServerPins, tuple[Notice, ...]]:
+        """Give the record as it is now, and what was noticed."""
+        changed: dict[Key, Pin] = {}
+        for key, pin in self._known.items():
+            seen = self._sight.items.get(key)
+            after = self._missing(pin) if seen is None else self._again(pin, seen)
+            if after is not pin:
+                changed[key] = after
+        for key, seen in self._sight.items.items():
+            if key not in self._known:
+                changed[key] = self._new(key, seen)
+        listed = [kind for kind in PINNED if kind in self._record.listed or kind not in self._sight.unlisted]
+        if not changed and not self._first and listed == list(self._record.listed):
+            return self._record, ()
+        pins = sorted({**self._known, **changed}.values(), key=lambda pin: (PINNED.index(pin.kind), pin.name))
+        return replace(self._record, listed=listed, pins=_bounded(pins)), tuple(self._notices)
+
+    def _again(self, pin: Pin, seen: Seen) -> Pin:
+        """Take in something that is known."""
+        if seen.pin == pin.pin:
+            if pin.drift is None and pin.gone_since is None:
+                return pin
+            if pin.drift is not None:
+                self._note(pin.key, "returned")
+            kept = self._kept(seen) if pin.definition is None else pin.definition
+            return replace(pin, drift=None, gone_since=None, definition=kept)
+        if self._accepts is not None and self._accepts(pin.key, seen.pin):
+            return replace(
+                pin,
+                pin=seen.pin,
+                since=self._now,
+                definition=self._kept(seen),
+                vetted=False,
+                gone_since=None,
+                drift=None,
+            )
+        if pin.drift is not None and pin.drift.pin == seen.pin and pin.gone_since is None:
+            return pin
+        self._note(pin.key, "changed")
+        return replace(pin, drift=Drift(seen.pin, self._now, self._kept(seen)), gone_since=None)
+
+    def _missing(self, pin: Pin) -> Pin:
+        """Take in that something is not there."""
+        unsure = pin.kind in self._sight.unlisted or pin.key in self._sight.aside
+        if unsure or pin.gone_since is not None:
+            return pin
+        self._note(pin.key, "gone")
+        return replace(pin, gone_since=self._now)
+
+    def _new(self, key: Key, seen: Seen) -> Pin:
+        """Take in something that was never seen."""
+        kind, name = key
+        document = self._kept(seen)
+        wanted = self._expected.get(key, seen.pin)
+        if wanted != seen.pin:
+            self._note(key, "changed")
+            drift = Drift(seen.pin, self._now, document)
+            return Pin(kind=kind, name=name, pin=wanted, since=self._now, drift=drift)
+        unheard = key not in self._expected and (key, seen.pin) not in self._elsewhere
+        later = kind in self._record.listed or self._named_before or bool(self._expected)
+        if not (unheard and later):
+            return Pin(kind=kind, name=name, pin=seen.pin, since=self._now, definition=document)
+        before = self._renamed_from(kind, document)
+        self._note(key, "new" if before is None else "renamed", before)
+        return Pin(
+            kind=kind, name=name, pin=seen.pin, since=self._now, definition=document, new=True, renamed_from=before
+        )
+
+    def _renamed_from(self, kind: PinKind, document: Any) -> str | None:
+        went = (pin for pin in self._known.values() if pin.kind == kind and pin.key not in self._sight.items)
+        return next((pin.name for pin in went if same_but_for_name(pin.definition, document)), None)
+
+    def _kept(self, seen: Seen) -> Any:
+        """Give a definition as the JSON to keep; None if it is too large, or is none without its secrets."""
+        written = canonical(seen.definition)
+        if len(written) > _MOST_BYTES:
+            return None
+        try:
+            return msgspec.json.decode(self._hide(written.decode()))
+        except msgspec.DecodeError:
+            return None
+
+    def _note(self, key: Key, what: Noted, before: str | None = None) -> None:
+        self._notices.append(Notice(self._sight.server, key[0], key[1], what, before))
+
+
+def _bounded(pins: list[Pin]) -> list[Pin]:
+    """Keep the file within bounds: what went longest ago is forgotten, and what is largest is kept by its pin alone."""
+    gone = sorted((pin.gone_since, pin.key) for pin in pins if pin.gone_since is not None)
+    forgotten = {key for _, key in gone[: max(0, len(gone) - _MOST_GONE)]}
+    kept, room = [], _MOST_KEPT_BYTES
+    for pin in pins:
+        if pin.key in forgotten:
+            continue
+        size = 0 if pin.definition is None else len(msgspec.json.encode(pin.definition))
+        room -= size
+        kept.append(pin if room >= 0 or size == 0 else replace(pin, definition=None))
+    return kept

@@ -1,0 +1,343 @@
+"""What of a catalog may be seen: what changed since it was pinned is taken out, what the scan finds too.
+
+The order is: the lock file, if one was named (only what is in it passes); the pins (what drifted is quarantined); the
+scan (hidden, or flagged so that the policy asks). What is taken out stands in the catalog's ``dropped`` with the reason
+and the command that shows more; it cannot be found, listed or called. Pure: what is pinned comes in as an argument.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Collection, Iterator, Mapping
+from hashlib import sha256
+from types import MappingProxyType
+from typing import Any, Literal, TypeAlias
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from trunkline.host.catalog.catalog import Catalog, Dropped
+from trunkline.host.catalog.items import KINDS, Item, Kind, Part
+from trunkline.host.catalog.names import id_of
+from trunkline.host.pins.locks import PinLock
+from trunkline.host.pins.pin import canonical
+from trunkline.host.pins.records import PINNED, Key, PinKind, Seen, ServerPins, Sight, compared
+from trunkline.host.scan.scan import Finding, references_in, scan, scan_references, weigh, worst
+
+__all__ = [
+    "Quarantined",
+    "Reviewed",
+    "Scanned",
+    "Scanning",
+    "closed",
+    "flagged_by",
+    "instructions_pin",
+    "review",
+    "scan_tool_names",
+    "sight_of",
+]
+
+#: What is done about findings: as bad as they are, at most asked about, or nothing.
+Scanning: TypeAlias = Literal["hide", "ask", "off"]
+#: What was found in a definition before, by kind and pin: the findings, and the words that may be names of tools.
+Scanned: TypeAlias = dict[tuple[str, str], tuple[tuple[Finding, ...], frozenset[str]]]
+
+# Bytes of one server's definitions that are scanned at one time, which takes some seconds; the rest waits for the
+# next catalog.
+_MOST_LOOKED = 4 * 1024 * 1024
+_METHODS: Mapping[PinKind, str] = MappingProxyType(
+    {"tool": "tools/list", "prompt": "prompts/list", "template": "resources/templates/list"}
+)
+_NO_RECORDS: Mapping[str, ServerPins] = MappingProxyType({})
+
+
+class Quarantined(Struct, frozen=True):
+    """Something that was taken out of a catalog, and why."""
+
+    server: str
+    kind: str
+    #: Its own name; empty for instructions.
+    name: str
+    #: ``changed`` since it was pinned, ``unlocked`` for what the lock file does not have, ``hidden`` by the scan.
+    what: Literal["changed", "unlocked", "hidden"]
+    reason: str
+    findings: tuple[Finding, ...] = ()
+
+
+class Reviewed(Struct, frozen=True, kw_only=True):
+    """A catalog as it may be seen, and what was found."""
+
+    catalog: Catalog
+    quarantined: tuple[Quarantined, ...] = ()
+    #: By kind and id, for what is still there.
+    findings: Mapping[tuple[str, str], tuple[Finding, ...]] = MappingProxyType({})
+    #: The items that are flagged, by kind and id.
+    flagged: Mapping[tuple[str, str], Item] = MappingProxyType({})
+
+
+def instructions_pin(text: str) -> str:
+    """Give the pin of a server's instructions."""
+    return sha256(canonical(text)).hexdigest()
+
+
+def sight_of(part: Part, reach: tuple[str, str], *, hide: Callable[[str], str] = str) -> Sight:
+    """Make a look at a server of its part of the catalog and of how it is reached.
+
+    A name that has a secret in it cannot be kept, so what is called by it is not pinned.
+    """
+    items: dict[Key, Seen] = {
+        (item.kind, item.name): Seen(item.pin, item.definition)
+        for item in part.items
+        if item.kind != "resource" and hide(item.name) == item.name
+    }
+    said = part.offering.instructions
+    if said:
+        items["instructions", ""] = Seen(instructions_pin(said), said)
+    return Sight(
+        server=part.server,
+        key=reach[0],
+        shown=hide(reach[1]),
+        items=items,
+        unlisted=frozenset(kind for kind, method in _METHODS.items() if method in part.offering.failures),
+        aside=frozenset((each.kind, each.name) for each in (*part.dropped, *part.hidden)),
+    )
+
+
+def review(
+    catalog: Catalog,
+    records: Mapping[str, ServerPins] = _NO_RECORDS,
+    *,
+    lock: PinLock | None = None,
+    lock_name: str = "the lock file",
+    scanning: Scanning = "hide",
+    scanned: Scanned | None = None,
+    before: Reviewed | None = None,
+    hide: Callable[[str], str] = str,
+) -> Reviewed:
+    """Take out of a catalog what should not be seen, and flag what should be asked about.
+
+    ``records`` are what is pinned of each server; one that has none is not held to anything. ``scanned`` is where
+    findings are looked up, and put; it saves looking through the same definition again. ``before`` is where items are
+    taken from that are still flagged as they were, and ``hide`` takes secrets out of what is told.
+    """
+    found = {} if scanned is None else scanned
+    reviewing = _Review(catalog, records, lock=lock, lock_name=lock_name, scanning=scanning, scanned=found, hide=hide)
+    return reviewing.result({} if before is None else before.flagged)
+
+
+class _Review:
+    """The review of one catalog."""
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        records: Mapping[str, ServerPins],
+        *,
+        lock: PinLock | None,
+        lock_name: str,
+        scanning: Scanning,
+        scanned: Scanned,
+        hide: Callable[[str], str],
+    ) -> None:
+        self._catalog = catalog
+        self._pins = {server: {pin.key: pin for pin in record.pins} for server, record in records.items()}
+        self._lock = lock
+        self._lock_name = lock_name
+        self._scanning = scanning
+        self._scanned = scanned
+        self._hide = hide
+        self._names: Mapping[str, frozenset[str]] = {} if scanning == "off" else scan_tool_names(catalog)
+        self._findings: dict[tuple[str, str], tuple[Finding, ...]] = {}
+        self._looked: dict[str, int] = {}
+
+    def result(self, before: Mapping[tuple[str, str], Item]) -> Reviewed:
+        """Judge everything, and make the catalog of what is left."""
+        out: dict[tuple[str, str, str], Quarantined] = {}
+        flagged: dict[tuple[str, str], Item] = {}
+        for item in self._items():
+            why = self._withheld(item.server, item.kind, item.name, item.pin, item.definition)
+            if why is not None:
+                out[item.server, item.kind, item.name] = why
+            elif texts := tuple(map(self._hide, flagged_by(self._findings.get((item.kind, item.id), ())))):
+                flagged[item.kind, item.id] = _flag(item, texts, before.get((item.kind, item.id)))
+        for server, said in self._catalog.instructions.items():
+            why = self._withheld(server, "instructions", "", instructions_pin(said), said)
+            if why is not None:
+                out[server, "instructions", ""] = why
+        catalog = _without(self._catalog, out, flagged) if out or flagged else self._catalog
+        return Reviewed(catalog=catalog, quarantined=tuple(out.values()), findings=self._findings, flagged=flagged)
+
+    def _items(self) -> Iterator[Item]:
+        for kind in KINDS:
+            yield from self._catalog.of(kind).values()
+
+    def _withheld(self, server: str, kind: str, name: str, pin: str, definition: Any) -> Quarantined | None:
+        """Say why something is not to be seen; None if it is. What the scan found is noted either way."""
+        if kind in PINNED:
+            unlocked = self._unlocked(server, kind, name, pin)
+            if unlocked is not None:
+                return Quarantined(server, kind, name, "unlocked", unlocked)
+            drifted = self._drifted(server, kind, name, pin)
+            if drifted is not None:
+                return Quarantined(server, kind, name, "changed", drifted)
+        if self._scanning == "off" or self._is_vetted(server, kind, name, pin):
+            return None
+        found = self._found(server, kind, name, pin, definition)
+        severity = worst(found)
+        # Instructions are given or not: there is nothing that one could be asked before.
+        hidden = severity == "hide" or (severity == "ask" and kind == "instructions")
+        if hidden and (self._scanning == "hide" or kind == "instructions"):
+            said = "; ".join(f"{each.pointer}: {each.message}" for each in found if each.severity != "info")
+            fix = f"run: trunkline pins diff {_target(server, kind, name)}"
+            reason = f"the scan found something in it ({self._hide(said)[:400]}); {fix}"
+            return Quarantined(server, kind, name, "hidden", reason, found)
+        if found:
+            self._findings[kind, id_of(server, name)] = _capped(found) if severity == "hide" else found
+        return None
+
+    def _unlocked(self, server: str, kind: str, name: str, pin: str) -> str | None:
+        if self._lock is None:
+            return None
+        wanted = self._lock.find(server, kind, name)
+        if wanted is None:
+            return f"it is not in {self._lock_name}"
+        return None if wanted.pin == pin else f"{self._lock_name} has another definition of it"
+
+    def _drifted(self, server: str, kind: str, name: str, pin: str) -> str | None:
+        kept: Any = self._pins.get(server, {})
+        known = kept.get((kind, name))
+        if known is None or known.pin == pin:
+            return None
+        places = ", ".join(dict.fromkeys(change.pointer or "all of it" for change in compared(known)[:8]))
+        fix = f"run: trunkline pins diff {_target(server, kind, name)}"
+        return f"it changed since it was pinned ({self._hide(places) or 'its pin is another'}); {fix}"
+
+    def _is_vetted(self, server: str, kind: str, name: str, pin: str) -> bool:
+        kept: Any = self._pins.get(server, {})
+        known = kept.get((kind, name))
+        locked = None if self._lock is None else self._lock.find(server, kind, name)
+        here = known is not None and known.pin == pin and known.vetted
+        return here or (locked is not None and locked.pin == pin and locked.vetted)
+
+    def _found(self, server: str, kind: str, name: str, pin: str, definition: Any) -> tuple[Finding, ...]:
+        known = self._scanned.get((kind, pin))
+        document = None
+        if known is None:
+            document = msgspec.to_builtins(definition)
+            self._looked[server] = self._looked.get(server, 0) + len(msgspec.json.encode(document))
+            if self._looked[server] > _MOST_LOOKED:
+                return (
+                    Finding("too much", "size", "hide", "", "", "the server offers more than can be looked through"),
+                )
+            known = self._scanned[kind, pin] = scan(document, kind=kind), references_in(document)
+        texts, words = known
+        others = {name: self._names[name] for name in words & self._names.keys() if server not in self._names[name]}
+        if not others:
+            return weigh(texts) if texts else ()
+        document = msgspec.to_builtins(definition) if document is None else document
+        return weigh((*texts, *scan_references(document, words, others)))
+
+
+def flagged_by(findings: tuple[Finding, ...]) -> tuple[str, ...]:
+    """Give, as texts, the findings that have somebody asked; none if nobody is."""
+    return tuple(str(each) for each in findings if each.severity == "ask")
+
+
+def _flag(item: Item, texts: tuple[str, ...], before: Item | None) -> Item:
+    """Flag an item; one that is flagged just so already stays the object that it is."""
+    same = before is not None and before.definition is item.definition and before.flagged == texts
+    if before is not None and same and (before.wire, before.trusted) == (item.wire, item.trusted):
+        return before
+    return replace(item, flagged=texts)
+
+
+def _capped(findings: tuple[Finding, ...]) -> tuple[Finding, ...]:
+    return tuple(replace(each, severity="ask") if each.severity == "hide" else each for each in findings)
+
+
+def _target(server: str, kind: str, name: str) -> str:
+    return shlex.quote(server if kind == "instructions" else id_of(server, name))
+
+
+def scan_tool_names(catalog: Catalog) -> dict[str, frozenset[str]]:
+    """Give what tools are called, each name with the servers that have such a tool."""
+    found: dict[str, frozenset[str]] = {}
+    for item in catalog.tools.values():
+        for name in (item.name, item.wire, item.id):
+            found[name] = found.get(name, frozenset()) | {item.server}
+    return found
+
+
+def _without(
+    catalog: Catalog, out: Mapping[tuple[str, str, str], Quarantined], flagged: Mapping[tuple[str, str], Item]
+) -> Catalog:
+    """Make a catalog without some of another's items, and with flags on others."""
+
+    def kept(table: Mapping[str, Item]) -> Mapping[str, Item]:
+        return MappingProxyType(
+            {
+                name: flagged.get((item.kind, item.id), item)
+                for name, item in table.items()
+                if (item.server, item.kind, item.name) not in out
+            }
+        )
+
+    drops = [Dropped(each.server, each.kind, each.name, each.reason) for each in out.values()]
+    by_kind: dict[Kind, Mapping[str, Item]] = {kind: kept(catalog.of(kind)) for kind in KINDS}
+    touched = {each.server for each in out.values()} | {item.server for item in flagged.values()}
+    return replace(
+        catalog,
+        tools=by_kind["tool"],
+        prompts=by_kind["prompt"],
+        resources=by_kind["resource"],
+        templates=by_kind["template"],
+        by_wire=MappingProxyType({kind: kept(table) for kind, table in catalog.by_wire.items()}),
+        dropped=(*catalog.dropped, *drops),
+        parts=MappingProxyType(
+            {
+                server: _part_without(part, out, flagged, drops=drops) if server in touched else part
+                for server, part in catalog.parts.items()
+            }
+        ),
+    )
+
+
+def _part_without(
+    part: Part,
+    out: Mapping[tuple[str, str, str], Quarantined],
+    flagged: Mapping[tuple[str, str], Item],
+    *,
+    drops: list[Dropped],
+) -> Part:
+    kept = {
+        (item.kind, item.name): flagged.get((item.kind, item.id), item)
+        for item in part.items
+        if (item.server, item.kind, item.name) not in out
+    }
+    silent = (part.server, "instructions", "") in out
+    return replace(
+        part,
+        offering=replace(part.offering, instructions=None) if silent else part.offering,
+        items=tuple(kept.values()),
+        templates=tuple(
+            (template, kept["template", item.name])
+            for template, item in part.templates
+            if ("template", item.name) in kept
+        ),
+        dropped=(*part.dropped, *(drop for drop in drops if drop.server == part.server)),
+    )
+
+
+def closed(catalog: Catalog, servers: Collection[str], reason: str) -> Catalog:
+    """Make a catalog without anything of these servers that should be pinned."""
+    out: dict[tuple[str, str, str], Quarantined] = {}
+    kinds: tuple[Kind, ...] = ("tool", "prompt", "template")
+    for kind in kinds:
+        for item in catalog.of(kind).values():
+            if item.server in servers:
+                out[item.server, kind, item.name] = Quarantined(item.server, kind, item.name, "changed", reason)
+    for server in catalog.instructions:
+        if server in servers:
+            out[server, "instructions", ""] = Quarantined(server, "instructions", "", "changed", reason)
+    return _without(catalog, out, {}) if out else catalog

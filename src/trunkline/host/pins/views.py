@@ -1,0 +1,111 @@
+"""What is pinned as people look at it: each pin with its server, what the scan finds in it, and its state.
+
+Nothing is started or asked for: a view is of what was last seen and kept. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from msgspec import Struct
+
+from trunkline.host.catalog.names import id_of
+from trunkline.host.pins.drift import Change
+from trunkline.host.pins.locks import PinLock
+from trunkline.host.pins.records import Pin, ServerPins, compared
+from trunkline.host.scan.scan import Finding, references_in, scan, scan_references, weigh, worst
+
+__all__ = ["Discrepancy", "PinView", "against_lock", "find_views", "views_of"]
+
+
+class PinView(Struct, frozen=True):
+    """One pin, with all that there is to know of it."""
+
+    server: ServerPins
+    pin: Pin
+    #: What the scan finds in the definition that is there now, unless somebody accepted that.
+    findings: tuple[Finding, ...] = ()
+
+    @property
+    def id(self) -> str:
+        """How it is called: ``server/name``, or the server's name for its instructions."""
+        return self.server.name if self.pin.kind == "instructions" else id_of(self.server.name, self.pin.name)
+
+    @property
+    def state(self) -> str:
+        """Say where it stands: ``changed``, ``gone``, ``hidden``, ``flagged``, ``new`` or ``pinned``."""
+        if self.pin.state in ("changed", "gone"):
+            return self.pin.state
+        severity = worst(self.findings)
+        if severity in ("ask", "hide"):
+            withheld = severity == "hide" or self.pin.kind == "instructions"
+            return "hidden" if withheld else "flagged"
+        return self.pin.state
+
+    @property
+    def is_pending(self) -> bool:
+        """Tell whether it waits for somebody to look."""
+        return self.state not in ("pinned", "gone")
+
+    @property
+    def now(self) -> str:
+        """The pin of what is there now."""
+        return self.pin.pin if self.pin.drift is None else self.pin.drift.pin
+
+    @property
+    def definition(self) -> Any:
+        """What is there now, as JSON; None if it was too large to keep."""
+        return self.pin.definition if self.pin.drift is None else self.pin.drift.definition
+
+    @property
+    def changes(self) -> tuple[Change, ...]:
+        """What differs from what was accepted."""
+        return compared(self.pin)
+
+
+class Discrepancy(Struct, frozen=True):
+    """Something that a lock file and this machine do not agree on."""
+
+    server: str
+    kind: str
+    name: str
+    what: str
+
+
+def views_of(records: Iterable[ServerPins]) -> list[PinView]:
+    """Look at all that is pinned; tools of other servers are those that are pinned, too."""
+    known = list(records)
+    names: dict[str, frozenset[str]] = {}
+    for record in known:
+        for pin in record.pins:
+            if pin.kind == "tool":
+                names[pin.name] = names.get(pin.name, frozenset()) | {record.name}
+    return [PinView(record, pin, _findings(record, pin, names)) for record in known for pin in record.pins]
+
+
+def find_views(views: Iterable[PinView], target: str) -> list[PinView]:
+    """Find what a person means by ``server``, all of it, or by ``server/name``."""
+    server, slash, name = target.partition("/")
+    own = (view for view in views if view.server.name == server)
+    return [view for view in own if not slash or (view.pin.name == name and name != "")]
+
+
+def against_lock(records: Iterable[ServerPins], lock: PinLock) -> Iterator[Discrepancy]:
+    """Compare what is there with a lock file; what only the file has is no discrepancy."""
+    for record in records:
+        for pin in record.pins:
+            wanted = lock.find(record.name, pin.kind, pin.name)
+            now = pin.pin if pin.drift is None else pin.drift.pin
+            if pin.gone_since is not None or (wanted is not None and wanted.pin == now):
+                continue
+            yield Discrepancy(record.name, pin.kind, pin.name, "not in the file" if wanted is None else "differs")
+
+
+def _findings(record: ServerPins, pin: Pin, names: dict[str, frozenset[str]]) -> tuple[Finding, ...]:
+    document = pin.definition if pin.drift is None else pin.drift.definition
+    if document is None or (pin.vetted and pin.drift is None):
+        return ()
+    words = references_in(document)
+    others = {name: names[name] for name in words & names.keys() if record.name not in names[name]}
+    return weigh((*scan(document, kind=pin.kind), *scan_references(document, words, others)))

@@ -1,0 +1,238 @@
+"""Compares what two recordings, or a recording and a server of today, answered to the same requests.
+
+Pure. Requests are put side by side by what they ask for; then params, questions, results and errors are compared member
+by member, lists of things with names by name. What differs each time by its nature (ids, cursors, sealed states, times)
+is masked before anything is compared, on both sides alike.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from typing import Any, Literal, TypeAlias
+
+from msgspec import UNSET, Struct
+
+from trunkline.host.policy.pointers import parse_pointer
+from trunkline.host.record.pairs import Exchange, comparable, digest, exchanges, label
+from trunkline.host.record.recording import Recording
+from trunkline.types import META_SUBSCRIPTION_ID
+
+__all__ = ["MASK", "Comparison", "Difference", "compare", "compare_answers", "masked"]
+
+#: What stands in the place of what differs each time.
+MASK = "(varies)"
+
+Path: TypeAlias = tuple[str, ...]
+Kind: TypeAlias = Literal["changed", "added", "removed", "only in the first", "only in the second"]
+
+_VARYING = frozenset(
+    {
+        "createdAt",
+        "cursor",
+        "elicitationId",
+        "lastUpdatedAt",
+        "nextCursor",
+        "progressToken",
+        "requestId",
+        "requestState",
+        "taskId",
+        "timestamp",
+        "traceparent",
+        META_SUBSCRIPTION_ID,
+    }
+)
+_VARYING_TEXT = re.compile(
+    r"\b\d{4}-\d\d-\d\d[T ]\d\d:\d\d(?::\d\d(?:\.\d{1,9})?)?(?:Z|[+-]\d\d:?\d\d)?"
+    r"|\b[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}\b"
+)
+_NAMES = ("name", "uri", "uriTemplate")
+
+
+class Difference(Struct, frozen=True, kw_only=True):
+    """One thing that is not the same."""
+
+    #: What was asked, in words, and the how manieth of its kind it is.
+    request: str
+    number: int
+    kind: Kind
+    #: A JSON pointer into the answer (``/result/...``, ``/error/...``), the questions or the params.
+    path: str = ""
+    first: Any = UNSET
+    second: Any = UNSET
+
+
+class Comparison(Struct, frozen=True):
+    """What came of comparing two recordings."""
+
+    differences: tuple[Difference, ...]
+    #: How many requests are in both, and how many of those have a difference.
+    compared: int
+    differing: int
+
+    @property
+    def same(self) -> bool:
+        """Whether there is no difference."""
+        return not self.differences
+
+
+def compare(first: Recording, second: Recording, *, ignore: Iterable[str] = ()) -> Comparison:
+    """Compare two recordings request by request; ``ignore`` has JSON pointers, ``*`` for any one step.
+
+    Raises:
+        PointerError: a pointer is none.
+    """
+    ignored = [parse_pointer(each) for each in ignore]
+    ours = [each for each in exchanges(first) if each.id is not None]
+    theirs = [each for each in exchanges(second) if each.id is not None]
+    numbers: dict[str, int] = defaultdict(int)
+    found: list[Difference] = []
+    pairs = _pair(ours, theirs)
+    differing = 0
+    for one, two in pairs:
+        about = label((one or two).message)  # type: ignore[union-attr]
+        numbers[about] += 1
+        if one is None or two is None:
+            kind: Kind = "only in the first" if two is None else "only in the second"
+            found.append(Difference(request=about, number=numbers[about], kind=kind))
+            continue
+        between = list(_between(_facts(one), _facts(two), ignored))
+        differing += bool(between)
+        found += [_difference(about, numbers[about], *each) for each in between]
+    return Comparison(tuple(found), sum(one is not None and two is not None for one, two in pairs), differing)
+
+
+def compare_answers(
+    request: dict[str, Any],
+    recorded: dict[str, Any] | None,
+    actual: dict[str, Any] | None,
+    *,
+    number: int = 1,
+    ignore: Iterable[str] = (),
+) -> list[Difference]:
+    """Compare two answers to one request."""
+    ignored = [parse_pointer(each) for each in ignore]
+    between = _between(_answer(recorded), _answer(actual), ignored)
+    return [_difference(label(request), number, *each) for each in between]
+
+
+def masked(value: Any) -> Any:
+    """Give a copy of a JSON value in which what differs each time is the same."""
+    if isinstance(value, str):
+        return _VARYING_TEXT.sub(MASK, value)
+    if isinstance(value, list):
+        return [masked(each) for each in value]
+    if not isinstance(value, dict):
+        return value
+    return {name: MASK if name in _VARYING else masked(each) for name, each in value.items()}
+
+
+# --- side by side -----------------------------------------------------------------------------------------------------
+
+
+def _pair(ours: Sequence[Exchange], theirs: Sequence[Exchange]) -> list[tuple[Exchange | None, Exchange | None]]:
+    """Put requests side by side: those that ask for the same, then those that ask for the same thing otherwise."""
+    partner: dict[int, Exchange] = {}
+    left, others = list(ours), list(theirs)
+    for way in (_exactly, _roughly):
+        left, others = _match(left, others, way, partner)
+    pairs: list[tuple[Exchange | None, Exchange | None]] = [(each, partner.get(id(each))) for each in ours]
+    return [*pairs, *((None, each) for each in others)]
+
+
+def _match(
+    ours: list[Exchange], theirs: list[Exchange], way: Callable[[Exchange], Hashable], partner: dict[int, Exchange]
+) -> tuple[list[Exchange], list[Exchange]]:
+    """Give each of ours the first of theirs that is alike; say who is left."""
+    waiting: dict[Hashable, list[Exchange]] = defaultdict(list)
+    for each in theirs:
+        waiting[way(each)].append(each)
+    left = []
+    for each in ours:
+        alike = waiting[way(each)]
+        if alike:
+            partner[id(each)] = alike.pop(0)
+        else:
+            left.append(each)
+    taken = {id(each) for each in partner.values()}
+    return left, [each for each in theirs if id(each) not in taken]
+
+
+def _exactly(exchange: Exchange) -> Hashable:
+    return exchange.method, digest(masked(comparable(exchange.method, exchange.params)))
+
+
+def _roughly(exchange: Exchange) -> Hashable:
+    return label(exchange.message)
+
+
+def _facts(exchange: Exchange) -> dict[str, Any]:
+    """Give what of an exchange is compared."""
+    questions = [
+        {"method": each.request["method"], "params": comparable("", each.request.get("params"))}
+        for each in exchange.questions
+    ]
+    facts = {"params": comparable(exchange.method, exchange.params), **_answer(exchange.answer)}
+    return facts | ({"questions": questions} if questions else {})
+
+
+def _answer(answer: dict[str, Any] | None) -> dict[str, Any]:
+    return {} if answer is None else {name: answer[name] for name in ("result", "error") if name in answer}
+
+
+# --- member by member -------------------------------------------------------------------------------------------------
+
+
+def _between(first: Any, second: Any, ignored: Sequence[Path]) -> Iterator[tuple[Path, Any, Any]]:
+    for path, one, two in _walk(masked(first), masked(second), ()):
+        if not any(_covers(pattern, path) for pattern in ignored):
+            yield path, one, two
+
+
+def _walk(one: Any, two: Any, path: Path) -> Iterator[tuple[Path, Any, Any]]:
+    if isinstance(one, list) and isinstance(two, list):
+        one, two = _keyed(one, two)
+    if isinstance(one, dict) and isinstance(two, dict):
+        for name in {**one, **two}:
+            yield from _walk(one.get(name, UNSET), two.get(name, UNSET), (*path, name))
+    elif not _equal(one, two):
+        yield path, one, two
+
+
+def _keyed(one: list[Any], two: list[Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Give two lists as objects: by the names of what is in them, if all have one of their own, else by place."""
+    for name in _NAMES:
+        first, second = _by_name(one, name), _by_name(two, name)
+        if first is not None and second is not None:
+            return first, second
+    return _by_place(one), _by_place(two)
+
+
+def _by_name(items: list[Any], name: str) -> dict[str, Any] | None:
+    if not all(isinstance(each, dict) and isinstance(each.get(name), str) for each in items):
+        return None
+    found = {each[name]: each for each in items}
+    return found if len(found) == len(items) else None
+
+
+def _by_place(items: list[Any]) -> dict[str, Any]:
+    return {str(at): each for at, each in enumerate(items)}
+
+
+def _equal(one: Any, two: Any) -> bool:
+    # To Python, true is 1.
+    return bool(one == two) and isinstance(one, bool) is isinstance(two, bool)
+
+
+def _covers(pattern: Path, path: Path) -> bool:
+    """Tell whether a path is the one of a pointer, or below it."""
+    if len(pattern) > len(path):
+        return False
+    return all(step in ("*", name) for step, name in zip(pattern, path, strict=False))
+
+
+def _difference(about: str, number: int, path: Path, first: Any, second: Any) -> Difference:
+    kind: Kind = "added" if first is UNSET else "removed" if second is UNSET else "changed"
+    pointer = "".join(f"/{step.replace('~', '~0').replace('/', '~1')}" for step in path)
+    return Difference(request=about, number=number, kind=kind, path=pointer, first=first, second=second)

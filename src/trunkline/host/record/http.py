@@ -1,0 +1,299 @@
+"""Stands between HTTP clients and a server at a URL: every request goes on as it came, and is written down.
+
+It is an ASGI application that forwards one path, the target's own, with verb, headers and body, and gives back status,
+headers and body as they come, streams chunk by chunk. Nothing is negotiated here, so every era and every client works
+as it would without it. Of the headers it drops those that belong to one connection, and asks for no compression, so
+that what passes can be read; the credentials that were given for the target are added. It serves this machine alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Mapping
+from typing import Any
+
+import aiohttp
+from yarl import URL
+
+from trunkline.errors import RemoteProtocolError, TrunklineError
+from trunkline.host.record.writing import RecordingFile
+from trunkline.protocol.codes import INTERNAL_ERROR
+from trunkline.protocol.jsonrpc import ErrorResponse, encode
+from trunkline.protocol.limits import Limits
+from trunkline.protocol.sse import Event, EventReader
+from trunkline.transports.http.client_failures import NETWORK_ERRORS
+from trunkline.transports.http.client_stream import media_type
+from trunkline.transports.http.client_web import Web
+from trunkline.transports.http.guard import Guard
+from trunkline.transports.http.replies import JSON, Headers, Receive, Send, send_plain
+from trunkline.types import ErrorObject
+
+__all__ = ["RecordingProxy"]
+
+#: Headers of one connection, not of the message on it (RFC 9110, 7.6.1), and what the next hop says for itself.
+_HOP = frozenset(
+    {
+        "accept-encoding",
+        "connection",
+        "content-length",
+        "expect",
+        "host",
+        "keep-alive",
+        "proxy-authenticate",
+        "proxy-authorization",
+        "proxy-connection",
+        "te",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
+    }
+)
+_VERBS = frozenset({"POST", "GET", "DELETE"})
+
+
+class RecordingProxy:
+    """Forwards HTTP to one URL and writes the messages down."""
+
+    def __init__(self, web: Web, file: RecordingFile, *, limits: Limits, headers: Mapping[str, str]) -> None:
+        """Forward to a server on the web, with these headers of our own; whoever made ``web`` closes it."""
+        self._web = web
+        self._own = dict(headers)
+        self._file = file
+        self._limits = limits
+        self._guard = Guard()
+        #: The only path that is served, and those that a stream of the oldest transport named.
+        self.path = self._web.url.raw_path
+        self._posting: set[str] = set()
+        self._count = 0
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    async def __call__(self, scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
+        """Forward one request, or follow the server's life."""
+        if scope["type"] == "lifespan":
+            await self._live(receive, send)
+            return
+        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+        url, refusal = self._where(scope, headers)
+        if refusal is not None:
+            await send_plain(send, refusal[0], [JSON], _error(refusal[1]))
+            return
+        body = await self._body(receive)
+        if body is None:
+            await send_plain(send, 413, [JSON], _error("the body is too long"))
+            return
+        self._count += 1
+        exchange = _Exchange(self._file, self._count, self._limits)
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
+        try:
+            await self._forward(scope["method"], url, headers, body, exchange=exchange, receive=receive, send=send)
+        finally:
+            self._tasks.discard(task)
+
+    async def drain(self, seconds: float) -> None:
+        """Let what is in flight finish."""
+        others = self._tasks - {asyncio.current_task()}
+        if others:
+            await asyncio.wait(others, timeout=min(seconds, self._limits.eof_seconds))
+
+    async def _live(self, receive: Receive, send: Send) -> None:
+        while True:
+            message = await receive()
+            if message["type"] == "lifespan.startup":
+                await send({"type": "lifespan.startup.complete"})
+            else:
+                await send({"type": "lifespan.shutdown.complete"})
+                return
+
+    # --- one request -------------------------------------------------------------------------------------------------
+
+    def _where(self, scope: Mapping[str, Any], headers: Mapping[str, str]) -> tuple[URL | None, tuple[int, str] | None]:
+        """Say where a request goes: None is the target itself; or why it goes nowhere, as status and sentence."""
+        given = scope["headers"]
+        hosts = tuple(value for name, value in given if name == b"host")
+        origins = tuple(value for name, value in given if name == b"origin")
+        refusal = self._guard.check(hosts, origins, server=scope.get("server"))
+        if refusal is not None:
+            return None, (refusal.status, refusal.message)
+        path = scope.get("raw_path", b"").decode("latin-1") or scope["path"]
+        if scope["method"] not in _VERBS:
+            return None, (405, f"{scope['method'][:20]} is not forwarded")
+        if path == self.path or path.rstrip("/") == self.path.rstrip("/"):
+            return None, None
+        if path in self._posting:
+            query = scope.get("query_string", b"").decode("latin-1")
+            return self._web.url.join(URL(f"{path}?{query}" if query else path, encoded=True)), None
+        return None, (404, f"Only {self.path} is forwarded here")
+
+    async def _body(self, receive: Receive) -> bytes | None:
+        """Read the whole body; None if it is too long."""
+        pieces: list[bytes] = []
+        size = 0
+        while True:
+            message = await receive()
+            if message["type"] != "http.request":
+                return b"".join(pieces)
+            pieces.append(message.get("body", b""))
+            size += len(pieces[-1])
+            if size > self._limits.message_bytes:
+                return None
+            if not message.get("more_body"):
+                return b"".join(pieces)
+
+    async def _forward(
+        self,
+        verb: str,
+        url: URL | None,
+        headers: Mapping[str, str],
+        body: bytes,
+        *,
+        exchange: _Exchange,
+        receive: Receive,
+        send: Send,
+    ) -> None:
+        exchange.asked(verb, headers, body)
+        passed = {name: value for name, value in headers.items() if name.lower() not in _HOP}
+        said = {name.lower() for name in self._own}
+        head = {name: value for name, value in passed.items() if name.lower() not in said}
+        head |= {**self._own, "Accept-Encoding": "identity"}
+        work = asyncio.ensure_future(self._answer(verb, url, head, body, exchange=exchange, send=send))
+        watch = asyncio.ensure_future(_hung_up(receive))
+        try:
+            await asyncio.wait([work, watch], return_when=asyncio.FIRST_COMPLETED)
+            if not work.done():
+                exchange.note("client", f"{verb}: the client hung up")
+        finally:
+            watch.cancel()
+            work.cancel()
+            # A client that is gone cannot be told anything.
+            with contextlib.suppress(asyncio.CancelledError, OSError):
+                await work
+
+    async def _answer(
+        self, verb: str, url: URL | None, head: Mapping[str, str], body: bytes, *, exchange: _Exchange, send: Send
+    ) -> None:
+        try:
+            response = await self._web.open(verb, head, body=body if verb == "POST" else None, url=url, quietly=True)
+        except TrunklineError as error:
+            exchange.note("recorder", f"{verb}: {error}")
+            await send_plain(send, 502, [JSON], _error(str(error)))
+            return
+        try:
+            await self._pass_on(response, exchange, send)
+        finally:
+            if not response.content.is_eof():
+                response.close()
+
+    async def _pass_on(self, response: aiohttp.ClientResponse, exchange: _Exchange, send: Send) -> None:
+        exchange.answered(response)
+        headers: Headers = [
+            (name.lower().encode("latin-1"), value.encode("latin-1", "replace"))
+            for name, value in response.headers.items()
+            if name.lower() not in _HOP
+        ]
+        await send({"type": "http.response.start", "status": response.status, "headers": headers})
+        try:
+            while data := await response.content.readany():
+                for event in exchange.passed(data):
+                    data = self._named(event, data)
+                await send({"type": "http.response.body", "body": data, "more_body": True})
+        except NETWORK_ERRORS as error:
+            exchange.note("recorder", f"the answer broke off: {error}")
+        exchange.over()
+        await send({"type": "http.response.body", "body": b""})
+
+    def _named(self, event: Event, data: bytes) -> bytes:
+        """Take the URL that a stream of the oldest transport names for posting; a client is to post it here."""
+        origin = str(self._web.url.origin())
+        place = self._web.url.join(URL(event.data.decode("latin-1"), encoded=True))
+        if str(place.origin()) != origin:
+            return data
+        self._posting.add(place.raw_path)
+        return data.replace(origin.encode(), b"")
+
+
+async def _hung_up(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+def _error(text: str) -> bytes:
+    return encode(ErrorResponse(None, ErrorObject(code=INTERNAL_ERROR, message=f"recorder: {text}")))
+
+
+class _Exchange:
+    """One HTTP request and its answer, as they are written down."""
+
+    def __init__(self, file: RecordingFile, number: int, limits: Limits) -> None:
+        self._file = file
+        self._number = number
+        self._limits = limits
+        self._reader: EventReader | None = None
+        self._whole: list[bytes] | None = None
+        self._status = 0
+        #: The headers of the answer, until they are written.
+        self._headers: dict[str, str] | None = None
+
+    def note(self, sender: Any, text: str) -> None:
+        """Write down what happened."""
+        self._file.note(sender, text, exchange=self._number)
+
+    def asked(self, verb: str, headers: Mapping[str, str], body: bytes) -> None:
+        """Write the request down."""
+        kept = _mcp(headers)
+        if body:
+            self._file.message("client", body, exchange=self._number, headers=kept)
+        else:
+            self._file.note("client", verb, exchange=self._number, headers=kept)
+
+    def answered(self, response: aiohttp.ClientResponse) -> None:
+        """Learn the head of the answer."""
+        self._status = response.status
+        self._headers = _mcp(response.headers)
+        if "Content-Encoding" in response.headers:
+            self.note("recorder", "the answer is compressed, although nobody asked for that: it is not recorded")
+        elif media_type(response) == "text/event-stream":
+            self._reader = EventReader(max_event=self._limits.message_bytes)
+        else:
+            self._whole = []
+
+    def passed(self, data: bytes) -> list[Event]:
+        """Read along; give the events that name a URL."""
+        if self._whole is not None:
+            self._whole.append(data)
+        if self._reader is None:
+            return []
+        try:
+            events = self._reader.feed(data)
+        except RemoteProtocolError as error:
+            self.note("recorder", f"the stream cannot be read any more: {error}")
+            self._reader = None
+            return []
+        for event in events:
+            if event.event == "message" and event.data:
+                self._message(event.data)
+        return [event for event in events if event.event == "endpoint"]
+
+    def over(self) -> None:
+        """Write the rest down."""
+        body = b"".join(self._whole or ())
+        if body.strip():
+            self._message(body)
+        elif self._headers is not None and self._status != 202:
+            self._file.note("server", "no message", exchange=self._number, headers=self._headers, status=self._status)
+
+    def _message(self, data: bytes) -> None:
+        self._file.message("server", data, exchange=self._number, headers=self._headers, status=self._status)
+        self._headers = None
+
+
+def _mcp(headers: Mapping[str, str]) -> dict[str, str] | None:
+    """Give the headers that belong to the protocol."""
+    found = {
+        name.lower(): value
+        for name, value in headers.items()
+        if name.lower().startswith("mcp-") or name.lower() == "last-event-id"
+    }
+    return found or None

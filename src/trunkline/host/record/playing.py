@@ -1,0 +1,242 @@
+"""A recording as a server: it answers what was asked then as it was answered then, and says nothing of its own.
+
+A request is known again by its method and its params, without ``_meta`` and redacted like the recording; of several
+that are alike each is answered by its own answer, in order, and later ones by the last. What the server said meanwhile
+is said again: progress under the token of now, questions under ids of our own (the script goes on when they are
+answered, whatever the answer), notices as they were. What the recording does not have is refused with an error that
+says so. It is served on any Link, in whichever era was recorded.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from typing import Any
+
+import msgspec
+from msgspec import Raw
+
+from trunkline.host.record.pairs import Exchange, Step, comparable, digest, exchanges, label, member, progress_token
+from trunkline.host.record.recording import Recording
+from trunkline.host.record.writing import MessageRedaction
+from trunkline.protocol.caller import Origin
+from trunkline.protocol.codes import INVALID_PARAMS, METHOD_NOT_FOUND
+from trunkline.protocol.jsonrpc import (
+    Batch,
+    ErrorResponse,
+    Incoming,
+    Malformed,
+    Message,
+    Notification,
+    Outbound,
+    Request,
+    Response,
+    decode,
+    encode,
+)
+from trunkline.protocol.limits import Limits
+from trunkline.transports.link import Link
+from trunkline.types import META_SUBSCRIPTION_ID, ErrorObject, RequestId
+
+__all__ = ["PlayedServer"]
+
+
+class PlayedServer:
+    """Serves a recording; each connection begins at its beginning."""
+
+    def __init__(self, recording: Recording, *, speed: float = 0.0, limits: Limits | None = None) -> None:
+        """Take a recording; with ``speed`` 1 everything takes as long as it took, with 0 no time at all."""
+        self.name = (recording.head.target if recording.head is not None else None) or "recording"
+        self.speed = speed
+        self.limits = limits or Limits()
+        self.redaction = MessageRedaction()
+        self.by_key: dict[tuple[str, str], list[Exchange]] = defaultdict(list)
+        self.by_method: dict[str, list[Exchange]] = defaultdict(list)
+        for each in exchanges(recording):
+            self.by_key[each.key].append(each)
+            self.by_method[each.method].append(each)
+
+    def accept(self, link: Link) -> _Performance:
+        """Serve a link for as long as it lasts; whoever calls this closes what it gives."""
+        performance = _Performance(self, link)
+        link.attach(performance)
+        return performance
+
+    async def serve(self, link: Link, /) -> None:
+        """Serve one link until it ends; what is being said when the input ends is said to its end, for a while."""
+        performance = self.accept(link)
+        try:
+            await performance.ended()
+        finally:
+            await performance.aclose()
+
+
+class _Performance:
+    """One connection to a recording."""
+
+    def __init__(self, played: PlayedServer, link: Link) -> None:
+        self._played = played
+        self._link = link
+        self._used: dict[tuple[str, str], int] = defaultdict(int)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._serving: dict[RequestId, asyncio.Task[None]] = {}
+        self._asked: dict[RequestId, asyncio.Future[None]] = {}
+        #: The ids of now for those of then, of requests that were sent here.
+        self._ids: dict[RequestId, RequestId] = {}
+        self._last = 0
+        self._over = asyncio.Event()
+
+    # --- as a receiver -----------------------------------------------------------------------------------------------
+
+    def message_received(self, incoming: Incoming, origin: Origin) -> None:
+        """Act on what the client says."""
+        if isinstance(incoming, Batch):
+            for item in incoming.items:
+                self.message_received(item, origin)
+        elif isinstance(incoming, Malformed):
+            if not incoming.response:
+                self._refuse(incoming.id, incoming.code, incoming.message)
+        elif isinstance(incoming, Response | ErrorResponse):
+            waiting = self._asked.pop(incoming.id, None) if incoming.id is not None else None
+            if waiting is not None and not waiting.done():
+                waiting.set_result(None)
+        elif isinstance(incoming, Notification) and incoming.method == "notifications/cancelled":
+            task = self._serving.get(member(_plain(incoming), "params").get("requestId", ""))
+            if task is not None:
+                task.cancel()
+        else:
+            self._perform(incoming)
+
+    def eof_received(self, error: Exception | None = None, *, about: RequestId | None = None) -> None:
+        """Learn that the client is gone."""
+        self._over.set()
+
+    # --- the end -----------------------------------------------------------------------------------------------------
+
+    async def ended(self) -> None:
+        """Wait until the client is gone and has its answers, or has waited long enough for them."""
+        await self._over.wait()
+        for waiting in self._asked.values():
+            waiting.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=self._played.limits.eof_seconds)
+
+    async def aclose(self) -> None:
+        """End everything."""
+        self._over.set()
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+        await self._link.aclose()
+
+    # --- performing --------------------------------------------------------------------------------------------------
+
+    def _perform(self, message: Request | Notification) -> None:
+        request = _plain(message)
+        found = self._find(request)
+        if found is None:
+            if isinstance(message, Request):
+                self._unknown(message, request)
+            return
+        task = asyncio.get_running_loop().create_task(self._play(found, request))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        if isinstance(message, Request):
+            id = message.id
+            self._serving[id] = task
+            task.add_done_callback(lambda _: self._serving.pop(id, None))
+            if found.id is not None:
+                self._ids[found.id] = id
+
+    def _find(self, request: dict[str, Any]) -> Exchange | None:
+        method = request["method"]
+        params = self._played.redaction.apply(comparable(method, request.get("params")))
+        key = method, digest(params)
+        alike = self._played.by_key.get(key)
+        if not alike:
+            return None
+        at = self._used[key]
+        self._used[key] += 1
+        return alike[min(at, len(alike) - 1)]
+
+    def _unknown(self, message: Request, request: dict[str, Any]) -> None:
+        if message.method == "ping":
+            # Whoever asks whether we are there is told so, recorded or not.
+            self._say(Response(message.id, {}))
+            return
+        others = len(self._played.by_method.get(message.method, ()))
+        if not others:
+            self._refuse(message.id, METHOD_NOT_FOUND, f"the recording has no {message.method}")
+            return
+        has = f"it has {others} with other params" if others > 1 else "it has one with other params"
+        self._refuse(message.id, INVALID_PARAMS, f"the recording has no {label(request)} with these params; {has}")
+
+    async def _play(self, exchange: Exchange, request: dict[str, Any]) -> None:
+        before = exchange.at
+        for step in exchange.steps:
+            await self._wait(before, step.at)
+            before = step.at
+            message = self._addressed(step, exchange, request)
+            if message is None:
+                continue
+            if isinstance(message, Request):
+                await self._ask(message)
+            else:
+                self._say(message)
+                await self._link.drain()
+
+    async def _wait(self, before: float | None, at: float | None) -> None:
+        speed = self._played.speed
+        if speed and before is not None and at is not None and at > before:
+            await asyncio.sleep((at - before) / speed)
+
+    async def _ask(self, question: Request) -> None:
+        waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._asked[question.id] = waiting
+        self._say(question)
+        try:
+            await waiting
+        finally:
+            self._asked.pop(question.id, None)
+
+    def _addressed(self, step: Step, exchange: Exchange, request: dict[str, Any]) -> Message | None:
+        """Give a message of then the ids of now; None if nobody here would know what it is about."""
+        message = dict(step.message)
+        if "method" not in message:
+            message["id"] = request["id"]
+        elif "id" in message:
+            self._last += 1
+            message["id"] = f"recorded-{self._last}"
+        elif message["method"] == "notifications/progress":
+            token = progress_token(request)
+            if token is None:
+                return None
+            message["params"] = {**member(message, "params"), "progressToken": token}
+        if not self._in_subscription(message):
+            return None
+        made = decode(msgspec.json.encode(message))
+        assert not isinstance(made, Malformed | Batch)
+        return made
+
+    def _in_subscription(self, message: dict[str, Any]) -> bool:
+        """Put the id of a subscription of now in place of that of then; False if there is none."""
+        for part in ("params", "result"):
+            meta = member(member(message, part), "_meta")
+            if META_SUBSCRIPTION_ID in meta:
+                then = meta[META_SUBSCRIPTION_ID]
+                id = self._ids.get(then) if isinstance(then, int | str) else None
+                if id is None:
+                    return False
+                message[part] = {**message[part], "_meta": {**meta, META_SUBSCRIPTION_ID: id}}
+        return True
+
+    def _say(self, message: Message) -> None:
+        self._link.send([Outbound(message)])
+
+    def _refuse(self, id: RequestId | None, code: int, text: str) -> None:
+        self._say(ErrorResponse(id, ErrorObject(code=code, message=text)))
+
+
+def _plain(message: Message) -> dict[str, Any]:
+    return msgspec.json.decode(Raw(encode(message)), type=dict[str, Any])

@@ -1,0 +1,327 @@
+"""Answers servers that want a model's answer: reviewed by a person, within limits, by the models that the user has.
+
+Both ways are looked at: the request before a model sees it, and the answer before the server does. A person may change
+either, or say no; without anybody to look, the answer is no unless a rule of the policy allows it. A request goes to
+the model as the server wrote it: nothing of the conversation, of the host or of other servers is added, and no tool but
+the request's own is offered. What the server itself answered in this session goes along only if a person says so.
+
+To the server a refusal says no more than it needs to know; the user gets the reason as a notice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+import trunkline.types as t
+from trunkline.errors import ConfigError, RequestFailed
+from trunkline.host.catalog.items import estimate_tokens
+from trunkline.host.desks import Notice, Reviewed, Tell, question_act
+from trunkline.host.entries import ServerEntry
+from trunkline.host.judgement.consent import rule_to_add
+from trunkline.host.judgement.grants import make_grant
+from trunkline.host.models.interface import Finished, Model, ModelError, ModelRequest, Usage
+from trunkline.host.policy.acts import Act, Decision
+from trunkline.host.policy.policy import Policy
+from trunkline.host.sampling.limits import OverBudget, SamplingAccount, SamplingLimits, limits_for
+from trunkline.host.sampling.models import SamplingModels
+from trunkline.host.sampling.plan import Plan, make_plan
+from trunkline.host.sampling.review import SamplingDecision, SamplingFace, SamplingReview
+from trunkline.host.sampling.wire import result_from
+
+if TYPE_CHECKING:
+    from trunkline.host.session import HostSession
+
+__all__ = ["SamplingDesk", "SamplingOptions"]
+
+log = logging.getLogger("trunkline.host")
+
+_METHOD = "sampling/createMessage"
+# What a yes for the session is remembered by, for answers.
+_ANSWERS = "sampling/createMessage answers"
+# The code that the specification has for a user's no.
+_REJECTED = -1
+_CONTEXT_HEADING = "What this server answered earlier:"
+
+
+class SamplingOptions(Struct, frozen=True, kw_only=True):
+    """What a sampling desk can be told besides its models and the policy."""
+
+    #: Shows requests and answers to a person; None if nobody is there.
+    review: SamplingFace | None = None
+    #: What a server may have whose entry does not say.
+    limits: SamplingLimits = SamplingLimits()
+    #: Gives what a server itself answered in a session, for requests that ask for context; None: nothing is known.
+    results: Callable[[HostSession, str], str] | None = None
+    #: Seconds that a review may stand, and that a model may take.
+    review_seconds: float = 300.0
+    model_seconds: float = 300.0
+    #: Is told what was refused and why, in a sentence for the user.
+    notice: Notice | None = None
+    #: Is told what came of each request.
+    tell: Tell | None = None
+    clock: Callable[[], float] = time.monotonic
+
+
+class SamplingDesk:
+    """Has models answer, under review."""
+
+    def __init__(self, models: SamplingModels, policy: Policy, options: SamplingOptions | None = None) -> None:
+        """Take the models that may answer, and the rules."""
+        self.models = models
+        self.policy = policy
+        self.options = options or SamplingOptions()
+        self._accounts: dict[str, SamplingAccount] = {}
+
+    @property
+    def capabilities(self) -> Mapping[str, Any]:
+        """What can be asked here: nothing where there is no model, or where the answer could only be no."""
+        by_rule = any(rule.effect == "allow" and "sampling" in rule.kinds for rule in self.policy.rules)
+        if not self.models.names or (self.options.review is None and not by_rule):
+            return {}
+        return {"sampling": {"tools": {}}}
+
+    async def answer(
+        self, entry: ServerEntry, question: t.CreateMessageRequestParams, session: HostSession
+    ) -> t.CreateMessageResult:
+        """Answer a request of a server's.
+
+        Raises:
+            RequestFailed: it is refused, cannot be answered, or breaks the protocol.
+        """
+        account = self._accounts.setdefault(entry.name, SamplingAccount(self.options.clock))
+        case = _Case(self, entry, session, account)
+        try:
+            result = await case.run(question)
+        except _Refused as refusal:
+            case.refused(question, refusal.by, refusal.why)
+            raise RequestFailed("User rejected sampling request", code=_REJECTED) from refusal
+        except ConfigError as problem:
+            case.refused(question, "policy", str(problem))
+            raise RequestFailed("Sampling is not set up for this server", code=_REJECTED) from problem
+        except RequestFailed as failure:
+            case.refused(question, "budget" if isinstance(failure, OverBudget) else "policy", failure.message)
+            raise
+        case.tell(question, case.by, case.note, allowed=True)
+        return result
+
+    async def aclose(self) -> None:
+        """Close the models that were opened here."""
+        await self.models.aclose()
+
+
+class _Refused(Exception):
+    """Somebody said no."""
+
+    def __init__(self, by: str, why: str) -> None:
+        super().__init__(why)
+        self.by = by
+        self.why = why
+
+
+class _Case:
+    """One request under way."""
+
+    def __init__(self, desk: SamplingDesk, entry: ServerEntry, session: HostSession, account: SamplingAccount) -> None:
+        self._desk = desk
+        self._options = desk.options
+        self._entry = entry
+        self._session = session
+        self._account = account
+        self._limits = desk.options.limits
+        #: On whose word it went to the model, and what came of it.
+        self.by = "policy"
+        self.note: str | None = None
+
+    async def run(self, question: t.CreateMessageRequestParams) -> t.CreateMessageResult:
+        """Review, ask, review."""
+        self._limits = limits_for(self._entry, self._options.limits)
+        with self._account.request(self._limits):
+            decision = self._judged(question)
+            plan = self._planned(question)
+            if decision.effect == "ask" and not self._granted(question, _METHOD):
+                plan = await self._request_reviewed(plan, decision)
+            else:
+                plan = replace(plan, context="")
+            finished = await self._asked(plan)
+            result = result_from(finished, plan.names)
+            if decision.effect == "ask" and not self._granted(question, _ANSWERS):
+                result = await self._answer_reviewed(result, finished, plan, decision)
+            return result
+
+    # --- telling -----------------------------------------------------------------------------------------------------
+
+    def refused(self, question: t.CreateMessageRequestParams, by: str, why: str) -> None:
+        """Tell the user, and whoever keeps records, that there was no answer."""
+        log.info("sampling for %s was refused: %s", self._entry.name, why)
+        self._notify(f"{self._entry.name} asked for a model's answer and got none: {why}")
+        self.tell(question, by, why, allowed=False)
+
+    def tell(self, question: t.CreateMessageRequestParams, by: str, note: str | None, *, allowed: bool) -> None:
+        """Tell whoever keeps records what came of it."""
+        if self._options.tell is not None:
+            self._options.tell(Reviewed(act=self._act(question), allowed=allowed, by=by, note=note))
+
+    def _notify(self, text: str) -> None:
+        if self._options.notice is not None:
+            self._options.notice(text)
+
+    # --- before a model sees it --------------------------------------------------------------------------------------
+
+    def _act(self, question: t.CreateMessageRequestParams, name: str = _METHOD) -> Act:
+        return replace(question_act(self._entry, _METHOD, question, self._session), name=name)
+
+    def _judged(self, question: t.CreateMessageRequestParams) -> Decision:
+        act = self._act(question)
+        decision = self._desk.policy.decide(act, now=time.time())
+        if decision.effect == "deny":
+            raise _Refused("policy", f"{decision.reason} ({decision.rule})")
+        if decision.effect == "ask" and self._options.review is None:
+            raise _Refused(
+                "policy",
+                "nobody is here to review it. To have it answered without a review, add this to the policy:\n"
+                + rule_to_add(act),
+            )
+        return decision
+
+    def _granted(self, question: t.CreateMessageRequestParams, name: str) -> bool:
+        """Tell whether the person said before that this needs no review in this session."""
+        grants = self._session.grants
+        found = grants.find(self._act(question, name), time.time())
+        if found is None or not grants.spend(found):
+            return False
+        self.by = f"grant:{found.id}"
+        return True
+
+    def _remember(self, question: t.CreateMessageRequestParams, name: str) -> None:
+        self._session.grants.add(make_grant(self._act(question, name), "session", now=time.time()))
+
+    def _planned(self, question: t.CreateMessageRequestParams, model: str | None = None) -> Plan:
+        kept = self._options.results
+        return make_plan(
+            question,
+            self._desk.models,
+            limits=self._limits,
+            tokens_left=self._account.tokens_left(self._limits),
+            results="" if kept is None else kept(self._session, self._entry.name),
+            model=model,
+        )
+
+    async def _request_reviewed(self, plan: Plan, decision: Decision) -> Plan:
+        """Have the request looked at; gives it as the person left it."""
+        said = await self._put(self._review(plan, decision))
+        self.by = "user"
+        if said.model is not None and said.model not in plan.models:
+            raise _Refused("user", f"the model {said.model!r} is none of those it may have")
+        if said.request is not None or said.model is not None:
+            changed = said.request or plan.request
+            self._judged(changed)
+            # What goes along is what the person saw, whatever was answered meanwhile.
+            plan = replace(self._planned(changed, said.model or plan.choice.name), context=plan.context)
+        if said.remember == "session":
+            self._remember(plan.request, _METHOD)
+        return plan if said.context else replace(plan, context="")
+
+    # --- the model ---------------------------------------------------------------------------------------------------
+
+    async def _asked(self, plan: Plan) -> Finished:
+        """Get the model's answer, and count what it took."""
+        prepared, size = plan.prepared, plan.input_tokens
+        if plan.context:
+            system = "\n\n".join(filter(None, (prepared.system, _CONTEXT_HEADING, plan.context)))
+            prepared = replace(prepared, system=system)
+            size += estimate_tokens(plan.context)
+        settle = self._account.reserve(size + prepared.max_tokens)
+        used = size
+        try:
+            async with asyncio.timeout(self._options.model_seconds):
+                finished = await _finished(self._desk.models.get(plan.choice.name), prepared)
+            usage = finished.usage
+            used = usage.input_tokens + usage.output_tokens
+            self.note = f"{plan.choice.name}: {usage.input_tokens} tokens in, {usage.output_tokens} out"
+            return finished
+        except TimeoutError as late:
+            raise RequestFailed("The model did not answer in time") from late
+        except (ModelError, ConfigError) as failure:
+            # Whose key is missing and who is down is the user's business.
+            self._notify(f"{plan.choice.name} did not answer: {failure}")
+            why = failure.fault if isinstance(failure, ModelError) else "not set up"
+            raise RequestFailed(f"The model did not answer ({why})") from failure
+        finally:
+            settle(used)
+
+    # --- before the server sees it -----------------------------------------------------------------------------------
+
+    async def _answer_reviewed(
+        self, result: t.CreateMessageResult, finished: Finished, plan: Plan, decision: Decision
+    ) -> t.CreateMessageResult:
+        """Have the answer looked at; gives it as the person left it."""
+        cost = plan.traits.cost(finished.usage)
+        review = self._review(plan, decision)
+        review = replace(review, stage="response", response=result, usage=finished.usage, cost=cost)
+        said = await self._put(review)
+        self.by = "user"
+        if said.remember == "session":
+            self._remember(plan.request, _ANSWERS)
+        return result if said.response is None else said.response
+
+    # --- asking a person ---------------------------------------------------------------------------------------------
+
+    def _review(self, plan: Plan, decision: Decision) -> SamplingReview:
+        return SamplingReview(
+            stage="request",
+            server=self._entry.name,
+            command=self._entry.shown,
+            request=plan.request,
+            model=plan.choice.name,
+            why=plan.choice.why,
+            models=plan.models,
+            max_tokens=plan.prepared.max_tokens,
+            input_tokens=plan.input_tokens,
+            most_cost=plan.traits.cost(Usage(plan.input_tokens, plan.prepared.max_tokens)),
+            requests_left=self._account.requests_left(self._limits),
+            tokens_left=self._account.tokens_left(self._limits),
+            decision=decision,
+            notes=plan.notes,
+            context=plan.context,
+        )
+
+    async def _put(self, review: SamplingReview) -> SamplingDecision:
+        """Put a review before a person; everything but a clear yes is a no."""
+        face, seconds = self._options.review, self._options.review_seconds
+        assert face is not None
+        try:
+            async with asyncio.timeout(seconds) as patience:
+                said = await face(review)
+        except TimeoutError:
+            late = patience.expired()
+            why = f"nobody answered within {seconds:g} s" if late else "the review could not be shown: TimeoutError"
+            raise _Refused("deadline" if late else "policy", why) from None
+        except Exception as error:
+            log.exception("the review of a sampling request failed")
+            raise _Refused("policy", f"the review could not be shown: {type(error).__name__}") from error
+        if said is None:
+            raise _Refused("user", "the user did not answer")
+        if not isinstance(said, SamplingDecision) or said.allow is not True:
+            raise _Refused("user", f"the user denied the {review.stage}")
+        return said
+
+
+async def _finished(model: Model, request: ModelRequest) -> Finished:
+    """Take a turn of a model whole; whoever stops waiting stops it at the provider."""
+    stream = model.stream(request)
+    try:
+        async for event in stream:
+            if isinstance(event, Finished):
+                return event
+    finally:
+        close = getattr(stream, "aclose", None)
+        if close is not None:
+            await close()
+    raise ModelError(f"{model.name} ended without an answer; try again.", fault="cut off", passing=True)

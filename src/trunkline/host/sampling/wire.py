@@ -1,0 +1,255 @@
+"""A server's sampling request in a model's terms, and the model's answer in the protocol's; no I/O.
+
+What breaks the protocol (results that belong to no call, mixed with other content) is refused as invalid; what the
+model cannot take is refused with a sentence that names the model. Tools are those of the request and no others.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+import msgspec
+from msgspec import UNSET, Struct
+
+import trunkline.types as t
+from trunkline.errors import InvalidParams, RequestFailed
+from trunkline.host.catalog.names import Naming, wire_name
+from trunkline.host.chat.projection import Unfit, dialect_of, project
+from trunkline.host.models.interface import (
+    AudioBlock,
+    Block,
+    Finished,
+    ImageBlock,
+    Message,
+    StopReason,
+    TextBlock,
+    ToolResultBlock,
+    ToolSpec,
+    ToolUseBlock,
+    Traits,
+)
+
+__all__ = ["Names", "Wants", "check_messages", "messages_for", "result_from", "tool_rounds", "tools_for"]
+
+_MOST_MESSAGES = 1000
+_MOST_TOOLS = 128
+_BASE64 = re.compile(r"[A-Za-z0-9+/]*={0,2}")
+_STOPS: Mapping[StopReason, str] = MappingProxyType(
+    {
+        "end": "endTurn",
+        "tools": "toolUse",
+        "length": "maxTokens",
+        "stop_sequence": "stopSequence",
+        "refusal": "refusal",
+    }
+)
+_CHOICES: Mapping[str, str] = MappingProxyType({"auto": "auto", "required": "any", "none": "none"})
+
+
+class Wants(Struct, frozen=True):
+    """What a model must be able to take for a request."""
+
+    images: bool = False
+    audio: bool = False
+    tools: bool = False
+
+    @classmethod
+    def of(cls, request: t.CreateMessageRequestParams) -> Wants:
+        """Look through a request."""
+        blocks = [block for message in request.messages for block in _every(message)]
+        return cls(
+            images=any(isinstance(block, t.ImageContent) for block in blocks),
+            audio=any(isinstance(block, t.AudioContent) for block in blocks),
+            tools=bool(request.tools) or any(isinstance(block, t.ToolUseContent) for block in blocks),
+        )
+
+    def missing(self, traits: Traits) -> tuple[str, ...]:
+        """Name what a model cannot take."""
+        lacks = {
+            "images": self.images and not traits.images,
+            "audio": self.audio and not traits.audio,
+            "tools": self.tools and not traits.tools,
+        }
+        return tuple(word for word, lacking in lacks.items() if lacking)
+
+
+def _blocks(message: t.SamplingMessage) -> list[t.SamplingMessageContentBlock]:
+    return message.content if isinstance(message.content, list) else [message.content]
+
+
+def _every(message: t.SamplingMessage) -> Iterable[Any]:
+    """Give the blocks of a message and those inside of results."""
+    for block in _blocks(message):
+        yield block
+        if isinstance(block, t.ToolResultContent):
+            yield from block.content
+
+
+# --- what the protocol wants -----------------------------------------------------------------------------------------
+
+
+def check_messages(request: t.CreateMessageRequestParams) -> None:
+    """Make sure that a request keeps to the protocol.
+
+    Raises:
+        InvalidParams: it does not.
+    """
+    if not request.messages:
+        raise InvalidParams("Invalid params: there is no message")
+    if len(request.messages) > _MOST_MESSAGES:
+        raise InvalidParams(f"Invalid params: more than {_MOST_MESSAGES} messages")
+    if request.max_tokens < 1:
+        raise InvalidParams("Invalid params: maxTokens is at least 1")
+    waiting: set[str] = set()
+    for message in request.messages:
+        waiting = _check_message(message, waiting)
+    if waiting:
+        raise InvalidParams("Tool result missing in request")
+    _check_data(request)
+    _check_tools(request.tools or ())
+
+
+def _check_message(message: t.SamplingMessage, waiting: set[str]) -> set[str]:
+    """Check one message against the calls that wait for their results; gives those that it makes wait."""
+    blocks = _blocks(message)
+    results = [block for block in blocks if isinstance(block, t.ToolResultContent)]
+    uses = [block for block in blocks if isinstance(block, t.ToolUseContent)]
+    if results and (len(results) < len(blocks) or message.role != "user"):
+        raise InvalidParams("Tool results mixed with other content")
+    if uses and message.role != "assistant":
+        raise InvalidParams("Invalid params: a call of a tool is in a message of the assistant's")
+    answered = {block.tool_use_id for block in results}
+    if waiting - answered:
+        raise InvalidParams("Tool result missing in request")
+    if answered - waiting or len(answered) < len(results):
+        raise InvalidParams("Invalid params: a tool result belongs to no call, or two to one")
+    if len({block.id for block in uses}) < len(uses):
+        raise InvalidParams("Invalid params: two calls of tools have one id")
+    return {block.id for block in uses}
+
+
+def _check_data(request: t.CreateMessageRequestParams) -> None:
+    for message in request.messages:
+        for block in _every(message):
+            if isinstance(block, t.ImageContent | t.AudioContent) and not _BASE64.fullmatch(block.data):
+                raise InvalidParams("Invalid params: the data of an image or of audio is no base64")
+
+
+def _check_tools(tools: Iterable[t.Tool]) -> None:
+    names = [tool.name for tool in tools]
+    if len(names) > _MOST_TOOLS:
+        raise InvalidParams(f"Invalid params: more than {_MOST_TOOLS} tools")
+    if len(set(names)) < len(names):
+        raise InvalidParams("Invalid params: two tools have one name")
+
+
+def tool_rounds(request: t.CreateMessageRequestParams) -> int:
+    """Count how often the model called tools in the conversation that a request continues."""
+    return sum(any(isinstance(block, t.ToolUseContent) for block in _blocks(each)) for each in request.messages)
+
+
+# --- to the model ----------------------------------------------------------------------------------------------------
+
+
+class Names:
+    """The names of a request's tools as its provider takes them, and the way back."""
+
+    def __init__(self, naming: Naming) -> None:
+        """Start with none."""
+        self._naming = naming
+        self._own: dict[str, str] = {}
+
+    def wire(self, own: str) -> str:
+        """Give the provider's name of a tool."""
+        return own if self._naming.is_legal(own) else wire_name("", own, self._naming)
+
+    def offer(self, own: str) -> str:
+        """Give the provider's name of a tool that the model may call."""
+        name = self.wire(own)
+        self._own[name] = own
+        return name
+
+    def own(self, wire: str) -> str | None:
+        """Give the server's name of a tool that was offered; None if none of that name was."""
+        return self._own.get(wire)
+
+
+def tools_for(request: t.CreateMessageRequestParams, traits: Traits, names: Names) -> tuple[tuple[ToolSpec, ...], str]:
+    """Give the tools of a request, and how the model may choose among them.
+
+    Raises:
+        RequestFailed: the model cannot take one of them.
+    """
+    dialect, specs = dialect_of(traits.schemas), []
+    for tool in request.tools or ():
+        try:
+            specs.append(project(tool, names.offer(tool.name), dialect))
+        except Unfit as problem:
+            raise RequestFailed(f"The model cannot be given the tool {tool.name[:80]!r}: {problem}") from problem
+    mode = (request.tool_choice and request.tool_choice.mode) or "auto"
+    return tuple(specs), _CHOICES[mode] if specs else "auto"
+
+
+def messages_for(request: t.CreateMessageRequestParams, names: Names) -> tuple[Message, ...]:
+    """Give the messages of a request; that the model can take them was found out before."""
+    return tuple(
+        Message(message.role, tuple(made for block in _blocks(message) for made in _block(block, names)))
+        for message in request.messages
+    )
+
+
+def _block(block: Any, names: Names) -> list[Block]:
+    if isinstance(block, t.ToolUseContent):
+        return [ToolUseBlock(block.id, names.wire(block.name), block.input)]
+    if isinstance(block, t.ToolResultContent):
+        content = [made for each in block.content for made in _plain(each)]
+        if not content and block.structured_content is not UNSET and block.structured_content is not None:
+            content = [TextBlock(msgspec.json.encode(block.structured_content).decode())]
+        return [ToolResultBlock(block.tool_use_id, tuple(content), bool(block.is_error))]
+    return list(_plain(block))
+
+
+def _plain(block: Any) -> list[TextBlock | ImageBlock | AudioBlock]:
+    match block:
+        case t.TextContent():
+            return [TextBlock(block.text)] if block.text else []
+        case t.ImageContent():
+            return [ImageBlock(block.data, block.mime_type)]
+        case t.AudioContent():
+            return [AudioBlock(block.data, block.mime_type)]
+        case t.EmbeddedResource() if block.resource.text is not None:
+            return [TextBlock(f"[resource {block.resource.uri}]\n{block.resource.text}")]
+        case t.EmbeddedResource():
+            return [TextBlock(f"[resource {block.resource.uri}: not text]")]
+        case _:
+            return [TextBlock(f"[resource {getattr(block, 'uri', '')}]")]
+
+
+# --- back to the server ----------------------------------------------------------------------------------------------
+
+
+def result_from(finished: Finished, names: Names) -> t.CreateMessageResult:
+    """Give the model's answer as the server gets it.
+
+    Raises:
+        RequestFailed: the model wants something called that is not the server's, or wrote no proper call.
+    """
+    content: list[t.SamplingMessageContentBlock] = []
+    if finished.message.text or not finished.message.tool_uses:
+        content.append(t.TextContent(text=finished.message.text))
+    for use in finished.message.tool_uses:
+        own = names.own(use.name)
+        if own is None:
+            raise RequestFailed("The model wanted to call a tool that the request does not have")
+        if use.arguments is None:
+            raise RequestFailed(f"The model wrote arguments for {own[:80]!r} that are no JSON object")
+        content.append(t.ToolUseContent(id=use.id, name=own, input=use.arguments))
+    return t.CreateMessageResult(
+        role="assistant",
+        content=content[0] if len(content) == 1 else content,
+        model=finished.model,
+        stop_reason=_STOPS[finished.stop_reason],
+    )

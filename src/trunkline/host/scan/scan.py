@@ -1,0 +1,250 @@
+"""Looks through definitions for what should not be in them, offline: characters, words, markup, other servers' tools.
+
+Everything that a model may read of a definition is looked at: names, titles, descriptions, every text of its schemas
+(names of properties, descriptions, enum values, defaults), and a server's instructions. A finding says where it is, by
+a JSON pointer, and shows it with everything invisible written out. It finds what is known and plain; that nothing was
+found says nothing of a server. Pure: no I/O, no clock, no state.
+"""
+
+from __future__ import annotations
+
+import binascii
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Literal, TypeAlias
+
+from msgspec import Struct
+
+from trunkline.host.scan.characters import fold, oddities, visible
+from trunkline.host.scan.rules import NAME_RULES, RULES, Category, Severity, TextRule
+
+__all__ = ["Finding", "Names", "references_in", "scan", "scan_references", "weigh", "worst"]
+
+#: What other servers call their tools: each name with the servers that have it.
+Names: TypeAlias = Mapping[str, frozenset[str]]
+_Role: TypeAlias = Literal["name", "text"]
+
+_SEVERITIES: tuple[Severity, ...] = ("info", "ask", "hide")
+# Neither reaches a model; what is in them is for programs.
+_UNREAD = frozenset({"_meta", "icons"})
+_NAMED_BY_KEY = frozenset({"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"})
+_LONG = 4_000
+_TOO_LONG = 20_000
+_MOST_TEXT = 100_000
+_AROUND = 40
+_LONGEST_EXCERPT = 160
+_MOST_FINDINGS = 50
+_WORD = re.compile(r"[a-z][a-z0-9']*")
+_IDENTIFIER = re.compile(r"[A-Za-z]\w*(?:[-./]\w+)*")
+_BASE64 = re.compile(r"(?<![\w+/=])[A-Za-z0-9+/_-]{24,}={0,2}(?![\w+/=])")
+_HEX = re.compile(r"(?<!\w)(?:[0-9a-fA-F]{2}[ :]?){20,}(?!\w)")
+_IMAGE = re.compile(r"data:[\w.+-]{1,40}/[\w.+-]{1,60};base64,\Z")
+_SHORTEST_CODE = 24
+_BLOB = 200
+_STEERS = (
+    r"\b(?:when|whenever|before|after|while|if|instead of|every time|each time|once)\b[^\n]{0,60}?NAME"
+    r"[\s\S]{0,200}?\b(?:must|always|never|change|replace|redirect|instead|modify|set|add|append|include|first|send|use)\b"
+)
+
+
+class Finding(Struct, frozen=True):
+    """Something in a definition that wants to be looked at."""
+
+    rule: str
+    category: Category
+    severity: Severity
+    #: Where it is in the definition, as a JSON pointer.
+    pointer: str
+    #: What stands there, with everything invisible written out.
+    excerpt: str
+    message: str
+
+    def __str__(self) -> str:
+        """Say it in a line."""
+        where = visible(self.pointer) or "(all of it)"
+        shown = f": {self.excerpt}" if self.excerpt else ""
+        return f"{self.severity}: {where}: {self.message}{shown}"
+
+
+def worst(findings: Iterable[Finding]) -> Severity | None:
+    """Give the severity of the worst of some findings; None if there are none."""
+    return max((each.severity for each in findings), key=_SEVERITIES.index, default=None)
+
+
+def scan(document: Any, *, kind: str = "tool") -> tuple[Finding, ...]:
+    """Look through a definition, as JSON, or through a server's instructions, a text."""
+    found: list[Finding] = []
+    room = _MOST_TEXT
+    for pointer, role, text in _texts(document):
+        room -= len(text)
+        if room < 0:
+            # Whoever has so much to say has room to hide something in it, and looking through it takes seconds.
+            message = f"more than {_MOST_TEXT} characters, which is too much to be looked through"
+            return (*found[: _MOST_FINDINGS - 1], Finding("too long", "size", "hide", pointer, "", message))
+        found += _in_text(pointer, role, text, kind)
+        if len(found) >= _MOST_FINDINGS:
+            break
+    return tuple(found[:_MOST_FINDINGS])
+
+
+def weigh(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Add what findings say together: two suspicions of different kinds in one definition are no accident."""
+    kept = tuple(dict.fromkeys(findings))
+    kinds = sorted({each.category for each in kept if each.severity != "info" and each.category != "size"})
+    if len(kinds) < 2 or worst(kept) == "hide":
+        return kept
+    message = f"suspicions of several kinds in one definition: {', '.join(kinds)}"
+    return (*kept, Finding("together", "instruction", "hide", "", "", message))
+
+
+# --- other servers ---------------------------------------------------------------------------------------------------
+
+
+def references_in(document: Any) -> frozenset[str]:
+    """Give the words of a definition that might be names of tools; worth keeping, for it is asked often."""
+    return frozenset(
+        word for _, _, text in _texts(document) for word in _IDENTIFIER.findall(text) if _is_distinctive(word)
+    )
+
+
+def scan_references(document: Any, words: frozenset[str], others: Names) -> tuple[Finding, ...]:
+    """Find the tools of other servers that a definition speaks of; ``words`` are those of ``references_in``."""
+    named = sorted(words & others.keys())
+    if not named:
+        return ()
+    found = []
+    for pointer, _, text in _texts(document):
+        there = set(_IDENTIFIER.findall(text))
+        found += [_reference(pointer, text, name, others[name]) for name in named if name in there]
+    return tuple(found[:_MOST_FINDINGS])
+
+
+def _is_distinctive(word: str) -> bool:
+    """Tell whether a word is a name and nothing else: no plain English word would be written so."""
+    return len(word) >= 5 and not (word.isalpha() and (word.islower() or word.istitle() or word.isupper()))
+
+
+def _reference(pointer: str, text: str, name: str, servers: frozenset[str]) -> Finding:
+    at = text.index(name)
+    whose = ", ".join(sorted(servers))
+    steers = re.search(_STEERS.replace("NAME", re.escape(name.lower())), fold(text))
+    said = "tells how to use" if steers else "speaks of"
+    return Finding(
+        "another server's tool",
+        "other server",
+        "hide" if steers else "ask",
+        pointer,
+        _excerpt(text, at, at + len(name)),
+        f"it {said} {visible(name)}, a tool of {visible(whose)}",
+    )
+
+
+# --- one text --------------------------------------------------------------------------------------------------------
+
+
+def _texts(document: Any) -> Iterator[tuple[str, _Role, str]]:
+    """Give every text of a definition with its pointer; names of properties are texts too."""
+    waiting: list[tuple[str, str, Any]] = [("", "", document)]
+    while waiting:
+        pointer, key, value = waiting.pop()
+        if isinstance(value, str):
+            yield pointer, "name" if key == "name" else "text", value
+        elif isinstance(value, list):
+            waiting += [(f"{pointer}/{at}", key, each) for at, each in reversed(list(enumerate(value)))]
+        elif isinstance(value, dict):
+            below = [(f"{pointer}/{_escaped(name)}", name, each) for name, each in value.items() if name not in _UNREAD]
+            if key in _NAMED_BY_KEY:
+                yield from ((at, "name", name) for at, name, _ in below)
+            # What a property is called says nothing of what its schema is.
+            waiting += reversed([(at, "" if key in _NAMED_BY_KEY else name, each) for at, name, each in below])
+
+
+def _escaped(name: str) -> str:
+    return name.replace("~", "~0").replace("/", "~1")
+
+
+def _in_text(pointer: str, role: _Role, text: str, kind: str) -> Iterator[Finding]:
+    for odd in oddities(text, name=role == "name"):
+        severity: Any = odd.severity
+        excerpt = _excerpt(text, odd.start, odd.end)
+        yield Finding(odd.rule, "characters", severity, pointer, excerpt, odd.message)
+    if role == "name":
+        yield from (_finding(rule, pointer, text, None) for rule in NAME_RULES if rule.pattern.fullmatch(text))
+    yield from _in_words(pointer, text, kind)
+    yield from _encoded(pointer, text, kind)
+    if len(text) > _LONG:
+        severity = "ask" if len(text) > _TOO_LONG else "info"
+        yield Finding("too long", "size", severity, pointer, "", f"a text of {len(text)} characters")
+
+
+def _in_words(pointer: str, text: str, kind: str) -> Iterator[Finding]:
+    text = text.rstrip()
+    folded, lowered = fold(text), text.lower()
+    words = set(_WORD.findall(folded))
+    for rule in RULES:
+        looked_at, signs_in = (folded, folded) if rule.folded else (text, lowered)
+        if words.isdisjoint(rule.words) and not any(sign in signs_in for sign in rule.signs):
+            continue
+        found = None if rule.advice and kind == "instructions" else _first(rule, looked_at)
+        if found is not None:
+            yield _finding(rule, pointer, looked_at, found)
+
+
+def _first(rule: TextRule, text: str) -> re.Match[str] | None:
+    """Find the first place that a rule is about."""
+    if rule.unless_after is None:
+        return rule.pattern.search(text)
+    found = rule.pattern.finditer(text)
+    return next(
+        (each for each in found if not rule.unless_after.search(text, max(0, each.start() - 120), each.start())), None
+    )
+
+
+def _finding(rule: TextRule, pointer: str, text: str, found: re.Match[str] | None) -> Finding:
+    start, end = (0, len(text)) if found is None else found.span()
+    return Finding(rule.name, rule.category, rule.severity, pointer, _excerpt(text, start, end), rule.message)
+
+
+def _excerpt(text: str, start: int, end: int) -> str:
+    """Show a place of a text on one line, with a little of what stands around it."""
+    end = min(end, start + _LONGEST_EXCERPT)
+    left, right = max(0, start - _AROUND), min(len(text), end + _AROUND)
+    shown = visible(" ".join(text[left:right].split(" "))).replace("\n", " ").replace("\t", " ")
+    return f"{'...' if left else ''}{shown}{'...' if right < len(text) else ''}"
+
+
+# --- what is written in another alphabet -----------------------------------------------------------------------------
+
+
+def _encoded(pointer: str, text: str, kind: str) -> Iterator[Finding]:
+    """Read what is written in base64 or hexadecimal digits, and judge what it says."""
+    if len(text) < _SHORTEST_CODE:
+        return
+    in_one_piece = max(map(len, text.split()), default=0) >= _SHORTEST_CODE
+    pieces = _BASE64.finditer(text) if in_one_piece else iter(())
+    for found in (*pieces, *_HEX.finditer(text)):
+        said = _decoded(found.group())
+        excerpt = _excerpt(text, found.start(), min(found.end(), found.start() + _AROUND))
+        if said is not None:
+            bad = worst(_in_words(pointer, said, kind)) in ("ask", "hide")
+            message = f"an encoded text says {visible(said[:120])!r}"
+            yield Finding("encoded text", "markup", "hide" if bad else "ask", pointer, excerpt, message)
+        elif found.re is _BASE64 and len(found.group()) >= _BLOB and not _IMAGE.search(text[: found.start()][-120:]):
+            message = f"{len(found.group())} characters that nobody can read"
+            yield Finding("encoded text", "markup", "ask", pointer, excerpt, message)
+
+
+def _decoded(text: str) -> str | None:
+    """Read a text in base64 or hexadecimal digits; None if it is none, or holds no sentence."""
+    digits = re.sub("[ :]", "", text)
+    try:
+        if _HEX.fullmatch(text):
+            data = bytes.fromhex(digits)
+        else:
+            plain = text.rstrip("=").replace("-", "+").replace("_", "/")
+            data = binascii.a2b_base64(plain + "=" * (-len(plain) % 4))
+        said = data.decode()
+    except ValueError:
+        return None
+    printable = sum(each.isprintable() or each.isspace() for each in said)
+    return said if printable == len(said) and " " in said.strip() and re.search("[A-Za-z]{3}", said) else None

@@ -1,0 +1,102 @@
+"""Fills the secrets into an entry, right before its server is started.
+
+Whoever calls this has made sure that the server may run: before that nobody looks up what a project's file asks for.
+What was filled in is named among the entry's secrets, whole and in parts, so that nobody prints it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from types import MappingProxyType
+from typing import Any, TypeAlias
+
+from msgspec.structs import replace
+
+from trunkline.errors import ConfigError
+from trunkline.host.config.variables import is_secret
+from trunkline.host.entries import ServerEntry
+from trunkline.host.secrecy.names import Sealed, SecretName
+
+__all__ = ["Read", "fill"]
+
+#: Looks up a secret; raises ``ConfigError`` where there is none.
+Read: TypeAlias = Callable[[SecretName], Awaitable[str]]
+
+#: What a value may be, by the field it stands in.
+_FITS: Mapping[str, re.Pattern[str]] = MappingProxyType(
+    {
+        "command": re.compile(r"[^\x00]*"),
+        "env": re.compile(r"[^\x00]*"),
+        "headers": re.compile(r"(?![ \t])[\t\x20-\x7e\x80-\xff]*(?<![ \t])"),
+        "url": re.compile(r"[\x21-\x7e]*"),
+        "auth": re.compile(r"[^\x00]*"),
+    }
+)
+
+
+async def fill(entry: ServerEntry, read: Read) -> ServerEntry:
+    """Give an entry with nothing sealed in it any more.
+
+    Raises:
+        ConfigError: a secret is not kept, cannot be read, or does not fit where it is to stand; says which and the fix.
+    """
+    if not entry.sealed:
+        return entry
+    known: dict[SecretName, str] = {}
+    texts: dict[tuple[str | int, ...], str] = {}
+    for sealed in entry.sealed:
+        for name in sealed.names:
+            if name not in known:
+                known[name] = await _read(entry, sealed, read, name)
+        texts[sealed.place] = _joined(entry, sealed, known)
+    return replace(
+        entry,
+        command=None if entry.command is None else tuple(_put(entry.command, texts, ("command",))),
+        env=MappingProxyType(_put(entry.env, texts, ("env",))),
+        url=None if entry.url is None else _put(entry.url, texts, ("url",)),
+        headers=MappingProxyType(_put(entry.headers, texts, ("headers",))),
+        auth=_put(entry.auth, texts, ("auth",)),
+        secrets=entry.secrets | frozenset(_to_hide(known.values(), texts.values())),
+        sealed=(),
+    )
+
+
+async def _read(entry: ServerEntry, sealed: Sealed, read: Read, name: SecretName) -> str:
+    try:
+        return await read(name)
+    except ConfigError as error:
+        raise ConfigError(f"{_at(entry, sealed)}: {error}") from error
+
+
+def _joined(entry: ServerEntry, sealed: Sealed, known: Mapping[SecretName, str]) -> str:
+    text = "".join(known[part] if isinstance(part, SecretName) else part for part in sealed.parts)
+    if _FITS[str(sealed.place[0])].fullmatch(text) is None:
+        names = ", ".join(map(str, sealed.names))
+        raise ConfigError(
+            f"{_at(entry, sealed)}: the value, with the secret {names} filled in, has what cannot stand there; look "
+            "for a line end or a space in the secret, and set it again"
+        )
+    return text
+
+
+def _at(entry: ServerEntry, sealed: Sealed) -> str:
+    return f"{entry.source}: {entry.name}.{sealed.key}"
+
+
+def _put(value: Any, texts: Mapping[tuple[str | int, ...], str], place: tuple[str | int, ...]) -> Any:
+    """Copy a value, with the texts in their places."""
+    if place in texts:
+        return texts[place]
+    if isinstance(value, Mapping):
+        return {name: _put(each, texts, (*place, name)) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_put(each, texts, (*place, at)) for at, each in enumerate(value)]
+    return value
+
+
+def _to_hide(secrets: Iterable[str], texts: Iterable[str]) -> Iterable[str]:
+    """Name what must not be shown: the secrets, the values they stand in, and these without a word such as Bearer."""
+    texts = list(texts)
+    credentials = [text.partition(" ")[2].strip() for text in texts]
+    return (each for each in (*secrets, *texts, *credentials) if is_secret(each))

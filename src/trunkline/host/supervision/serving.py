@@ -1,0 +1,287 @@
+"""Looks after one server while it runs: listens for changes, lists again, asks whether it lives, notes when it is idle.
+
+Four small loops, each a task, until one of them, or the loss of the connection, says that it is over and why. None of
+them ends the server: that is its owner's business. Failing to listen is no reason to end.
+
+Health is asked for only when nothing else shows it. An answer to anything is a sign of life; while a call is under way,
+the server may be as silent as that call allows; only then, and when it is quiet, it is sent a ``ping`` (in stateless
+revisions ``server/discover``). Two without an answer, one right after the other, and it is taken to hang. A look that
+comes much too late was delayed by a machine that slept, and counts for nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Coroutine
+from typing import Any, Literal
+
+from msgspec import Struct
+
+from trunkline.client.client import Client
+from trunkline.client.contact import pause
+from trunkline.errors import LinkError, MissingCapability, RequestTimeout, TrunklineError
+from trunkline.host.catalog.keeping import KeptCatalogs
+from trunkline.host.catalog.offerings import Offering
+from trunkline.host.clocks import within
+from trunkline.host.supervision.backoff import Backoff, Reopening
+from trunkline.host.supervision.clients import start_seconds, wants_login
+from trunkline.host.supervision.condition import Condition
+from trunkline.host.supervision.listing import EVERYTHING, Bounds, Debounce, failed_kinds, list_offering
+from trunkline.protocol.limits import Limits
+from trunkline.protocol.revisions import NEWEST, Feature, find
+from trunkline.timekeeper import Timekeeper
+
+__all__ = ["Ending", "Serving", "keep", "running_state"]
+
+log = logging.getLogger("trunkline.host")
+
+_PING_SECONDS = 10.0
+_MOST_MISSES = 2
+# A timer that fires so much too late was not delayed by a busy loop.
+_SLEPT_SECONDS = 5.0
+_LIST_TRIES = 3
+
+
+class Ending(Struct, frozen=True):
+    """Why a server that ran is to be ended, or has ended by itself."""
+
+    kind: Literal["hung", "idle", "login", "lost"]
+    error: Exception | str
+
+
+class Serving:
+    """One server that runs, from its connection to its end."""
+
+    def __init__(
+        self,
+        condition: Condition,
+        client: Client,
+        *,
+        timekeeper: Timekeeper,
+        spread: Callable[[], float],
+        cache: KeptCatalogs | None,
+    ) -> None:
+        """Take a client that is connected; nothing happens before ``run``."""
+        self._condition = condition
+        self._client = client
+        self._timekeeper = timekeeper
+        self._now = timekeeper.clock.now
+        self._spread = spread
+        self._cache = cache
+        self._settings = condition.entry.settings
+        self._bounds = Bounds(seconds=start_seconds(condition.entry))
+        self._ending: asyncio.Future[Ending] = asyncio.get_running_loop().create_future()
+        self._changes = Debounce()
+        self._news = asyncio.Event()
+        self._look_now = asyncio.Event()
+
+    async def run(self) -> Ending:
+        """Look after the server until it is over, and say why."""
+        condition = self._condition
+        condition.on_refusal = self._look_now.set
+        loops = (self._follow(), self._keep_listed(), self._check_health(), self._mind_idleness())
+        tasks = [asyncio.get_running_loop().create_task(self._guarded(loop)) for loop in loops]
+        try:
+            return await self._ending
+        finally:
+            condition.on_refusal = None
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
+
+    def conclude(self, ending: Ending) -> None:
+        """Say that it is over; the first reason counts. From now on nobody is given the client."""
+        self._condition.client = None
+        if not self._ending.done():
+            self._ending.set_result(ending)
+
+    def renewed(self) -> None:
+        """Learn that the connection was opened again by itself: the server may be another than before."""
+        self._note(EVERYTHING)
+
+    async def _guarded(self, loop: Coroutine[Any, Any, None]) -> None:
+        try:
+            await loop
+        except Exception:
+            log.exception("looking after %s failed", self._condition.entry.name)
+
+    # --- changes -----------------------------------------------------------------------------------------------------
+
+    async def _follow(self) -> None:
+        """Hear of changes for as long as the server tells of any."""
+        reopening = Reopening()
+        while True:
+            opened = self._now()
+            try:
+                await self._listen()
+            except MissingCapability:
+                return
+            except TrunklineError as error:
+                log.debug("%s cannot be listened to: %s", self._condition.entry.name, error)
+            await pause(self._timekeeper, reopening.closed(lived=self._now() - opened, now=self._now()))
+            self._note(EVERYTHING)
+
+    async def _listen(self) -> None:
+        revision = find(self._client.revision or "") or NEWEST
+        async with self._client.listen() as changes:
+            if Feature.LISTEN in revision.features:
+                # What changed after the lists were made and before this stream was open is told to nobody.
+                self._note(EVERYTHING)
+            async for change in changes:
+                if change.kind != "missed":
+                    self._note({change.kind})
+                    continue
+                self._note(EVERYTHING)
+                if Feature.LISTEN in revision.features:
+                    # A stream that closed was opened again already; how often that may be is decided here.
+                    return
+
+    def _note(self, kinds: frozenset[str] | set[str]) -> None:
+        self._changes.note(kinds, self._now())
+        self._news.set()
+
+    # --- lists -------------------------------------------------------------------------------------------------------
+
+    async def _keep_listed(self) -> None:
+        """List again what changed, and a few times what could not be listed."""
+        condition = self._condition
+        backoff, tries = Backoff(first=1.0), 0
+        while True:
+            failed = failed_kinds(condition.offering)
+            wait = backoff.next(self._spread()) if failed and tries < _LIST_TRIES else None
+            kinds = await self._changed_within(wait)
+            if kinds:
+                backoff.reset()
+            tries = 0 if kinds else tries + 1
+            await self._list(kinds or failed)
+
+    async def _list(self, kinds: frozenset[str]) -> None:
+        condition = self._condition
+        offering = await list_offering(
+            self._client,
+            condition.offering,
+            kinds=kinds,
+            listed_at=time.time(),
+            bounds=self._bounds,
+            timekeeper=self._timekeeper,
+        )
+        if self._ending.done():
+            return
+        condition.offer(offering)
+        condition.move(*running_state(offering, condition))
+        await self._keep(offering)
+
+    async def _changed_within(self, seconds: float | None) -> frozenset[str]:
+        """Wait until something changed and it is time to list it; nothing if the seconds are over before."""
+        try:
+            return await within(self._timekeeper, seconds, self._changed())
+        except RequestTimeout:
+            return frozenset()
+
+    async def _changed(self) -> frozenset[str]:
+        while True:
+            due, now = self._changes.due_at(), self._now()
+            if due is None:
+                self._news.clear()
+                await self._news.wait()
+            elif due > now:
+                await pause(self._timekeeper, due - now)
+            else:
+                return self._changes.take(now)
+
+    async def _keep(self, offering: Offering | None) -> None:
+        await keep(self._cache, self._condition, offering)
+
+    # --- health ------------------------------------------------------------------------------------------------------
+
+    async def _check_health(self) -> None:
+        every = self._settings.health_seconds
+        while True:
+            due = self._now() + every
+            await self._time_to_look(every if every > 0 else None)
+            if self._look_now.is_set():
+                self._look_now.clear()
+            elif self._now() - due > _SLEPT_SECONDS or self._shows_life(every):
+                continue
+            ending = await self._examine()
+            if ending is not None:
+                self.conclude(ending)
+                return
+
+    async def _time_to_look(self, seconds: float | None) -> None:
+        try:
+            await within(self._timekeeper, seconds, self._look_now.wait())
+        except RequestTimeout:
+            return
+
+    def _shows_life(self, every: float) -> bool:
+        """Tell whether the server was heard lately, or is busy with a call that may still be silent."""
+        condition = self._condition
+        silence = self._now() - condition.heard_at
+        if not condition.uses:
+            return silence < every
+        idle = self._settings.timeout
+        return silence < max(every, Limits().idle_seconds if idle is None else idle)
+
+    async def _examine(self) -> Ending | None:
+        """Ask for signs of life; say why it is to be ended if there are none."""
+        began = self._now()
+        for _ in range(_MOST_MISSES):
+            asked = self._now()
+            try:
+                await within(self._timekeeper, _PING_SECONDS, self._client.ping())
+            except TrunklineError as error:
+                if wants_login(error):
+                    return Ending("login", error)
+                slept = self._now() - asked > _PING_SECONDS + _SLEPT_SECONDS
+                if not isinstance(error, LinkError) or slept or self._condition.heard_at > began:
+                    return None
+                failure = error
+                continue
+            self._condition.heard_at = self._now()
+            return None
+        return Ending("hung", f"it did not answer {_MOST_MISSES} pings: {failure}")
+
+    # --- idleness ----------------------------------------------------------------------------------------------------
+
+    async def _mind_idleness(self) -> None:
+        after = self._settings.idle_stop
+        if after is None:
+            return
+        condition = self._condition
+        while True:
+            left = after if condition.wanted else condition.used_at + after - self._now()
+            if left <= 0:
+                self.conclude(Ending("idle", f"stopped after {after:g} s without use; it starts again when it is used"))
+                return
+            await pause(self._timekeeper, left)
+
+
+def running_state(offering: Offering, condition: Condition) -> tuple[Literal["ready", "partial"], str | None]:
+    """Say which state a server is in that has listed what it could, and what there is to say about it."""
+    state, reason = _listed_state(offering, condition)
+    return state, "; ".join(each for each in (condition.remark, reason) if each) or None
+
+
+def _listed_state(offering: Offering, condition: Condition) -> tuple[Literal["ready", "partial"], str | None]:
+    redact = condition.secrets.hide
+    if offering.failures:
+        failed = "; ".join(f"{method} failed: {reason}" for method, reason in sorted(offering.failures.items()))
+        return "partial", redact(f"connected, but {failed}")
+    if offering.unreadable:
+        return "ready", redact(f"{len(offering.unreadable)} items cannot be read; {offering.unreadable[0]}")
+    if "tools" in offering.capabilities and not offering.tools:
+        return "ready", "it declares tools and lists none"
+    return "ready", None
+
+
+async def keep(cache: KeptCatalogs | None, condition: Condition, offering: Offering | None) -> None:
+    """Keep what a server offers for the next run, if there is a place for it."""
+    if cache is None or offering is None or condition.entry.target is not None:
+        return
+    try:
+        await asyncio.to_thread(cache.put, condition.entry, offering, holds_secret=condition.secrets.holds)
+    except OSError as error:
+        log.warning("what %s offers is not kept: %s", condition.entry.name, error)

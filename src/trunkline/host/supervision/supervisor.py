@@ -1,0 +1,210 @@
+"""Keeps the servers of a host running: all of them, side by side, each by an owner of its own.
+
+It starts what the configuration has, all at once, and waits for none of it. A new configuration touches only what
+changed: a server whose launch is the same keeps its process, one whose launch changed is ended before the new one
+starts. ``condition`` draws the states of a server and the moves between them, ``tending`` makes the moves.
+
+All waits go by one clock, which tests may bring. Closing ends all servers at the same time and is bounded; should this
+process be killed, the watcher of each server process ends it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from trunkline.errors import RequestTimeout
+from trunkline.host.catalog.keeping import KeptCatalogs
+from trunkline.host.clocks import within
+from trunkline.host.entries import NO_FILTERS, ServerEntry, ServerSettings, Source
+from trunkline.host.events import Events, ServerStateChanged
+from trunkline.host.secrecy.book import SecretBook
+from trunkline.host.secrecy.vault import Vault
+from trunkline.host.supervision.clients import Logins, Sandboxed
+from trunkline.host.supervision.tending import Surroundings, Trust
+from trunkline.host.supervision.upstream import Upstream
+from trunkline.timekeeper import Clock, Timekeeper
+
+if TYPE_CHECKING:
+    from trunkline.auth.store import Store
+
+__all__ = ["Changes", "Supervisor"]
+
+log = logging.getLogger("trunkline.host")
+
+# Longer than any server takes to be ended by force.
+_CLOSING_SECONDS = 20.0
+_KILLING_SECONDS = 5.0
+_PLAIN = ServerSettings()
+
+
+class Changes(Struct, frozen=True):
+    """What a new configuration did, by the names of servers."""
+
+    added: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()
+    kept: tuple[str, ...] = ()
+
+
+class Supervisor:
+    """Keeps servers running; made and used inside an event loop."""
+
+    def __init__(
+        self,
+        *,
+        trust: Trust,
+        events: Events,
+        on_offering: Callable[[Upstream], None],
+        cache: KeptCatalogs | None = None,
+        clock: Clock | None = None,
+        spread: Callable[[], float] = random.random,
+        client_options: Callable[[ServerEntry], Mapping[str, Any]] | None = None,
+        logins: Store | None = None,
+        vault: Vault | None = None,
+        secrets: SecretBook | None = None,
+        sandboxed: Sandboxed | None = None,
+    ) -> None:
+        """Start with no server.
+
+        ``trust`` says whether a server may run; ``on_offering`` hears of each change of what one offers; ``logins`` and
+        ``vault`` are where logins and secrets are kept, if not in the usual places; ``secrets`` learns what must not be
+        shown; ``sandboxed`` says how a server with a sandbox is started.
+        """
+        self._events = events
+        self._on_offering = on_offering
+        self._timekeeper = Timekeeper(clock)
+        self._around = Surroundings(
+            trust=trust,
+            cache=cache,
+            timekeeper=self._timekeeper,
+            spread=spread,
+            client_options=client_options,
+            logins=Logins(logins),
+            secret=(Vault() if vault is None else vault).read,
+            secrets=SecretBook() if secrets is None else secrets,
+            eras={},
+            sandboxed=sandboxed,
+        )
+        self._upstreams: dict[str, Upstream] = {}
+        #: The servers, by name, in the order of the configuration.
+        self.upstreams: Mapping[str, Upstream] = MappingProxyType(self._upstreams)
+        self._leaving: set[asyncio.Task[None]] = set()
+        self._moved = asyncio.Event()
+
+    # --- the configuration -------------------------------------------------------------------------------------------
+
+    async def apply(self, entries: Mapping[str, ServerEntry]) -> Changes:
+        """Have exactly these servers; returns at once, while they start and others end."""
+        before = dict(self._upstreams)
+        added: list[str] = []
+        changed: list[str] = []
+        kept: list[str] = []
+        self._upstreams.clear()
+        for name, entry in entries.items():
+            upstream = before.get(name)
+            if upstream is None:
+                added.append(name)
+                self._add(entry)
+            elif _launch(upstream.entry) == _launch(entry):
+                (kept if upstream.entry == entry else changed).append(name)
+                self._keep(upstream, entry)
+            else:
+                changed.append(name)
+                self._add(entry, after=self._dismiss(upstream))
+        removed = [name for name in before if name not in entries]
+        for name in removed:
+            self._dismiss(before[name])
+        return Changes(tuple(added), tuple(removed), tuple(changed), tuple(kept))
+
+    def _add(self, entry: ServerEntry, *, after: asyncio.Task[None] | None = None) -> None:
+        upstream = Upstream(entry, self._around, on_move=self._tell, on_offering=self._on_offering, after=after)
+        self._upstreams[entry.name] = upstream
+        status = upstream.status
+        self._tell(ServerStateChanged(entry.name, status.state, status.reason))
+        upstream.begin()
+
+    def _keep(self, upstream: Upstream, entry: ServerEntry) -> None:
+        self._upstreams[entry.name] = upstream
+        differs = upstream.entry != entry
+        upstream.adopt(entry)
+        if differs:
+            self._on_offering(upstream)
+        upstream.retry()
+
+    def _dismiss(self, upstream: Upstream) -> asyncio.Task[None]:
+        task = upstream.end()
+        self._leaving.add(task)
+        task.add_done_callback(self._leaving.discard)
+        return task
+
+    def _tell(self, event: ServerStateChanged) -> None:
+        self._events.tell(event)
+        self._moved.set()
+
+    # --- waiting -----------------------------------------------------------------------------------------------------
+
+    async def settled(self, timeout: float | None = None, *, everything: bool = False) -> bool:
+        """Wait until no server is starting any more, or all that are required are ready; tell if that came in time.
+
+        With ``everything`` those that are not required are waited for, too.
+        """
+        try:
+            await within(self._timekeeper, timeout, self._until_settled(everything))
+        except RequestTimeout:
+            return False
+        return True
+
+    async def _until_settled(self, everything: bool) -> None:
+        while not self._is_settled(everything):
+            self._moved.clear()
+            await self._moved.wait()
+
+    def _is_settled(self, everything: bool) -> bool:
+        upstreams = self._upstreams.values()
+        required = [upstream for upstream in upstreams if upstream.entry.settings.required]
+        if required and not everything and all(upstream.state in ("ready", "partial") for upstream in required):
+            return True
+        return not any(upstream.busy for upstream in upstreams)
+
+    # --- the end -----------------------------------------------------------------------------------------------------
+
+    async def aclose(self) -> None:
+        """End all servers, at the same time; when it returns no process of theirs is left."""
+        upstreams = list(self._upstreams.values())
+        self._upstreams.clear()
+        tasks = {self._dismiss(upstream) for upstream in upstreams} | self._leaving
+        if tasks:
+            _, late = await asyncio.wait(tasks, timeout=_CLOSING_SECONDS)
+            for task in late:
+                log.warning("a server takes too long to end and is given up")
+                task.cancel()
+            if late:
+                await asyncio.wait(late, timeout=_KILLING_SECONDS)
+        self._timekeeper.close()
+
+
+def _launch(entry: ServerEntry) -> ServerEntry:
+    """Leave out of an entry what does not concern its running server: where it stands, and what others make of it."""
+    settings = replace(
+        entry.settings,
+        tools=NO_FILTERS,
+        prompts=NO_FILTERS,
+        resources=NO_FILTERS,
+        trusted=_PLAIN.trusted,
+        always_load=_PLAIN.always_load,
+        required=_PLAIN.required,
+        concurrency=_PLAIN.concurrency,
+        share=_PLAIN.share,
+        per_user=_PLAIN.per_user,
+    )
+    # Whose word it is decides whether it may run; the line in the file does not.
+    source = Source(entry.source.scope, entry.source.file)
+    return replace(entry, settings=settings, source=source)

@@ -1,0 +1,466 @@
+"""The task that owns one server: it alone starts the server and ends it.
+
+What it does is a walk from phase to phase: begin, rest, start, serve, wait. Each phase ends by itself or by an order
+(start, restart, stop, end), and names the next one. Others reach it by orders only, so no two tasks ever start or end
+the same server, and no task waits for another's server. Nothing is started that trust does not allow, and trust is
+asked before each start: the program may be another than yesterday. Only then its secrets are looked up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from enum import IntEnum
+from functools import partial
+from typing import Any, TypeAlias, TypeVar
+
+from msgspec import Struct
+
+from trunkline.client.client import Client
+from trunkline.client.state import State
+from trunkline.errors import ConfigError, ConnectionLost, ServerExited, TrunklineError
+from trunkline.host.catalog.keeping import KeptCatalogs
+from trunkline.host.catalog.offerings import Offering
+from trunkline.host.clocks import within
+from trunkline.host.entries import ServerEntry
+from trunkline.host.events import ServerState
+from trunkline.host.secrecy.book import SecretBook
+from trunkline.host.secrecy.filling import Read, fill
+from trunkline.host.supervision.backoff import HALF_OPEN_SECONDS, STEADY_SECONDS, Backoff, Breaker
+from trunkline.host.supervision.clients import Logins, Sandboxed, make_client, says_who_asks, start_seconds, wants_login
+from trunkline.host.supervision.condition import Condition
+from trunkline.host.supervision.listing import Bounds, list_offering
+from trunkline.host.supervision.serving import Ending, Serving, keep, running_state
+from trunkline.timekeeper import Timekeeper
+
+__all__ = ["Order", "Surroundings", "Tender", "Trust"]
+
+log = logging.getLogger("trunkline.host")
+T = TypeVar("T")
+_Phase: TypeAlias = "Callable[[], Awaitable[_Phase | None]]"
+
+#: Says whether a server may run, and if not, why.
+Trust: TypeAlias = Callable[[ServerEntry], Awaitable[tuple[bool, str | None]]]
+
+_LONGEST_REASON = 2000
+# How often the kept logins are looked at while a server waits for one.
+_LOGIN_SECONDS = 30.0
+
+
+class Order(IntEnum):
+    """What the owner of a server can be told; a higher one counts before a lower one."""
+
+    START = 1
+    RESTART = 2
+    STOP = 3
+    END = 4
+
+
+class Surroundings(Struct, frozen=True, kw_only=True):
+    """What the owners of all servers share; none of it makes one wait for another."""
+
+    trust: Trust
+    cache: KeptCatalogs | None
+    timekeeper: Timekeeper
+    spread: Callable[[], float]
+    client_options: Callable[[ServerEntry], Mapping[str, Any]] | None
+    logins: Logins
+    #: Looks up the secrets that entries name, and knows which must not be shown.
+    secret: Read
+    secrets: SecretBook
+    eras: dict[str, str]
+    sandboxed: Sandboxed | None = None
+
+
+class _Unapproved(Exception):
+    """Trust does not allow this server to run."""
+
+
+class Tender:
+    """Owns one server."""
+
+    def __init__(self, condition: Condition, around: Surroundings, *, after: asyncio.Future[Any] | None = None) -> None:
+        """Take a server; ``after`` is the end of another one, which has to be over before this one starts."""
+        self._condition = condition
+        self._around = around
+        self._after = after
+        self._timekeeper = around.timekeeper
+        settings = condition.entry.settings
+        self._lazy = settings.start == "lazy"
+        self._asked_for = not self._lazy
+        self._backoff = Backoff()
+        self._breaker = Breaker(settings.crashes, settings.crash_seconds)
+        self._order: Order | None = None
+        self._arrival: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        #: Those who gave an order, and wait for what comes of it.
+        self._unheard: list[asyncio.Future[None]] = []
+        self._heard: list[asyncio.Future[None]] = []
+        self._finished = False
+        self._serving: Serving | None = None
+        self._loss: Exception | None = None
+        #: The logins there were when it was last started.
+        self._kept: list[Any] = []
+        #: The login that the server was last shown.
+        self.auth: Any = None
+
+    # --- orders ------------------------------------------------------------------------------------------------------
+
+    def order(self, order: Order) -> asyncio.Future[None]:
+        """Give an order; the future is done once it has been carried out, as far as that was possible."""
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        if self._finished or (order == Order.START and self._condition.state != "known"):
+            done.set_result(None)
+            return done
+        self._unheard.append(done)
+        if self._order is None or order == Order.END or (order > Order.START and self._order < Order.END):
+            self._order = order
+        if not self._arrival.done():
+            self._arrival.set_result(None)
+        return done
+
+    def _take(self) -> Order | None:
+        order, self._order = self._order, None
+        if order is not None:
+            self._heard += self._unheard
+            self._unheard.clear()
+            self._arrival = asyncio.get_running_loop().create_future()
+        return order
+
+    def _carried_out(self) -> None:
+        heard, self._heard = self._heard, []
+        for done in heard:
+            if not done.done():
+                done.set_result(None)
+
+    async def _order_within(self, seconds: float | None) -> Order | None:
+        """Wait for an order; None when the time is over."""
+        row = None if seconds is None else self._timekeeper.after(seconds, self._ring)
+        try:
+            await self._arrival
+        finally:
+            if row is not None:
+                row.cancel()
+        if self._order is None:
+            self._arrival = asyncio.get_running_loop().create_future()
+        return self._take()
+
+    def _ring(self) -> None:
+        if not self._arrival.done():
+            self._arrival.set_result(None)
+
+    async def _unless_ordered(self, work: Coroutine[Any, Any, T]) -> T | Order:
+        """Do something until it is done or an order comes; then it is stopped first."""
+        task = asyncio.get_running_loop().create_task(work)
+        try:
+            either: tuple[asyncio.Future[Any], ...] = (task, self._arrival)
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            if not task.done():
+                task.cancel()
+                await asyncio.wait([task])
+        order = self._take() if task.cancelled() or task.exception() else None
+        return task.result() if order is None else order
+
+    async def _obey(self, order: Order) -> _Phase | None:
+        if order != Order.START:
+            await asyncio.gather(*(client.aclose() for client in list(self._condition.made)), return_exceptions=True)
+        if order == Order.STOP:
+            return partial(self._rest, "stopped", "stopped; restart it to use it again")
+        if order == Order.END:
+            self._condition.move("stopped", "not in the configuration any more, or the host was closed")
+            return None
+        if order == Order.RESTART:
+            self._backoff.reset()
+            self._breaker.reset()
+        self._asked_for = True
+        return self._start
+
+    async def vet(self) -> str | None:
+        """Ask again whether the server may run; say why not.
+
+        Raises:
+            ConfigError: a secret that it needs cannot be had.
+        """
+        try:
+            await self._check_trust()
+        except _Unapproved as refusal:
+            return str(refusal)
+        if self._condition.launch.sealed:
+            await self._unseal()
+        return None
+
+    # --- phases ------------------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Tend the server until it is told to end."""
+        phase: _Phase | None = self._begin
+        try:
+            while phase is not None:
+                phase = await phase()
+        except Exception as error:
+            log.exception("tending %s failed", self._condition.entry.name)
+            self._condition.state = "starting"
+            self._condition.move("broken", self._said(f"internal error: {error!r}"))
+        finally:
+            self._finished = True
+            self._heard += self._unheard
+            self._carried_out()
+
+    async def _begin(self) -> _Phase | None:
+        entry = self._condition.entry
+        if entry.disabled or entry.problem is not None:
+            return partial(self._rest, self._condition.state, self._condition.reason)
+        if not self._lazy or self._around.cache is None:
+            return self._start
+        try:
+            kept = await self._unless_ordered(self._recall())
+        except _Unapproved as refusal:
+            return partial(self._rest, "unapproved", str(refusal))
+        except Exception:
+            # What is in the way will show again, in a start that can fail.
+            log.exception("what %s offers cannot be looked up", entry.name)
+            return self._start
+        if isinstance(kept, Order):
+            return await self._obey(kept)
+        if kept is None:
+            # What it offers has to be learnt once.
+            return self._start
+        self._condition.offer(kept)
+        return partial(self._rest, "known", "starts when it is used")
+
+    async def _rest(self, state: ServerState, reason: str | None, seconds: float | None = None) -> _Phase | None:
+        """Stay in a state until an order comes, or for so long."""
+        self._condition.move(state, reason)
+        self._carried_out()
+        order = await self._order_within(seconds)
+        if order is None:
+            return self._try_once_more if state == "broken" else self._start
+        if state == "disabled" or self._condition.entry.problem is not None:
+            return await self._obey(order) if order == Order.END else partial(self._rest, state, reason)
+        return await self._obey(order)
+
+    async def _try_once_more(self) -> _Phase | None:
+        self._breaker.try_once()
+        return self._start
+
+    async def _await_login(self, reason: str) -> _Phase | None:
+        """Rest until other logins are kept than were when the server refused us."""
+        condition = self._condition
+        condition.move("needs login", reason)
+        self._carried_out()
+        seconds = None if says_who_asks(condition.launch) else _LOGIN_SECONDS
+        while True:
+            kept = await self._unless_ordered(self._around.logins.kept(condition.launch))
+            if isinstance(kept, Order):
+                return await self._obey(kept)
+            if kept != self._kept:
+                return self._start
+            order = await self._order_within(seconds)
+            if order is not None:
+                return await self._obey(order)
+
+    async def _start(self) -> _Phase | None:
+        condition = self._condition
+        condition.move("starting")
+        condition.starts += 1
+        try:
+            started = await self._unless_ordered(self._connect())
+        except _Unapproved as refusal:
+            return partial(self._rest, "unapproved", str(refusal))
+        except ConfigError as error:
+            return partial(self._rest, "misconfigured", self._said(error))
+        except (TrunklineError, OSError) as error:
+            return self._failed(error)
+        except Exception as error:
+            # A bug of whoever gave us a callback; one server fails of it, and no other.
+            log.exception("starting %s failed", condition.entry.name)
+            return self._failed(error)
+        if isinstance(started, Order):
+            return await self._obey(started)
+        return partial(self._serve, *started)
+
+    async def _serve(self, client: Client, offering: Offering) -> _Phase | None:
+        condition = self._condition
+        since = self._timekeeper.clock.now()
+        condition.used_at = condition.heard_at = since
+        condition.offer(offering)
+        # Before it is ready: whoever ends it right after that is to find the catalog kept.
+        await keep(self._around.cache, condition, offering)
+        if not self._asked_for and not condition.wanted:
+            await client.aclose()
+            return partial(self._rest, "known", "starts when it is used")
+        outcome: Ending | Order
+        try:
+            serving = self._serving = self._look_after(client)
+            condition.client = client
+            condition.move(*running_state(offering, condition))
+            self._carried_out()
+            if self._loss is not None:
+                serving.conclude(Ending("lost", self._loss))
+            outcome = await self._unless_ordered(serving.run())
+        finally:
+            self._serving = condition.client = None
+            await client.aclose()
+        if isinstance(outcome, Order):
+            return await self._obey(outcome)
+        return self._over(outcome, lived=self._timekeeper.clock.now() - since)
+
+    def _look_after(self, client: Client) -> Serving:
+        around = self._around
+        return Serving(self._condition, client, timekeeper=self._timekeeper, spread=around.spread, cache=around.cache)
+
+    async def _wait(self, seconds: float, reason: str) -> _Phase | None:
+        self._condition.move("waiting", f"starts again in {seconds:.1f} s: {reason}")
+        self._carried_out()
+        order = await self._order_within(seconds)
+        return self._start if order is None else await self._obey(order)
+
+    # --- what comes next ---------------------------------------------------------------------------------------------
+
+    def _over(self, ending: Ending, *, lived: float) -> _Phase:
+        """Say what follows on the end of a server that ran."""
+        if lived >= STEADY_SECONDS:
+            self._backoff.reset()
+            self._breaker.reset()
+        if ending.kind == "idle":
+            return partial(self._rest, "known", str(ending.error))
+        if isinstance(ending.error, str):
+            ending = Ending(ending.kind, ConnectionLost(ending.error))
+        return self._failed(ending.error)
+
+    def _failed(self, error: Exception | str) -> _Phase:
+        """Say what follows on a server that could not be started, or ended."""
+        condition = self._condition
+        reason = condition.last_error = self._said(error)
+        log.info("%s: %s", condition.entry.name, reason)
+        if condition.entry.url is not None:
+            if isinstance(error, Exception) and wants_login(error):
+                return partial(self._await_login, self._how_to_log_in(reason))
+        elif self._breaker.failed(self._timekeeper.clock.now()):
+            return partial(self._rest, "broken", reason, HALF_OPEN_SECONDS)
+        if self._lazy and condition.offering is not None and not condition.wanted:
+            self._asked_for = False
+            return partial(self._rest, "known", f"{reason}; starts again when it is used")
+        return partial(self._wait, self._backoff.next(self._around.spread()), reason)
+
+    def _how_to_log_in(self, reason: str) -> str:
+        name = self._condition.entry.name
+        if says_who_asks(self._condition.entry):
+            return f"{reason}; the Authorization header of its entry is not accepted: give another one"
+        return f"{reason}; run: trunkline auth login {name}"
+
+    def _said(self, error: Exception | str) -> str:
+        """Give an error as a reason: without secrets, bounded, with the last words of a process that gave none."""
+        text = str(error) or type(error).__name__
+        words = self._condition.stderr_tail()
+        if words and not isinstance(error, ServerExited):
+            text += f"; last lines of stderr:\n{words}"
+        return self._condition.secrets.hide(text)[:_LONGEST_REASON]
+
+    # --- starting ----------------------------------------------------------------------------------------------------
+
+    async def _recall(self) -> Offering | None:
+        """Find what a server offered when it last ran; whether it may run is asked for even that."""
+        await self._check_trust()
+        cache = self._around.cache
+        return None if cache is None else await asyncio.to_thread(cache.get, self._condition.entry)
+
+    async def _check_trust(self) -> None:
+        """Ask whether the server may run.
+
+        Raises:
+            _Unapproved: it may not.
+        """
+        condition = self._condition
+        condition.approved = False
+        seconds = start_seconds(condition.entry)
+        allowed, reason = await within(self._timekeeper, seconds, self._around.trust(condition.entry))
+        if not allowed:
+            raise _Unapproved(reason or f"run: trunkline trust approve {condition.entry.name}")
+        condition.approved = True
+
+    async def _unseal(self) -> None:
+        """Look up the secrets of a server that may run.
+
+        Raises:
+            ConfigError: one of them cannot be had.
+        """
+        condition = self._condition
+        launch = await fill(condition.entry, self._around.secret)
+        condition.secrets.add(launch.secrets)
+        condition.launch = launch
+
+    async def _connect(self) -> tuple[Client, Offering]:
+        """Start the server and list what it offers; if that fails nothing is left running."""
+        condition = self._condition
+        if self._after is not None:
+            # Two of one server at once could both hold its port, its lock or its files.
+            await asyncio.wait([self._after])
+            self._after = None
+        await self._check_trust()
+        # Each time anew: a secret may be another one than yesterday.
+        await self._unseal()
+        logins = self._around.logins
+        self._kept = await logins.kept(condition.launch)
+        self.auth = await logins.find(condition.launch)
+        self._loss = None
+        condition.forget_stderr()
+        client = self._make_client()
+        try:
+            await client.__aenter__()
+            offering = await list_offering(
+                client,
+                condition.offering,
+                listed_at=time.time(),
+                bounds=Bounds(seconds=start_seconds(condition.entry)),
+                timekeeper=self._timekeeper,
+            )
+            if client.state is not State.ACTIVE:
+                raise client.reason or ConnectionLost("the connection ended at once")
+            return client, offering
+        except BaseException:
+            await client.aclose()
+            raise
+
+    def _make_client(self) -> Client:
+        condition, around = self._condition, self._around
+        given = {} if around.client_options is None else dict(around.client_options(condition.launch))
+        options = {
+            **given,
+            "on_state": _both(self._client_moved, given.get("on_state")),
+            "on_stderr": _both(condition.take_stderr, given.get("on_stderr")),
+        }
+        return make_client(
+            condition.launch,
+            options,
+            auth=self.auth,
+            clock=self._timekeeper.clock,
+            eras=around.eras,
+            sandboxed=around.sandboxed,
+            on_remark=condition.note,
+        )
+
+    def _client_moved(self, state: State, reason: Exception | None) -> None:
+        """Hear from the client at once when its connection is lost; one to a URL opens another by itself."""
+        if self._condition.entry.url is not None:
+            if state is State.ACTIVE and self._serving is not None:
+                self._serving.renewed()
+        elif state is State.FAILED:
+            self._condition.client = None
+            self._loss = reason or ConnectionLost("the connection ended")
+            if self._serving is not None:
+                self._serving.conclude(Ending("lost", self._loss))
+
+
+def _both(ours: Callable[..., None], theirs: Callable[..., Any] | None) -> Callable[..., None]:
+    """Tell ourselves first, then whoever else wanted to know."""
+    if theirs is None:
+        return ours
+
+    def tell(*news: Any) -> None:
+        ours(*news)
+        theirs(*news)
+
+    return tell

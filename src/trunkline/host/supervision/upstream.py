@@ -1,0 +1,292 @@
+"""One server as the rest of the host sees it: how it is, a client to it when it is needed, and orders to its owner.
+
+It starts nothing itself: it asks the task that owns the server (``tending``), and reads what that one wrote
+(``condition``). Using a server that runs costs a look at one attribute.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from types import MappingProxyType
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from trunkline.client.client import Client
+from trunkline.client.state import State
+from trunkline.errors import ConfigError, RequestTimeout, ServerUnavailable, TrunklineError
+from trunkline.host.catalog.offerings import Offering
+from trunkline.host.clocks import within
+from trunkline.host.entries import ServerEntry
+from trunkline.host.events import ServerState, ServerStateChanged
+from trunkline.host.supervision.clients import make_client, process_id, start_seconds
+from trunkline.host.supervision.condition import HOPELESS, Condition, Use
+from trunkline.host.supervision.tending import Order, Surroundings, Tender
+
+__all__ = ["Status", "Upstream"]
+
+log = logging.getLogger("trunkline.host")
+
+_WHAT_TO_DO = MappingProxyType(
+    {
+        "disabled": "is disabled; enable it in {source}",
+        "misconfigured": "cannot be started as it is configured in {source}",
+        "unapproved": "is not approved",
+        "needs login": "needs a login",
+        "broken": "ended too often and is not started again for now; restart it once that is mended",
+        "stopped": "is stopped",
+    }
+)
+
+
+class Status(Struct, frozen=True, kw_only=True):
+    """How one server is."""
+
+    name: str
+    state: ServerState
+    #: Why it is in this state, and what can be done, where there is something to say.
+    reason: str | None
+    #: The revision it speaks.
+    era: str | None
+    pid: int | None
+    url: str | None
+    tools: int
+    prompts: int
+    resources: int
+    last_error: str | None
+    #: How often it was started after the first time.
+    restarts: int
+    #: Seconds since the epoch at which this state began.
+    since: float
+    source: str
+    #: The command or URL, without secrets.
+    command: str
+
+
+class Upstream:
+    """One server of a host."""
+
+    def __init__(
+        self,
+        entry: ServerEntry,
+        around: Surroundings,
+        *,
+        on_move: Callable[[ServerStateChanged], None],
+        on_offering: Callable[[Upstream], None],
+        after: asyncio.Future[Any] | None = None,
+    ) -> None:
+        """Make one that does nothing before ``begin``; ``after`` is the end of the one in whose place it comes."""
+        self._around = around
+        self._condition = Condition(
+            entry,
+            now=around.timekeeper.clock.now,
+            on_move=on_move,
+            on_offering=lambda: on_offering(self),
+            secrets=around.secrets,
+        )
+        self._tender = Tender(self._condition, around, after=after)
+        self._use = Use(self._condition)
+        self._task: asyncio.Task[None] | None = None
+        #: Whether the server was seen to ask for folders; whoever sees it writes it.
+        self.asks_roots = False
+
+    def __repr__(self) -> str:
+        """Name it and say how it is."""
+        return f"Upstream({self.entry.name!r}, {self._condition.state!r})"
+
+    # --- what is known -----------------------------------------------------------------------------------------------
+
+    @property
+    def entry(self) -> ServerEntry:
+        """The entry of the configuration."""
+        return self._condition.entry
+
+    @property
+    def launch(self) -> ServerEntry:
+        """The entry as it is started, with its secrets filled in, once it was found that it may run."""
+        return self._condition.launch
+
+    @property
+    def offering(self) -> Offering | None:
+        """What the server offers: also while it is away for a moment, not while it cannot be used at all."""
+        return self._condition.offering
+
+    @property
+    def state(self) -> ServerState:
+        """Where it is in its life."""
+        return self._condition.state
+
+    @property
+    def busy(self) -> bool:
+        """Whether it is still being found out how the server is."""
+        return self._condition.busy
+
+    @property
+    def stderr(self) -> str:
+        """The last lines that its process wrote to stderr."""
+        return self._condition.stderr_tail()
+
+    @property
+    def status(self) -> Status:
+        """How it is, with reasons."""
+        condition, entry = self._condition, self._condition.entry
+        offering = condition.offering
+        return Status(
+            name=entry.name,
+            state=condition.state,
+            reason=condition.reason,
+            era=(offering.revision or None) if offering is not None else None,
+            pid=process_id(condition.client),
+            url=None if entry.url is None else entry.shown,
+            tools=0 if offering is None else len(offering.tools),
+            prompts=0 if offering is None else len(offering.prompts),
+            resources=0 if offering is None else len(offering.resources) + len(offering.templates),
+            last_error=condition.last_error,
+            restarts=max(0, condition.starts - 1),
+            since=condition.since,
+            source=str(entry.source),
+            command=entry.shown,
+        )
+
+    # --- using it ----------------------------------------------------------------------------------------------------
+
+    async def reach(self) -> Client:
+        """Give the client that all share, connected; the server is started if need be.
+
+        Raises:
+            ServerUnavailable: it does not run, with the reason and what can be done; at once, or when the time that it
+                may take to start is over.
+        """
+        condition = self._condition
+        condition.used_at = condition.now()
+        return condition.client or await self._started()
+
+    async def _started(self) -> Client:
+        condition = self._condition
+        seconds = start_seconds(condition.entry)
+        condition.waiting += 1
+        try:
+            return await within(self._around.timekeeper, seconds, self._until_started())
+        except RequestTimeout as late:
+            since = f": {condition.reason}" if condition.reason else ""
+            raise ServerUnavailable(
+                f"The server {self.entry.name} is {condition.state} and was not ready within {late.seconds:g} s{since}"
+            ) from None
+        finally:
+            condition.waiting -= 1
+            condition.used_at = condition.now()
+
+    async def _until_started(self) -> Client:
+        condition = self._condition
+        while (client := condition.client) is None:
+            self._check_hope()
+            if condition.state == "known":
+                self._tender.order(Order.START)
+            await condition.moved()
+        return client
+
+    def _check_hope(self) -> None:
+        condition = self._condition
+        if condition.state in HOPELESS and not condition.busy:
+            what = _WHAT_TO_DO[condition.state].format(source=condition.entry.source)
+            reason = f": {condition.reason}" if condition.reason else "."
+            raise ServerUnavailable(f"The server {condition.entry.name} {what}{reason}")
+
+    def make_client(self, **options: Any) -> Client:
+        """Make another client to the same server, for somebody who shares it with nobody; the options count first.
+
+        It is not supervised, but closed when the server is stopped, restarted or taken out of the configuration. It
+        starts a process whenever it is connected: call ``vet`` before that.
+
+        Raises:
+            ServerUnavailable: the server may not be started now.
+        """
+        self._check_hope()
+        if not self._condition.approved:
+            raise ServerUnavailable(f"The server {self.entry.name} was not yet found to be approved.")
+        around = self._around
+        given = {} if around.client_options is None else around.client_options(self.launch)
+        client = make_client(
+            self.launch,
+            {name: given[name] for name in ("env", "client_info") if name in given} | options,
+            auth=self._tender.auth,
+            clock=around.timekeeper.clock,
+            eras=around.eras,
+            sandboxed=around.sandboxed,
+        )
+        self._condition.made.add(client)
+        return client
+
+    async def vet(self) -> None:
+        """Ask again whether the server may run, as is done before each start; one that may not any more is ended.
+
+        Raises:
+            ServerUnavailable: it may not.
+        """
+        self._check_hope()
+        try:
+            reason = await self._tender.vet()
+        except ConfigError as error:
+            why = self._condition.secrets.hide(str(error))
+            raise ServerUnavailable(f"The server {self.entry.name} cannot be started: {why}") from error
+        if reason is not None:
+            self._tender.order(Order.RESTART)
+            raise ServerUnavailable(f"The server {self.entry.name} {_WHAT_TO_DO['unapproved']}: {reason}")
+
+    def using(self) -> AbstractContextManager[None]:
+        """Count a call while it is under way: the server is not idle then, and may be as silent as the call may."""
+        return self._use
+
+    def heard(self) -> None:
+        """Note a sign of life that only the caller could see, such as progress."""
+        self._condition.heard_at = self._condition.now()
+
+    async def tell_roots_changed(self) -> None:
+        """Tell the server, on every connection to it, that its roots changed; a stateless one asks each time."""
+        condition = self._condition
+        for client in {condition.client, *condition.made}:
+            if client is not None and client.state is State.ACTIVE:
+                try:
+                    await client.notify_roots_changed()
+                except TrunklineError as error:
+                    log.debug("telling %s of its roots: %s", self.entry.name, error)
+
+    # --- orders ------------------------------------------------------------------------------------------------------
+
+    async def restart(self) -> None:
+        """End the server, forget its failures, and start it again; wait until it is clear what came of it."""
+        await self._tender.order(Order.RESTART)
+
+    async def stop(self) -> None:
+        """End the server until it is restarted; wait until its process is gone."""
+        await self._tender.order(Order.STOP)
+
+    # --- for the supervisor ------------------------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """Let its owner go to work."""
+        self._task = asyncio.get_running_loop().create_task(self._tender.run())
+
+    def adopt(self, entry: ServerEntry) -> None:
+        """Take an entry that differs in nothing that concerns the running server."""
+        condition = self._condition
+        condition.launch = replace(condition.launch, settings=entry.settings, source=entry.source)
+        condition.entry = entry
+
+    def retry(self) -> None:
+        """Try again what only a change elsewhere could have mended."""
+        if self._condition.state in HOPELESS - {"disabled", "stopped"}:
+            self._tender.order(Order.RESTART)
+
+    def end(self) -> asyncio.Task[None]:
+        """End it for good; the task is done once nothing of it is left."""
+        if self._task is None:
+            self.begin()
+        assert self._task is not None
+        if not self._task.done():
+            self._tender.order(Order.END)
+        return self._task
