@@ -123,7 +123,7 @@ def _reader(fd: int) -> Callable[[], Any]:
 
 def profile_of(era: str) -> Profile:
     """The way of one call in an era."""
-    return run_async(profile_call(add_server(), ERAS[era]), seconds=20)
+    return run_async(profile_call(add_server(), ERAS[era]))
 
 
 @each_era

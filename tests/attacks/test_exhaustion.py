@@ -122,7 +122,7 @@ def _chatted(folder: Path, definition: dict[str, Any], arguments: dict[str, Any]
             events = [event async for event in host.conversation(model).say("Do it.")]
             return [event for event in events if isinstance(event, Ended)], time.monotonic() - began
 
-    return run_async(main(), seconds=30)
+    return run_async(main())
 
 
 @pytest.mark.parametrize("pattern", PATTERNS.values(), ids=PATTERNS)

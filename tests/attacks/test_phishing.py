@@ -155,7 +155,7 @@ def _at_a_terminal(monkeypatch: pytest.MonkeyPatch, question: Any, script: Scrip
     async def main() -> t.ElicitResult | None:
         face = terminal_elicitation(opener=opener)
         assert face is not None
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             return await face(question)
 
     with _terminal(monkeypatch) as fd:

@@ -60,7 +60,7 @@ def asked(
         os.write(fd, typed_before.encode())
         person = Person(fd, script)
         person.start()
-        answer = run_async(main(), seconds=20)
+        answer = run_async(main())
         sys.stderr.flush()
         return answer, person.finish()
 

@@ -233,7 +233,7 @@ async def _list_over_sse(target: Any) -> int:
 def test_the_oldest_http_transport_is_recorded_from_stdio(tmp_path: Path) -> None:
     path = tmp_path / "talk.jsonl"
     with watched("run", TALKER, "--http", "0") as (_, url):
-        assert run_async(_list_over_sse(trunkline_command("record", f"{url}/sse", "-o", str(path))), seconds=20) == 5
+        assert run_async(_list_over_sse(trunkline_command("record", f"{url}/sse", "-o", str(path)))) == 5
     assert "HTTP+SSE" in path.read_text()
 
 
@@ -243,7 +243,7 @@ def test_the_oldest_http_transport_passes_over_http(tmp_path: Path) -> None:
         watched("run", TALKER, "--http", "0") as (_, url),
         watched("record", f"{url}/sse", "-o", str(path), "--http", "0") as (_, front),
     ):
-        assert run_async(_list_over_sse({"url": front, "type": "sse"}), seconds=20) == 5
+        assert run_async(_list_over_sse({"url": front, "type": "sse"})) == 5
     assert "tools/list" in [each.method for each in exchanges(Recording.load(path))]
 
 

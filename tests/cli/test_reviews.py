@@ -69,14 +69,14 @@ def at_the_terminal(
     """Ask a person who follows a script; give the answer and what was to be seen."""
 
     async def main() -> A:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             return await ask()
 
     with _terminal(monkeypatch) as fd:
         os.write(fd, typed_before.encode())
         person = Person(fd, script)
         person.start()
-        answer = run_async(main(), seconds=20)
+        answer = run_async(main())
         sys.stderr.flush()
         return answer, person.finish()
 

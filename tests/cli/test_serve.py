@@ -83,7 +83,7 @@ def test_a_client_of_either_era_uses_the_servers_over_stdio(revision: str, desk:
             assert "demo__add" in {tool.name for tool in await client.list_tools()}
             return (await client.call_tool("demo__add", {"a": 1})).data
 
-    assert run_async(main(), seconds=30) == 3
+    assert run_async(main()) == 3
 
 
 def test_a_profile_is_served_over_stdio(desk: Desk) -> None:
@@ -91,7 +91,7 @@ def test_a_profile_is_served_over_stdio(desk: Desk) -> None:
         async with desk.client("--gateway", "gateway.toml", "--profile", "small") as client:
             return {tool.name for tool in await client.list_tools()}
 
-    assert run_async(main(), seconds=30) == {"demo__add", "demo__echo"}
+    assert run_async(main()) == {"demo__add", "demo__echo"}
 
 
 def _speak(desk: Desk, text: str) -> Outcome:
@@ -142,7 +142,7 @@ def test_a_signal_ends_it_with_0_while_servers_still_start(number: signal.Signal
             process.send_signal(number)
             return await process.wait()
 
-    assert run_async(main(), seconds=30) == 0
+    assert run_async(main()) == 0
 
 
 # --- HTTP: who may come in -------------------------------------------------------------------------------------------
@@ -156,13 +156,13 @@ async def _tools(url: str, token: str | None) -> set[str]:
 def _refused(url: str, token: str | None) -> int:
     """The HTTP status with which a client is refused."""
     with pytest.raises((HttpError, RequestFailed)) as refused:
-        run_async(_tools(url, token), seconds=20)
+        run_async(_tools(url, token))
     status: int = getattr(refused.value, "status", 0)
     return status
 
 
 def test_a_token_lets_in(served: Gateway) -> None:
-    assert "demo__echo" in run_async(_tools(served.url, TOKEN), seconds=20)
+    assert "demo__echo" in run_async(_tools(served.url, TOKEN))
 
 
 @pytest.mark.parametrize("token", [None, "another"], ids=["none", "wrong"])
@@ -175,7 +175,7 @@ def test_a_token_that_was_given_is_not_shown(served: Gateway) -> None:
 
 
 def test_a_profile_has_a_path_of_its_own(served: Gateway) -> None:
-    assert run_async(_tools(f"{served.url}/small", TOKEN), seconds=20) == {"demo__add", "demo__echo"}
+    assert run_async(_tools(f"{served.url}/small", TOKEN)) == {"demo__add", "demo__echo"}
 
 
 def test_a_path_that_is_no_profile_is_not_the_whole(served: Gateway) -> None:
@@ -194,24 +194,24 @@ def test_a_token_is_made_up_and_shown_once_with_an_entry_to_copy(desk: Desk) -> 
             "url": running.url,
             "headers": {"Authorization": f"Bearer {token}"},
         }
-        assert "demo__add" in run_async(_tools(running.url, token), seconds=20)
+        assert "demo__add" in run_async(_tools(running.url, token))
 
 
 def test_the_token_may_come_from_the_environment(desk: Desk) -> None:
     desk.env["TRUNKLINE_GATEWAY_TOKEN"] = TOKEN
     with desk.serving() as running:
-        assert "demo__add" in run_async(_tools(running.url, TOKEN), seconds=20)
+        assert "demo__add" in run_async(_tools(running.url, TOKEN))
 
 
 def test_the_token_may_come_from_a_file(desk: Desk) -> None:
     (desk.folder / "token.txt").write_text(f"{TOKEN}\n", encoding="utf-8")
     with desk.serving("--token", "@token.txt") as running:
-        assert "demo__add" in run_async(_tools(running.url, TOKEN), seconds=20)
+        assert "demo__add" in run_async(_tools(running.url, TOKEN))
 
 
 def test_nobody_is_asked_if_the_user_says_so(desk: Desk) -> None:
     with desk.serving("--no-auth") as running:
-        assert "demo__add" in run_async(_tools(running.url, None), seconds=20)
+        assert "demo__add" in run_async(_tools(running.url, None))
 
 
 # --- HTTP: its life --------------------------------------------------------------------------------------------------
@@ -245,7 +245,7 @@ def test_a_configuration_that_became_wrong_changes_nothing(desk: Desk) -> None:
         desk.config.write_text("{", encoding="utf-8")
         running.process.send_signal(signal.SIGHUP)
         assert "the file is not JSON" in running.until(r"the configuration stays as it was: (.+)")
-        assert "demo__add" in run_async(_tools(running.url, None), seconds=20)
+        assert "demo__add" in run_async(_tools(running.url, None))
 
 
 def test_servers_are_told_of_as_they_come_up_if_that_is_wanted(desk: Desk) -> None:

@@ -45,7 +45,7 @@ def instructions(target: object, **options: Any) -> str | None:
         async with Client(target, **options) as client:
             return client.instructions
 
-    return run_async(main(), seconds=30)
+    return run_async(main())
 
 
 def test_a_python_file_is_run(script: Path) -> None:
@@ -78,7 +78,7 @@ def test_a_server_process_that_dies_mid_call_says_how(script: Path) -> None:
                 await client.call_tool("x")
             assert caught.value.status == 1
 
-    run_async(main(), seconds=30)
+    run_async(main())
 
 
 def test_the_era_of_a_launched_server_is_remembered_where_the_user_says(script: Path) -> None:
@@ -89,7 +89,7 @@ def test_the_era_of_a_launched_server_is_remembered_where_the_user_says(script: 
         async with Client(script, era_memory=memory):
             assert len(memory) == 1
 
-    run_async(main(), seconds=30)
+    run_async(main())
 
 
 def test_another_launch_has_another_fingerprint() -> None:

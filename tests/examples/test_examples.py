@@ -32,7 +32,7 @@ def test_an_example_runs_as_a_program_and_lists_its_tools(name: str) -> None:
         async with Client(EXAMPLES / name / "server.py") as client:
             assert await client.list_tools()
 
-    run_async(main(), seconds=20)
+    run_async(main())
 
 
 @each_era

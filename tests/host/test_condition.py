@@ -123,7 +123,7 @@ def test_only_moves_of_the_table_happen_whatever_happens(
         assert len(asyncio.all_tasks()) == 1
         return stage.events.kept
 
-    moves = run_async(main(), seconds=30)
+    moves = run_async(main())
     states = [move.state for move in moves]
     wrong = [pair for pair in itertools.pairwise(states) if pair[0] != pair[1] and pair[1] not in MOVES[pair[0]]]
     assert wrong == []

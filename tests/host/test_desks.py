@@ -104,5 +104,5 @@ async def test_what_came_of_a_question_is_in_the_trail_and_told_as_an_event(tmp_
     assert '"kind":"sampling"' in written
     assert '"by":"user"' in written
     assert "secret" not in written
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         assert await anext(aiter(follower)) == Asked("notes", "sampling/createMessage", True, "user")

@@ -215,7 +215,7 @@ def test_a_page_that_repeats_a_token_gives_it_away_to_nobody(secret: str) -> Non
     sinks = Sinks()
     with TemporaryDirectory() as place, sinks.listening(), refusing() as url:
         folder = Path(place)
-        run_async(be_refused(folder, url, secret, sinks), seconds=30)
+        run_async(be_refused(folder, url, secret, sinks))
         sinks.texts += files(folder)
     assert any("needs login" in text for text in sinks.texts)
     assert sinks.holding(secret) == []
@@ -229,7 +229,7 @@ def test_a_catalog_with_a_secret_in_it_is_not_kept(tmp_path: Path) -> None:
             assert {status.state for status in host.status()} == {"ready"}
         return list((tmp_path / "catalogs").iterdir())
 
-    assert len(run_async(main(), seconds=30)) == 1
+    assert len(run_async(main())) == 1
 
 
 def test_two_hosts_hide_their_own_secrets_in_the_log_and_then_no_more() -> None:
@@ -244,7 +244,7 @@ def test_two_hosts_hide_their_own_secrets_in_the_log_and_then_no_more() -> None:
 
     sinks = Sinks()
     with TemporaryDirectory() as place, sinks.listening():
-        run_async(main(Path(place), sinks), seconds=30)
+        run_async(main(Path(place), sinks))
     assert [text for text in sinks.texts if text.startswith(("both", "later"))] == [
         "both: *** ***",
         "later: first-secret-word",
@@ -260,7 +260,7 @@ def test_of_a_long_stderr_not_even_half_a_secret_is_shown(tmp_path: Path, pad: i
             upstream = host._open.core.supervisor.upstreams["one"]
             return f"{upstream.status.reason}\n{upstream.stderr}"
 
-    said = run_async(main(), seconds=30)
+    said = run_async(main())
     assert "cannot use ***" in said
     assert "HALF" not in said
 
@@ -273,6 +273,6 @@ def test_encoding_a_status_shows_no_secret() -> None:
             return msgspec.json.encode(host.status())
 
     with TemporaryDirectory() as place:
-        said = run_async(main(Path(place)), seconds=30)
+        said = run_async(main(Path(place)))
     assert b"cannot use ***" in said
     assert b"and\\\\slash" not in said

@@ -278,7 +278,7 @@ def test_a_server_that_is_not_there_is_waited_for_and_never_broken() -> None:
                 await stage.until_state("ready")
             assert "broken" not in stage.states()
 
-    run_async(main(), seconds=20)
+    run_async(main())
 
 
 def test_a_session_that_ended_is_renewed_and_the_lists_are_read_again() -> None:

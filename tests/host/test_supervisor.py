@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from tests.client.scripted import handshake_server, settle
 from tests.host.supervised import ROOT, Stage, program, scripted, supervising
-from tests.support import run_async
+from tests.support import BOUND, run_async
 from tests.transports.processes import alive, descriptors, gone_within
 from trunkline.errors import ServerUnavailable
 from trunkline.host.entries import Filters, ServerEntry, Source
@@ -48,7 +48,7 @@ def test_twenty_servers_start_at_the_same_time(tmp_path: Path) -> None:
             assert await stage.supervisor.settled() is True
             assert {stage.upstream(name).state for name in entries} == {"ready"}
 
-    run_async(main(), seconds=30)
+    run_async(main())
 
 
 def test_a_slow_a_dead_and_a_hostile_server_delay_nobody(tmp_path: Path) -> None:
@@ -65,7 +65,7 @@ def test_a_slow_a_dead_and_a_hostile_server_delay_nobody(tmp_path: Path) -> None
             assert (await client.call_tool("pid")).text
             assert stage.upstream("slow").state == stage.upstream("silent").state == "starting"
 
-    run_async(main(), seconds=30)
+    run_async(main())
 
 
 def test_starting_waits_for_no_server() -> None:
@@ -247,7 +247,7 @@ def test_closing_leaves_no_process_task_or_descriptor() -> None:
         assert asyncio.all_tasks() == before
         assert len(descriptors()) <= open_before
 
-    run_async(main(), seconds=30)
+    run_async(main())
 
 
 def test_servers_that_cling_to_life_are_ended_at_the_same_time() -> None:
@@ -256,10 +256,10 @@ def test_servers_that_cling_to_life_are_ended_at_the_same_time() -> None:
         stage = Stage()
         await stage.supervisor.apply(entries)
         await stage.until(lambda: all("starting" in stage.states(name) for name in entries))
-        async with asyncio.timeout(8):
+        async with asyncio.timeout(20):
             await stage.supervisor.aclose()
 
-    run_async(main(), seconds=15)
+    run_async(main(), seconds=BOUND)
 
 
 def test_a_callback_that_never_ends_does_not_keep_the_host_from_closing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -459,7 +459,7 @@ def test_a_project_gets_no_secret_before_it_is_approved(tmp_path: Path) -> None:
             seen.append((host.status()[0].state, list(secrets.asked)))
         return seen
 
-    assert run_async(main(), seconds=20) == [("unapproved", []), ("ready", ["leak"])]
+    assert run_async(main()) == [("unapproved", []), ("ready", ["leak"])]
 
 
 def test_a_server_whose_secret_is_missing_is_misconfigured_until_it_is_set(tmp_path: Path) -> None:
@@ -475,7 +475,7 @@ def test_a_server_whose_secret_is_missing_is_misconfigured_until_it_is_set(tmp_p
             await host._open.core.supervisor.settled(10, everything=True)
             return before.state, before.reason or "", host.status()[0].state
 
-    state, reason, after = run_async(main(), seconds=20)
+    state, reason, after = run_async(main())
     assert (state, after) == ("misconfigured", "ready")
     assert "one.env.LEAK: there is no secret leak; run: trunkline secret set leak" in reason
 
@@ -491,7 +491,7 @@ def test_a_secret_is_looked_up_anew_at_each_start(tmp_path: Path) -> None:
             await host.restart("one")
             return before, (await host.call_tool("one/know", {"guess": "second word"})).text
 
-    assert run_async(main(), seconds=20) == ("yes", "yes")
+    assert run_async(main()) == ("yes", "yes")
 
 
 def test_a_connection_of_a_sessions_own_has_the_secrets_too(tmp_path: Path) -> None:
@@ -504,7 +504,7 @@ def test_a_connection_of_a_sessions_own_has_the_secrets_too(tmp_path: Path) -> N
         async with Host.open({"one": entry}, **options, elicitation=lambda asked: None) as host:
             return (await host.call_tool("one/know", {"guess": SECRET})).text
 
-    assert run_async(main(), seconds=20) == "yes"
+    assert run_async(main()) == "yes"
 
 
 def test_a_secret_that_went_missing_keeps_a_session_from_connecting(tmp_path: Path) -> None:
@@ -517,7 +517,7 @@ def test_a_secret_that_went_missing_keeps_a_session_from_connecting(tmp_path: Pa
             with pytest.raises(ServerUnavailable, match="there is no secret leak"):
                 await host.call_tool("one/know", {"guess": SECRET})
 
-    run_async(main(), seconds=20)
+    run_async(main())
 
 
 def test_nothing_is_started_with_secrets_that_are_not_filled_in() -> None:

@@ -11,7 +11,7 @@ from typing import Any, ParamSpec
 
 from msgspec import Struct
 
-from tests.support import run_async
+from tests.support import BOUND, run_async
 
 __all__ = [
     "ALL",
@@ -100,7 +100,7 @@ class Row(Struct, frozen=True, kw_only=True):
 
 
 def behaviour(
-    id: str, *, seconds: float = 10.0
+    id: str, *, seconds: float = BOUND
 ) -> Callable[[Callable[P, Coroutine[Any, Any, None]]], Callable[P, None]]:
     """Mark a coroutine function as the test of a row; it runs in a loop of its own, bounded in time."""
 

@@ -20,6 +20,7 @@ from mcp.client.streamable_http import streamable_http_client
 
 from tests.interop.peers import HANDSHAKE, NEWEST, NEWEST_HANDSHAKE, is_handshake, program
 from tests.interop.web import INTEROP, listening, node
+from tests.support import BOUND
 
 __all__ = [
     "FRONTS",
@@ -196,7 +197,7 @@ class Fronts:
         """Close all clients."""
         self._stack.close()
 
-    def __call__(self, revision: str, work: Callable[[mcp.Client], Awaitable[Any]], *, seconds: float = 25.0) -> Any:
+    def __call__(self, revision: str, work: Callable[[mcp.Client], Awaitable[Any]], *, seconds: float = BOUND) -> Any:
         """Do something with the client of a revision, within a bound."""
         if revision not in self._clients:
             opened = self._portal.wrap_async_context_manager(gateway_client(self.gateway, revision, **self._options))

@@ -20,6 +20,7 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 from mcp.shared.message import SessionMessage
 from mcp_types import jsonrpc_message_adapter
 
+from tests.support import BOUND
 from trunkline import Client
 from trunkline.protocol.caller import MEMORY
 from trunkline.protocol.jsonrpc import Outbound, decode, encode
@@ -109,7 +110,7 @@ class Visits:
         """Close all clients."""
         self._stack.close()
 
-    def __call__(self, revision: str, work: Callable[[mcp.Client], Awaitable[Any]], *, seconds: float = 15.0) -> Any:
+    def __call__(self, revision: str, work: Callable[[mcp.Client], Awaitable[Any]], *, seconds: float = BOUND) -> Any:
         """Do something with the client of a revision, within a bound."""
         if revision not in self._clients:
             opened = self._portal.wrap_async_context_manager(official_client(revision))
@@ -137,7 +138,7 @@ class SharedClient:
         self.client = client
         self.heard = heard
 
-    def run(self, work: Callable[[Client], Awaitable[T]], *, seconds: float = 15.0) -> T:
+    def run(self, work: Callable[[Client], Awaitable[T]], *, seconds: float = BOUND) -> T:
         """Do something with the client, within a bound."""
         return _bounded(self._portal, work, self.client, seconds)
 

@@ -142,6 +142,6 @@ def test_our_client_logs_in_calls_and_renews(revision: str) -> None:
                 second = await client.call_tool("add", {"a": 3, "b": 4})
             return [first.data, second.data], url
 
-    sums, url = run_async(main(), seconds=30)
+    sums, url = run_async(main())
     assert sums == [3, 7]
     assert (len(provider.clients), provider.resources) == (1, [url])

@@ -57,7 +57,7 @@ def test_a_server_that_is_slow_to_start_still_shakes_hands() -> None:
         async with Client(npm_server("everything"), limits=Limits(probe_seconds=0.01)) as client:
             return client.revision, (await client.call_tool("echo", {"message": "up"})).text
 
-    assert run_async(main(), seconds=20) == (NEWEST_HANDSHAKE, "Echo: up")
+    assert run_async(main()) == (NEWEST_HANDSHAKE, "Echo: up")
 
 
 @pytest.mark.parametrize("revision", HANDSHAKE)
@@ -66,7 +66,7 @@ def test_every_handshake_revision_can_be_pinned(revision: str) -> None:
         async with Client(npm_server("everything"), revision=revision) as client:
             return client.revision, (await client.call_tool("get-sum", {"a": 19, "b": 23})).text
 
-    assert run_async(main(), seconds=20) == (revision, "The sum of 19 and 23 is 42.")
+    assert run_async(main()) == (revision, "The sum of 19 and 23 is 42.")
 
 
 def test_a_pinned_revision_that_the_server_does_not_speak_is_an_error() -> None:
@@ -75,7 +75,7 @@ def test_a_pinned_revision_that_the_server_does_not_speak_is_an_error() -> None:
             pytest.fail("it connected")
 
     with pytest.raises(RevisionMismatch, match=NEWEST):
-        run_async(main(), seconds=20)
+        run_async(main())
 
 
 def test_the_era_is_remembered_for_the_next_client() -> None:
@@ -87,7 +87,7 @@ def test_the_era_is_remembered_for_the_next_client() -> None:
         async with Client(npm_server("everything"), era_memory=memory) as again:
             return again.revision
 
-    assert run_async(main(), seconds=20) == NEWEST_HANDSHAKE
+    assert run_async(main()) == NEWEST_HANDSHAKE
     assert list(memory.values()) == [NEWEST_HANDSHAKE]
 
 
@@ -126,7 +126,7 @@ def test_the_environment_is_a_minimal_one(monkeypatch: pytest.MonkeyPatch) -> No
             return seen
 
     monkeypatch.setenv("A_SECRET_OF_OURS", "hidden")
-    seen = run_async(main(), seconds=20)
+    seen = run_async(main())
     assert seen["GIVEN"] == "yes"
     assert "A_SECRET_OF_OURS" not in seen
 
@@ -223,7 +223,7 @@ def test_the_user_does_not_answer(answer: Any, action: str) -> None:
         async with Client(npm_server("everything"), elicitation=lambda question: answer) as client:
             return (await client.call_tool("trigger-elicitation-request")).text
 
-    assert f'"action": "{action}"' in run_async(main(), seconds=20)
+    assert f'"action": "{action}"' in run_async(main())
 
 
 def test_the_user_is_sent_to_a_page(everything: SharedClient) -> None:
@@ -259,7 +259,7 @@ def test_changed_roots_are_asked_for_again() -> None:
             await logs.get()
             return (await client.call_tool("get-roots-list")).text
 
-    assert "file:///srv/after" in run_async(main(), seconds=20)
+    assert "file:///srv/after" in run_async(main())
 
 
 # --- resources, prompts, completion
@@ -347,7 +347,7 @@ def test_log_messages_follow_the_level() -> None:
             await client.set_logging_level("error")
             await client.subscribe("demo://resource/dynamic/text/2")
 
-    run_async(main(), seconds=20)
+    run_async(main())
     assert [(each.level, "text/1" in str(each.data)) for each in heard] == [("info", True)]
 
 
@@ -359,7 +359,7 @@ def test_simulated_logging_is_heard() -> None:
             await client.call_tool("toggle-simulated-logging")
             return (await logs.get()).level
 
-    assert run_async(main(), seconds=20) in get_args(t.LoggingLevel)
+    assert run_async(main()) in get_args(t.LoggingLevel)
 
 
 def test_updates_of_a_subscribed_resource_are_heard() -> None:
@@ -370,7 +370,7 @@ def test_updates_of_a_subscribed_resource_are_heard() -> None:
             await client.call_tool("toggle-subscriber-updates")
             return await anext(changes)
 
-    assert run_async(main(), seconds=20) == Change("resource", uri)
+    assert run_async(main()) == Change("resource", uri)
 
 
 def test_a_changed_list_of_resources_is_heard_and_read_anew() -> None:
@@ -381,7 +381,7 @@ def test_a_changed_list_of_resources_is_heard_and_read_anew() -> None:
             change = await anext(changes)
             return change, [resource.name for resource in await client.list_resources()]
 
-    change, names = run_async(main(), seconds=20)
+    change, names = run_async(main())
     assert change == Change("resources")
     assert "b.gz" in names
 

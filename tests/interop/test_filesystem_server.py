@@ -21,7 +21,7 @@ def within(folder: Path, work: Callable[[Client], Awaitable[Any]]) -> Any:
         async with Client(npm_server("filesystem", str(folder))) as client:
             return await work(client)
 
-    return run_async(main(), seconds=20)
+    return run_async(main())
 
 
 def test_a_file_is_written_edited_and_read(tmp_path: Path) -> None:
@@ -104,7 +104,7 @@ def test_the_roots_become_the_allowed_folders(tmp_path: Path) -> None:
             await client.notify_roots_changed()
             return [before, await until_allowed(client, second)]
 
-    before, after = run_async(main(), seconds=20)
+    before, after = run_async(main())
     assert before.splitlines()[1:] == [str(first)]
     assert after.splitlines()[1:] == [str(second)]
 
@@ -115,5 +115,5 @@ def test_a_server_that_finds_no_folder_says_why() -> None:
             pytest.fail("it connected")
 
     with pytest.raises(ServerExited, match="/no/such/folder") as caught:
-        run_async(main(), seconds=20)
+        run_async(main())
     assert caught.value.status == 1

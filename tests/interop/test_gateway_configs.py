@@ -121,7 +121,7 @@ def use(place: Place, write: Callable[[Place], dict[str, Any]], work: Callable[[
             return await work(client)
 
     with served(file, servers, FILES=str(place.files), REMOTE=place.url, KEY=SECRET, NODE=node) as gateway:
-        return run_async(main(gateway), seconds=30)
+        return run_async(main(gateway))
 
 
 @WITH_FILES

@@ -125,7 +125,7 @@ def test_our_client_calls_in_every_revision(doors: Doors, revision: str, server:
         async with Client(doors.gateway.url, headers=headers, revision=revision) as client:
             return client.revision, (await client.call_tool(f"{server}__add", {"a": 19, "b": 23})).text
 
-    assert run_async(main(), seconds=20) == (revision, "42")
+    assert run_async(main()) == (revision, "42")
 
 
 @pytest.mark.parametrize("revision", ALL)
@@ -178,7 +178,7 @@ async def knock(url: str, front: str, headers: dict[str, str]) -> Refused:
     ],
 )
 def test_who_does_not_have_the_token_gets_401(doors: Doors, front: str, headers: dict[str, str], says: str) -> None:
-    refused = run_async(knock(doors.gateway.url, front, headers), seconds=20)
+    refused = run_async(knock(doors.gateway.url, front, headers))
     assert refused.statuses == {401}
     assert all(says in challenge for challenge in refused.challenges)
 
@@ -191,7 +191,7 @@ def test_our_client_without_the_token_is_told_so(doors: Doors, front: str, heade
             pytest.fail("it was let in")
 
     with pytest.raises(RequestFailed, match="token") as caught:
-        run_async(main(), seconds=20)
+        run_async(main())
     assert caught.value.status == 401
 
 
@@ -205,7 +205,7 @@ def test_a_token_that_stands_in_a_variable_is_the_gateways(tmp_path: Path, front
             return only_text(await client.call_tool("old__add", {"a": 1, "b": 2}))
 
     with served(configured(servers, tmp_path), servers, token=token) as gateway:
-        assert run_async(main(gateway), seconds=20) == "3"
+        assert run_async(main(gateway)) == "3"
 
 
 # --- the Inspector ---------------------------------------------------------------------------------------------------
@@ -303,6 +303,6 @@ def test_a_tool_that_no_rule_allows_needs_consent_which_the_client_is_asked_for(
         return [first, str(second.is_error)]
 
     with served(file, servers) as gateway:
-        assert run_async(main(gateway), seconds=30) == ["3", "True"]
+        assert run_async(main(gateway)) == ["3", "True"]
     assert len(asked) == 1
     assert "'add'" in asked[0]

@@ -59,7 +59,7 @@ def alone(gateway: Served, front: str, work: Callable[[mcp.Client], Any], **opti
         async with gateway_client(gateway, front, **options) as client:
             return await work(client)
 
-    return run_async(main(), seconds=30)
+    return run_async(main())
 
 
 # --- waiting for what comes in its own time ---------------------------------------------------------------------------

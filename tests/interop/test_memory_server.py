@@ -34,7 +34,7 @@ def test_what_was_created_is_found(tmp_path: Path) -> None:
                 (await client.call_tool("read_graph")).data,
             )
 
-    found, opened, graph = run_async(main(), seconds=20)
+    found, opened, graph = run_async(main())
     assert found["entities"] == [ANN]
     assert opened["entities"] == [BOB]
     assert (len(graph["entities"]), graph["relations"]) == (2, [KNOWS])
@@ -49,7 +49,7 @@ def test_the_graph_outlives_its_server(tmp_path: Path) -> None:
         async with client_of(tmp_path) as client:
             return (await client.call_tool("search_nodes", {"query": "boat"})).data["entities"][0]["observations"]
 
-    assert run_async(main(), seconds=20) == ["likes rivers", "owns a boat"]
+    assert run_async(main()) == ["likes rivers", "owns a boat"]
 
 
 def test_what_was_deleted_is_gone(tmp_path: Path) -> None:
@@ -59,4 +59,4 @@ def test_what_was_deleted_is_gone(tmp_path: Path) -> None:
             said = (await client.call_tool("delete_entities", {"entityNames": ["Bob"]})).text
             return said, (await client.call_tool("read_graph")).data
 
-    assert run_async(main(), seconds=20) == ("Entities deleted successfully", {"entities": [ANN], "relations": []})
+    assert run_async(main()) == ("Entities deleted successfully", {"entities": [ANN], "relations": []})

@@ -72,7 +72,7 @@ class Visit:
             async with official_web_client(url, way.revision, **options) as client:
                 return await work(client)
 
-        return run_async(main(), seconds=20)
+        return run_async(main())
 
 
 @pytest.fixture(scope="module")
@@ -203,4 +203,4 @@ def test_one_url_serves_both_eras(mode: str) -> None:
 
     with our_url() as url:
         agreed = NEWEST_HANDSHAKE if mode == "legacy" else NEWEST
-        assert run_async(main(url), seconds=20) == (agreed, "3")
+        assert run_async(main(url)) == (agreed, "3")

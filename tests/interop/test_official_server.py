@@ -77,7 +77,7 @@ def test_the_newest_revision_is_found_by_itself() -> None:
         async with Client(OFFICIAL) as client:
             return client.revision, client.server_info, client.instructions
 
-    revision, info, instructions = run_async(main(), seconds=20)
+    revision, info, instructions = run_async(main())
     assert (revision, instructions) == (NEWEST, "Be kind.")
     assert info is not None
     assert (info.name, info.version, info.title) == ("official", "4.5.6", "Their server")
@@ -89,7 +89,7 @@ def test_a_server_that_is_slow_to_start_is_not_taken_for_an_older_one() -> None:
         async with Client(OFFICIAL, limits=Limits(probe_seconds=0.05)) as client:
             return client.revision, (await client.call_tool("add", {"a": 19, "b": 23})).data
 
-    assert run_async(main(), seconds=20) == (NEWEST, 42)
+    assert run_async(main()) == (NEWEST, 42)
 
 
 @pytest.mark.parametrize("revision", ALL)
@@ -99,7 +99,7 @@ def test_every_revision_can_be_pinned(revision: str) -> None:
             tools = [tool.name for tool in await client.list_tools()]
             return client.revision, (await client.call_tool("ask_model")).text, tools
 
-    agreed, text, tools = run_async(main(), seconds=20)
+    agreed, text, tools = run_async(main())
     assert (agreed, text) == (revision, "parrot: heard 'Say hello.'")
     assert tools[:2] == ["add", "forecast"]
 
@@ -110,7 +110,7 @@ def test_an_older_revision_asks_the_user(revision: str) -> None:
         async with Client(OFFICIAL, revision=revision, elicitation=fill_in) as client:
             return (await client.call_tool("ask_person")).text
 
-    assert run_async(main(), seconds=20) == "Who are you? I am Ann., 30"
+    assert run_async(main()) == "Who are you? I am Ann., 30"
 
 
 # --- lists and calls
@@ -320,7 +320,7 @@ def test_a_client_that_answers_nothing_is_not_asked(revision: str) -> None:
             with pytest.raises(MissingClientCapability, match="elicitation"):
                 await client.call_tool("ask_person")
 
-    run_async(main(), seconds=20)
+    run_async(main())
 
 
 # --- changes
@@ -364,7 +364,7 @@ def test_a_server_that_dies_in_a_call_fails_it_and_is_started_again(revision: st
                 await client.call_tool("exit_now", {"status": 3})
             return caught.value, (await client.call_tool("add", {"a": 1, "b": 2})).data
 
-    error, after = run_async(main(), seconds=20)
+    error, after = run_async(main())
     assert (error.status, after) == (3, 3)
     assert "the last words" in error.stderr
 
@@ -378,4 +378,4 @@ def test_a_server_that_cannot_start_says_why(tmp_path: Path) -> None:
             pytest.fail("it connected")
 
     with pytest.raises(ServerExited, match="no configuration"):
-        run_async(main(), seconds=20)
+        run_async(main())

@@ -39,7 +39,7 @@ class Visit:
             async with Client(self.urls[kind], revision=revision, **options) as client:
                 return await work(client)
 
-        return run_async(main(), seconds=20)
+        return run_async(main())
 
 
 @pytest.fixture(scope="module")

@@ -129,7 +129,7 @@ def visit(request: pytest.FixtureRequest) -> Callable[..., Any]:
             async with Client(url, revision=revision, **options) as client:
                 return await work(client)
 
-        return run_async(main(), seconds=20)
+        return run_async(main())
 
     return run
 
@@ -218,4 +218,4 @@ def test_our_client_opens_a_new_session_when_the_server_forgot_the_old(first: di
             await asyncio.to_thread(urllib.request.urlopen, first["forget"])
             return (await client.call_tool("add", {"a": 3, "b": 4})).text
 
-    assert run_async(main(), seconds=20) == "7"
+    assert run_async(main()) == "7"

@@ -387,7 +387,7 @@ def test_the_transport_of_a_config_entry_is_guessed_from_its_command(tmp_path: P
             assert client.server_info is not None
             return client.server_info.name
 
-    assert run_async(main(), seconds=20) == "from-config"
+    assert run_async(main()) == "from-config"
 
 
 def test_the_transport_of_a_config_entry_is_guessed_from_its_url() -> None:

@@ -93,7 +93,7 @@ def test_a_tool_is_called_over_stdio(program: Path, revision: str) -> None:
         async with Client(program, revision=revision) as client:
             assert (await client.call_tool("add", {"a": 19, "b": 23})).text == "42"
 
-    run_async(main(), seconds=30)
+    run_async(main())
 
 
 @pytest.mark.skipif(not (find_spec("uvicorn") and find_spec("aiohttp")), reason="needs trunkline[http]")
@@ -113,7 +113,7 @@ def test_a_tool_is_called_over_http(revision: str) -> None:
         running.cancel()
         await asyncio.wait([running])
 
-    run_async(main(), seconds=30)
+    run_async(main())
 
 
 @pytest.mark.skipif(find_spec("uvicorn") is not None, reason="trunkline[http] is installed")

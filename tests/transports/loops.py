@@ -7,6 +7,8 @@ from collections.abc import Coroutine
 from importlib.util import find_spec
 from typing import Any, TypeVar
 
+from tests.support import BOUND
+
 __all__ = ["LOOPS", "run_on"]
 
 T = TypeVar("T")
@@ -15,7 +17,7 @@ T = TypeVar("T")
 LOOPS = ["asyncio", "uvloop"] if find_spec("uvloop") else ["asyncio"]
 
 
-def run_on(loop: str, work: Coroutine[Any, Any, T], *, seconds: float = 10.0) -> T:
+def run_on(loop: str, work: Coroutine[Any, Any, T], *, seconds: float = BOUND) -> T:
     """Run a coroutine on a fresh event loop of this kind; fail rather than wait for ever."""
 
     async def bounded() -> T:

@@ -46,7 +46,7 @@ def met(target: object, *, process: bool = True, seconds: float = 5.0) -> tuple[
         offering = await meet(sheet, client, process=process, seconds=seconds, login="trunkline auth login x")
         return offering, {check.id: check for check in sheet.checks}
 
-    return run_async(main(), seconds=20)
+    return run_async(main())
 
 
 def program(how: str) -> list[str]:

@@ -74,7 +74,7 @@ class Stage:
                 results = [await client.call_tool(name, arguments) for name, arguments in calls]
             return [result.content[0].text for result in results]  # type: ignore[union-attr]
 
-        return run_async(main(), seconds=30)
+        return run_async(main())
 
     def try_one(
         self, tool: str, /, *, more: Mapping[str, Any] | None = None, sandbox: Any = None, **arguments: Any

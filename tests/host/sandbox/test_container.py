@@ -182,7 +182,7 @@ def talk(launch: Launch) -> str:
             result = await client.call_tool("env", {})
             return result.content[0].text  # type: ignore[union-attr]
 
-    return run_async(main(), seconds=30)
+    return run_async(main())
 
 
 def test_a_server_in_a_container_is_spoken_to_and_gets_only_what_was_named(stage: Stage, able: Capabilities) -> None:
@@ -219,7 +219,7 @@ def test_a_container_that_ignores_everything_is_removed(stage: Stage, able: Capa
         await link.aclose()
         return list(book.iterdir())
 
-    assert run_async(main(), seconds=20) == []
+    assert run_async(main()) == []
 
 
 def test_two_starts_of_one_server_have_containers_of_their_own(stage: Stage, able: Capabilities) -> None:
@@ -234,7 +234,7 @@ def test_two_starts_of_one_server_have_containers_of_their_own(stage: Stage, abl
             await each.wait()
         return len(list(book.iterdir()))
 
-    assert run_async(main(), seconds=20) == 0
+    assert run_async(main()) == 0
 
 
 def test_an_engine_that_is_gone_is_said(stage: Stage, able: Capabilities) -> None:

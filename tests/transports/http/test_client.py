@@ -196,7 +196,7 @@ def test_an_answer_that_names_another_request_reaches_neither() -> None:
         async def slow(got: Got, writer: Writer) -> None:
             waiting.set()
             await script.until(lambda: script.of("prompts/list"))
-            await asyncio.wait_for(refused.wait(), 5)
+            await asyncio.wait_for(refused.wait(), 20)
             writer.result(got, DONE)
 
         async def foreign(got: Got, writer: Writer) -> None:

@@ -90,7 +90,7 @@ def conversation(app: Any, path: str = "/mcp", **options: Any) -> tuple[Any, ...
             counted = await client.call_tool("count", on_progress=lambda value, total, message: heard.append(value))
             return client.revision, tools, total, counted.text, heard
 
-    return run_async(main(), seconds=20)
+    return run_async(main())
 
 
 @pytest.mark.parametrize("json_response", [False, True], ids=["events", "json"])
@@ -127,4 +127,4 @@ def test_a_question_is_answered(revision: str) -> None:
         ):
             return (await client.call_tool("greet")).text
 
-    assert run_async(main(), seconds=20) == "hello Ada"
+    assert run_async(main()) == "hello Ada"

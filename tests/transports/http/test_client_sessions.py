@@ -110,7 +110,7 @@ def test_a_server_that_does_not_answer_the_farewell_is_left() -> None:
             pass
         return client.state
 
-    assert run_async(main(), seconds=5) is State.TERMINATED
+    assert run_async(main()) is State.TERMINATED
 
 
 # --- the stream beside the requests ----------------------------------------------------------------------------------
@@ -468,7 +468,7 @@ def test_closing_does_not_wait_for_calls_of_the_old_session() -> None:
             with pytest.raises(ConnectionLost):
                 await first
 
-    run_async(main(), seconds=5)
+    run_async(main())
 
 
 def test_a_call_of_the_old_session_is_not_waited_for_without_end() -> None:
@@ -485,7 +485,7 @@ def test_a_call_of_the_old_session_is_not_waited_for_without_end() -> None:
             with pytest.raises(ConnectionLost):
                 await first
 
-    run_async(main(), seconds=5)
+    run_async(main())
 
 
 def test_a_stream_whose_session_is_gone_lets_listeners_begin_anew() -> None:

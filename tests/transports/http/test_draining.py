@@ -185,7 +185,7 @@ async def test_draining_ends_the_streams_of_sessions() -> None:
 @in_loop
 async def test_an_endpoint_with_nothing_to_do_drains_at_once() -> None:
     app = Workshop().asgi()
-    await asyncio.wait_for(app.drain(1000), 1)
+    await asyncio.wait_for(app.drain(1000), 20)
 
 
 @in_loop

@@ -62,7 +62,7 @@ async def served(verb: str, path: str, query: bytes, headers: Head, pieces: list
         # A stream that stays open, or a tool that waits: let it go.
         call.hang_up()
         workshop.gate.set()
-        await asyncio.wait([call.task], timeout=5)
+        await asyncio.wait([call.task], timeout=20)
     call.task.result()
     beside = await modern(app, tool("add")).whole()
     assert beside.json["result"]["structuredContent"] == 3

@@ -112,7 +112,7 @@ def test_a_call_with_progress_goes_through(revision: str, tmp_path: Path) -> Non
                 result = await client.call_tool("steps", on_progress=lambda at, total, text: seen.append(at))
                 return result.text, seen
 
-    assert run_async(main(), seconds=30) == ("done", [1, 2, 3])
+    assert run_async(main()) == ("done", [1, 2, 3])
 
 
 @pytest.mark.parametrize("revision", ["2025-11-25", "2026-07-28"])
@@ -126,7 +126,7 @@ def test_a_change_reaches_a_listener_at_once(revision: str, tmp_path: Path) -> N
             await client.call_tool("change")
             return (await anext(changes)).kind
 
-    assert run_async(main(), seconds=30) == "tools"
+    assert run_async(main()) == "tools"
 
 
 def test_a_public_name_that_was_not_allowed_is_refused_with_the_fix(tmp_path: Path) -> None:
@@ -135,7 +135,7 @@ def test_a_public_name_that_was_not_allowed_is_refused_with_the_fix(tmp_path: Pa
             front = int(url.rpartition(":")[2].partition("/")[0])
             return await status_line(front, "mcp.example.com")
 
-    assert run_async(main(), seconds=30) == "HTTP/1.1 403 Forbidden"
+    assert run_async(main()) == "HTTP/1.1 403 Forbidden"
 
 
 def test_a_public_name_that_was_allowed_is_served(tmp_path: Path) -> None:
@@ -144,7 +144,7 @@ def test_a_public_name_that_was_allowed_is_served(tmp_path: Path) -> None:
             front = int(url.rpartition(":")[2].partition("/")[0])
             return await status_line(front, "mcp.example.com")
 
-    assert run_async(main(), seconds=30) == "HTTP/1.1 200 OK"
+    assert run_async(main()) == "HTTP/1.1 200 OK"
 
 
 async def status_line(port: int, host: str) -> str:
