@@ -106,7 +106,7 @@ def calls(
                 for tool, arguments in wanted
             ]
 
-    return run_async(scene(), seconds=20)
+    return run_async(scene())
 
 
 def outcome(result: CallResult) -> tuple[bool, str]:

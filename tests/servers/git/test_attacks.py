@@ -246,6 +246,33 @@ def test_a_file_with_a_filter_is_not_staged_unfiltered(repository: Path, program
     )
 
 
+@pytest.mark.parametrize("name", ["config", "config.worktree", "commondir", "HEAD"])
+def test_a_pipe_in_place_of_a_file_is_not_waited_for(repository: Path, name: str) -> None:
+    (repository / ".git" / name).unlink(missing_ok=True)
+    os.mkfifo(repository / ".git" / name)
+
+    failed, text = call(repository, "git_status")
+
+    assert (failed, "it is not a plain file" in text) == (True, True)
+
+
+def test_a_configuration_that_is_none_is_refused(repository: Path) -> None:
+    write(repository / ".git" / "config", "[core\n")
+
+    failed, text = call(repository, "git_status")
+
+    assert (failed, f"The configuration {repository / '.git' / 'config'} cannot be read" in text) == (True, True)
+
+
+def test_a_configuration_without_end_is_refused(repository: Path) -> None:
+    with (repository / ".git" / "config").open("a") as config:
+        config.write("#" * 1024 * 1024)
+
+    failed, text = call(repository, "git_status")
+
+    assert (failed, "longer than 1048576 bytes" in text) == (True, True)
+
+
 def test_a_configuration_that_includes_another_is_refused(repository: Path, program: str) -> None:
     included("include.path")(repository, program)
 
@@ -411,6 +438,16 @@ def test_a_git_file_may_not_lead_out(repository: Path, tmp_path: Path) -> None:
     assert "keeps its data in" in outcome(result)[1]
 
 
+@pytest.mark.parametrize("name", [".git", ".git/commondir", ".git/objects/info/alternates"])
+def test_a_zero_byte_in_the_way_to_another_place_is_refused(repository: Path, tmp_path: Path, name: str) -> None:
+    disguised = repository if "/" in name else repository / "disguised"
+    write(disguised / name, f"gitdir: {repository / '.git'}\0/../../other\n")
+
+    failed, text = call(disguised, "git_log")
+
+    assert (failed, "it holds a zero byte" in text) == (True, True)
+
+
 def test_a_linked_working_tree_works_where_both_are_allowed(repository: Path, tmp_path: Path) -> None:
     linked = tmp_path / "linked"
     git(repository, "worktree", "add", "--quiet", str(linked))
@@ -472,6 +509,21 @@ def test_objects_are_not_borrowed_from_outside(repository: Path, tmp_path: Path,
     lenders = [secret / ".git" / "objects", repository / "lender"]
     write(repository / "lender" / "info" / "alternates", f"{lenders[0]}\n")
     write(repository / ".git" / "objects" / "info" / "alternates", f"# friends\n{lenders[steps - 1]}\n")
+
+    failed, text = call(repository, "git_show", revision=git(secret, "rev-parse", "HEAD:a.txt"))
+
+    assert (failed, "borrows objects" in text) == (True, True)
+
+
+def test_a_lender_is_not_hidden_in_a_line_that_only_looks_like_two(repository: Path, tmp_path: Path) -> None:
+    secret = make_repository(tmp_path / "secret")
+    objects = repository / ".git" / "objects"
+    # Read as two lines, the second goes through a link and stays inside; read as one, it goes up and out.
+    (repository / "a" / "b" / "c" / "d").mkdir(parents=True)
+    (objects / "inside").symlink_to(repository / "a" / "b" / "c" / "d")
+    (objects / "x\vinside").mkdir()
+    (repository / "secret" / ".git" / "objects").mkdir(parents=True)
+    write(objects / "info" / "alternates", "x\vinside/../../../../secret/.git/objects\n")
 
     failed, text = call(repository, "git_show", revision=git(secret, "rev-parse", "HEAD:a.txt"))
 

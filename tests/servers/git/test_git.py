@@ -174,6 +174,26 @@ def test_a_commit_that_changes_nothing_has_only_a_header(repository: Path) -> No
     assert call(repository, "git_show", revision="HEAD")[1].endswith("\n\n    nothing\n")
 
 
+def test_a_merge_is_shown_as_what_it_brought(repository: Path) -> None:
+    git(repository, "checkout", "--quiet", "-b", "side")
+    git(repository, "commit", "--quiet", "-am", "side")
+    git(repository, "checkout", "--quiet", "main")
+    git(repository, "merge", "--quiet", "--no-ff", "-m", "merged", "side")
+
+    failed, text = call(repository, "git_show", revision="HEAD")
+
+    assert (failed, text.partition("\n\n    merged\n\n")[2]) == (
+        False,
+        "--- a/a.txt\n+++ b/a.txt\n@@ -1,3 +1,3 @@\n one\n-two\n+2\n three\n",
+    )
+
+
+def test_a_commit_found_by_its_message_is_shown(repository: Path) -> None:
+    failed, text = call(repository, "git_show", revision=":/fir")
+
+    assert (failed, "    first\n" in text) == (False, True)
+
+
 @pytest.mark.parametrize(
     ("files", "staged"),
     [
@@ -302,6 +322,29 @@ def test_checkout_says_where_it_is_now(repository: Path, name: str, answer: str)
     assert call(repository, "git_checkout", branch_name=name) == (False, answer.format(head=head))
 
 
+@pytest.mark.parametrize("name", ["main~1", "main^", "main^{commit}~1", "main@{1}"])
+def test_checkout_of_what_comes_before_a_branch_is_not_of_the_branch(repository: Path, name: str) -> None:
+    first = git(repository, "rev-parse", "HEAD")[:7]
+    git(repository, "commit", "--quiet", "-am", "second")
+
+    assert call(repository, "git_checkout", branch_name=name) == (False, f"HEAD is now detached at {first}")
+
+
+def test_checkout_of_a_detached_head_stays_there(repository: Path) -> None:
+    git(repository, "checkout", "--quiet", "--detach")
+    head = git(repository, "rev-parse", "HEAD")[:7]
+
+    assert call(repository, "git_checkout", branch_name="HEAD") == (False, f"HEAD is now detached at {head}")
+
+
+def test_checkout_of_the_current_branch_is_not_of_a_tag_of_the_same_name(repository: Path) -> None:
+    git(repository, "tag", "main")
+    git(repository, "commit", "--quiet", "-am", "second")
+
+    assert call(repository, "git_checkout", branch_name="HEAD") == (False, "Switched to branch 'main'")
+    assert git(repository, "symbolic-ref", "HEAD") == "refs/heads/main"
+
+
 def test_checkout_takes_a_branch_before_a_tag_of_the_same_name(repository: Path) -> None:
     git(repository, "tag", "v1")
     git(repository, "commit", "--quiet", "-am", "second")
@@ -358,6 +401,21 @@ def test_a_branch_is_made_or_the_reason_told(
     git(repository, "branch", "side")
 
     assert call(repository, "git_create_branch", **arguments) == answer
+
+
+def test_where_a_branch_was_made_from_is_remembered(repository: Path) -> None:
+    call(repository, "git_create_branch", branch_name="new")
+    call(repository, "git_create_branch", branch_name="newer", base_branch="new")
+
+    assert git(repository, "reflog", "--format=%gs", "new") == "branch: Created from main"
+    assert git(repository, "reflog", "--format=%gs", "newer") == "branch: Created from new"
+
+
+@pytest.mark.parametrize("head", ["ref:refs/heads/main", "ref:   refs/heads/main\n", "ref: refs/heads/main  \n"])
+def test_the_current_branch_is_known_however_it_is_written(repository: Path, head: str) -> None:
+    write(repository / ".git" / "HEAD", head)
+
+    assert call(repository, "git_create_branch", branch_name="new") == (False, "Created branch 'new' from 'main'")
 
 
 def test_a_branch_from_nowhere_needs_a_base(repository: Path) -> None:

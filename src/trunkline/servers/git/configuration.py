@@ -1,7 +1,9 @@
 """Reads configuration as data: what a repository's own files say, and what the user has set for all repositories.
 
-Nothing is run and no include of a repository is followed; a repository that has one is refused. From the user's
-configuration come a name, an address and a few settings that are data; there includes are followed, as git does.
+Git itself reads them, so that nothing is understood in another way than git does; but nothing is run, and no include of
+a repository is followed: a repository that has one is refused. From the user's configuration come a name, an address
+and a few settings that are data; there includes are followed, as git does. What git made of a file is remembered with
+the file's bytes, and holds for as long as these are the same.
 """
 
 from __future__ import annotations
@@ -11,9 +13,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from trunkline.errors import ToolError
+from trunkline.servers.git.files import contents
+from trunkline.servers.git.remembered import Remembered
 from trunkline.servers.git.running import Program, one_line
 
-__all__ = ["User", "read_own", "read_user", "user_settings"]
+__all__ = ["Configuration", "Own", "User", "user_settings"]
 
 #: The settings of the user that are passed on where the repository has none of its own.
 _KEPT = frozenset(
@@ -28,8 +32,15 @@ _KEPT = frozenset(
         "core.eol",
     }
 )
+_VARIABLES = ("HOME", "XDG_CONFIG_HOME", "GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM", "GIT_CONFIG_NOSYSTEM", "SYSTEMROOT")
 _MOST_BYTES = 1024 * 1024
 _MOST_FILTERS = 256
+#: How many repositories are remembered.
+_MOST_REMEMBERED = 64
+#: A longer configuration is read anew each time.
+_LONGEST_REMEMBERED = 64 * 1024
+#: Equal to nothing that a file can hold.
+_UNSEEN = object()
 
 
 class User(NamedTuple):
@@ -41,16 +52,99 @@ class User(NamedTuple):
     filters: frozenset[str]
 
 
-async def read_user(program: Program, worktree: str) -> User:
-    """Read the user's and the system's settings, as they are for this working tree."""
-    # The system's file is the same for every repository, and is not expected to change under a running server.
-    if program.system is None:
-        program.system = await _listed(program, os.sep, "--system")
-    listed = [*program.system, *(await _listed(program, worktree, "--global") if _has_global() else ())]
-    settings = {key: value for key, value in listed if key in _KEPT}
-    excludes = [value for key, value in listed if key == "core.excludesfile" and value]
-    safe = tuple(value for key, value in listed if key == "safe.directory")
-    return User(settings, _excludes(excludes), safe, _filters(key for key, _ in listed))
+class Own(NamedTuple):
+    """What a repository's own files set, and the names of the filters in them."""
+
+    settings: Mapping[str, str]
+    filters: frozenset[str]
+
+
+class _Entry(NamedTuple):
+    origin: str
+    key: str
+    value: str
+
+
+class _Global(NamedTuple):
+    """The user's settings for a working tree, as they are while the files that they come from stay the same."""
+
+    variables: Mapping[str, str]
+    files: Mapping[str, object]
+    entries: Sequence[_Entry]
+
+
+class Configuration:
+    """Reads configuration by means of git, and not again while it is the same."""
+
+    def __init__(self, program: Program) -> None:
+        """Let ``program`` read."""
+        self._program = program
+        self._own: Remembered[tuple[bytes, ...], Own] = Remembered(_MOST_REMEMBERED)
+        self._global: Remembered[str, _Global] = Remembered(_MOST_REMEMBERED)
+        self._system: list[_Entry] | None = None
+
+    async def read_user(self, worktree: str, seen: Mapping[str, bytes | None]) -> User:
+        """Read the user's and the system's settings, as they are for this working tree; ``seen`` is from ``look``."""
+        # The system's file is the same for every repository, and is not expected to change under a running server.
+        if self._system is None:
+            self._system = await self._listed(os.sep, "--system")
+        listed = [*self._system, *(await self._read_global(worktree, seen))]
+        settings = {each.key: each.value for each in listed if each.key in _KEPT}
+        excludes = [each.value for each in listed if each.key == "core.excludesfile" and each.value]
+        safe = tuple(each.value for each in listed if each.key == "safe.directory")
+        return User(settings, _excludes(excludes), safe, _filters(each.key for each in listed))
+
+    async def read_own(self, files: Sequence[tuple[str, bytes]], env: Mapping[str, str]) -> Own:
+        """Read a repository's configuration files, given with what is in them.
+
+        Raises:
+            ToolError: one cannot be read, includes another, or has too many filters.
+        """
+        said = tuple(each for _, each in files)
+        known = self._own.get(said)
+        if known is not None:
+            return known
+        settings: dict[str, str] = {}
+        for path, data in files:
+            words = ["config", "--file", "-", "--no-includes", "--list", "-z"]
+            ran = await self._program.run(words, cwd=os.sep, env=env, stdin=data, most=2 * _MOST_BYTES)
+            if ran.status or ran.cut:
+                complaint = one_line(ran.complaint) or "it is too long"
+                raise ToolError(f"The configuration {path} cannot be read: {complaint}")
+            settings |= {each.key: each.value for each in _entries(ran.out)}
+        own = Own(settings, _filters(settings))
+        _check(own)
+        if sum(len(each) for each in said) <= _LONGEST_REMEMBERED:
+            self._own.put(said, own)
+        return own
+
+    def look(self, worktree: str) -> Mapping[str, bytes | None]:
+        """Give the user's files for this working tree with what is in them, as far as they are known."""
+        known = self._global.get(worktree)
+        tops = _global_files()
+        return contents(tops if known is None else {*tops, *known.files})
+
+    async def _read_global(self, worktree: str, seen: Mapping[str, bytes | None]) -> Sequence[_Entry]:
+        if not any(seen.values()):
+            return ()
+        variables = _variables()
+        known = self._global.get(worktree)
+        if known is not None and (known.variables, known.files) == (variables, seen):
+            return known.entries
+        entries = await self._listed(worktree, "--global")
+        paths = _sources(worktree, entries)
+        if paths is not None:
+            # A file that was not seen before git saw it may have changed since, so it is taken for one that did.
+            files = {each: seen.get(each, _UNSEEN) for each in {*_global_files(), *paths}}
+            self._global.put(worktree, _Global(variables, files, entries))
+        return entries
+
+    async def _listed(self, worktree: str, scope: str) -> list[_Entry]:
+        # Reading a configuration runs nothing, and these files are the user's own.
+        env = {**_variables(), "LC_ALL": "C", "GIT_CEILING_DIRECTORIES": os.path.dirname(worktree)}
+        words = ["config", scope, "--includes", "--list", "-z", "--show-origin"]
+        ran = await self._program.run(words, cwd=worktree, env=env, most=_MOST_BYTES)
+        return [] if ran.status or ran.cut else _with_origins(ran.out)
 
 
 def user_settings(user: User, own: Mapping[str, str]) -> list[tuple[str, str]]:
@@ -59,51 +153,55 @@ def user_settings(user: User, own: Mapping[str, str]) -> list[tuple[str, str]]:
     return [*made, ("core.excludesfile", user.excludes), *(("safe.directory", each) for each in user.safe)]
 
 
-async def read_own(program: Program, files: list[str], env: Mapping[str, str]) -> tuple[dict[str, str], frozenset[str]]:
-    """Read a repository's configuration files; give the settings and the names of the filters in them.
-
-    Raises:
-        ToolError: a file cannot be read, includes another, or has too many filters.
-    """
-    own: dict[str, str] = {}
-    for path in files:
-        ran = await program.run(
-            ["config", "--file", path, "--no-includes", "--list", "-z"], cwd=os.sep, env=env, most=_MOST_BYTES
-        )
-        if ran.status or ran.cut:
-            raise ToolError(f"The configuration {path} cannot be read: {one_line(ran.complaint) or 'it is too long'}")
-        own |= dict(_entries(ran.out))
-    if any(key.startswith(("include.", "includeif.")) for key in own):
+def _check(own: Own) -> None:
+    if any(key.startswith(("include.", "includeif.")) for key in own.settings):
         raise ToolError(
             "The repository's own configuration includes other files, which this server does not follow. "
             "Remove include.path and includeIf from it, and put the settings into it instead."
         )
-    filters = _filters(own)
-    if len(filters) > _MOST_FILTERS:
+    if len(own.filters) > _MOST_FILTERS:
         raise ToolError(f"The repository's configuration has more than {_MOST_FILTERS} filters; remove some.")
-    return own, filters
 
 
-async def _listed(program: Program, worktree: str, scope: str) -> list[tuple[str, str]]:
-    # Reading a configuration runs nothing, and these files are the user's own.
-    names = ("HOME", "XDG_CONFIG_HOME", "GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM", "GIT_CONFIG_NOSYSTEM", "SYSTEMROOT")
-    env = {name: value for name in names if (value := os.environ.get(name)) is not None}
-    env |= {"LC_ALL": "C", "GIT_CEILING_DIRECTORIES": os.path.dirname(worktree)}
-    ran = await program.run(["config", scope, "--includes", "--list", "-z"], cwd=worktree, env=env, most=_MOST_BYTES)
-    return [] if ran.status or ran.cut else _entries(ran.out)
+def _variables() -> dict[str, str]:
+    return {name: value for name in _VARIABLES if (value := os.environ.get(name)) is not None}
 
 
-def _has_global() -> bool:
-    """Tell whether the user has any configuration, so that git is not started to read nothing."""
+def _global_files() -> tuple[str, ...]:
     said = os.environ.get("GIT_CONFIG_GLOBAL")
+    if said is not None:
+        return (said,)
     folder = os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")
-    paths = (os.path.expanduser("~/.gitconfig"), os.path.join(folder, "git", "config")) if said is None else (said,)
-    return any(os.path.isfile(each) for each in paths)
+    return (os.path.expanduser("~/.gitconfig"), os.path.join(folder, "git", "config"))
 
 
-def _entries(listed: bytes) -> list[tuple[str, str]]:
-    entries = [each.decode("utf-8", "surrogateescape") for each in listed.split(b"\0") if each]
-    return [(key, value) for key, _, value in (each.partition("\n") for each in entries)]
+def _sources(worktree: str, entries: Sequence[_Entry]) -> list[str] | None:
+    """Give the files that entries come from, and those that would be included if they were there.
+
+    None if it is not for the files alone to say what is included: a branch or a remote may.
+    """
+    paths = {each.origin for each in entries}
+    for origin, key, value in entries:
+        if key != "include.path" and not (key.startswith("includeif.") and key.endswith(".path")):
+            continue
+        if value.startswith("%(") or not key.startswith(("include.path", "includeif.gitdir")):
+            return None
+        paths.add(os.path.join(os.path.dirname(origin), os.path.expanduser(value)))
+    return [os.path.join(worktree, each) for each in sorted(paths)]
+
+
+def _text(said: bytes) -> list[str]:
+    return [each.decode("utf-8", "surrogateescape") for each in said.split(b"\0")[:-1]]
+
+
+def _entries(listed: bytes) -> list[_Entry]:
+    return [_Entry("", key, value) for key, _, value in (each.partition("\n") for each in _text(listed))]
+
+
+def _with_origins(listed: bytes) -> list[_Entry]:
+    fields = _text(listed)
+    pairs = zip(fields[::2], (each.partition("\n") for each in fields[1::2]), strict=False)
+    return [_Entry(origin.removeprefix("file:"), key, value) for origin, (key, _, value) in pairs]
 
 
 def _filters(keys: Iterable[str]) -> frozenset[str]:

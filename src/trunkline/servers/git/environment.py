@@ -104,6 +104,18 @@ _VARIABLES: Mapping[str, str] = MappingProxyType(
         "GIT_OPTIONAL_LOCKS": "0",
     }
 )
+
+
+def _numbered(settings: Iterable[tuple[str, str]], first: int) -> dict[str, str]:
+    """Give the variables that say settings, from a number on."""
+    made: dict[str, str] = {}
+    for number, (key, value) in enumerate(settings, first):
+        made[f"GIT_CONFIG_KEY_{number}"] = key
+        made[f"GIT_CONFIG_VALUE_{number}"] = value
+    return made
+
+
+_FIXED_VARIABLES: Mapping[str, str] = MappingProxyType(_numbered(_FIXED.items(), 0))
 #: What is taken from the server's own environment: data about the user, the clock and the system.
 _PASSED = (
     "EMAIL",
@@ -123,14 +135,11 @@ def environment(worktree: str, settings: Sequence[tuple[str, str]] = ()) -> dict
     """Make the environment for git in a working tree; ``settings`` are said besides the fixed ones."""
     made = {name: value for name in _PASSED if (value := os.environ.get(name)) is not None}
     made |= _VARIABLES
+    made |= _FIXED_VARIABLES
     made["GIT_WORK_TREE"] = worktree
     made["GIT_CEILING_DIRECTORIES"] = os.path.dirname(worktree)
-    said = [*_FIXED.items(), *settings]
-    made["GIT_CONFIG_COUNT"] = str(len(said))
-    for number, (key, value) in enumerate(said):
-        made[f"GIT_CONFIG_KEY_{number}"] = key
-        made[f"GIT_CONFIG_VALUE_{number}"] = value
-    return made
+    made["GIT_CONFIG_COUNT"] = str(len(_FIXED) + len(settings))
+    return made | _numbered(settings, len(_FIXED))
 
 
 def with_hooks(env: Mapping[str, str]) -> dict[str, str]:

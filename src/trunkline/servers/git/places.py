@@ -10,31 +10,60 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any, NamedTuple
 
 from trunkline.errors import ToolError
+from trunkline.servers.git.files import read_plain
 
-__all__ = ["check_links", "own_files", "own_folders", "real_worktree", "same_folders"]
+__all__ = ["Place", "look", "same_folders"]
 
 _MOST_ENTRIES = 100_000
 _MOST_BYTES = 64 * 1024
 _DEEPEST_ALTERNATE = 5
 #: The folders in a repository's own folder that git writes names into, or shows what is in them (an unfinished rebase
 #: is part of the status); they are looked through to the bottom.
-_DEEP = ("refs", "logs", "info", "rebase-apply", "rebase-merge", "sequencer", "worktrees")
+_DEEP = frozenset({"refs", "logs", "info", "rebase-apply", "rebase-merge", "sequencer", "worktrees"})
+_TOP = _DEEP | {"objects"}
+_OBJECTS = frozenset({"info", "pack"})
+_MOST_CONFIGURATION = 1024 * 1024
 
 
-def real_worktree(given: str, allowed: Sequence[Path] | None) -> str:
-    """Give the path without links of the working tree that a caller named; ``allowed`` None is everywhere.
+class Place(NamedTuple):
+    """A working tree, its repository's own folders, and all that git goes by when it looks for them."""
+
+    worktree: str
+    git_dir: str
+    #: What the repository shares with its other working trees.
+    common_dir: str
+    #: The paths of the configuration files that the repository has, and what is in them.
+    files: tuple[tuple[str, bytes], ...]
+    #: Equal for two looks at a place only if git finds, and trusts, the same in both; None is equal to nothing.
+    marks: tuple[Any, ...] | None
+
+
+def look(given: str, allowed: Sequence[Path] | None) -> Place:
+    """Look at the repository at a path that a caller gave; ``allowed`` None is everywhere.
 
     Raises:
-        ToolError: it is outside, not there, or not the top of a working tree.
+        ToolError: it is outside, not there, not the top of a working tree, or something in it leads out.
     """
+    within = None if allowed is None else [str(each) for each in allowed]
+    worktree = _real_worktree(given, within)
+    folders = _own_folders(worktree)
+    _check_links(worktree, folders, within)
+    paths = (os.path.join(folders[1], "config"), os.path.join(folders[0], "config.worktree"))
+    files = tuple((each, _said(each, _MOST_CONFIGURATION)) for each in paths if os.path.lexists(each))
+    return Place(worktree, *folders, files, _marks(worktree, folders))
+
+
+def _real_worktree(given: str, allowed: Sequence[str] | None) -> str:
+    """Give the path without links of the working tree that a caller named."""
     if "\0" in given or not given:
         raise ToolError("repo_path must be the path of a folder.")
     real = os.path.realpath(given)
     if allowed is not None and not _inside(real, allowed):
         raise ToolError(
-            f"Repository path '{given}' is outside of what is allowed: {', '.join(str(each) for each in allowed)}. "
+            f"Repository path '{given}' is outside of what is allowed: {', '.join(allowed)}. "
             "Start the server with another --repository, or share another root."
         )
     if not os.path.isdir(real):
@@ -46,28 +75,19 @@ def real_worktree(given: str, allowed: Sequence[Path] | None) -> str:
     return real
 
 
-def own_folders(worktree: str) -> tuple[str, str]:
-    """Give the paths without links of the repository's own folder, and of what it shares with other working trees.
-
-    Raises:
-        ToolError: they cannot be found.
-    """
+def _own_folders(worktree: str) -> tuple[str, str]:
+    """Give the paths without links of the repository's own folder, and of what it shares with other working trees."""
     path = os.path.join(worktree, ".git")
     if os.path.isfile(path):
-        path = os.path.join(worktree, _said(path).removeprefix("gitdir:").strip())
+        path = os.path.join(worktree, _lead(path).removeprefix("gitdir:").strip())
     git_dir = os.path.realpath(path)
     shared = os.path.join(git_dir, "commondir")
-    common_dir = os.path.realpath(os.path.join(git_dir, _said(shared).strip())) if os.path.isfile(shared) else git_dir
-    if not all(os.path.isdir(each) for each in (git_dir, common_dir)):
+    common_dir = git_dir
+    if os.path.exists(shared):
+        common_dir = os.path.realpath(os.path.join(git_dir, _lead(shared).strip()))
+    if not all(os.path.isdir(each) for each in {git_dir, common_dir}):
         raise ToolError(f"'{worktree}' is not the top folder of a Git repository.")
     return git_dir, common_dir
-
-
-def own_files(folders: tuple[str, str]) -> list[str]:
-    """Give the paths of the configuration files that the repository has."""
-    git_dir, common_dir = folders
-    paths = [os.path.join(common_dir, "config"), os.path.join(git_dir, "config.worktree")]
-    return [each for each in paths if os.path.lexists(each)]
 
 
 def same_folders(worktree: str, said: Sequence[str], folders: tuple[str, str]) -> bool:
@@ -75,12 +95,34 @@ def same_folders(worktree: str, said: Sequence[str], folders: tuple[str, str]) -
     return tuple(os.path.realpath(os.path.join(worktree, each)) for each in said) == folders
 
 
-def check_links(worktree: str, folders: Sequence[str], allowed: Sequence[Path] | None) -> None:
-    """Make sure that the repository's own folders, and what they link to or borrow, are in the allowed ones.
+def _marks(worktree: str, folders: tuple[str, str]) -> tuple[Any, ...] | None:
+    """Give all that git goes by: who owns what, which entries there are, and what the files say that lead to others.
 
-    Raises:
-        ToolError: something leads out.
+    Times are not part of it: a file that is written twice in one tick of the clock has the same. Nor is which file it
+    is: git itself replaces ``HEAD`` by a new one with the same words.
     """
+    git_dir, common_dir = folders
+    entry = os.path.join(worktree, ".git")
+    head, shared = (os.path.join(git_dir, each) for each in ("HEAD", "commondir"))
+    inner = [os.path.join(common_dir, each) for each in ("objects", "refs")]
+    # What is no plain file is refused here: git would wait for a pipe.
+    files = (*([entry] if os.path.isfile(entry) else ()), head, shared)
+    said = tuple((each, _said(each)) for each in files if os.path.exists(each))
+    try:
+        kinds = tuple(_kind(each) for each in (worktree, entry, head, *folders, *inner))
+        links = tuple(os.path.realpath(each) for each in (entry, head, *inner))
+    except OSError:
+        return None
+    return (*folders, kinds, links, said, os.path.lexists(shared))
+
+
+def _kind(path: str) -> tuple[int, ...]:
+    about, behind = os.lstat(path), os.stat(path)
+    return about.st_mode, about.st_uid, about.st_gid, behind.st_mode, behind.st_uid, behind.st_gid
+
+
+def _check_links(worktree: str, folders: Sequence[str], allowed: Sequence[str] | None) -> None:
+    """Make sure that the repository's own folders, and what they link to or borrow, are in the allowed ones."""
     if allowed is not None:
         for folder in folders:
             if not _inside(folder, allowed):
@@ -88,7 +130,7 @@ def check_links(worktree: str, folders: Sequence[str], allowed: Sequence[Path] |
                     f"The repository keeps its data in '{folder}', which is outside of the allowed folders. "
                     "Start the server with a --repository that holds it as well."
                 )
-    within = allowed if allowed is not None else [Path(each) for each in (worktree, *folders)]
+    within = allowed if allowed is not None else (worktree, *folders)
     for folder in dict.fromkeys(folders):
         for path in _links(folder):
             if not _inside(os.path.realpath(path), within):
@@ -96,16 +138,17 @@ def check_links(worktree: str, folders: Sequence[str], allowed: Sequence[Path] |
         _check_alternates(os.path.join(folder, "objects"), within, _DEEPEST_ALTERNATE)
 
 
-def _inside(real: str, folders: Sequence[Path]) -> bool:
-    return any(Path(real).is_relative_to(folder) for folder in folders)
+def _inside(real: str, folders: Sequence[str]) -> bool:
+    return any(real == folder or real.startswith(folder.rstrip(os.sep) + os.sep) for folder in folders)
 
 
 def _links(folder: str) -> Iterator[str]:
     """Give the links in a repository's own folder: at its top, among its objects' folders, and in all of ``_DEEP``."""
     seen = 0
-    todo = [(folder, True)]
+    # Beside each folder, which folders in it are entered; None is all.
+    todo: list[tuple[str, frozenset[str] | None]] = [(folder, _TOP)]
     while todo:
-        here, top = todo.pop()
+        here, entered = todo.pop()
         try:
             with os.scandir(here) as entries:
                 for entry in entries:
@@ -116,24 +159,27 @@ def _links(folder: str) -> Iterator[str]:
                         )
                     if entry.is_symlink():
                         yield entry.path
-                    elif entry.is_dir() and _enters(entry.name, os.path.relpath(here, folder), top=top):
-                        todo.append((entry.path, False))
+                    elif (entered is None or entry.name in entered) and entry.is_dir():
+                        todo.append((entry.path, _below(entry.name, entered)))
         except OSError as error:
             raise ToolError(f"'{here}' cannot be read: {error.strerror}.") from error
 
 
-def _enters(name: str, parent: str, *, top: bool) -> bool:
-    first = parent.split(os.sep, 1)[0]
-    return name in (*_DEEP, "objects") if top else first in _DEEP or (parent == "objects" and name in ("info", "pack"))
+def _below(name: str, entered: frozenset[str] | None) -> frozenset[str] | None:
+    """Tell what is entered in a folder that is entered itself."""
+    if entered is _TOP:
+        return _OBJECTS if name == "objects" else None
+    return None if entered is None else frozenset()
 
 
-def _check_alternates(objects: str, within: Sequence[Path], deepest: int) -> None:
+def _check_alternates(objects: str, within: Sequence[str], deepest: int) -> None:
     path = os.path.join(objects, "info", "alternates")
     if not os.path.lexists(path):
         return
     if deepest == 0:
         raise ToolError(f"The repository borrows objects from others that borrow in turn, too often: {path}.")
-    for line in _said(path).splitlines():
+    # Git knows no other end of a line than this.
+    for line in _lead(path).split("\n"):
         if not line or line.startswith("#"):
             continue
         lender = os.path.realpath(os.path.join(objects, line))
@@ -145,15 +191,16 @@ def _check_alternates(objects: str, within: Sequence[Path], deepest: int) -> Non
         _check_alternates(lender, within, deepest - 1)
 
 
-def _said(path: str) -> str:
-    """Read a small file of the repository; one that is not plain would make us wait for ever."""
+def _lead(path: str) -> str:
+    """Read a file that names other places."""
+    said = _said(path)
+    if b"\0" in said:
+        raise ToolError(f"'{path}' cannot be read: it holds a zero byte.")
+    return os.fsdecode(said)
+
+
+def _said(path: str, most: int = _MOST_BYTES) -> bytes:
     try:
-        if not os.path.isfile(path):
-            raise ToolError(f"'{path}' is not a plain file.")
-        with open(path, "rb") as file:
-            said = file.read(_MOST_BYTES + 1)
+        return read_plain(path, most)
     except OSError as error:
         raise ToolError(f"'{path}' cannot be read: {error.strerror}.") from error
-    if len(said) > _MOST_BYTES:
-        raise ToolError(f"'{path}' is longer than {_MOST_BYTES} bytes.")
-    return said.decode("utf-8", "surrogateescape")

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from trunkline.errors import ToolError
-from trunkline.servers.git.repositories import Repository, refuse_option
+from trunkline.servers.git.repositories import Repository, no_such, refuse_option
 
 __all__ = ["branch", "diff", "diff_staged", "diff_unstaged", "log", "show", "status"]
 
@@ -53,10 +53,9 @@ async def log(repository: Repository, max_count: int, *, start: str | None, end:
         if value:
             refuse_option(value, name)
             dates.append(f"--{option}={value}")
-    head = await repository.resolve("HEAD", kind="commit")
     most = _MOST_COMMITS if max_count < 0 else min(max_count, _MOST_COMMITS)
     count = most + 1 if most != max_count else most
-    commits, note = await _commits(repository, f"--max-count={count}", *dates, head)
+    commits, note = await _commits(repository, f"--max-count={count}", *dates, "HEAD")
     if len(commits) > most:
         note = f"\n[cut: there are more than the {most} commits that are shown; ask by date for older ones]"
     entries = [
@@ -75,11 +74,16 @@ class _Commit(NamedTuple):
     message: str
 
 
+#: The fields of a commit, each with a zero byte behind it but the last.
+_FORM = "--format=%H%x00%an%x00%ae%x00%ai%x00%P%x00%B"
+
+
 async def _commits(repository: Repository, *which: str) -> tuple[list[_Commit], str]:
-    form = "--format=%H%x00%an%x00%ae%x00%ai%x00%P%x00%B"
-    shown = ("--no-show-signature", "--no-notes", "--no-mailmap", "--no-color", "--no-decorate", "--no-patch", form)
+    shown = ("--no-show-signature", "--no-notes", "--no-mailmap", "--no-color", "--no-decorate", "--no-patch", _FORM)
     ran = await repository.run("log", "-z", *shown, *which, "--")
     if ran.status:
+        # A repository without a commit is the reason that can be told in better words.
+        await repository.resolve("HEAD", kind="commit")
         raise ToolError("The history cannot be read: " + ran.complaint.strip()[:500])
     fields = ran.out.decode("utf-8", "replace").split("\0")
     width = len(_Commit._fields)
@@ -98,24 +102,37 @@ def _with_colon(date: str) -> str:
 
 async def show(repository: Repository, revision: str) -> str:
     """Give a commit with its changes, or the contents of a file or folder named as ``<revision>:<path>``."""
-    found = await repository.resolve(revision)
-    kind = (await repository.git("cat-file", "-t", found)).text
-    if kind == "blob":
-        ran = await repository.run("cat-file", "blob", found)
+    refuse_option(revision, "revision")
+    found, behind = await repository.find(revision, f"{revision}^{{commit}}")
+    if found is None:
+        raise no_such(revision, "revision")
+    if found.kind == "blob":
+        ran = await repository.run("cat-file", "blob", found.id)
         return ran.out.decode("utf-8", "replace") + repository.note(ran)
-    if kind == "tree":
-        return await _folder(repository, found)
-    commit = await repository.resolve(revision, kind="commit")
-    commits, _ = await _commits(repository, "--max-count=1", commit)
-    if not commits:
+    if found.kind == "tree":
+        return await _folder(repository, found.id)
+    commit = found if found.kind == "commit" else behind
+    if commit is None:
+        raise no_such(revision, "revision", "commit")
+    return await _commit(repository, commit.id)
+
+
+async def _commit(repository: Repository, commit: str) -> str:
+    shown = ("--root", "--always", "--diff-merges=first-parent", "-r", "-M", "-z", "--raw", "--patch", *_PLAIN, _FORM)
+    ran = await repository.run("diff-tree", *shown, commit, "--")
+    if ran.status:
+        raise ToolError("The commit cannot be read: " + ran.complaint.strip()[:500])
+    width = len(_Commit._fields)
+    fields = ran.out.split(b"\0", width)
+    if len(fields) <= width:
         raise ToolError(
             f"The message of this commit alone is longer than {repository.program.most} bytes, the most that is shown: "
             "start the server with a larger --max-output."
         )
-    one = commits[0]
+    one = _Commit(*(each.decode("utf-8", "replace") for each in fields[:width]))
     message = "".join(f"    {line}\n" for line in one.message.rstrip("\n").split("\n"))
     header = f"commit {one.id}\nAuthor: {one.author} <{one.email}>\nDate:   {one.date}\n\n{message}"
-    return header + await _changes(repository, one)
+    return header + _changes(fields[width]) + repository.note(ran)
 
 
 async def _folder(repository: Repository, tree: str) -> str:
@@ -125,16 +142,11 @@ async def _folder(repository: Repository, tree: str) -> str:
     return "\n".join(names) + repository.note(ran)
 
 
-async def _changes(repository: Repository, commit: _Commit) -> str:
-    parent = commit.parents.split(" ")[0]
-    ends = (parent, commit.id) if parent else ("--root", "--no-commit-id", commit.id)
-    ran = await repository.run("diff-tree", "-r", "-M", "-z", "--raw", "--patch", *_PLAIN, *ends)
-    if ran.status:
-        raise ToolError("The changes cannot be read: " + ran.complaint.strip()[:500])
-    raw, _, patch = ran.out.partition(b"\0\0")
+def _changes(said: bytes) -> str:
+    raw, _, patch = said.partition(b"\0\0")
     _, *patches = re.split(rb"(?m)^diff --git ", patch)
     sides = list(_sides(raw.decode("utf-8", "replace").split("\0")))
-    return "".join(_change(*each) for each in zip(sides, patches, strict=False)) + repository.note(ran)
+    return "".join(_change(*each) for each in zip(sides, patches, strict=False))
 
 
 def _sides(raw: list[str]) -> Iterator[tuple[str, str]]:

@@ -1,26 +1,41 @@
 """Opens a repository for a call: it is allowed, all of it is there, and what it could make git run is known and off.
 
-Everything is looked at anew for each call. What it gives, a ``Repository``, runs git in one working tree.
+Everything is looked at anew for each call, and read to the last byte; git is only asked about what it has not been
+asked about before. What it gives, a ``Repository``, runs git in one working tree.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import os
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from trunkline.errors import ToolError
-from trunkline.servers.git.configuration import read_own, read_user, user_settings
+from trunkline.servers.git.child import Ran
+from trunkline.servers.git.configuration import Configuration, User, user_settings
 from trunkline.servers.git.environment import environment, filter_settings, with_hooks
-from trunkline.servers.git.places import check_links, own_files, own_folders, real_worktree, same_folders
-from trunkline.servers.git.running import Program, Ran, one_line
+from trunkline.servers.git.places import Place, look, same_folders
+from trunkline.servers.git.remembered import Remembered
+from trunkline.servers.git.running import Program, one_line
 
-__all__ = ["Repository", "open_repository", "refuse_option"]
+__all__ = ["Found", "Opener", "Repository", "no_such", "refuse_option"]
 
 _LONGEST_NAME = 1000
 #: Two paths are never longer.
 _MOST_PATHS = 64 * 1024
+#: How many repositories git need not be asked about again.
+_MOST_REMEMBERED = 64
+
+_KINDS = frozenset({"blob", "commit", "tag", "tree"})
+
+
+class Found(NamedTuple):
+    """An object that a name means: its id, and its kind."""
+
+    id: str
+    kind: str
 
 
 class Repository(NamedTuple):
@@ -81,34 +96,62 @@ class Repository(NamedTuple):
         ran = await self.run("rev-parse", "--verify", "--quiet", "--end-of-options", given + suffix)
         found = ran.text
         if ran.status or not found or not all(each in "0123456789abcdef" for each in found):
-            raise ToolError(f"Invalid {what}: there is no '{given}' in this repository, or it is no {kind}.")
+            raise no_such(given, what, kind)
         return found
 
+    async def find(self, *names: str) -> list[Found | None]:
+        """Give what objects names mean, in one run and not as arguments; None for a name that means none."""
+        said = "".join(f"{each}\n" for each in names).encode("utf-8", "replace")
+        ran = await self.git("cat-file", "--batch-check=%(objectname) %(objecttype)", stdin=said)
+        # A name that means nothing is repeated with a word for it, and may look like anything before it.
+        lines = [each.split(" ") for each in ran.text.split("\n")]
+        return [Found(*each) if len(each) == 2 and each[1] in _KINDS else None for each in lines]
 
-async def open_repository(program: Program, given: str, allowed: Sequence[Path] | None) -> Repository:
-    """Open the repository at a path that a caller gave.
 
-    Raises:
-        ToolError: it is not allowed, is no repository, or leads git to somewhere else.
-    """
-    await program.check()
-    worktree = await asyncio.to_thread(real_worktree, given, allowed)
-    folders = await asyncio.to_thread(own_folders, worktree)
-    await asyncio.to_thread(check_links, worktree, folders, allowed)
-    git_dir, common_dir = folders
-    user = await read_user(program, worktree)
-    env = environment(worktree, user_settings(user, {}))
-    own, filters = await read_own(program, own_files(folders), env)
-    env = environment(worktree, [*user_settings(user, own), *filter_settings(filters)])
-    # Git has the last word on whether this is a repository, and whether its owner is to be trusted.
-    ran = await program.run(
-        ["rev-parse", "--absolute-git-dir", "--git-common-dir"], cwd=worktree, env=env, most=_MOST_PATHS
-    )
-    if ran.status:
-        raise ToolError(_failure("rev-parse", ran))
-    if not same_folders(worktree, ran.text.splitlines(), folders):
-        raise ToolError(f"'{given}' is not the top folder of a Git repository.")
-    return Repository(worktree, git_dir, common_dir, filters | user.filters, program, env)
+class Opener:
+    """Opens repositories, and remembers of them what git need not be asked again."""
+
+    def __init__(self, program: Program) -> None:
+        """Let ``program`` work on the repositories."""
+        self._program = program
+        self._configuration = Configuration(program)
+        #: What git went by when it found the folders that we had found.
+        self._found: Remembered[str, tuple[Any, ...]] = Remembered(_MOST_REMEMBERED)
+
+    async def open(self, given: str, allowed: Sequence[Path] | None) -> Repository:
+        """Open the repository at a path that a caller gave.
+
+        Raises:
+            ToolError: it is not allowed, is no repository, or leads git to somewhere else.
+        """
+        await self._program.check()
+        place, seen = await asyncio.to_thread(self._look, given, allowed)
+        user = await self._configuration.read_user(place.worktree, seen)
+        env = environment(place.worktree, user_settings(user, {}))
+        own = await self._configuration.read_own(place.files, env)
+        env = environment(place.worktree, [*user_settings(user, own.settings), *filter_settings(own.filters)])
+        await self._ask(place, user, env)
+        filters = own.filters | user.filters
+        return Repository(place.worktree, place.git_dir, place.common_dir, filters, self._program, env)
+
+    def _look(self, given: str, allowed: Sequence[Path] | None) -> tuple[Place, Mapping[str, bytes | None]]:
+        place = look(given, allowed)
+        return place, self._configuration.look(place.worktree)
+
+    async def _ask(self, place: Place, user: User, env: dict[str, str]) -> None:
+        """Let git have the last word on whether this is a repository, and whether its owner is to be trusted."""
+        marks = None if place.marks is None else (place.marks, tuple(each for _, each in place.files), user.safe)
+        if marks is not None and self._found.get(place.worktree) == marks:
+            return
+        words = ["rev-parse", "--absolute-git-dir", "--git-common-dir"]
+        ran = await self._program.run(words, cwd=place.worktree, env=env, most=_MOST_PATHS)
+        if ran.status:
+            raise ToolError(_failure("rev-parse", ran))
+        said = os.fsdecode(ran.out).removesuffix("\n").split("\n")
+        if not same_folders(place.worktree, said, (place.git_dir, place.common_dir)):
+            raise ToolError(f"'{place.worktree}' is not the top folder of a Git repository.")
+        if marks is not None:
+            self._found.put(place.worktree, marks)
 
 
 def refuse_option(given: str, what: str) -> None:
@@ -121,6 +164,11 @@ def refuse_option(given: str, what: str) -> None:
         raise ToolError(f"Invalid {what}: '{given[:200]}' starts with '-'.")
     if not given or len(given) > _LONGEST_NAME or any(ord(each) < 32 for each in given):
         raise ToolError(f"Invalid {what}: it must be 1 to {_LONGEST_NAME} characters without control characters.")
+
+
+def no_such(given: str, what: str, kind: str = "object") -> ToolError:
+    """Give the error for a name that means nothing."""
+    return ToolError(f"Invalid {what}: there is no '{given}' in this repository, or it is no {kind}.")
 
 
 def _failure(command: str, ran: Ran) -> str:

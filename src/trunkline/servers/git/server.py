@@ -15,7 +15,7 @@ from msgspec import Meta
 
 from trunkline import ConfigError, Context, Server, ToolError, __version__
 from trunkline.servers.git import reading, writing
-from trunkline.servers.git.repositories import Repository, open_repository
+from trunkline.servers.git.repositories import Opener, Repository
 from trunkline.servers.git.running import Program
 from trunkline.servers.roots import Allowed
 
@@ -75,14 +75,14 @@ class _Desk:
     """Where calls come in: opens the repository that is meant, and lets those that write wait for each other."""
 
     def __init__(self, program: Program, allowed: Allowed, *, anywhere: bool) -> None:
-        self._program = program
+        self._opener = Opener(program)
         self._allowed = allowed
         self._anywhere = anywhere
         self._locks: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
 
     async def open(self, ctx: Context, repo_path: str) -> Repository:
         with _in_text():
-            return await open_repository(self._program, repo_path, await self._folders(ctx))
+            return await self._opener.open(repo_path, await self._folders(ctx))
 
     async def write(
         self, ctx: Context, repo_path: str, work: Callable[..., Awaitable[str]], *args: Any, **options: Any

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 from collections.abc import Sequence
 
 from trunkline.errors import ToolError
-from trunkline.servers.git.repositories import Repository, refuse_option
+from trunkline.servers.git.files import contents
+from trunkline.servers.git.repositories import Repository, no_such, refuse_option
 
 __all__ = ["add", "checkout", "commit", "create_branch", "reset"]
 
@@ -18,6 +20,9 @@ _MOST_LISTED = 32 * 1024 * 1024
 _MOST_MESSAGE = 1024 * 1024
 #: Names that some file systems take for ``.git``.
 _OWN = re.compile(r"\.git[\s.]*|git~\d+", re.IGNORECASE)
+#: What leads from a branch to something else, and so is in no branch's name.
+_STEPS = re.compile(r"[~^:]|@\{")
+_ON_BRANCH = re.compile(rb"ref: refs/heads/([A-Za-z0-9_][A-Za-z0-9_./-]*)\n")
 _UNMATCHED = re.compile("pathspec '(.*)' did not match")
 
 
@@ -93,14 +98,15 @@ async def commit(repository: Repository, message: str, *, hooks: bool) -> str:
     said = message.encode("utf-8", "replace")
     if len(said) > _MOST_MESSAGE:
         raise ToolError(f"The message is longer than {_MOST_MESSAGE} bytes.")
-    staged = await repository.run("diff", "--cached", "--quiet", "--no-ext-diff", "--ignore-submodules=dirty", "--")
-    if staged.status == 0 and (await repository.run("rev-parse", "--verify", "--quiet", "MERGE_HEAD")).status:
-        raise ToolError("Nothing is staged, so there is nothing to commit: stage files with git_add first.")
+    if hooks:
+        # Git would find it out after the first hook has run.
+        await _check_staged(repository)
     checks = () if hooks else ("--no-verify",)
     plain = ("--quiet", "--no-gpg-sign", "--no-status", "--cleanup=verbatim", "--allow-empty-message", "--file=-")
     try:
         await repository.git("commit", *plain, *checks, stdin=said, hooks=hooks)
     except ToolError as error:
+        await _check_staged(repository)
         if "auto-detection" in str(error) or "tell me who you are" in str(error):
             raise ToolError(
                 "Nothing was committed: git knows no author. Set user.name and user.email with git config, or the "
@@ -108,6 +114,12 @@ async def commit(repository: Repository, message: str, *, hooks: bool) -> str:
             ) from error
         raise
     return f"Changes committed successfully with hash {await repository.resolve('HEAD', kind='commit')}"
+
+
+async def _check_staged(repository: Repository) -> None:
+    staged = await repository.run("diff", "--cached", "--quiet", "--no-ext-diff", "--ignore-submodules=dirty", "--")
+    if staged.status == 0 and (await repository.run("rev-parse", "--verify", "--quiet", "MERGE_HEAD")).status:
+        raise ToolError("Nothing is staged, so there is nothing to commit: stage files with git_add first.")
 
 
 async def reset(repository: Repository) -> str:
@@ -119,38 +131,68 @@ async def reset(repository: Repository) -> str:
 async def create_branch(repository: Repository, name: str, base: str | None) -> str:
     """Make a branch at another branch, tag or commit, or at the current branch."""
     refuse_option(name, "branch name")
-    full = f"refs/heads/{name}"
-    if name == "HEAD" or (await repository.run("check-ref-format", full)).status:
-        raise ToolError(f"'{name}' cannot be the name of a branch.")
+    if name == "HEAD":
+        raise _bad_name(name)
     if base:
-        start = base
-    else:
-        start = (await repository.run("symbolic-ref", "--quiet", "--short", "HEAD")).text
-        if not start:
-            raise ToolError("HEAD is detached: no branch is the current one, so say base_branch.")
-    found = await repository.resolve(start if base else "HEAD", "base branch", kind="commit")
-    if not (await repository.run("rev-parse", "--verify", "--quiet", full)).status:
-        raise ToolError(f"There is a branch '{name}' already.")
-    # The empty last word lets git refuse if the branch came to be in the meantime.
-    await repository.git("update-ref", "-m", f"branch: Created from {start}", full, found, "")
+        refuse_option(base, "base branch")
+    start = base or await _current(repository)
+    if not start:
+        raise ToolError("HEAD is detached: no branch is the current one, so say base_branch.")
+    full, at = f"refs/heads/{name}", base or "HEAD"
+    # What a caller says is no argument of git's here, and a branch that is there already is not moved.
+    said = f"create {full}\0{at}^{{commit}}\0".encode("utf-8", "replace")
+    words = ("update-ref", "-m", f"branch: Created from {start}", "-z", "--stdin")
+    try:
+        await repository.git(*words, stdin=said)
+    except ToolError:
+        if (await repository.run("check-ref-format", full)).status:
+            raise _bad_name(name) from None
+        await repository.resolve(at, "base branch", kind="commit")
+        if not (await repository.run("rev-parse", "--verify", "--quiet", full)).status:
+            raise ToolError(f"There is a branch '{name}' already.") from None
+        raise
     return f"Created branch '{name}' from '{start}'"
+
+
+def _bad_name(name: str) -> ToolError:
+    return ToolError(f"'{name}' cannot be the name of a branch.")
+
+
+async def _current(repository: Repository) -> str:
+    """Give the name of the current branch, empty if there is none."""
+    path = os.path.join(repository.git_dir, "HEAD")
+    head = (await asyncio.to_thread(contents, [path]))[path] or b""
+    if found := _ON_BRANCH.fullmatch(head):
+        return found[1].decode()
+    # It is written in another way than git usually does.
+    return (await repository.run("symbolic-ref", "--quiet", "HEAD")).text.removeprefix("refs/heads/")
 
 
 async def checkout(repository: Repository, name: str) -> str:
     """Switch to a branch, or to the commit behind any other revision."""
-    found = await repository.resolve(name, "branch name", kind="commit")
-    ran = await repository.run("rev-parse", "--symbolic-full-name", "--verify", "--quiet", "--end-of-options", name)
-    full = "" if ran.status else ran.text
-    if not full.startswith(("refs/heads/", "refs/remotes/")) and name != "HEAD":
-        # A branch comes before a tag of the same name, as in git's own checkout.
-        branch = await repository.run("rev-parse", "--verify", "--quiet", "--end-of-options", f"refs/heads/{name}")
-        full = full if branch.status else f"refs/heads/{name}"
-    short = full.removeprefix("refs/heads/")
+    refuse_option(name, "branch name")
+    found, branch = await repository.find(f"{name}^{{commit}}", f"refs/heads/{name}^{{commit}}")
+    if found is None:
+        raise no_such(name, "branch name", "commit")
+    full = await _full_name(repository, name, is_branch=branch is not None)
     plain = ("--quiet", "--no-recurse-submodules", "--no-guess")
+    short = full.removeprefix("refs/heads/")
     if short == full:
         # By its name, where it has one, git remembers what HEAD was set to.
-        await repository.git("checkout", *plain, "--detach", full if full.startswith("refs/") else found, "--")
-        return f"HEAD is now detached at {found[:7]}"
+        await repository.git("checkout", *plain, "--detach", full if full.startswith("refs/") else found.id, "--")
+        return f"HEAD is now detached at {found.id[:7]}"
     refuse_option(short, "branch name")
     await repository.git("checkout", *plain, short, "--")
     return f"Switched to branch '{short}'"
+
+
+async def _full_name(repository: Repository, name: str, *, is_branch: bool) -> str:
+    """Give the whole name of what is to be checked out, empty if it has none."""
+    if name == "HEAD":
+        current = await _current(repository)
+        return current and f"refs/heads/{current}"
+    # A branch comes before a tag of the same name, as in git's own checkout.
+    if is_branch and not _STEPS.search(name):
+        return f"refs/heads/{name}"
+    ran = await repository.run("rev-parse", "--symbolic-full-name", "--verify", "--quiet", "--end-of-options", name)
+    return "" if ran.status else ran.text
