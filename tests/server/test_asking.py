@@ -195,6 +195,98 @@ async def test_a_page_that_is_never_finished_is_cancelled_in_the_handshake_era()
             assert (await peer.converse_tool("f", {ELICIT: {"action": "accept"}})).text == "cancel"
 
 
+@in_loop
+async def test_a_page_has_an_id_that_nobody_can_guess() -> None:
+    async def f(ctx: Context) -> str:
+        return (await ctx.elicit_url("Look", "https://example.com/a")).action
+
+    async with reach(serving(f), HANDSHAKE, PAGES) as peer:
+        talks = [await peer.converse_tool("f", {ELICIT: {"action": "accept"}}) for _ in range(2)]
+    ids = {talk.questions[0]["params"]["elicitationId"] for talk in talks}
+    assert (len(ids), {len(each) for each in ids}) == (2, {32})
+
+
+@in_loop
+async def test_a_page_is_asked_for_and_ended_under_the_id_of_the_handler() -> None:
+    async def f(ctx: Context) -> str:
+        answer = await ctx.elicit_url("Pay", "https://example.com/a", done=lambda: True, elicitation_id="order-7 ü")
+        return answer.action
+
+    async with reach(serving(f), HANDSHAKE, PAGES) as peer:
+        talk = await peer.converse_tool("f", {ELICIT: {"action": "accept"}})
+    assert (talk.text, talk.questions[0]["params"]["elicitationId"]) == ("accept", "order-7 ü")
+    assert peer.notices("notifications/elicitation/complete") == [{"elicitationId": "order-7 ü"}]
+
+
+@in_loop
+async def test_the_end_of_a_page_is_told_once_under_each_id() -> None:
+    async def f(ctx: Context) -> str:
+        for name in ("a", "b"):
+            await ctx.elicit_url("Pay", "https://example.com/a", done=lambda: True, elicitation_id=name, key=name)
+        return "both"
+
+    async with reach(serving(f), HANDSHAKE, PAGES) as peer:
+        await peer.converse_tool("f", {ELICIT: {"action": "accept"}})
+    assert peer.notices("notifications/elicitation/complete") == [{"elicitationId": "a"}, {"elicitationId": "b"}]
+
+
+@in_loop
+async def test_a_page_that_is_declined_is_not_ended() -> None:
+    async def f(ctx: Context) -> str:
+        answer = await ctx.elicit_url("Pay", "https://example.com/a", done=lambda: True, elicitation_id="a")
+        return answer.action
+
+    async with reach(serving(f), HANDSHAKE, PAGES) as peer:
+        assert (await peer.converse_tool("f", {ELICIT: {"action": "decline"}})).text == "decline"
+    assert peer.notices("notifications/elicitation/complete") == []
+
+
+@in_loop
+async def test_an_id_does_not_travel_where_the_revision_has_none() -> None:
+    async def f(ctx: Context) -> str:
+        answer = await ctx.elicit_url("Pay", "https://example.com/a", done=lambda: True, elicitation_id="a")
+        return answer.action
+
+    async with reach(serving(f), STATELESS, PAGES) as peer:
+        talk = await peer.converse_tool("f", {ELICIT: {"action": "accept"}})
+    assert (talk.text, "elicitationId" in talk.questions[0]["params"]) == ("accept", False)
+    assert peer.notices("notifications/elicitation/complete") == []
+
+
+@in_loop
+async def test_a_sync_function_gives_a_page_an_id_too() -> None:
+    def f(ctx: Context) -> Any:
+        return ctx.elicit_url("Pay", "https://example.com/a", elicitation_id="a").action  # type: ignore[attr-defined]
+
+    async with reach(serving(f), HANDSHAKE, PAGES) as peer:
+        talk = await peer.converse_tool("f", {ELICIT: {"action": "accept"}})
+    assert (talk.text, talk.questions[0]["params"]["elicitationId"]) == ("accept", "a")
+
+
+@pytest.mark.parametrize("name", ["", "x" * 257, "a\nb", "a\x00", "a\u202eb", "a\ud800"], ids=ascii)
+@ERAS
+@in_loop
+async def test_an_id_that_cannot_be_one_is_refused(revision: str, name: str) -> None:
+    async def f(ctx: Context) -> str:
+        try:
+            return (await ctx.elicit_url("Look", "https://example.com/a", elicitation_id=name)).action
+        except LocalProtocolError as error:
+            return str(error).partition(",")[0]
+
+    async with reach(serving(f), revision, PAGES) as peer:
+        assert text(await peer.call("f")) == "an elicitation_id has 1 to 256 characters that can be seen"
+
+
+@ERAS
+@in_loop
+async def test_the_scheme_of_a_page_may_be_in_capitals(revision: str) -> None:
+    async def f(ctx: Context) -> str:
+        return (await ctx.elicit_url("Look", "HTTPS://example.com/a")).action
+
+    async with reach(serving(f), revision, PAGES) as peer:
+        assert (await peer.converse_tool("f", {ELICIT: {"action": "accept"}})).text == "accept"
+
+
 @ERAS
 @in_loop
 async def test_a_page_needs_a_client_that_opens_pages(revision: str) -> None:

@@ -24,8 +24,10 @@ from trunkline.server.questions import Asking, Question, read_answer
 if TYPE_CHECKING:
     from trunkline.server.server import Server
 
-__all__ = ["Elicited", "Sampled", "elicit", "elicit_url", "list_roots", "sample"]
+__all__ = ["LONGEST_PAGE_ID", "Elicited", "Sampled", "elicit", "elicit_url", "list_roots", "sample"]
 
+#: The most characters of an id that a handler gives to a question about a page.
+LONGEST_PAGE_ID = 256
 # How often, and how long in a round, we look whether a page was finished before we ask the caller again.
 _LOOK_EVERY = 0.25
 _LOOKS_A_ROUND = 8
@@ -107,14 +109,16 @@ async def elicit_url(
     message: str,
     url: str,
     done: Callable[[], bool | Awaitable[bool]] | None,
+    elicitation_id: str | None,
     key: str | None,
 ) -> Elicited:
     """Ask the user to open a page, and see to it that it was finished."""
     asking = _may_ask(server, exchange, "elicitation/create", "elicitation.url")
-    if not url.startswith(("https://", "http://")):
+    if not url[:8].lower().startswith(("https://", "http://")):
         raise LocalProtocolError(f"a page to open has an http or https URL, not {url[:40]!r}")
     handshake = exchange.admitted.caller.revision.handshake
-    name = os.urandom(16).hex() if handshake else None
+    chosen = _page_id(elicitation_id)
+    name = chosen if handshake else None
     params = t.ElicitRequestParams(mode="url", message=message, url=url, elicitation_id=name)
     question = Question("elicitation/create", params, key)
     while True:
@@ -184,6 +188,21 @@ def _may_ask(server: Server, exchange: Exchange, method: str, capability: str) -
             f"The client did not declare the capability {capability!r}, which {method} needs", capability=capability
         )
     return server.asking(exchange)
+
+
+def _page_id(given: str | None) -> str:
+    """Give the id of a question about a page: the given one, else one that nobody can guess.
+
+    Raises:
+        LocalProtocolError: the given one is empty, too long, or holds what cannot be seen.
+    """
+    if given is None:
+        return os.urandom(16).hex()
+    if not 0 < len(given) <= LONGEST_PAGE_ID or not given.isprintable():
+        raise LocalProtocolError(
+            f"an elicitation_id has 1 to {LONGEST_PAGE_ID} characters that can be seen, not {given[:40]!r}"
+        )
+    return given
 
 
 async def _finished(done: Callable[[], bool | Awaitable[bool]], looks: int) -> bool:

@@ -291,17 +291,30 @@ class Context(_View):
         url: str,
         *,
         done: Callable[[], bool | Awaitable[bool]] | None = None,
+        elicitation_id: str | None = None,
         key: str | None = None,
     ) -> Elicited:
         """Ask the user to open a page, and wait until ``done`` says that it was finished.
 
+        Where the revision names such questions, the client learns under that id that the page is finished; without an
+        ``elicitation_id`` it is one that nobody can guess.
+
         Raises:
             MissingCapability: the client cannot open pages.
+            LocalProtocolError: the URL or the id cannot be one.
         """
         # Most handlers never ask; what asking needs (digests, forms) is loaded by the first that does.
         from trunkline.server.asking import elicit_url
 
-        return await elicit_url(self._server, self._exchange, message=message, url=url, done=done, key=key)
+        return await elicit_url(
+            self._server,
+            self._exchange,
+            message=message,
+            url=url,
+            done=done,
+            elicitation_id=elicitation_id,
+            key=key,
+        )
 
     async def sample(
         self,

@@ -22,11 +22,12 @@ import msgspec
 from msgspec import Struct
 
 from trunkline.errors import ConfigError, ToolError
+from trunkline.servers.wording import one_line
 
 if TYPE_CHECKING:
     import aiohttp
 
-__all__ = ["Api", "ApiError", "Reply", "Upload", "one_line", "shown_address"]
+__all__ = ["Api", "ApiError", "Reply", "Upload", "shown_address"]
 
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
@@ -362,12 +363,6 @@ def _said(body: bytes) -> str:
     parts = [value[name] for name in _MEMBERS if value.get(name)]
     texts = [each if isinstance(each, str) else msgspec.json.encode(each).decode() for each in parts[:2]]
     return one_line("; ".join(texts))
-
-
-def one_line(text: str, most: int = 400) -> str:
-    """Give a text on one line, of printable characters, and not too many."""
-    line = " ".join("".join(each if each.isprintable() else " " for each in text).split())
-    return line if len(line) <= most else f"{line[:most]}…"
 
 
 def _reason(error: Exception) -> str:

@@ -1,6 +1,7 @@
 """The token of a service that a reference server uses: read once, sent over safe lines only, never shown.
 
-A token comes from whoever starts the server, in the environment. It must be able to stand in a header, it goes to an
+A token comes from whoever starts the server, in the environment; without one a server starts all the same, and what
+needs it says so when it is called. It must be able to stand in a header, it goes to an
 address that nobody on the way can read along with, and what the service says never carries it back to a model.
 """
 
@@ -8,11 +9,11 @@ from __future__ import annotations
 
 from urllib.parse import urlsplit
 
-from trunkline.errors import ConfigError
+from trunkline.errors import ConfigError, ToolError
 from trunkline.net.addresses import is_loopback
 from trunkline.servers.rest import ApiError, shown_address
 
-__all__ = ["check_line", "read_token", "without"]
+__all__ = ["check_line", "demanded", "read_token", "without"]
 
 
 def read_token(value: str | None, variable: str) -> str | None:
@@ -25,6 +26,17 @@ def read_token(value: str | None, variable: str) -> str | None:
     if not all("!" <= each <= "~" for each in token):
         raise ConfigError(f"The value of {variable} is no token: it holds spaces or other characters that none has")
     return token or None
+
+
+def demanded(token: str | None, why: str, variable: str) -> str:
+    """Give the token of a server that may have started without one; ``why`` says what needs it.
+
+    Raises:
+        ToolError: there is none; it says which variable to set.
+    """
+    if token is None:
+        raise ToolError(f"{why}: start the server with {variable} in its environment")
+    return token
 
 
 def check_line(url: str, service: str) -> None:

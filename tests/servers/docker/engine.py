@@ -16,7 +16,10 @@ from aiohttp import web
 __all__ = ["EngineDouble", "engine_double", "frame"]
 
 _CONTAINER = re.compile(r"/containers/([^/]+)(?:/(\w+))?")
+_IMAGE = re.compile(r"/images/(.+)/json")
 _LONG = "f" * 52
+_IMAGE_ID = "sha256:" + "1" * 64
+_NOBODYS_ID = "sha256:" + "2" * 64
 
 
 def frame(kind: int, content: bytes) -> bytes:
@@ -32,6 +35,8 @@ class EngineDouble:
         self.host = ""
         self.asked: list[str] = []
         self.bodies: list[dict[str, Any]] = []
+        self.image_config: dict[str, Any] = {"Labels": None, "Volumes": None}
+        self.readings: list[dict[str, Any]] = []
         self.log = frame(1, b"out 1\n") + frame(2, b"err 1\n") + frame(1, b"out 2\n")
         self.exit_code: int | None = 0
         self.wait_answer: dict[str, Any] | None = None
@@ -45,7 +50,9 @@ class EngineDouble:
         self.removed = asyncio.Event()
         self.containers: dict[str, dict[str, Any]] = {}
         self.add("web", {"Env": ["PATH=/bin", "DB_PASSWORD=hush", "URL=postgres://u:hush@db/x"], "Labels": {}})
-        self.add("own", {"Env": [], "Labels": {"dev.trunkline.server": "docker"}})
+        self.add("own", {"Env": [], "Labels": {"dev.trunkline.server": "docker", "dev.trunkline.run": "1"}})
+        for each in self.containers.values():
+            each["State"]["Status"] = "running"
 
     def add(self, name: str, config: dict[str, Any], host: dict[str, Any] | None = None) -> str:
         """Add a container."""
@@ -53,6 +60,7 @@ class EngineDouble:
         self.containers[identity] = {
             "Id": identity,
             "Name": f"/{name}",
+            "Image": _IMAGE_ID,
             "State": {"Status": "created", "ExitCode": 0},
             "Config": {"Image": "alpine:3.20", "Cmd": ["run", "--password", "hush", "--token=hush"], **config},
             "HostConfig": host or {},
@@ -68,9 +76,13 @@ class EngineDouble:
         self.asked.append(f"{request.method} {request.raw_path}")
         path = request.path
         if path == "/containers/json":
-            return _json([self._row(each) for each in self.containers.values()])
+            return _json(self._rows(request))
         if path == "/images/json":
-            return _json([{"Id": "sha256:1", "RepoTags": ["alpine:3.20"], "Size": 7, "Created": 5}, 7])
+            unnamed = {"Id": _NOBODYS_ID, "RepoTags": ["<none>:<none>"], "Size": 7, "Created": 4}
+            return _json([{"Id": _IMAGE_ID, "RepoTags": ["alpine:3.20"], "Size": 7, "Created": 5}, 7, unnamed])
+        if image := _IMAGE.fullmatch(path):
+            here = image[1] in ("alpine:3.20", _IMAGE_ID)
+            return _json({"Id": _IMAGE_ID, "Config": self.image_config}) if here else _no_image(image[1])
         if path == "/containers/create":
             return await self._create(request)
         found = _CONTAINER.fullmatch(path)
@@ -84,12 +96,13 @@ class EngineDouble:
         self.bodies.append(body)
         name = request.query["name"]
         if body["Image"] != "alpine:3.20":
-            return _json({"message": "No such image"}, status=404)
+            return _no_image(body["Image"])
         if name in self.names():
             return _json({"message": f"Conflict. The container name {name} is already in use"}, status=409)
         self.creating.set()
         await self.may_create.wait()
-        identity = self.add(name, {"Labels": body["Labels"]}, body["HostConfig"])
+        labels = {**(self.image_config.get("Labels") or {}), **body["Labels"]}
+        identity = self.add(name, {"Labels": labels}, body["HostConfig"])
         if self.drop_creation and request.transport is not None:
             request.transport.close()
         return _json({"Id": identity, "Warnings": []}, status=201)
@@ -102,10 +115,10 @@ class EngineDouble:
         if action == "json":
             return _json(container)
         if action == "logs":
-            flood = self.floods and request.query["tail"] != "100"
+            flood = self.floods and request.query.get("tail") != "100"
             return web.Response(body=frame(1, b"x" * 9_000_000) if flood else self.log)
         if action == "stats":
-            return _json(_STATS)
+            return _json(self.readings.pop(0) if self.readings else _STATS if self._is_up(container) else _NOTHING)
         if action == "wait":
             self.waiting.set()
             if self.exit_code is None:
@@ -113,18 +126,28 @@ class EngineDouble:
             return _json(self.wait_answer or {"StatusCode": self.exit_code})
         if action == "start" and self.start_status != 204:
             return _json({"message": "exec: no such file"}, status=self.start_status)
+        before = self._is_up(container)
         container["State"]["Status"] = {"start": "running", "restart": "running"}.get(action or "", "exited")
-        return web.Response(status=204)
+        return web.Response(status=304 if action == ("start" if before else "stop") else 204)
 
     def _find(self, ref: str) -> dict[str, Any] | None:
         return next((each for each in self.containers.values() if ref in (each["Id"], each["Name"][1:])), None)
+
+    def _is_up(self, container: dict[str, Any]) -> bool:
+        state = container["State"]
+        return isinstance(state, dict) and state.get("Status") == "running"
+
+    def _rows(self, request: web.BaseRequest) -> list[dict[str, Any]]:
+        wanted = request.query.get("all") == "true" or "limit" in request.query
+        rows = [self._row(each) for each in self.containers.values() if wanted or self._is_up(each)]
+        return rows[: int(request.query.get("limit", len(rows)))]
 
     def _row(self, container: dict[str, Any]) -> dict[str, Any]:
         return {
             "Id": container["Id"],
             "Names": [container["Name"]],
             "Image": "alpine:3.20",
-            "State": "running",
+            "State": container["State"]["Status"],
             "Labels": container["Config"]["Labels"],
             "Ports": [{"PrivatePort": 80, "PublicPort": 8080, "Type": "tcp", "IP": "127.0.0.1"}],
         }
@@ -138,6 +161,14 @@ _STATS = {
     "blkio_stats": {"io_service_bytes_recursive": [{"op": "Read", "value": 5}, {"op": "write", "value": 6}]},
     "pids_stats": {"current": 3},
 }
+
+
+#: What the engine answers about a container that does not run.
+_NOTHING = {"read": "0001-01-01T00:00:00Z", "cpu_stats": {"cpu_usage": {"total_usage": 0}}, "pids_stats": {}}
+
+
+def _no_image(name: str) -> web.Response:
+    return _json({"message": f"No such image: {name}"}, status=404)
 
 
 def _json(value: Any, *, status: int = 200) -> web.Response:

@@ -100,7 +100,7 @@ def test_what_would_reach_the_machine_is_no_argument(extra: dict[str, Any]) -> N
         ({"memory_mb": 10**400}, "memory_mb must be from 6 to 2048"),
         ({"cpus": 1e9}, r"cpus must be from 0\.01 to 2"),
         ({"cpus": 1e-12}, r"cpus must be from 0\.01 to 2"),  # would be no limit at all, once rounded
-        ({"pids": -1}, "pids must be from 1 to 512"),
+        ({"pids": -1}, "pids must be from 2 to 512"),
         ({"name": "../x"}, "is no name or id"),
         ({"seconds": 100_000}, "seconds"),
     ],

@@ -15,6 +15,8 @@ from trunkline import Client, ConfigError, ToolError
 from trunkline.errors import ConnectionLost
 from trunkline.servers.docker import make_server
 from trunkline.servers.docker.bounds import Ceilings
+from trunkline.servers.docker.engine import Engine
+from trunkline.servers.docker.shapes import stats
 
 REVISIONS = ("2025-06-18", "2026-07-28")
 
@@ -52,9 +54,20 @@ def test_containers_are_listed(revision: str) -> None:
     assert rows[0]["ports"] == ["127.0.0.1:8080->80/tcp"]
 
 
+def test_only_containers_that_run_are_listed_unless_all_are_asked_for() -> None:
+    def prepare(double: EngineDouble) -> None:
+        double.add("idle", {"Labels": {}})
+
+    def names(arguments: dict[str, Any]) -> list[list[str]]:
+        return [row["names"] for row in ask("list_containers", arguments, prepare=prepare)["containers"]]
+
+    assert (names({}), names({"limit": 1})) == ([["web"], ["own"]], [["web"]])
+    assert (names({"all": True}), names({"all": True, "limit": 1})) == ([["web"], ["own"], ["idle"]], [["web"]])
+
+
 def test_images_are_listed_whatever_a_row_holds() -> None:
     rows = ask("list_images", {})["images"]
-    assert [row["tags"] for row in rows] == [["alpine:3.20"], []]
+    assert [row["tags"] for row in rows] == [["alpine:3.20"], [], []]
 
 
 def test_an_inspection_hides_what_looks_secret() -> None:
@@ -109,6 +122,49 @@ def test_stats_are_computed() -> None:
     }
 
 
+def test_a_container_that_does_not_run_has_no_stats() -> None:
+    def prepare(double: EngineDouble) -> None:
+        double.add("idle", {"Labels": {}})
+
+    with pytest.raises(ToolError, match="The container idle is not running"):
+        ask("stats", {"container": "idle"}, prepare=prepare)
+
+
+@pytest.mark.parametrize(
+    ("second", "percent"),
+    [
+        ({"cpu_stats": {"cpu_usage": {"total_usage": 300}, "system_cpu_usage": 2000, "online_cpus": 2}}, 40.0),
+        ([], 0.0),
+    ],
+    ids=["a second one", "nothing"],
+)
+def test_an_engine_that_gives_one_reading_is_asked_for_a_second(second: Any, percent: float) -> None:
+    first = {
+        "cpu_stats": {"cpu_usage": {"total_usage": 100}, "system_cpu_usage": 1000, "online_cpus": 2},
+        "precpu_stats": {"cpu_usage": {"total_usage": 0}},
+    }
+
+    async def main() -> float:
+        async with engine_double() as double:
+            double.readings = [first, second]
+            engine = Engine(double.host, between_readings=0.0)
+            try:
+                return (await engine.stats("web")).cpu_percent
+            finally:
+                await engine.aclose()
+
+    assert run_async(main()) == percent
+
+
+@pytest.mark.parametrize(
+    ("cache", "used"),
+    [({"inactive_file": 100}, 400), ({"inactive_file": 1, "total_inactive_file": 200}, 300), ({}, 500)],
+    ids=["version 2", "version 1", "none"],
+)
+def test_files_that_could_be_given_back_are_no_memory_in_use(cache: dict[str, int], used: int) -> None:
+    assert stats({"memory_stats": {"usage": 500, "stats": cache}}).memory_bytes == used
+
+
 # --- changing --------------------------------------------------------------------------------------------------------
 
 
@@ -132,6 +188,27 @@ def test_a_container_of_others_is_left_as_it_is_if_so_told(tool: str) -> None:
 def test_a_container_that_is_not_there_is_a_clear_error() -> None:
     with pytest.raises(ToolError, match="Docker answered 404: No such container"):
         ask("stop", {"container": "nowhere"})
+
+
+def test_a_mark_that_comes_with_an_image_makes_no_container_own() -> None:
+    def prepare(double: EngineDouble) -> None:
+        double.image_config = {"Labels": {"dev.trunkline.server": "docker", "dev.trunkline.run": "1"}}
+
+    with pytest.raises(ToolError, match="was not made by this server"):
+        ask("stop", {"container": "own"}, only_own=True, prepare=prepare)
+
+
+def test_a_container_whose_image_is_gone_is_not_said_to_be_own() -> None:
+    def prepare(double: EngineDouble) -> None:
+        list(double.containers.values())[1]["Image"] = "sha256:gone"
+
+    with pytest.raises(ToolError, match="was not made by this server"):
+        ask("stop", {"container": "own"}, only_own=True, prepare=prepare)
+
+
+def test_a_container_has_no_exit_code_before_it_has_ended() -> None:
+    codes = [ask(tool, {"container": "web"})["exit_code"] for tool in ("inspect", "restart", "stop")]
+    assert codes == [None, None, 0]
 
 
 def _tools(**options: Any) -> dict[str, Any]:
@@ -190,6 +267,18 @@ def test_network_and_a_read_only_root_can_be_asked_for() -> None:
     assert (host["NetworkMode"], host["ReadonlyRootfs"], list(host["Tmpfs"])) == ("bridge", True, ["/tmp"])
 
 
+@pytest.mark.parametrize(("read_only", "tmpfs"), [(True, {"/data": "ro", "/odd": "ro", "/tmp": "rw"}), (False, {})])
+def test_volumes_that_an_image_declares_are_closed_in_a_read_only_run(read_only: bool, tmpfs: dict[str, str]) -> None:
+    bodies: list[dict[str, Any]] = []
+
+    def prepare(double: EngineDouble) -> None:
+        double.image_config = {"Volumes": {"/data": {}, "/tmp/": {}, "odd": {}}}
+
+    arguments = {"image": "alpine:3.20", "read_only": read_only}
+    ask("run", arguments, prepare=prepare, check=lambda double: bodies.extend(double.bodies))
+    assert {path: options[:2] for path, options in bodies[0]["HostConfig"]["Tmpfs"].items()} == tmpfs
+
+
 def test_a_detached_container_stays_and_is_known() -> None:
     left: list[str] = []
     ran = ask(
@@ -220,7 +309,7 @@ def test_a_run_that_writes_too_much_gives_its_last_lines() -> None:
         double.floods = True
 
     ran = ask("run", {"image": "alpine:3.20"}, prepare=prepare)
-    assert (ran["exit_code"], ran["logs"]["stdout"]) == (0, "out 1\nout 2\n")
+    assert (ran["exit_code"], ran["logs"]["stdout"], ran["logs"]["cut"]) == (0, "out 1\nout 2\n", True)
 
 
 def test_a_cancelled_run_leaves_no_container() -> None:
@@ -269,11 +358,13 @@ def test_a_client_that_goes_away_leaves_no_container() -> None:
     assert run_async(main()) == ["web", "own"]
 
 
-def test_a_run_of_more_lines_than_are_read_says_that_some_are_missing() -> None:
+@pytest.mark.parametrize(("lines", "cut"), [(32_768, False), (32_769, True)])
+def test_a_run_gives_all_its_lines_or_says_that_some_are_missing(lines: int, cut: bool) -> None:
     def prepare(double: EngineDouble) -> None:
-        double.log = frame(1, b"x\n" * 10_000)
+        double.log = frame(1, b"x\n" * lines)
 
-    assert ask("run", {"image": "alpine:3.20"}, prepare=prepare)["logs"]["cut"] is True
+    logs = ask("run", {"image": "alpine:3.20"}, prepare=prepare)["logs"]
+    assert (len(logs["stdout"]), logs["cut"]) == (65536, cut)
 
 
 def test_a_container_that_does_not_start_is_removed() -> None:
@@ -347,4 +438,4 @@ def test_it_runs_as_a_program_over_stdio() -> None:
             async with Client(command) as client:
                 return (await client.call_tool("list_images", {})).structured_content
 
-    assert run_async(main(), seconds=20)["images"][0]["tags"] == ["alpine:3.20"]
+    assert run_async(main())["images"][0]["tags"] == ["alpine:3.20"]

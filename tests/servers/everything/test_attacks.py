@@ -128,8 +128,8 @@ def test_a_hidden_tool_cannot_be_reached_by_its_name(tool: str) -> None:
 
 @pytest.mark.parametrize(
     "given",
-    [{"elicitationId": "x" * 257}, {"url": "https://example.com/" + "x" * 2_000}],
-    ids=["id", "url"],
+    [{"elicitationId": "x" * 257}, {"elicitationId": "a\nb"}, {"url": "https://example.com/" + "x" * 2_000}],
+    ids=["id", "unseen-id", "url"],
 )
 def test_what_the_server_remembers_of_a_page_has_a_bound(given: dict[str, str]) -> None:
     async def main() -> None:

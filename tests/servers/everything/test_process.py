@@ -40,7 +40,7 @@ def test_a_process_serves_over_stdio(revision: str, words: list[str]) -> None:
         async with Client([*PROGRAM, *words], revision=revision) as client:
             return str((await call(client, "echo", message="up")).text)
 
-    assert run_async(main(), seconds=30) == "Echo: up"
+    assert run_async(main()) == "Echo: up"
 
 
 @pytest.mark.parametrize(("word", "path"), [("streamableHttp", "/mcp"), ("sse", "/sse")])
@@ -57,7 +57,7 @@ def test_a_process_serves_over_http_by_the_official_words(word: str, path: str) 
             process.terminate()
             await process.communicate()
 
-    assert run_async(main(), seconds=30) == "Echo: up"
+    assert run_async(main()) == "Echo: up"
 
 
 WRONG = [

@@ -30,7 +30,7 @@ def test_over_stdio_the_token_comes_from_the_environment(variable: str) -> None:
             await client.call_tool("get_pull_request", PULL)
         assert double.seen[0].authorization == f"Bearer {SECRET}"
 
-    run_async(main(), seconds=30)
+    run_async(main())
 
 
 def test_a_client_that_can_only_open_pages_is_not_asked_to_confirm_a_merge() -> None:
@@ -57,7 +57,7 @@ def test_a_client_that_can_only_open_pages_is_not_asked_to_confirm_a_merge() -> 
             await process.wait()
             return line
 
-    (content,) = json.loads(run_async(main(), seconds=30))["result"]["content"]
+    (content,) = json.loads(run_async(main()))["result"]["content"]
     assert json.loads(content["text"])["merged"] is True
 
 
@@ -75,7 +75,7 @@ def test_over_http_nobody_comes_in_without_a_token() -> None:
         assert '"number": 42' in texts(result)[0]
         assert TOKEN not in str(double.seen)
 
-    run_async(main(), seconds=30)
+    run_async(main())
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ def test_over_http_a_web_page_does_not_come_in_even_with_a_token(headers: dict[s
         ):
             return response.status
 
-    assert run_async(main(), seconds=30) == 403
+    assert run_async(main()) == 403
 
 
 def test_the_help_names_the_variables() -> None:

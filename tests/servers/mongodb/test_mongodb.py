@@ -380,7 +380,7 @@ def test_it_runs_as_a_program_over_stdio() -> None:
             async with Client([sys.executable, "-m", "trunkline.servers.mongodb", double.uri]) as client:
                 return (await client.call_tool("count", ITEMS)).structured_content
 
-    assert run_async(main(), seconds=20) == {"count": 3}
+    assert run_async(main()) == {"count": 3}
 
 
 # --- a real one ------------------------------------------------------------------------------------------------------
@@ -413,4 +413,4 @@ def test_a_real_mongod_is_written_to_and_queried(mongod: str) -> None:
             pipeline = [{"$group": {"_id": None, "sum": {"$sum": "$n"}}}]
             return (await client.call_tool("aggregate", {**ITEMS, "pipeline": pipeline})).structured_content
 
-    assert run_async(main(), seconds=30)["documents"] == [{"_id": None, "sum": 8}]
+    assert run_async(main())["documents"] == [{"_id": None, "sum": 8}]

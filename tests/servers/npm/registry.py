@@ -45,6 +45,7 @@ class RegistryDouble:
         self.raw: bytes | None = None
         self.is_mirror = False
         self.redirect: str | None = None
+        self.refusal: tuple[int, Any] | None = None
 
     async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
         """Answer as the registry would."""
@@ -52,6 +53,8 @@ class RegistryDouble:
         self.tokens.append(request.headers.get("authorization"))
         if self.redirect is not None:
             return web.Response(status=302, headers={"location": self.redirect})
+        if self.refusal is not None:
+            return _json(self.refusal[1], status=self.refusal[0])
         if self.raw is not None:
             return web.Response(body=self.raw)
         if self.is_mirror and request.path.startswith("/-/"):

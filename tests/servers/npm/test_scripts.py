@@ -85,7 +85,7 @@ def run(
         async with Client(server, revision=revision, elicitation=elicitation) as client:
             return (await client.call_tool("run_script", arguments)).structured_content
 
-    return run_async(main(), seconds=20)
+    return run_async(main())
 
 
 def _state(pid: int) -> str | None:
@@ -160,7 +160,7 @@ def test_a_script_of_a_root_of_the_client_runs_after_one_question(folder: Path, 
         async with Client(server, revision=revision, elicitation=agree, roots=roots) as client:
             return (await client.call_tool("run_script", {"name": "hello"})).structured_content
 
-    assert run_async(main(), seconds=20)["exit_code"] == 3
+    assert run_async(main())["exit_code"] == 3
     assert len(asked) == 1
 
 
@@ -209,7 +209,7 @@ def test_a_cancelled_script_ends_with_its_children(folder: Path, npm: str) -> No
             await _until(lambda: len(asyncio.all_tasks()) <= before)  # the server's side is done as well
         assert _ends(int(child.read_text()))
 
-    run_async(main(), seconds=20)
+    run_async(main())
 
 
 def test_output_beyond_the_cap_is_left_out_in_the_middle(folder: Path, npm: str) -> None:
@@ -309,7 +309,7 @@ def test_a_script_that_ignores_the_polite_signal_ends_even_if_its_call_is_cancel
         running.cancel()
         await asyncio.wait([running])
 
-    run_async(main(), seconds=20)
+    run_async(main())
     assert _ends(int(child.read_text()))
 
 

@@ -32,7 +32,7 @@ def test_it_serves_over_stdio_with_a_key_from_the_environment() -> None:
                 result = await client.call_tool("listPets", {"limit": 1})
             return names, result.text, double.last.headers["x-shop-key"]
 
-    names, text, key = run_async(main(), seconds=30)
+    names, text, key = run_async(main())
     assert names == ["listPets", "getPet", "checkPet", "getPhoto", "searchPets"]
     assert text == '[{"id": 1}]'
     assert key == "s3cret"
@@ -63,7 +63,7 @@ def test_it_serves_over_http_to_who_has_a_token() -> None:
         ):
             return (await client.call_tool("getPet", {"id": 7})).text
 
-    assert run_async(main(), seconds=30) == '{"id":7,"name":"Rex"}'
+    assert run_async(main()) == '{"id":7,"name":"Rex"}'
 
 
 def test_a_wrong_start_is_one_sentence() -> None:

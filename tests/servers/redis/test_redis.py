@@ -293,7 +293,7 @@ def test_a_database_that_never_answers_is_given_up_by_the_clock_of_the_call() ->
             await client.call_tool("list", {})
 
     with pytest.raises(ToolError, match=r"cannot be reached \(no answer in time\)"):
-        run_async(main(), seconds=5)
+        run_async(main())
 
 
 def test_while_a_database_is_away_only_the_first_call_waits_for_it() -> None:
@@ -404,4 +404,4 @@ def test_it_runs_as_a_program_over_stdio(empty: RedisProgram) -> None:
             await client.call_tool("set", {"key": "a", "value": "1"})
             return _texts(await client.call_tool("get", {"key": "a"}))
 
-    assert run_async(main(), seconds=20) == ["1"]
+    assert run_async(main()) == ["1"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -42,7 +43,7 @@ Exception: PaymentFailed: cart 7
 
 
 @asynccontextmanager
-async def staged(*, token: str = SECRET, **options: Any) -> AsyncIterator[tuple[Client, SentryDouble]]:
+async def staged(*, token: str | None = SECRET, **options: Any) -> AsyncIterator[tuple[Client, SentryDouble]]:
     """Run the double and the server; options are the client's."""
     double = SentryDouble(token=SECRET)
     async with double.running() as url, Client(make_server(token, api_url=url), **options) as client:
@@ -254,7 +255,7 @@ def test_over_stdio_the_token_comes_from_the_environment(variable: str) -> None:
         async with SentryDouble(token=SECRET).running() as url, Client([*program, "--api-url", url], env=env) as client:
             assert await told(client, "4815") == TEXT
 
-    run_async(main(), seconds=30)
+    run_async(main())
 
 
 def test_over_http_nobody_comes_in_without_a_token() -> None:
@@ -269,13 +270,46 @@ def test_over_http_nobody_comes_in_without_a_token() -> None:
             async with Client(url, auth=TOKEN) as client:
                 assert await told(client, "4815") == TEXT
 
-    run_async(main(), seconds=30)
+    run_async(main())
+
+
+_MISSING = (
+    "Sentry shows issues to signed-in users only: start the server with SENTRY_TOKEN (a token that has event:read) in "
+    "its environment"
+)
+
+
+@pytest.mark.parametrize("token", [None, "", "  "], ids=repr)
+def test_without_a_token_the_tool_is_there_and_says_what_to_set(token: str | None) -> None:
+    async def main() -> None:
+        async with staged(token=token) as (client, double):
+            assert await told(client, "4815") == _MISSING
+        assert double.seen == []
+
+    run_async(main())
+
+
+def test_without_a_token_the_prompt_says_what_to_set() -> None:
+    async def main() -> None:
+        async with staged(token=None) as (client, _):
+            with pytest.raises(RequestFailed, match=re.escape(_MISSING)):
+                await client.get_prompt("sentry-issue", {"issue_id_or_url": "4815"})
+
+    run_async(main())
+
+
+def test_the_command_starts_without_a_token() -> None:
+    async def main() -> None:
+        async with Client([sys.executable, "-m", "trunkline.servers.sentry"]) as client:
+            assert await told(client, "4815") == _MISSING
+
+    run_async(main())
 
 
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        pytest.param({"auth_token": None}, "set SENTRY_TOKEN", id="no-token"),
+        pytest.param({"auth_token": "a b"}, "is no token", id="bad-token"),
         pytest.param({"auth_token": SECRET, "api_url": "http://sentry.example.com"}, "https://", id="in-the-open"),
     ],
 )

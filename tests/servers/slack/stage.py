@@ -35,7 +35,9 @@ class Stage(NamedTuple):
 
 
 @asynccontextmanager
-async def staged(*, token: str = SECRET, client: dict[str, Any] | None = None, **settings: Any) -> AsyncIterator[Stage]:
+async def staged(
+    *, token: str | None = SECRET, client: dict[str, Any] | None = None, **settings: Any
+) -> AsyncIterator[Stage]:
     """Run the double and the server; settings are the server's."""
     double = SlackDouble(token=SECRET)
     async with double.running() as url:

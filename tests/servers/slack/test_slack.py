@@ -180,7 +180,7 @@ def test_over_stdio_everything_comes_from_the_environment() -> None:
                 listed = await client.call_tool("slack_list_channels", {})
         assert '"name":"code-reviews"' in texts(listed)[0]
 
-    run_async(main(), seconds=30)
+    run_async(main())
 
 
 def test_over_http_nobody_comes_in_without_a_token() -> None:
@@ -196,13 +196,39 @@ def test_over_http_nobody_comes_in_without_a_token() -> None:
                 await client.call_tool("slack_post_message", POST)
         assert [each["text"] for each in double.posted] == [POST["text"]]
 
-    run_async(main(), seconds=30)
+    run_async(main())
+
+
+@pytest.mark.parametrize("token", [None, "", "  "], ids=repr)
+@pytest.mark.parametrize(("tool", "arguments"), [("slack_get_users", {}), ("slack_post_message", POST)])
+def test_without_a_token_the_tools_are_there_and_say_what_to_set(
+    token: str | None, tool: str, arguments: dict[str, Any]
+) -> None:
+    async def main() -> None:
+        async with staged(token=token) as stage:
+            said = await stage.refused(tool, **arguments)
+        assert said == (
+            "Slack answers bots of a workspace only: start the server with SLACK_BOT_TOKEN (the bot token of your app, "
+            "xoxb-...) in its environment"
+        )
+        assert stage.double.seen == []
+
+    run_async(main())
+
+
+def test_the_command_starts_without_a_token() -> None:
+    async def main() -> None:
+        async with Client([sys.executable, "-m", "trunkline.servers.slack"]) as client:
+            assert len(await client.list_tools()) == 8
+            result = await client.call_tool("slack_get_users", {}, raise_on_error=False)
+        assert "SLACK_BOT_TOKEN" in texts(result)[0]
+
+    run_async(main())
 
 
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        pytest.param({"token": None}, "set SLACK_BOT_TOKEN", id="no-token"),
         pytest.param({"token": "xoxb-a b"}, "is no token", id="bad-token"),
         pytest.param({"token": SECRET, "channel_ids": ["#general"]}, "is no id of a channel", id="channel-by-name"),
         pytest.param({"token": SECRET, "api_url": "http://slack.example.com"}, "https://", id="in-the-open"),

@@ -51,7 +51,7 @@ _MOST = Ceilings()
 )
 @click.option(
     "--max-pids",
-    type=click.IntRange(1),
+    type=click.IntRange(2),
     default=_MOST.pids,
     show_default=True,
     metavar="N",

@@ -8,15 +8,16 @@ closed value here.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
+from posixpath import normpath
 from typing import Any
 
 from msgspec import Struct
 
 from trunkline.errors import ToolError
 
-__all__ = ["LABEL", "RUN_LABEL", "Ceilings", "Wish", "check_image", "container_ref", "creation"]
+__all__ = ["LABEL", "RUN_LABEL", "Ceilings", "Wish", "check", "check_image", "container_ref", "creation"]
 
 #: Every container that this server makes has it.
 LABEL = "dev.trunkline.server"
@@ -24,8 +25,8 @@ LABEL = "dev.trunkline.server"
 RUN_LABEL = "dev.trunkline.run"
 
 _MIB = 1024 * 1024
-#: The engine's own least, and what is not rounded to nothing, which would mean no limit.
-_LEAST_MEMORY_MB, _LEAST_CPUS = 6, 0.01
+#: The engine's own least, what is not rounded to nothing (which would mean no limit), and the init with its command.
+_LEAST_MEMORY_MB, _LEAST_CPUS, _LEAST_PIDS = 6, 0.01, 2
 _REF = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
 _WORD = r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*"
 _HOST = r"(?:[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?(?::\d{1,5})?/)?"
@@ -104,14 +105,18 @@ def _repository(text: str) -> tuple[str, str]:
     return folder + slash + name, colon
 
 
-def creation(wish: Wish, ceilings: Ceilings, *, run: str) -> dict[str, Any]:
-    """Build the body of the request that makes the container.
+def check(wish: Wish, ceilings: Ceilings) -> None:
+    """Let pass what stays within the bounds.
 
     Raises:
-        ToolError: something asked for is out of bounds.
+        ToolError: something asked for does not.
     """
     check_image(wish.image, ceilings)
     _check(wish, ceilings)
+
+
+def creation(wish: Wish, *, run: str, volumes: Iterable[str] = ()) -> dict[str, Any]:
+    """Build the body of the request that makes the container of a checked wish; ``volumes`` are the image's own."""
     body: dict[str, Any] = {
         "Image": wish.image,
         "Env": [f"{name}={value}" for name, value in wish.environment.items()],
@@ -120,7 +125,7 @@ def creation(wish: Wish, ceilings: Ceilings, *, run: str) -> dict[str, Any]:
         "OpenStdin": False,
         "Tty": False,
         "NetworkDisabled": not wish.network,
-        "HostConfig": _host_config(wish),
+        "HostConfig": _host_config(wish, volumes),
     }
     if wish.command:
         body["Cmd"] = list(wish.command)
@@ -131,8 +136,10 @@ def creation(wish: Wish, ceilings: Ceilings, *, run: str) -> dict[str, Any]:
     return body
 
 
-def _host_config(wish: Wish) -> dict[str, Any]:
+def _host_config(wish: Wish, volumes: Iterable[str]) -> dict[str, Any]:
     memory = wish.memory_mb * _MIB
+    # The engine gives every volume that an image declares a folder of its own, and one that can be written.
+    closed = dict.fromkeys(map(_folder, volumes), "ro,noexec,nosuid,nodev,size=64k")
     return {
         "Privileged": False,
         "Binds": [],
@@ -151,24 +158,30 @@ def _host_config(wish: Wish) -> dict[str, Any]:
         "CapDrop": ["ALL"],
         "SecurityOpt": ["no-new-privileges:true"],
         "ReadonlyRootfs": wish.read_only,
-        "Tmpfs": {"/tmp": "rw,noexec,nosuid,nodev,size=64m"} if wish.read_only else {},
+        "Tmpfs": {**closed, "/tmp": "rw,noexec,nosuid,nodev,size=64m"} if wish.read_only else {},
         "Memory": memory,
         "MemorySwap": memory,
         "NanoCpus": int(wish.cpus * 1_000_000_000),
         "PidsLimit": wish.pids,
         "OomKillDisable": False,
         "RestartPolicy": {"Name": "no"},
-        "LogConfig": {"Type": "json-file", "Config": {"max-size": "10m", "max-file": "1"}},
+        # A file that is begun anew leaves nothing of what was before it, so there are two.
+        "LogConfig": {"Type": "json-file", "Config": {"max-size": "10m", "max-file": "2"}},
         "AutoRemove": False,
         "Init": True,
     }
+
+
+def _folder(declared: str) -> str:
+    """Give the one way to write a folder; from where it is counted is the root, as it is for the engine."""
+    return normpath("/" + declared.lstrip("/"))
 
 
 def _check(wish: Wish, ceilings: Ceilings) -> None:
     for what, asked, least, most in (
         ("memory_mb", wish.memory_mb, _LEAST_MEMORY_MB, ceilings.memory_mb),
         ("cpus", wish.cpus, _LEAST_CPUS, ceilings.cpus),
-        ("pids", wish.pids, 1, ceilings.pids),
+        ("pids", wish.pids, _LEAST_PIDS, ceilings.pids),
     ):
         if not least <= asked <= most:
             raise ToolError(f"{what} must be from {least:g} to {most:g}")

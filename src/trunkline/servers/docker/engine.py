@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from trunkline.errors import ConfigError, ToolError
-from trunkline.servers.docker.bounds import LABEL, RUN_LABEL, Ceilings, Wish, container_ref, creation
+from trunkline.servers.docker.bounds import LABEL, RUN_LABEL, Ceilings, Wish, check, container_ref, creation
 from trunkline.servers.docker.shapes import (
     Container,
     Details,
@@ -24,7 +24,11 @@ from trunkline.servers.docker.shapes import (
     container,
     demultiplexed,
     details,
+    has_reading_before,
     image,
+    image_config,
+    is_up,
+    run_of,
     stats,
 )
 from trunkline.servers.rest import Api, ApiError, Reply
@@ -81,12 +85,15 @@ def socket_path(host: str) -> str:
 class Engine:
     """Asks one engine."""
 
-    def __init__(self, host: str, *, only_own: bool = False, log_bytes: int = 64 * 1024) -> None:
+    def __init__(
+        self, host: str, *, only_own: bool = False, log_bytes: int = 64 * 1024, between_readings: float = 1.0
+    ) -> None:
         """Take the engine's address; with ``only_own`` nothing is changed that this server did not make."""
         path = socket_path(host)
         self._api = Api("http://docker", service="Docker", unix_socket=path, max_bytes=_LOG_BYTES)
         self._only_own = only_own
         self._log_bytes = log_bytes
+        self._between_readings = between_readings
         self._removals: set[asyncio.Future[None]] = set()
 
     async def aclose(self) -> None:
@@ -113,12 +120,21 @@ class Engine:
         return details(await self._inspect(ref), label=LABEL)
 
     async def stats(self, ref: str) -> Stats:
-        """Read what a container uses, which takes the engine a second or two."""
-        path = self._api.path("containers", container_ref(ref), "stats")
-        return stats((await self._ask("GET", path, query={"stream": False})).json())
+        """Read what a running container uses, which takes a second or two."""
+        found = await self._inspect(ref)
+        if not is_up(found):
+            raise ToolError(f"The container {ref} is not running, so it uses nothing: start it to measure it")
+        path = self._api.path("containers", _id(found), "stats")
+        reading = (await self._ask("GET", path, query={"stream": False})).json()
+        if isinstance(reading, dict) and not has_reading_before(reading):
+            # Podman gives one reading where Docker gives two, and use is what is between two.
+            await asyncio.sleep(self._between_readings)
+            later = (await self._ask("GET", path, query={"stream": False})).json()
+            reading = {**later, "precpu_stats": reading.get("cpu_stats")} if isinstance(later, dict) else reading
+        return stats(reading)
 
-    async def logs(self, ref: str, *, tail: int, since: int = 0, timestamps: bool = False) -> Logs:
-        """Read the last lines that a container wrote."""
+    async def logs(self, ref: str, *, tail: int | None, since: int = 0, timestamps: bool = False) -> Logs:
+        """Read the last lines that a container wrote, or all if there is no ``tail``."""
         found = await self._inspect(ref)
         config = found.get("Config")
         path = self._api.path("containers", _id(found), "logs")
@@ -135,7 +151,7 @@ class Engine:
     async def change(self, ref: str, action: str, *, seconds: int | None = None) -> Details:
         """Start, stop or restart a container, and say how it is then."""
         found = await self._inspect(ref)
-        if self._only_own and not details(found, label=LABEL).own:
+        if self._only_own and not await self._is_own(found):
             raise ToolError(f"The container {ref} was not made by this server, which changes only its own (--only-own)")
         # By its id: the name may be another's by now.
         path = self._api.path("containers", _id(found), action)
@@ -148,7 +164,9 @@ class Engine:
         """Make a container and run it; unless it stays in the background, wait for its end and remove it."""
         run = secrets.token_hex(8)
         called = container_ref(name) if name else f"trunkline-{run}"
-        body = creation(wish, ceilings, run=run)
+        check(wish, ceilings)
+        volumes = await self._volumes(wish.image) if wish.read_only else []
+        body = creation(wish, run=run, volumes=volumes)
         async with self._made(called, body, run) as identity:
             await self._ask("POST", self._api.path("containers", identity.id, "start"))
             if detach:
@@ -163,11 +181,11 @@ class Engine:
 
     async def _output(self, identity: str) -> Logs:
         """Read what a run wrote: if that is too much, its last lines; if those are too long, nothing."""
-        for tail in (10_000, 100):
+        # Podman mends unfinished lines in its own way when it is asked for the last ones, so all are asked for first.
+        for tail in (None, 10_000, 100):
             with suppress(ApiError):
                 logs = await self.logs(identity, tail=tail)
-                lines = logs.stdout.count("\n") + logs.stderr.count("\n")
-                return Logs(logs.stdout, logs.stderr, cut=logs.cut or lines >= tail)
+                return Logs(logs.stdout, logs.stderr, cut=logs.cut or tail is not None)
         return Logs("", "", cut=True)
 
     @asynccontextmanager
@@ -181,9 +199,7 @@ class Engine:
             yield identity
         except ApiError as error:
             if error.status == 404 and not identity.id:
-                raise ToolError(
-                    f"The image {body['Image']} is not here: get it with docker pull {body['Image']}"
-                ) from error
+                raise _not_here(body["Image"]) from error
             raise
         finally:
             if not identity.keep:
@@ -198,9 +214,7 @@ class Engine:
             await making
         with suppress(ApiError, ToolError):
             found = await self._inspect(ref)
-            config = found.get("Config")
-            labels = config.get("Labels") if isinstance(config, dict) else None
-            if isinstance(labels, dict) and labels.get(RUN_LABEL) == run:
+            if run_of(found, label=RUN_LABEL) == run:
                 path = self._api.path("containers", _id(found))
                 await self._ask("DELETE", path, query={"force": True, "v": True})
 
@@ -219,6 +233,32 @@ class Engine:
                 passed += slice_
                 await beat(passed)
         return None
+
+    # --- images -------------------------------------------------------------------------------------------------------
+
+    async def _image(self, ref: str) -> dict[str, Any]:
+        return image_config((await self._ask("GET", self._api.path("images", *ref.split("/"), "json"))).json())
+
+    async def _volumes(self, ref: str) -> list[str]:
+        """Give the folders that an image declares as volumes."""
+        try:
+            declared = (await self._image(ref)).get("Volumes")
+        except ApiError as error:
+            raise _not_here(ref) if error.status == 404 else error from error
+        return list(declared) if isinstance(declared, dict) else []
+
+    async def _is_own(self, found: Mapping[str, Any]) -> bool:
+        """Say whether this server made a container: by the mark of its run, unless that came with the image."""
+        run = run_of(found, label=RUN_LABEL)
+        if run is None:
+            return False
+        try:
+            labels = (await self._image(str(found.get("Image")))).get("Labels")
+        except ApiError as error:
+            if error.status != 404:
+                raise
+            return False  # nobody can tell any more whether it came with the image
+        return not (isinstance(labels, dict) and labels.get(RUN_LABEL) == run)
 
     # --- asking -------------------------------------------------------------------------------------------------------
 
@@ -248,6 +288,10 @@ class _Identity:
 def _id(found: Any) -> str:
     identity = found.get("Id") if isinstance(found, dict) else None
     return container_ref(identity if isinstance(identity, str) else "")
+
+
+def _not_here(image: str) -> ToolError:
+    return ToolError(f"The image {image} is not here: get it with docker pull {image}")
 
 
 def _list(value: Any) -> list[Any]:

@@ -135,7 +135,7 @@ def _add_running(server: Server, engine: Engine, ceilings: Ceilings) -> None:
         cpus: float = min(1.0, ceilings.cpus),
         pids: int = min(256, ceilings.pids),
         network: Annotated[bool, Meta(description="Let it reach the network")] = False,
-        read_only: Annotated[bool, Meta(description="Let it write nowhere but in /tmp")] = False,
+        read_only: Annotated[bool, Meta(description="Let it write to no disk, only in memory such as /tmp")] = False,
         detach: Annotated[bool, Meta(description="Leave it running in the background and answer at once")] = False,
         seconds: Annotated[int, Meta(ge=1, le=ceilings.seconds, description="Longest run, unless detached")] = min(
             60, ceilings.seconds

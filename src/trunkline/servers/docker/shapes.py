@@ -6,11 +6,13 @@ right type are taken.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
+
+from trunkline.servers.members import as_dict, as_list, text_of
+from trunkline.servers.secret_looks import holds_secret, looks_secret, names_secret
 
 __all__ = [
     "Container",
@@ -22,24 +24,23 @@ __all__ = [
     "container",
     "demultiplexed",
     "details",
+    "has_reading_before",
     "hide_arguments",
     "hide_variables",
     "image",
+    "image_config",
+    "is_up",
+    "run_of",
     "stats",
 ]
 
 HIDDEN = "(hidden)"
 _TEXT_CHARS = 500
 _MOST_MEMBERS = 100
-_SECRET_NAME = re.compile(
-    r"pass|pwd|secret|token|credential|private|apikey|api[_-]key|access[_-]?key|auth|cookie|session|dsn|salt|signature"
-    r"|(?:^|[_-])key(?:$|[_-])",
-    re.IGNORECASE,
-)
-_SECRET_VALUE = re.compile(
-    r"://[^\s@]+@|-----BEGIN|\b(?:gh[pousr]_|github_pat_|glpat-|xox[abpr]-|sk-|AKIA|npm_|eyJ[\w-]+\.eyJ)[\w-]{6,}"
-)
 _FRAME_HEAD = 8
+#: What older engines say of an image that has no name.
+_NO_TAG = "<none>:<none>"
+_NOT_ENDED = frozenset({"created", "initialized", "paused", "restarting", "running"})
 
 
 class Container(Struct, frozen=True):
@@ -137,21 +138,20 @@ def hide_arguments(arguments: Sequence[str]) -> list[str]:
     follows = False
     for argument in arguments[:_MOST_MEMBERS]:
         name, equals, value = argument.partition("=")
-        secret = name.startswith("-") and bool(_SECRET_NAME.search(name))
-        if (follows and not argument.startswith("--")) or (" " in argument and _SECRET_NAME.search(argument)):
+        secret = name.startswith("-") and names_secret(name)
+        if (follows and not argument.startswith("--")) or (" " in argument and names_secret(argument)):
             # A line for a shell is hidden whole: nobody can tell where its secret ends.
             shown.append(HIDDEN)
-        elif equals and (secret or _SECRET_NAME.search(name)):
+        elif equals and (secret or names_secret(name)):
             shown.append(f"{name[:_TEXT_CHARS]}={HIDDEN if value else ''}")
         else:
-            shown.append(HIDDEN if _SECRET_VALUE.search(argument) else argument[:_TEXT_CHARS])
+            shown.append(HIDDEN if holds_secret(argument) else argument[:_TEXT_CHARS])
         follows = secret and not equals
     return shown
 
 
 def _shown(name: str, value: str) -> str:
-    secret = value and (_SECRET_NAME.search(name) or _SECRET_VALUE.search(value))
-    return HIDDEN if secret else value[:_TEXT_CHARS]
+    return HIDDEN if looks_secret(name, value) else value[:_TEXT_CHARS]
 
 
 # --- records ---------------------------------------------------------------------------------------------------------
@@ -159,25 +159,25 @@ def _shown(name: str, value: str) -> str:
 
 def container(row: Any, *, label: str) -> Container:
     """Take a row of the list of containers."""
-    found = _record(row)
+    found = as_dict(row)
     return Container(
-        id=_text(found.get("Id"))[:12],
-        names=[_text(name).lstrip("/") for name in _rows(found.get("Names"))[:10]],
-        image=_text(found.get("Image")),
-        state=_text(found.get("State")),
-        status=_text(found.get("Status")),
+        id=text_of(found.get("Id"))[:12],
+        names=[text_of(name).lstrip("/") for name in as_list(found.get("Names"))[:10]],
+        image=text_of(found.get("Image")),
+        state=text_of(found.get("State")),
+        status=text_of(found.get("Status")),
         created=_number(found.get("Created")),
-        ports=[_port(_record(port)) for port in _rows(found.get("Ports"))[:50]],
-        own=label in _record(found.get("Labels")),
+        ports=[_port(as_dict(port)) for port in as_list(found.get("Ports"))[:50]],
+        own=label in as_dict(found.get("Labels")),
     )
 
 
 def image(row: Any) -> Image:
     """Take a row of the list of images."""
-    found = _record(row)
+    found = as_dict(row)
     return Image(
-        id=_text(found.get("Id")),
-        tags=[_text(tag) for tag in _rows(found.get("RepoTags"))[:20]],
+        id=text_of(found.get("Id")),
+        tags=[text_of(tag) for tag in as_list(found.get("RepoTags"))[:20] if tag != _NO_TAG],
         size=_number(found.get("Size")),
         created=_number(found.get("Created")),
     )
@@ -185,30 +185,30 @@ def image(row: Any) -> Image:
 
 def details(row: Any, *, label: str) -> Details:
     """Take the answer of an inspection."""
-    found = _record(row)
-    state, config, host = (_record(found.get(name)) for name in ("State", "Config", "HostConfig"))
-    labels = _record(config.get("Labels"))
+    found = as_dict(row)
+    state, config, host = (as_dict(found.get(name)) for name in ("State", "Config", "HostConfig"))
+    labels = as_dict(config.get("Labels"))
     arguments = [each for name in ("Entrypoint", "Cmd") for each in _words(config.get(name))]
-    settings = _record(found.get("NetworkSettings"))
+    settings = as_dict(found.get("NetworkSettings"))
     return Details(
-        id=_text(found.get("Id")),
-        name=_text(found.get("Name")).lstrip("/"),
-        image=_text(config.get("Image")),
-        status=_text(state.get("Status")),
-        exit_code=state["ExitCode"] if type(state.get("ExitCode")) is int else None,
-        error=_text(state.get("Error")),
+        id=text_of(found.get("Id")),
+        name=text_of(found.get("Name")).lstrip("/"),
+        image=text_of(config.get("Image")),
+        status=text_of(state.get("Status")),
+        exit_code=_exit_code(state),
+        error=text_of(state.get("Error")),
         oom_killed=state.get("OOMKilled") is True,
-        health=_text(_record(state.get("Health")).get("Status")),
-        started_at=_text(state.get("StartedAt")),
-        finished_at=_text(state.get("FinishedAt")),
+        health=text_of(as_dict(state.get("Health")).get("Status")),
+        started_at=text_of(state.get("StartedAt")),
+        finished_at=text_of(state.get("FinishedAt")),
         restarts=_number(found.get("RestartCount")),
         command=hide_arguments(arguments),
-        environment=hide_variables(_rows(config.get("Env"))),
+        environment=hide_variables(as_list(config.get("Env"))),
         labels=hide_variables(f"{name}={value}" for name, value in labels.items()),
-        mounts=[_mount(_record(each)) for each in _rows(found.get("Mounts"))[:50]],
-        networks={name: _text(_record(each).get("IPAddress")) for name, each in _pairs(settings.get("Networks"))},
+        mounts=[_mount(as_dict(each)) for each in as_list(found.get("Mounts"))[:50]],
+        networks={name: text_of(as_dict(each).get("IPAddress")) for name, each in _pairs(settings.get("Networks"))},
         ports=[name for name, _ in _pairs(settings.get("Ports"))],
-        user=_text(config.get("User")),
+        user=text_of(config.get("User")),
         privileged=host.get("Privileged") is True,
         read_only=host.get("ReadonlyRootfs") is True,
         memory=_number(host.get("Memory")),
@@ -218,37 +218,67 @@ def details(row: Any, *, label: str) -> Details:
     )
 
 
+def _exit_code(state: Mapping[str, Any]) -> int | None:
+    """Give the code that a container ended with; the engine says 0 of one that has not."""
+    code = state.get("ExitCode")
+    return code if type(code) is int and state.get("Status") not in _NOT_ENDED else None
+
+
+def is_up(row: Any) -> bool:
+    """Say whether an inspected container has processes, be they paused."""
+    return as_dict(as_dict(row).get("State")).get("Status") in ("paused", "running")
+
+
+def run_of(row: Any, *, label: str) -> str | None:
+    """Give the mark of the run that an inspected container is of."""
+    run = as_dict(as_dict(as_dict(row).get("Config")).get("Labels")).get(label)
+    return run if isinstance(run, str) else None
+
+
+def image_config(row: Any) -> dict[str, Any]:
+    """Give what an inspected image says of containers made from it."""
+    return as_dict(as_dict(row).get("Config"))
+
+
+def has_reading_before(row: Any) -> bool:
+    """Say whether a reading comes with the one before it."""
+    return _number(as_dict(as_dict(row).get("precpu_stats")).get("system_cpu_usage")) > 0
+
+
 def stats(row: Any) -> Stats:
     """Take one reading, and compare it with the one before that comes with it."""
-    found = _record(row)
-    memory = _record(found.get("memory_stats"))
-    cache = _record(memory.get("stats"))
-    networks = [_record(each) for _, each in _pairs(found.get("networks"))]
-    blocks = [_record(each) for each in _rows(_record(found.get("blkio_stats")).get("io_service_bytes_recursive"))]
+    found = as_dict(row)
+    memory = as_dict(found.get("memory_stats"))
+    cache = as_dict(memory.get("stats"))
+    # The first version of control groups counts a group's children apart.
+    idle = cache.get("total_inactive_file", cache.get("inactive_file"))
+    networks = [as_dict(each) for _, each in _pairs(found.get("networks"))]
+    blocks = [as_dict(each) for each in as_list(as_dict(found.get("blkio_stats")).get("io_service_bytes_recursive"))]
     return Stats(
-        cpu_percent=_cpu_percent(_record(found.get("cpu_stats")), _record(found.get("precpu_stats"))),
-        memory_bytes=max(0, _number(memory.get("usage")) - _number(cache.get("inactive_file"))),
+        cpu_percent=_cpu_percent(as_dict(found.get("cpu_stats")), as_dict(found.get("precpu_stats"))),
+        memory_bytes=max(0, _number(memory.get("usage")) - _number(idle)),
         memory_limit=_number(memory.get("limit")),
         network_received=sum(_number(each.get("rx_bytes")) for each in networks),
         network_sent=sum(_number(each.get("tx_bytes")) for each in networks),
         disk_read=_blocks(blocks, "read"),
         disk_written=_blocks(blocks, "write"),
-        pids=_number(_record(found.get("pids_stats")).get("current")),
+        pids=_number(as_dict(found.get("pids_stats")).get("current")),
     )
 
 
 def _cpu_percent(now: Mapping[str, Any], before: Mapping[str, Any]) -> float:
     def used(reading: Mapping[str, Any]) -> int:
-        return _number(_record(reading.get("cpu_usage")).get("total_usage"))
+        return _number(as_dict(reading.get("cpu_usage")).get("total_usage"))
 
     spent = used(now) - used(before)
-    passed = _number(now.get("system_cpu_usage")) - _number(before.get("system_cpu_usage"))
+    earlier = _number(before.get("system_cpu_usage"))
+    passed = _number(now.get("system_cpu_usage")) - earlier if earlier else 0
     cores = _number(now.get("online_cpus")) or 1
     return round(spent / passed * cores * 100, 2) if spent > 0 and passed > 0 else 0.0
 
 
 def _blocks(rows: Sequence[Mapping[str, Any]], kind: str) -> int:
-    return sum(_number(each.get("value")) for each in rows if _text(each.get("op")).lower() == kind)
+    return sum(_number(each.get("value")) for each in rows if text_of(each.get("op")).lower() == kind)
 
 
 def demultiplexed(content: bytes) -> tuple[bytes, bytes]:
@@ -267,24 +297,12 @@ def demultiplexed(content: bytes) -> tuple[bytes, bytes]:
 # --- out of strangers' JSON ------------------------------------------------------------------------------------------
 
 
-def _record(value: Any) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {}
-
-
-def _rows(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else []
-
-
 def _pairs(value: Any) -> list[tuple[str, Any]]:
-    return list(_record(value).items())[:_MOST_MEMBERS]
-
-
-def _text(value: Any) -> str:
-    return value[:_TEXT_CHARS] if isinstance(value, str) else ""
+    return list(as_dict(value).items())[:_MOST_MEMBERS]
 
 
 def _words(value: Any) -> list[str]:
-    return [value] if isinstance(value, str) else [each for each in _rows(value) if isinstance(each, str)]
+    return [value] if isinstance(value, str) else [each for each in as_list(value) if isinstance(each, str)]
 
 
 def _number(value: Any) -> int:
@@ -292,13 +310,12 @@ def _number(value: Any) -> int:
 
 
 def _port(port: Mapping[str, Any]) -> str:
-    inside = f"{_number(port.get('PrivatePort'))}/{_text(port.get('Type')) or 'tcp'}"
+    inside = f"{_number(port.get('PrivatePort'))}/{text_of(port.get('Type')) or 'tcp'}"
     outside = _number(port.get("PublicPort"))
-    return f"{_text(port.get('IP'))}:{outside}->{inside}" if outside else inside
+    return f"{text_of(port.get('IP'))}:{outside}->{inside}" if outside else inside
 
 
 def _mount(mount: Mapping[str, Any]) -> str:
-    source = _text(mount.get("Name")) or _text(mount.get("Source"))
-    return (
-        f"{_text(mount.get('Type'))} {source} -> {_text(mount.get('Destination'))}{'' if mount.get('RW') else ' (ro)'}"
-    )
+    source = text_of(mount.get("Name")) or text_of(mount.get("Source"))
+    access = "" if mount.get("RW") else " (ro)"
+    return f"{text_of(mount.get('Type'))} {source} -> {text_of(mount.get('Destination'))}{access}"

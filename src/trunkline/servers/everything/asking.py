@@ -16,12 +16,10 @@ import msgspec
 from msgspec import Meta
 
 import trunkline.types as t
-from trunkline import Context, MissingCapability, Server, ToolError
+from trunkline import Context, Server, ToolError
 from trunkline.errors import UrlElicitationRequired
-from trunkline.protocol.fields import hidden
 from trunkline.protocol.revisions import Feature
-from trunkline.server.asking import Elicited
-from trunkline.server.questions import Question, read_answer
+from trunkline.server.asking import LONGEST_PAGE_ID, Elicited
 from trunkline.servers.everything.basics import ACTS, ACTS_OUTSIDE, READS
 from trunkline.servers.everything.forms import answered, every_field
 from trunkline.servers.everything.state import exchange_of, session_of, state_of
@@ -33,7 +31,7 @@ NEEDS = "needs:"
 
 _PREREQUISITE = "https://example.com/prerequisite"
 #: What is remembered between two calls has a bound.
-_LONGEST_URL, _LONGEST_ID = 2_000, 256
+_LONGEST_URL = 2_000
 
 
 def add_asking(server: Server) -> None:
@@ -112,42 +110,28 @@ async def trigger_url_elicitation(
 ) -> list[t.TextContent]:
     """Ask the user to open a page, by a question or by the error that asks for a page."""
     _check_page(url)
-    if elicitationId is not None and len(elicitationId) > _LONGEST_ID:
-        raise ToolError(f"elicitationId must not have more than {_LONGEST_ID} characters.")
+    if elicitationId and (len(elicitationId) > LONGEST_PAGE_ID or not elicitationId.isprintable()):
+        raise ToolError(f"elicitationId must have no more than {LONGEST_PAGE_ID} characters, all of which can be seen.")
     name = elicitationId or str(await ctx.once("id", lambda: str(uuid.uuid4())))
     if errorPath:
         await _ask_for_prerequisite(ctx, (session_of(ctx), url, elicitationId))
-    answer = await _ask_page(ctx, message, url, elicitation_id=name)
+    answer = await ctx.elicit_url(message, url, elicitation_id=name, key="page")
     told = {
         "accept": f"✅ User completed the URL elicitation flow.\nElicitation ID: {name}\nURL: {url}",
         "decline": f"❌ User declined to open the URL (Elicitation ID: {name}).",
         "cancel": f"⚠️ User cancelled the URL elicitation (Elicitation ID: {name}).",
     }
-    texts = (told[answer.action], f"\nRaw result: {_pretty(answer)}")
+    texts = (told[answer.action], f"\nRaw result: {_pretty({'action': answer.action})}")
     return [t.TextContent(text=text) for text in texts]
 
 
 async def _ask_for_prerequisite(ctx: Context, key: tuple[Any, ...]) -> None:
     text = "Open this page first, then call the tool again with the same arguments."
     if Feature.URL_ELICITATION_ERROR not in exchange_of(ctx).admitted.caller.revision.features:
-        await _ask_page(ctx, text, _PREREQUISITE, elicitation_id=None, key="prerequisite")
+        await ctx.elicit_url(text, _PREREQUISITE, key="prerequisite")
     elif state_of(ctx).issue(key):
         page = {"mode": "url", "url": _PREREQUISITE, "message": text, "elicitationId": str(uuid.uuid4())}
         raise UrlElicitationRequired("This request needs a page to be visited first.", data={"elicitations": [page]})
-
-
-async def _ask_page(
-    ctx: Context, message: str, url: str, *, elicitation_id: str | None, key: str = "page"
-) -> t.ElicitResult:
-    """Ask like ``ctx.elicit_url``, under an id that the caller chose."""
-    exchange = exchange_of(ctx)
-    if "url" in hidden(t.ElicitRequestParams, exchange.admitted.caller.revision):
-        raise MissingCapability("This protocol revision has no pages to open", capability="elicitation.url")
-    params = t.ElicitRequestParams(mode="url", message=message, url=url, elicitation_id=elicitation_id)
-    asking = exchange.connection.owner.asking(exchange)
-    answer = await asking.ask(Question("elicitation/create", params, key))
-    result: t.ElicitResult = read_answer(answer, t.ElicitResult, "elicitation/create")
-    return result
 
 
 def _check_page(url: str) -> None:

@@ -23,7 +23,7 @@ _MOST_CANCELLED = 20
 
 
 def exchange_of(ctx: Context) -> Exchange:
-    """Give the request behind a context: the public face has no session, and no question with an id of its own."""
+    """Give the request behind a context: the public face shows no session, no revision and not who serves."""
     return ctx.exchange
 
 

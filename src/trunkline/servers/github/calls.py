@@ -11,7 +11,7 @@ from typing import Any
 
 from trunkline import ToolError
 from trunkline.servers.rest import Api, ApiError
-from trunkline.servers.tokens import check_line, read_token, without
+from trunkline.servers.tokens import check_line, demanded, read_token, without
 
 __all__ = ["DEFAULT_URL", "VARIABLE", "GitHub", "check_branch", "check_file", "check_path", "picked"]
 
@@ -68,11 +68,7 @@ class GitHub:
         Raises:
             ToolError: there is none.
         """
-        if self._token is None:
-            raise ToolError(
-                f"GitHub takes changes from signed-in users only: start the server with {VARIABLE} (or GITHUB_TOKEN) "
-                "in its environment"
-            )
+        demanded(self._token, "GitHub takes changes from signed-in users only", f"{VARIABLE} (or GITHUB_TOKEN)")
 
     async def _ask(self, method: str, path: str, **more: Any) -> Any:
         try:

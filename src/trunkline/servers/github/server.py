@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-
 from trunkline import Server, __version__
 from trunkline.servers.github import files, issues, pulls, repositories, reviews, search
 from trunkline.servers.github.calls import DEFAULT_URL, GitHub
@@ -36,13 +33,9 @@ def make_server(
         ConfigError: the token or the address cannot be one.
     """
     github = GitHub(token=token, api_url=api_url, seconds=seconds)
-
-    @asynccontextmanager
-    async def lifespan(_server: Server) -> AsyncIterator[GitHub]:
-        async with github.api:
-            yield github
-
-    server = Server("github-mcp-server", _INSTRUCTIONS, title="GitHub", version=__version__, lifespan=lifespan)
+    server = Server(
+        "github-mcp-server", _INSTRUCTIONS, title="GitHub", version=__version__, lifespan=lambda _server: github.api
+    )
     parts = (
         (repositories.Repositories(github), repositories.HINTS),
         (files.Files(github), files.HINTS),

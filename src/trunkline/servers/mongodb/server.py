@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
 from types import MappingProxyType
 from typing import Annotated, Any
 
@@ -117,13 +116,9 @@ def make_server(
         ConfigError: the address cannot be one of MongoDB, or the driver is not installed.
     """
     store = Store(uri, caps=caps or Caps(), databases=databases, read_preference=read_preference)
-
-    @asynccontextmanager
-    async def lifespan(_server: Server) -> AsyncIterator[None]:
-        async with store.opened():
-            yield
-
-    server = Server("mongodb", _INSTRUCTIONS, version=__version__, title="MongoDB", lifespan=lifespan)
+    server = Server(
+        "mongodb", _INSTRUCTIONS, version=__version__, title="MongoDB", lifespan=lambda _server: store.opened()
+    )
     _add_looking(server, store)
     _add_querying(server, store)
     _add_resources(server, store)

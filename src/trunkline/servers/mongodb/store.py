@@ -16,6 +16,7 @@ from msgspec import Struct
 
 from trunkline.errors import ConfigError, ToolError
 from trunkline.servers.mongodb.documents import collection_name, database_name, to_json
+from trunkline.servers.wording import one_line
 
 if TYPE_CHECKING:
     from pymongo import AsyncMongoClient
@@ -330,7 +331,7 @@ class Store:
         plain = text
         for secret in (password, unquote_plus(password)):
             plain = plain.replace(secret, "...") if secret else plain
-        return " ".join(plain.partition(", Timeout:")[0].split())[:_MESSAGE_CHARS]
+        return one_line(plain.partition(", Timeout:")[0], _MESSAGE_CHARS)
 
 
 def _usable(database: str) -> str:
@@ -344,5 +345,5 @@ def _first_failure(details: Mapping[str, Any] | None) -> str:
     """Say which document failed and why; without such a one it was what the address asks for, such as a majority."""
     told = details or {}
     failures = told.get("writeErrors") or told.get("writeConcernErrors") or [{}]
-    reason = " ".join(str(failures[0].get("errmsg", "no reason given")).split())[:_MESSAGE_CHARS]
+    reason = one_line(str(failures[0].get("errmsg", "no reason given")), _MESSAGE_CHARS)
     return f"document {int(failures[0].get('index', 0)) + 1} failed ({reason})" if told.get("writeErrors") else reason

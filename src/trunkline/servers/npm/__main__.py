@@ -6,7 +6,7 @@ import os
 
 import click
 
-from trunkline.servers.npm.server import DEFAULT_REGISTRY, Running, make_server
+from trunkline.servers.npm.server import Running, make_server
 from trunkline.servers.starting import Serving, serving_options, start
 
 _EPILOG = """\
@@ -20,7 +20,11 @@ Examples:
 
 @click.command("trunkline-server-npm", epilog=_EPILOG)
 @click.argument("folders", nargs=-1, metavar="[FOLDER]...")
-@click.option("--registry", default=DEFAULT_REGISTRY, show_default=True, metavar="URL", help="The registry to ask.")
+@click.option(
+    "--registry",
+    metavar="URL",
+    help="The only registry to ask; else what npm is set to in the environment, the project's .npmrc and yours.",
+)
 @click.option("--allow-scripts", is_flag=True, help="Run scripts without asking the user.")
 @click.option("--npm", metavar="PATH", help="The program npm, if it is not on the path.")
 @click.option(
@@ -36,7 +40,7 @@ Examples:
 def command(
     folders: tuple[str, ...],
     *,
-    registry: str,
+    registry: str | None,
     allow_scripts: bool,
     npm: str | None,
     script_seconds: float,
@@ -46,7 +50,7 @@ def command(
     """Look at npm packages and at the projects in the FOLDERs, and run their scripts.
 
     Folders that the client shares as roots replace the ones given here. A token for the registry is taken from the
-    variable NPM_TOKEN; scripts do not get to see it.
+    variable NPM_TOKEN, else from your .npmrc; scripts do not get to see it, and no registry that a project names.
     """
     running = Running(unasked=allow_scripts, npm=npm, seconds=script_seconds, passed=pass_env)
     token = os.environ.get("NPM_TOKEN") or None

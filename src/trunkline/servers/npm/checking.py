@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from trunkline.errors import ToolError
 from trunkline.servers.npm.project import Project, Wanted, package_name
+from trunkline.servers.npm.registries import Chosen
 from trunkline.servers.npm.registry import Advisory, Packument, Registry
 from trunkline.servers.npm.semver import Range, Version, parse_range, parse_version
 
@@ -42,6 +43,10 @@ class AuditReport(Struct, frozen=True):
     packages: int
     counts: dict[str, int]
     vulnerabilities: list[Vulnerability]
+    #: The registries that were asked.
+    registries: list[str]
+    #: Scope to the reason why its packages were not looked at.
+    skipped: dict[str, str]
     cut: bool = False
 
 
@@ -63,23 +68,70 @@ class OutdatedReport(Struct, frozen=True):
     up_to_date: int
     #: Dependency to the reason why it was not looked at.
     skipped: dict[str, str]
+    #: The registries that were asked.
+    registries: list[str]
 
 
-async def audit(project: Project, registry: Registry, *, production: bool, level: Severity) -> AuditReport:
-    """Ask the registry for known flaws of everything that the lock file holds."""
+async def audit(project: Project, chosen: Chosen, *, production: bool, level: Severity) -> AuditReport:
+    """Ask for known flaws of everything that the lock file holds, each package where it comes from."""
     locked = await asyncio.to_thread(project.locked, production=production)
     if len(locked) > _MOST_LOCKED:
         raise ToolError(f"The lock file holds {len(locked)} packages; at most {_MOST_LOCKED} are looked at")
-    names = sorted(locked)
+    groups, skipped = _grouped(sorted(locked), chosen)
     found: list[Vulnerability] = []
-    for start in range(0, len(names), _BATCH):
-        batch = {name: locked[name] for name in names[start : start + _BATCH]}
-        found += _flaws(batch, await registry.advisories(batch))
+    asked: dict[str, None] = {}
+    for registry, names in groups.items():
+        try:
+            found += await _known(registry, {name: locked[name] for name in names})
+            asked[registry.url] = None
+        except ToolError as error:
+            # What is not of a scope with a registry of its own is what the audit is about.
+            if any(not name.startswith("@") for name in names) or len(groups) == 1:
+                raise
+            skipped |= {_scope(name): str(error) for name in names}
     kept = sorted(
         (each for each in found if _rank(each.severity) <= _rank(level)), key=lambda each: _rank(each.severity)
     )
     counts = {severity: sum(each.severity == severity for each in found) for severity in _SEVERITIES}
-    return AuditReport(len(names), counts, kept[:_MOST_FLAWS], cut=len(kept) > _MOST_FLAWS)
+    return AuditReport(
+        packages=sum(_scope(name) not in skipped for name in locked),
+        counts=counts,
+        vulnerabilities=kept[:_MOST_FLAWS],
+        registries=list(asked),
+        skipped=skipped,
+        cut=len(kept) > _MOST_FLAWS,
+    )
+
+
+def _grouped(names: Sequence[str], chosen: Chosen) -> tuple[dict[Registry, list[str]], dict[str, str]]:
+    """Give the packages by the registry they come from, and the scopes whose registry cannot be asked, with reasons."""
+    by_scope: dict[str, list[str]] = {}
+    for name in names:
+        by_scope.setdefault(_scope(name), []).append(name)
+    groups: dict[Registry, list[str]] = {}
+    skipped: dict[str, str] = {}
+    for scope, those in by_scope.items():
+        try:
+            groups.setdefault(chosen.of(those[0]), []).extend(those)
+        except ToolError as error:
+            if not scope:
+                raise
+            skipped[scope] = str(error)
+    return groups, skipped
+
+
+async def _known(registry: Registry, locked: Mapping[str, Sequence[str]]) -> list[Vulnerability]:
+    """Ask one registry for the flaws of its packages, not too many at a time."""
+    names = list(locked)
+    found: list[Vulnerability] = []
+    for start in range(0, len(names), _BATCH):
+        batch = {name: locked[name] for name in names[start : start + _BATCH]}
+        found += _flaws(batch, await registry.advisories(batch))
+    return found
+
+
+def _scope(name: str) -> str:
+    return name.partition("/")[0] if name.startswith("@") else ""
 
 
 def _flaws(asked: Mapping[str, Sequence[str]], told: Mapping[str, Sequence[Advisory]]) -> Iterator[Vulnerability]:
@@ -107,30 +159,35 @@ def _rank(severity: str) -> int:
 # --- newer versions --------------------------------------------------------------------------------------------------
 
 
-async def outdated(project: Project, registry: Registry) -> OutdatedReport:
-    """Compare what is asked for and what is locked with what the registry has."""
+async def outdated(project: Project, chosen: Chosen) -> OutdatedReport:
+    """Compare what is asked for and what is locked with what the registries have."""
     wanted, installed = project.wanted(), await asyncio.to_thread(project.installed)
     if len(wanted) > _MOST_WANTED:
         raise ToolError(f"package.json asks for {len(wanted)} packages; at most {_MOST_WANTED} are looked at")
     gate = asyncio.Semaphore(_AT_ONCE)
+    asked: dict[str, None] = {}
 
     async def look(each: Wanted) -> Outdated | str | None:
         async with gate:
-            return await _compare(each, installed.get(each.name), registry)
+            return await _compare(each, installed.get(each.name), chosen, asked)
 
     results = await asyncio.gather(*(look(each) for each in wanted))
     behind = [each for each in results if isinstance(each, Outdated)]
     skipped = {each.name: said for each, said in zip(wanted, results, strict=True) if isinstance(said, str)}
-    return OutdatedReport(behind, len(wanted) - len(behind) - len(skipped), skipped)
+    return OutdatedReport(behind, len(wanted) - len(behind) - len(skipped), skipped, sorted(asked))
 
 
-async def _compare(wanted: Wanted, current: str | None, registry: Registry) -> Outdated | str | None:
-    """Give what is newer, nothing, or why it cannot be told."""
+async def _compare(
+    wanted: Wanted, current: str | None, chosen: Chosen, asked: dict[str, None]
+) -> Outdated | str | None:
+    """Give what is newer, nothing, or why it cannot be told; notes which registry was asked."""
     name, spec = _source(wanted)
     if not spec or ":" in spec or "/" in spec:
         return "not from the registry"
     try:
-        packument = await registry.packument(package_name(name))
+        registry = chosen.of(package_name(name))
+        asked[registry.url] = None
+        packument = await registry.packument(name)
     except ToolError as error:
         return str(error)
     best = _best(packument, spec)

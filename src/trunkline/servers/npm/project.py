@@ -7,7 +7,6 @@ and only text and numbers come out. No network, no process.
 from __future__ import annotations
 
 import os
-import stat
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,8 @@ import msgspec
 from msgspec import Struct
 
 from trunkline.errors import ToolError
+from trunkline.servers.members import as_dict
+from trunkline.servers.npm.files import read_file
 from trunkline.servers.npm.semver import parse_version
 
 __all__ = ["Project", "Wanted", "find_project", "package_name"]
@@ -77,7 +78,7 @@ class Project:
 
     def scripts(self) -> dict[str, str]:
         """Give the scripts by name."""
-        found = _members(self._manifest().get("scripts"))
+        found = as_dict(self._manifest().get("scripts"))
         return {name: text for name, text in found.items() if isinstance(text, str)}
 
     def wanted(self) -> list[Wanted]:
@@ -85,7 +86,7 @@ class Project:
         manifest = self._manifest()
         found: dict[str, Wanted] = {}
         for group in _GROUPS:
-            for name, spec in _members(manifest.get(group)).items():
+            for name, spec in as_dict(manifest.get(group)).items():
                 if isinstance(spec, str) and _is_name(name):
                     found[name] = Wanted(name, spec, group)
         return list(found.values())
@@ -99,7 +100,7 @@ class Project:
                 path[len(prefix) :]: row for path, row in packages.items() if path.startswith(prefix)
             }
         else:
-            rows = _members(lock.get("dependencies"))
+            rows = as_dict(lock.get("dependencies"))
         return {name: package[1] for name, row in rows.items() if (package := _package(name, row)) is not None}
 
     def locked(self, *, production: bool) -> dict[str, list[str]]:
@@ -132,7 +133,7 @@ class Project:
 
     def _read(self, name: str, most: int) -> dict[str, Any] | None:
         """Read one JSON object of the folder itself: a link, a pipe, or what is too large is refused."""
-        content = _read_file(self.folder, name, most)
+        content = read_file(self.folder, name, most)
         if content is None:
             return None
         try:
@@ -144,28 +145,7 @@ class Project:
         return value
 
 
-def _read_file(folder: Path, name: str, most: int) -> bytes | None:
-    flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
-    try:
-        descriptor = os.open(folder / name, flags)
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise ToolError(f"{name} in {folder} cannot be read: {error.strerror}") from error
-    with os.fdopen(descriptor, "rb") as file:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise ToolError(f"{name} in {folder} is no file")
-        content = file.read(most + 1)
-    if len(content) > most:
-        raise ToolError(f"{name} in {folder} is larger than {most} bytes, which is more than is read")
-    return content
-
-
 # --- forms -----------------------------------------------------------------------------------------------------------
-
-
-def _members(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, dict) else {}
 
 
 def _package(name: str, row: Any) -> tuple[str, str] | None:
@@ -202,7 +182,7 @@ def _nested(dependencies: Any, depth: int) -> Iterator[tuple[str, Any]]:
     """Walk a lock file of version 1: a tree of dependencies."""
     if depth > _MOST_DEPTH:
         raise ToolError("package-lock.json is nested too deep")
-    for name, row in _members(dependencies).items():
+    for name, row in as_dict(dependencies).items():
         yield name, row
         if isinstance(row, dict):
             yield from _nested(row.get("dependencies"), depth + 1)

@@ -9,22 +9,21 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
-from urllib.parse import urlsplit
 
 from msgspec import Struct
 
 from trunkline.errors import ConfigError, ToolError
+from trunkline.servers.members import as_dict, as_list, text_of
 from trunkline.servers.npm.project import package_name
 from trunkline.servers.npm.semver import Version, parse_version
-from trunkline.servers.rest import Api, ApiError, Reply
+from trunkline.servers.rest import Api, ApiError, Reply, shown_address
+from trunkline.servers.tokens import check_line, without
 
 __all__ = ["Advisory", "Found", "Manifest", "Packument", "Registry", "SearchPage"]
 
 _ABBREVIATED = "application/vnd.npm.install-v1+json; q=1.0, application/json; q=0.8"
 _PACKUMENT_BYTES = 64 * 1024 * 1024
-_TEXT_CHARS = 500
 _MOST_MEMBERS = 300
-_LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
 _NOT_OFFERED = frozenset({404, 405, 501})
 _TAG = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,127}")
 
@@ -46,6 +45,8 @@ class SearchPage(Struct, frozen=True):
 
     total: int
     packages: list[Found]
+    #: Which registry said so.
+    registry: str
 
 
 class Manifest(Struct, frozen=True):
@@ -66,6 +67,8 @@ class Manifest(Struct, frozen=True):
     unpacked_size: int | None = None
     tarball: str = ""
     integrity: str = ""
+    #: Which registry said so.
+    registry: str = ""
 
 
 class Packument(Struct, frozen=True):
@@ -100,11 +103,11 @@ class Registry:
             self._api = Api(url, service="The npm registry", headers=headers)
         except ConfigError as error:
             raise ConfigError(str(error).replace("of The", "of the")) from error
-        parts = urlsplit(url)
-        if token and parts.scheme == "http" and parts.hostname not in _LOOPBACK:
-            raise ConfigError(
-                "The token of the npm registry is not sent over plain http: give an address with https://"
-            )
+        if token:
+            check_line(url, "the npm registry")
+        self._token = token
+        #: Where it is, as it is told with every answer.
+        self.url = shown_address(self._api.base)
 
     async def aclose(self) -> None:
         """Close the connections."""
@@ -113,37 +116,37 @@ class Registry:
     async def search(self, text: str, *, limit: int, offset: int) -> SearchPage:
         """Search by words."""
         query = {"text": text, "size": limit, "from": offset}
-        answer = _record((await self._service("searches", "GET", "/-/v1/search", query=query)).json())
-        packages = [_found(_record(_record(row).get("package"))) for row in _rows(answer.get("objects"))[:limit]]
+        answer = as_dict((await self._service("searches", "GET", "/-/v1/search", query=query)).json())
+        packages = [_found(as_dict(as_dict(row).get("package"))) for row in as_list(answer.get("objects"))[:limit]]
         total = _number(answer.get("total"))
-        return SearchPage(len(packages) if total is None else total, packages)
+        return SearchPage(len(packages) if total is None else total, packages, self.url)
 
     async def manifest(self, name: str, version: str) -> Manifest:
         """Look up one version, by number or by tag."""
         if not _TAG.fullmatch(version):
             raise ToolError(f"{version[:100]!r} is no version or tag: give one such as 1.2.3 or latest, not a range")
         path = self._api.path(package_name(name), version)
-        return _manifest(_record((await self._request("GET", path, name=name)).json()))
+        return _manifest(as_dict((await self._request("GET", path, name=name)).json()), self.url)
 
     async def packument(self, name: str) -> Packument:
         """Look up all versions."""
         path = self._api.path(package_name(name))
         reply = await self._request("GET", path, name=name, headers={"accept": _ABBREVIATED})
-        answer = _record(reply.json())
+        answer = as_dict(reply.json())
         versions: dict[Version, str] = {}
         deprecated: set[Version] = set()
-        for text, row in _record(answer.get("versions")).items():
+        for text, row in as_dict(answer.get("versions")).items():
             if (version := parse_version(text)) is not None:
                 versions[version] = text
-                if _record(row).get("deprecated"):
+                if as_dict(row).get("deprecated"):
                     deprecated.add(version)
         return Packument(versions, frozenset(deprecated), _texts(answer.get("dist-tags")))
 
     async def advisories(self, packages: Mapping[str, Sequence[str]]) -> dict[str, list[Advisory]]:
         """Ask which of these packages and versions have known flaws."""
         path = "/-/npm/v1/security/advisories/bulk"
-        answer = _record((await self._service("audits", "POST", path, body=packages)).json())
-        return {name: [_advisory(_record(row)) for row in _rows(rows)] for name, rows in answer.items()}
+        answer = as_dict((await self._service("audits", "POST", path, body=packages)).json())
+        return {name: [_advisory(as_dict(row)) for row in as_list(rows)] for name, rows in answer.items()}
 
     async def _service(self, what: str, method: str, path: str, **options: Any) -> Reply:
         """Ask for what not every registry has: mirrors often know packages alone."""
@@ -152,31 +155,19 @@ class Registry:
         except ApiError as error:
             if error.status in _NOT_OFFERED:
                 fix = "start this server with --registry and one that does"
-                raise ToolError(f"This npm registry does not offer {what} ({error.status}): {fix}") from error
-            raise
+                raise ToolError(f"The npm registry {self.url} does not offer {what} ({error.status}): {fix}") from error
+            raise without(error, self._token) from None
 
     async def _request(self, method: str, path: str, *, name: str, headers: Mapping[str, str] | None = None) -> Reply:
         try:
             return await self._api.request(method, path, headers=headers, max_bytes=_PACKUMENT_BYTES)
         except ApiError as error:
             if error.status == 404:
-                raise ToolError(f"The npm registry has no such package or version: {name}") from error
-            raise
+                raise ToolError(f"The npm registry {self.url} has no such package or version: {name}") from error
+            raise without(error, self._token) from None
 
 
 # --- out of strangers' JSON ------------------------------------------------------------------------------------------
-
-
-def _record(value: Any) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {}
-
-
-def _rows(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else []
-
-
-def _text(value: Any) -> str:
-    return value[:_TEXT_CHARS] if isinstance(value, str) else ""
 
 
 def _number(value: Any) -> int | None:
@@ -184,59 +175,60 @@ def _number(value: Any) -> int | None:
 
 
 def _texts(value: Any) -> dict[str, str]:
-    pairs = [(name, text) for name, text in _record(value).items() if isinstance(text, str)]
-    return {name[:_TEXT_CHARS]: _text(text) for name, text in pairs[:_MOST_MEMBERS]}
+    pairs = [(name, text) for name, text in as_dict(value).items() if isinstance(text, str)]
+    return {text_of(name): text_of(text) for name, text in pairs[:_MOST_MEMBERS]}
 
 
 def _name_of(value: Any) -> str:
-    record = _record(value)
-    return _text(record.get("username")) or _text(record.get("name"))
+    record = as_dict(value)
+    return text_of(record.get("username")) or text_of(record.get("name"))
 
 
 def _licence(value: Any) -> str:
-    return _text(value) or _text(_record(value).get("type"))
+    return text_of(value) or text_of(as_dict(value).get("type"))
 
 
 def _found(row: Mapping[str, Any]) -> Found:
     return Found(
-        name=_text(row.get("name")),
-        version=_text(row.get("version")),
-        description=_text(row.get("description")),
-        date=_text(row.get("date")),
+        name=text_of(row.get("name")),
+        version=text_of(row.get("version")),
+        description=text_of(row.get("description")),
+        date=text_of(row.get("date")),
         license=_licence(row.get("license")),
-        homepage=_text(_record(row.get("links")).get("homepage")),
+        homepage=text_of(as_dict(row.get("links")).get("homepage")),
         publisher=_name_of(row.get("publisher")),
     )
 
 
-def _manifest(row: Mapping[str, Any]) -> Manifest:
-    dist, repository = _record(row.get("dist")), row.get("repository")
-    scripts = _record(row.get("scripts"))
+def _manifest(row: Mapping[str, Any], registry: str) -> Manifest:
+    dist, repository = as_dict(row.get("dist")), row.get("repository")
+    scripts = as_dict(row.get("scripts"))
     return Manifest(
-        name=_text(row.get("name")),
-        version=_text(row.get("version")),
-        description=_text(row.get("description")),
+        name=text_of(row.get("name")),
+        version=text_of(row.get("version")),
+        description=text_of(row.get("description")),
         license=_licence(row.get("license")),
-        homepage=_text(row.get("homepage")),
-        repository=_text(repository) or _text(_record(repository).get("url")),
-        deprecated=_text(row.get("deprecated")),
+        homepage=text_of(row.get("homepage")),
+        repository=text_of(repository) or text_of(as_dict(repository).get("url")),
+        deprecated=text_of(row.get("deprecated")),
         engines=_texts(row.get("engines")),
         dependencies=_texts(row.get("dependencies")),
         peer_dependencies=_texts(row.get("peerDependencies")),
-        maintainers=[name for each in _rows(row.get("maintainers"))[:50] if (name := _name_of(each))],
+        maintainers=[name for each in as_list(row.get("maintainers"))[:50] if (name := _name_of(each))],
         install_scripts=[name for name in ("preinstall", "install", "postinstall") if name in scripts],
         unpacked_size=_number(dist.get("unpackedSize")),
-        tarball=_text(dist.get("tarball")),
-        integrity=_text(dist.get("integrity")),
+        tarball=text_of(dist.get("tarball")),
+        integrity=text_of(dist.get("integrity")),
+        registry=registry,
     )
 
 
 def _advisory(row: Mapping[str, Any]) -> Advisory:
     number, versions = row.get("id"), row.get("vulnerable_versions")
     return Advisory(
-        id=str(number) if isinstance(number, int) else _text(number),
-        title=_text(row.get("title")),
-        severity=_text(row.get("severity")),
-        url=_text(row.get("url")),
+        id=str(number) if isinstance(number, int) else text_of(number),
+        title=text_of(row.get("title")),
+        severity=text_of(row.get("severity")),
+        url=text_of(row.get("url")),
         vulnerable_versions=versions if isinstance(versions, str) else "*",
     )

@@ -21,6 +21,7 @@ from msgspec import Struct
 
 from trunkline.errors import ToolError
 from trunkline.servers.npm.project import Project
+from trunkline.servers.wording import visible
 
 __all__ = ["Plan", "Ran", "environment", "make_plan", "run_plan"]
 
@@ -211,7 +212,4 @@ class _Output:
 
 def _visible(text: str) -> str:
     """Write out what cannot be seen, and count many blanks: what is shown must be what runs, and all of it."""
-    plain = "".join(
-        each if each.isprintable() and each not in _UNSEEN else each.encode("unicode_escape").decode() for each in text
-    )
-    return _BLANKS.sub(lambda found: f"[{len(found[0])} blanks]", plain)
+    return _BLANKS.sub(lambda found: f"[{len(found[0])} blanks]", visible(text, unseen=_UNSEEN))

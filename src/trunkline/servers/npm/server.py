@@ -6,8 +6,9 @@ import asyncio
 import itertools
 import os
 import shutil
-from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Coroutine, Mapping, Sequence
+from contextlib import aclosing
+from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any
 
@@ -15,14 +16,15 @@ from msgspec import Meta, Struct
 
 from trunkline import Context, MissingCapability, Server, ToolError, __version__
 from trunkline.servers.npm.checking import AuditReport, OutdatedReport, Severity, audit, outdated
-from trunkline.servers.npm.project import Project, find_project
+from trunkline.servers.npm.project import Project, find_project, package_name
+from trunkline.servers.npm.registries import Registries
 from trunkline.servers.npm.registry import Manifest, Registry, SearchPage
 from trunkline.servers.npm.scripts import Ran, environment, make_plan, run_plan
+from trunkline.servers.npm.settings import Settings
 from trunkline.servers.roots import Allowed
+from trunkline.servers.tokens import read_token
 
-__all__ = ["DEFAULT_REGISTRY", "Running", "make_server"]
-
-DEFAULT_REGISTRY = "https://registry.npmjs.org"
+__all__ = ["Running", "make_server"]
 
 _INSTRUCTIONS = (
     "Look packages up in the npm registry, check a project's dependencies, and run its scripts. A path is a project "
@@ -37,6 +39,7 @@ _RUNS = MappingProxyType(
 
 _Name = Annotated[str, Meta(description="A package, such as react or @types/node")]
 _Path = Annotated[str | None, Meta(description="The project folder; the first allowed folder if absent")]
+_Of = Annotated[str | None, Meta(description="A project folder whose .npmrc counts too; the user's alone if absent")]
 
 
 class Running(Struct, frozen=True, kw_only=True):
@@ -60,6 +63,8 @@ class VersionList(Struct, frozen=True):
     versions: list[str]
     deprecated: list[str]
     tags: dict[str, str]
+    #: Which registry said so.
+    registry: str
 
 
 class ScriptList(Struct, frozen=True):
@@ -72,64 +77,79 @@ class ScriptList(Struct, frozen=True):
 def make_server(
     folders: Sequence[str] = (),
     *,
-    registry: str = DEFAULT_REGISTRY,
+    registry: str | None = None,
     token: str | None = None,
     running: Running | None = None,
     environ: Mapping[str, str] | None = None,
 ) -> Server:
-    """Make the server for projects in some folders and one registry; ``token`` is sent to that registry alone.
+    """Make the server for projects in some folders.
+
+    Args:
+        folders: whose projects may be looked at.
+        registry: the only one that is asked; else what the user's npm is set to, and a project's for that project.
+        token: for that registry; else for the user's own one, and no project's.
+        running: how scripts are run.
+        environ: in place of the environment of this process.
 
     Raises:
-        ConfigError: the registry's address is none, or none of the folders is there.
+        ConfigError: the registry's address or the token cannot be one, or none of the folders is there.
     """
-    asked = Registry(registry, token=token)
+    environ = os.environ if environ is None else environ
+    token = read_token(token, "NPM_TOKEN")
+    if registry is not None:
+        Registry(registry, token=token)  # What cannot be asked is told now.
+    asked = Registries(Settings(environ, registry=registry, token=token))
     allowed = Allowed(folders)
-
-    @asynccontextmanager
-    async def lifespan(_server: Server) -> AsyncIterator[None]:
-        try:
-            yield
-        finally:
-            await asked.aclose()
-
-    server = Server("npm", _INSTRUCTIONS, version=__version__, title="npm", lifespan=lifespan)
+    server = Server("npm", _INSTRUCTIONS, version=__version__, title="npm", lifespan=lambda _server: aclosing(asked))
     allowed.attach(server)
-    _add_looking(server, asked)
+    _add_looking(server, asked, allowed)
     _add_checking(server, asked, allowed)
-    _add_scripts(server, allowed, running or Running(), os.environ if environ is None else environ)
+    _add_scripts(server, allowed, running or Running(), environ)
     return server
 
 
-def _add_looking(server: Server, registry: Registry) -> None:
+def _add_looking(server: Server, registries: Registries, allowed: Allowed) -> None:
     """Add the tools that ask the registry alone."""
 
     @server.tool(annotations=dict(_LOOKS))
     async def search(
+        ctx: Context,
         query: Annotated[str, Meta(min_length=1, max_length=400, description="Words to look for")],
         limit: Annotated[int, Meta(ge=1, le=100)] = 20,
         offset: Annotated[int, Meta(ge=0, le=10_000)] = 0,
+        path: _Of = None,
     ) -> SearchPage:
         """Search the registry for packages."""
-        return await registry.search(query, limit=limit, offset=offset)
+        async with registries.chosen(await _folder(ctx, path, allowed)) as chosen:
+            return await chosen.of().search(query, limit=limit, offset=offset)
 
     @server.tool(annotations=dict(_LOOKS))
     async def view(
-        name: _Name, version: Annotated[str, Meta(description="A version or a tag, not a range")] = "latest"
+        ctx: Context,
+        name: _Name,
+        version: Annotated[str, Meta(description="A version or a tag, not a range")] = "latest",
+        path: _Of = None,
     ) -> Manifest:
         """Show one published version of a package: what it is, depends on, and runs when installed."""
-        return await registry.manifest(name, version)
+        async with registries.chosen(await _folder(ctx, path, allowed)) as chosen:
+            return await chosen.of(package_name(name)).manifest(name, version)
 
     @server.tool(annotations=dict(_LOOKS))
-    async def versions(name: _Name, limit: Annotated[int, Meta(ge=1, le=1000)] = 50) -> VersionList:
+    async def versions(
+        ctx: Context, name: _Name, limit: Annotated[int, Meta(ge=1, le=1000)] = 50, path: _Of = None
+    ) -> VersionList:
         """List the versions of a package, newest first, with its tags."""
-        packument = await registry.packument(name)
+        async with registries.chosen(await _folder(ctx, path, allowed)) as chosen:
+            registry = chosen.of(package_name(name))
+            packument = await registry.packument(name)
         newest = sorted(packument.versions, reverse=True)[:limit]
         texts = packument.versions
         deprecated = [texts[each] for each in newest if each in packument.deprecated]
-        return VersionList(name, len(texts), [texts[each] for each in newest], deprecated, packument.tags)
+        listed = [texts[each] for each in newest]
+        return VersionList(name, len(texts), listed, deprecated, packument.tags, registry.url)
 
 
-def _add_checking(server: Server, registry: Registry, allowed: Allowed) -> None:
+def _add_checking(server: Server, registries: Registries, allowed: Allowed) -> None:
     """Add the tools that compare a project with the registry."""
 
     @server.tool(name="audit", annotations=dict(_LOOKS))
@@ -140,12 +160,16 @@ def _add_checking(server: Server, registry: Registry, allowed: Allowed) -> None:
         level: Annotated[Severity, Meta(description="The least severity to report")] = "info",
     ) -> AuditReport:
         """Report known flaws of the packages in package-lock.json; their names and versions go to the registry."""
-        return await audit(await _project(ctx, path, allowed), registry, production=production, level=level)
+        project = await _project(ctx, path, allowed)
+        async with registries.chosen(project.folder) as chosen:
+            return await audit(project, chosen, production=production, level=level)
 
     @server.tool(name="outdated", annotations=dict(_LOOKS))
     async def outdated_(ctx: Context, path: _Path = None) -> OutdatedReport:
         """Report dependencies of package.json of which there are newer versions."""
-        return await outdated(await _project(ctx, path, allowed), registry)
+        project = await _project(ctx, path, allowed)
+        async with registries.chosen(project.folder) as chosen:
+            return await outdated(project, chosen)
 
 
 def _add_scripts(server: Server, allowed: Allowed, running: Running, environ: Mapping[str, str]) -> None:
@@ -182,6 +206,11 @@ def _add_scripts(server: Server, allowed: Allowed, running: Running, environ: Ma
 
 async def _project(ctx: Context, path: str | None, allowed: Allowed) -> Project:
     return find_project(path, await allowed.folders(ctx))
+
+
+async def _folder(ctx: Context, path: str | None, allowed: Allowed) -> Path | None:
+    """Give the folder whose settings count beside the user's; none if no project is named."""
+    return None if path is None else (await _project(ctx, path, allowed)).folder
 
 
 async def _with_signs_of_life(ctx: Context, work: Coroutine[Any, Any, Ran]) -> Ran:

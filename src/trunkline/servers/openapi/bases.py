@@ -14,7 +14,8 @@ from urllib.parse import urljoin, urlsplit
 from trunkline.errors import ConfigError, FetchError
 from trunkline.net.addresses import special_range
 from trunkline.net.urls import Target, parse_target
-from trunkline.servers.openapi.document import Document, as_dict, as_list
+from trunkline.servers.members import as_dict, as_list
+from trunkline.servers.openapi.document import Document
 
 __all__ = ["base_of", "own_base"]
 

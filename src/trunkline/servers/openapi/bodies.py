@@ -17,7 +17,8 @@ import msgspec
 from msgspec import Struct
 
 from trunkline.errors import ToolError
-from trunkline.servers.openapi.document import Document, as_dict, as_list, as_text
+from trunkline.servers.members import as_dict, as_list
+from trunkline.servers.openapi.document import Document, as_text
 from trunkline.servers.openapi.names import argument_name
 from trunkline.servers.openapi.schemas import Translation
 from trunkline.servers.openapi.styles import Parameter, check_names, json_text, plain_text, query_pairs

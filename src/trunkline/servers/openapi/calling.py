@@ -22,7 +22,8 @@ from trunkline.servers.openapi.bodies import encode_body
 from trunkline.servers.openapi.operations import Operation
 from trunkline.servers.openapi.security import Applied, Credentials
 from trunkline.servers.openapi.styles import check_names, cookie_pairs, header_text, path_text, query_pairs
-from trunkline.servers.rest import Api, ApiError, Reply, Upload, one_line
+from trunkline.servers.rest import Api, ApiError, Reply, Upload
+from trunkline.servers.wording import one_line
 from trunkline.types import TextContent
 
 __all__ = ["Calls", "Request", "answer_text", "make_request", "media_type"]

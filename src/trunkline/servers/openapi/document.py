@@ -17,12 +17,11 @@ import msgspec
 from msgspec import Struct
 
 from trunkline.errors import ConfigError, FetchError
+from trunkline.servers.wording import one_line
 
 __all__ = [
     "MAX_DOCUMENT_BYTES",
     "Document",
-    "as_dict",
-    "as_list",
     "as_text",
     "fetch_document",
     "is_url",
@@ -236,21 +235,10 @@ def _yaml(data: bytes, name: str) -> Any:
     try:
         return yaml.load(data, Loader=loader)
     except (yaml.YAMLError, ValueError, TypeError, RecursionError) as error:
-        line = " ".join(str(error).split())[:200]
-        raise ConfigError(f"{name} is neither JSON nor YAML: {line}") from error
+        raise ConfigError(f"{name} is neither JSON nor YAML: {one_line(str(error), 200)}") from error
 
 
 # --- members that may be anything ------------------------------------------------------------------------------------
-
-
-def as_dict(value: Any) -> dict[str, Any]:
-    """Give an object, or an empty one in place of anything else."""
-    return value if isinstance(value, dict) else {}
-
-
-def as_list(value: Any) -> list[Any]:
-    """Give a list, or an empty one in place of anything else."""
-    return value if isinstance(value, list) else []
 
 
 def as_text(value: Any, most: int = 10_000) -> str:

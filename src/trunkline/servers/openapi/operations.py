@@ -13,12 +13,14 @@ from typing import Any
 from msgspec import Struct
 
 from trunkline.errors import ConfigError
+from trunkline.servers.members import as_dict, as_list
 from trunkline.servers.openapi.bodies import Body, body_schemas, read_body
-from trunkline.servers.openapi.document import Document, as_dict, as_list, as_text
+from trunkline.servers.openapi.document import Document, as_text
 from trunkline.servers.openapi.names import argument_name, tool_names
 from trunkline.servers.openapi.schemas import Translation
 from trunkline.servers.openapi.security import Credentials, is_fixed_header
 from trunkline.servers.openapi.styles import Parameter
+from trunkline.servers.wording import one_line
 
 __all__ = ["Listed", "Operation", "input_schema", "list_operations", "output_schema", "read_operation"]
 
@@ -83,7 +85,7 @@ class Operation(Struct, frozen=True):
     @property
     def title(self) -> str:
         """One line on what it does."""
-        return " ".join(as_text(self.listed.node.get("summary"), 200).split())
+        return one_line(as_text(self.listed.node.get("summary"), 200))
 
     @property
     def description(self) -> str:

@@ -14,8 +14,9 @@ import msgspec
 from trunkline.errors import HandlerError, InvalidParams, ResourceError, ResourceNotFound
 from trunkline.protocol.json_schema import Validator, compile_schema
 from trunkline.server.results import File
+from trunkline.servers.members import as_list
 from trunkline.servers.openapi.calling import Calls, answer_text, media_type
-from trunkline.servers.openapi.document import Document, as_list
+from trunkline.servers.openapi.document import Document
 from trunkline.servers.openapi.operations import Operation
 from trunkline.servers.openapi.styles import Parameter
 from trunkline.servers.rest import ApiError

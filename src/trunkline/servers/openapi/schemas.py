@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from trunkline.errors import ConfigError
-from trunkline.servers.openapi.document import Document, as_dict, as_list, as_text
+from trunkline.servers.members import as_dict, as_list
+from trunkline.servers.openapi.document import Document, as_text
 
 __all__ = ["Translation"]
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import aclosing
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -13,14 +13,16 @@ from trunkline import __version__
 from trunkline.errors import ConfigError
 from trunkline.protocol.json_schema import Validator, compile_schema
 from trunkline.server.server import Server
+from trunkline.servers.members import as_dict
 from trunkline.servers.openapi.bases import base_of
 from trunkline.servers.openapi.calling import Calls
-from trunkline.servers.openapi.document import Document, as_dict, as_text, read_document
+from trunkline.servers.openapi.document import Document, as_text, read_document
 from trunkline.servers.openapi.names import slug
 from trunkline.servers.openapi.offers import Choice, Making, Offer, choose
 from trunkline.servers.openapi.resources import resource_reader, resource_uri
 from trunkline.servers.openapi.security import Credentials
 from trunkline.servers.rest import Api
+from trunkline.servers.wording import one_line
 
 __all__ = ["MAX_OPERATIONS", "make_server"]
 
@@ -104,19 +106,11 @@ def _methods(methods: Sequence[str], *, read_only: bool) -> frozenset[str]:
 
 def _title(document: Document) -> str:
     info = as_dict(document.root.get("info"))
-    return " ".join(as_text(info.get("title"), 100).split()) or "OpenAPI"
+    return one_line(as_text(info.get("title"), 100)) or "OpenAPI"
 
 
 def _empty(document: Document, calls: Calls, *, name: str) -> Server:
     """Make the server, with nothing in it yet, that closes its connections in the end."""
-
-    @asynccontextmanager
-    async def lifespan(server: Server) -> AsyncIterator[None]:
-        try:
-            yield
-        finally:
-            await calls.aclose()
-
     info = as_dict(document.root.get("info"))
     title = _title(document)
     return Server(
@@ -124,7 +118,7 @@ def _empty(document: Document, calls: Calls, *, name: str) -> Server:
         as_text(info.get("description"), 2000) or f"Tools of the API {title}.",
         version=__version__,
         title=title,
-        lifespan=lifespan,
+        lifespan=lambda _server: aclosing(calls),
     )
 
 

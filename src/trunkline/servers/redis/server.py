@@ -6,13 +6,13 @@ does not say (whole seconds, sizes, how many keys) is checked by the tools and t
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
 from trunkline import Server, ToolError, __version__
 from trunkline.servers.redis.store import DEFAULT_URL, Caps, Store
+from trunkline.servers.wording import visible
 from trunkline.types import TextContent
 
 __all__ = ["make_server"]
@@ -57,13 +57,7 @@ def make_server(url: str = DEFAULT_URL, *, read_only: bool = False, caps: Caps |
         ConfigError: the address cannot be one of Redis, or the driver is not installed.
     """
     store = Store(url, caps=caps or Caps())
-
-    @asynccontextmanager
-    async def lifespan(_server: Server) -> AsyncIterator[Store]:
-        async with store.opened():
-            yield store
-
-    server = Server("redis", _INSTRUCTIONS, version=__version__, title="Redis", lifespan=lifespan)
+    server = Server("redis", _INSTRUCTIONS, version=__version__, title="Redis", lifespan=lambda _server: store.opened())
     _add_reading(server, store)
     if not read_only:
         _add_writing(server, store)
@@ -105,7 +99,8 @@ def _add_reading(server: Server, store: Store) -> None:
         found = await store.find(pattern)
         if not found.keys and found.cut is None:
             return [TextContent(text="No keys found matching pattern")]
-        told = ["Found keys:\n" + "\n".join(_one_line(key) for key in found.keys)]
+        # A line feed in the name of a key must not look like another key.
+        told = ["Found keys:\n" + "\n".join(visible(key) for key in found.keys)]
         if found.cut is not None:
             told.append(f"The list is cut after {len(found.keys)} keys ({found.cut}). Give a narrower pattern.")
         return [TextContent(text=each) for each in told]
@@ -133,12 +128,3 @@ def _whole_seconds(seconds: float | None) -> int | None:
             f"expireSeconds must be a whole number from 1 to {_MAX_EXPIRE}; leave it out to keep the key for good."
         )
     return int(seconds)
-
-
-def _one_line(key: str) -> str:
-    """Show a key on one line, so that a line feed in a name cannot look like another key."""
-    return (
-        key
-        if key.isprintable()
-        else "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in key)
-    )

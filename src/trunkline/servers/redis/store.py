@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 from msgspec import Struct
 
 from trunkline.errors import ConfigError, ToolError
+from trunkline.servers.wording import one_line
 
 if TYPE_CHECKING:
     from redis.asyncio import Redis
@@ -241,7 +242,7 @@ class Store:
         if isinstance(error, exceptions.AskError | exceptions.ClusterDownError):  # MovedError is an AskError
             fix = "Start this server with the address of a Redis that is no cluster, or of a proxy before it."
             return f"Redis at {self.shown} is a member of a cluster, which this server does not follow. {fix}"
-        return f"Redis refused: {_line(str(error))}"
+        return f"Redis refused: {one_line(str(error), _MESSAGE_CHARS)}"
 
 
 async def _scan(client: Any, *, cursor: int, pattern: bytes) -> Any:
@@ -249,7 +250,7 @@ async def _scan(client: Any, *, cursor: int, pattern: bytes) -> Any:
 
 
 def _refusal(key: str, error: Exception) -> str:
-    said = _line(str(error))
+    said = one_line(str(error), _MESSAGE_CHARS)
     if "WRONGTYPE" in said:
         return f"{key!r} holds a list, a hash or the like (WRONGTYPE); only texts are read here."
     return f"Redis refused: {said}"
@@ -285,7 +286,7 @@ def _reason(error: BaseException) -> str:
             if isinstance(cause, kind):
                 return words
         if type(cause).__name__ in ("ResponseError", "BusyLoadingError"):
-            return _line(str(cause))  # the database's own words
+            return one_line(str(cause), _MESSAGE_CHARS)  # the database's own words
     return "no answer in time" if "timeout" in type(error).__name__.lower() else "no connection"
 
 
@@ -294,7 +295,3 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
     while error is not None:
         yield error
         error = error.__cause__ or error.__context__
-
-
-def _line(text: str) -> str:
-    return " ".join(text.split())[:_MESSAGE_CHARS]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from trunkline.servers.sentry.server import DEFAULT_URL, make_server
+from trunkline.servers.sentry.server import DEFAULT_URL, VARIABLE, make_server
 from trunkline.servers.starting import Serving, seconds_option, serving_options, start
 
 _EPILOG = """\
@@ -19,7 +19,7 @@ Examples:
 @click.command("trunkline-server-sentry", epilog=_EPILOG)
 @click.option(
     "--auth-token",
-    envvar=["SENTRY_TOKEN", "SENTRY_AUTH_TOKEN"],
+    envvar=[VARIABLE, "SENTRY_AUTH_TOKEN"],
     metavar="TOKEN",
     help="The token. Better give it in SENTRY_TOKEN (or SENTRY_AUTH_TOKEN): other users can see a command line.",
 )
@@ -36,7 +36,8 @@ Examples:
 def command(auth_token: str | None, *, api_url: str, seconds: float, serving: Serving) -> None:
     """Look up issues in Sentry, with their stack traces.
 
-    The token needs the scope event:read. Over HTTP everybody who is let in reads with this one token.
+    The token needs the scope event:read; without one the tool and the prompt are there and say that it is missing. Over
+    HTTP everybody who is let in reads with this one token.
     """
     serving.run(make_server(auth_token, api_url=api_url, seconds=seconds))
 

@@ -12,6 +12,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from trunkline import ToolError
+from trunkline.servers.wording import cut
 
 __all__ = ["issue_number", "issue_text", "stack_trace"]
 
@@ -121,8 +122,7 @@ def _dicts(value: Any) -> list[dict[str, Any]]:
 
 
 def _line(value: object) -> str:
-    text = str(value)
-    return text if len(text) <= _LONGEST_LINE else f"{text[:_LONGEST_LINE]}…"
+    return cut(str(value), _LONGEST_LINE)
 
 
 def _bounded(text: str) -> str:

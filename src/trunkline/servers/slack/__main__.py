@@ -6,7 +6,7 @@ import os
 
 import click
 
-from trunkline.servers.slack.calls import DEFAULT_URL
+from trunkline.servers.slack.calls import DEFAULT_URL, VARIABLE
 from trunkline.servers.slack.server import make_server
 from trunkline.servers.starting import Serving, seconds_option, serving_options, start
 
@@ -49,11 +49,12 @@ def command(
 ) -> None:
     """Read and write in the channels of a Slack workspace, as a bot.
 
-    The bot's token (xoxb-...) is in the variable SLACK_BOT_TOKEN. SLACK_CHANNEL_IDS, SLACK_TEAM_ID and SLACK_API_URL
-    are read as well, where the option is not given. Over HTTP everybody who is let in acts as this bot.
+    The bot's token (xoxb-...) is in the variable SLACK_BOT_TOKEN; without one the tools are there and say that it is
+    missing. SLACK_CHANNEL_IDS, SLACK_TEAM_ID and SLACK_API_URL are read as well, where the option is not given. Over
+    HTTP everybody who is let in acts as this bot.
     """
     server = make_server(
-        os.environ.get("SLACK_BOT_TOKEN"),
+        os.environ.get(VARIABLE),
         team_id=team_id,
         channel_ids=channel_ids.split(","),
         api_url=api_url,

@@ -11,12 +11,14 @@ from types import MappingProxyType
 from typing import Any
 
 from trunkline import ConfigError, ToolError
-from trunkline.servers.rest import Api, ApiError, one_line
-from trunkline.servers.tokens import check_line, read_token, without
+from trunkline.servers.rest import Api, ApiError
+from trunkline.servers.tokens import check_line, demanded, read_token, without
+from trunkline.servers.wording import one_line
 
-__all__ = ["DEFAULT_URL", "MOST_CHANNELS", "Slack"]
+__all__ = ["DEFAULT_URL", "MOST_CHANNELS", "VARIABLE", "Slack"]
 
 DEFAULT_URL = "https://slack.com/api"
+VARIABLE = "SLACK_BOT_TOKEN"
 MOST_CHANNELS = 100
 _ID = re.compile(r"[A-Z][A-Z0-9]{1,30}")
 
@@ -51,14 +53,9 @@ class Slack:
         """Take the token, the address, and the ids of the channels; none means all that the bot can see.
 
         Raises:
-            ConfigError: one of them is missing or cannot be one.
+            ConfigError: one of them cannot be one.
         """
-        self._token = read_token(token, "SLACK_BOT_TOKEN")
-        if self._token is None:
-            raise ConfigError(
-                "There is no token for Slack: set SLACK_BOT_TOKEN to the bot token (xoxb-...) of your app"
-            )
-        check_line(api_url, "Slack")
+        self._token = read_token(token, VARIABLE)
         self.channels = tuple(dict.fromkeys(each.strip() for each in channels if each.strip()))
         if wrong := [each for each in self.channels if not _ID.fullmatch(each)]:
             raise ConfigError(f"SLACK_CHANNEL_IDS holds {wrong[0]!r}, which is no id of a channel such as C0123ABCD")
@@ -66,7 +63,10 @@ class Slack:
             raise ConfigError(
                 f"SLACK_CHANNEL_IDS holds {len(self.channels)} channels; up to {MOST_CHANNELS} are possible"
             )
-        headers = {"authorization": f"Bearer {self._token}"}
+        headers = {}
+        if self._token is not None:
+            check_line(api_url, "Slack")
+            headers["authorization"] = f"Bearer {self._token}"
         self.api = Api(api_url, service="Slack", headers=headers, seconds=seconds, max_bytes=4 * 1024 * 1024)
 
     def channel(self, channel_id: str) -> str:
@@ -101,6 +101,8 @@ class Slack:
         return self._done(await self._ask("POST", method, body=body))
 
     async def _ask(self, verb: str, method: str, **more: Any) -> dict[str, Any]:
+        why = "Slack answers bots of a workspace only"
+        demanded(self._token, why, f"{VARIABLE} (the bot token of your app, xoxb-...)")
         try:
             value = (await self.api.request(verb, f"/{method}", **more)).json()
         except ApiError as error:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Iterable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Annotated, Any
 
@@ -56,7 +55,7 @@ Emoji = Annotated[str, Meta(description="The name of the emoji, such as thumbsup
 
 
 def make_server(
-    token: str | None,
+    token: str | None = None,
     *,
     team_id: str | None = None,
     channel_ids: Iterable[str] = (),
@@ -67,7 +66,7 @@ def make_server(
     """Make the server; nothing is connected before the first call.
 
     Args:
-        token: of the bot that acts.
+        token: of the bot that acts; without one every tool says that it is missing.
         team_id: the workspace, which an app that is installed for a whole organization needs.
         channel_ids: the only channels that may be listed, read and written; none means all that the bot can see.
         api_url: where the Web API is.
@@ -75,16 +74,10 @@ def make_server(
         seconds: how long Slack may take to answer.
 
     Raises:
-        ConfigError: the token is missing, or a setting cannot be one.
+        ConfigError: the token or a setting cannot be one.
     """
     slack = Slack(token, api_url=api_url, channels=channel_ids, seconds=seconds)
-
-    @asynccontextmanager
-    async def lifespan(_server: Server) -> AsyncIterator[Slack]:
-        async with slack.api:
-            yield slack
-
-    server = Server("slack", _INSTRUCTIONS, title="Slack", version=__version__, lifespan=lifespan)
+    server = Server("slack", _INSTRUCTIONS, title="Slack", version=__version__, lifespan=lambda _server: slack.api)
     tools = _Tools(slack, team_id=team_id or None, unfurl=unfurl)
     for name, hints in _TOOLS:
         server.add_tool(getattr(tools, name), annotations=dict(hints), output_schema=None)

@@ -1,0 +1,33 @@
+"""Reads a file of a folder that others may have written: a link, a pipe, or what is too large is refused."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+from trunkline.errors import ToolError
+
+__all__ = ["read_file"]
+
+
+def read_file(folder: Path, name: str, most: int) -> bytes | None:
+    """Give what a file holds; None if there is none.
+
+    Raises:
+        ToolError: it cannot be read, is no plain file, or holds more than ``most`` bytes.
+    """
+    flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
+    try:
+        descriptor = os.open(folder / name, flags)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise ToolError(f"{name} in {folder} cannot be read: {error.strerror}") from error
+    with os.fdopen(descriptor, "rb") as file:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise ToolError(f"{name} in {folder} is no file")
+        content = file.read(most + 1)
+    if len(content) > most:
+        raise ToolError(f"{name} in {folder} is larger than {most} bytes, which is more than is read")
+    return content

@@ -1,0 +1,206 @@
+"""Which registry a package is asked of, and with which token: what the user's npm is set to, as far as that is safe.
+
+Settings come from the environment (``npm_config_...``), from the project's ``.npmrc`` and from the user's, in this
+order, and are read as data: no npm is run. A project is not trusted. It may choose registries, which must be https or
+on this machine; it gets nothing of the environment filled in and brings no tokens, and a token of the user's goes to
+the host that the user wrote it for and nowhere else.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from msgspec import Struct
+
+from trunkline.errors import ConfigError, ToolError
+from trunkline.net.addresses import is_loopback
+from trunkline.servers.npm.files import read_file
+from trunkline.servers.npm.npmrc import expanded, has_variable, read_lines
+from trunkline.servers.rest import shown_address
+from trunkline.servers.tokens import read_token
+from trunkline.servers.wording import one_line
+
+__all__ = ["DEFAULT_REGISTRY", "Layers", "Place", "Settings"]
+
+#: Where npm itself looks if nothing is set.
+DEFAULT_REGISTRY = "https://registry.npmjs.org"
+
+_PREFIX = "npm_config_"
+_TOKEN = ":_authtoken"
+_FILE_BYTES = 256 * 1024
+
+
+class Place(Struct, frozen=True):
+    """A registry, the token that goes there, and whether a project named it."""
+
+    url: str
+    token: str | None = None
+    foreign: bool = False
+
+
+class Settings:
+    """What the environment, projects and the user say of registries."""
+
+    def __init__(self, environ: Mapping[str, str], *, registry: str | None = None, token: str | None = None) -> None:
+        """Take the environment; a ``registry`` given here is the only one, a ``token`` is for the user's own."""
+        self._environ = environ
+        self._registry = registry
+        self._token = token
+
+    def read(self, folder: Path | None = None) -> Layers:
+        """Read what holds now, for the project in a folder if there is one.
+
+        Raises:
+            ToolError: a file cannot be read.
+        """
+        if self._registry is not None:
+            return Layers({"registry": self._registry}, {}, {}, folder=None, token=self._token)
+        environment = _from_environment(self._environ)
+        named, home = environment.get("userconfig"), self._environ.get("HOME") or self._environ.get("USERPROFILE")
+        file = Path(named) if named else Path(home) / ".npmrc" if home else None
+        # What is the user's own is no project's.
+        project = {} if folder is None or folder / ".npmrc" == file else _of_project(folder)
+        return Layers(environment, project, self._of_user(file), folder=folder, token=self._token)
+
+    def _of_user(self, file: Path | None) -> dict[str, str]:
+        if file is None or str(file) == os.devnull:
+            return {}
+        # The user's own may be a link, as it often is.
+        lines = _lines(Path(os.path.realpath(file)))
+        return {_name(expanded(name, self._environ)): expanded(value, self._environ) for name, value in lines.items()}
+
+
+class Layers:
+    """The settings that hold for one call, from whom they are, and what follows from them."""
+
+    def __init__(
+        self,
+        environment: Mapping[str, str],
+        project: Mapping[str, str],
+        user: Mapping[str, str],
+        *,
+        folder: Path | None,
+        token: str | None,
+    ) -> None:
+        """Take what was read; a setting of the environment comes before the project's, and that before the user's."""
+        self._layers = (
+            (environment, "the environment", False),
+            (project, f"the .npmrc of {folder}", True),
+            (user, "the user's .npmrc", False),
+        )
+        self._trusted = (environment, user)
+        self._token = token
+
+    def place(self, package: str | None = None) -> Place:
+        """Say which registry knows a package, or what has no package, such as a search.
+
+        Raises:
+            ToolError: what is set there cannot be used.
+        """
+        scope = package.partition("/")[0] if package is not None and package.startswith("@") else None
+        for name in (f"{scope}:registry", "registry") if scope else ("registry",):
+            for layer, where, foreign in self._layers:
+                if layer.get(name):
+                    url = _checked(layer[name], f"{where} ({name})", foreign=foreign)
+                    return Place(url, self._token_for(url), foreign)
+        return Place(DEFAULT_REGISTRY, self._token_for(DEFAULT_REGISTRY))
+
+    def _token_for(self, url: str) -> str | None:
+        """Find the token that the user wrote for this host, or for a folder on it that the registry is in."""
+        own = next((layer["registry"] for layer in self._trusted if layer.get("registry")), DEFAULT_REGISTRY)
+        if self._token is not None and own.rstrip("/") == url.rstrip("/"):
+            return self._token
+        for key in _keys(url):
+            for layer in self._trusted:
+                if found := layer.get(key + _TOKEN):
+                    # A variable that is not set leaves no token.
+                    return None if has_variable(found) else _read(found, f"{key}/:_authToken")
+        return None
+
+
+def _of_project(folder: Path) -> dict[str, str]:
+    """Give what a project says of registries, and nothing else of it."""
+    return {name: value for name, value in _lines(folder / ".npmrc").items() if _is_registry(name)}
+
+
+def _lines(path: Path) -> dict[str, str]:
+    content = read_file(path.parent, path.name, _FILE_BYTES)
+    return {} if content is None else read_lines(content.decode(errors="replace"))
+
+
+def _from_environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """Give the settings in the environment, whose names npm takes in any case."""
+    found: dict[str, str] = {}
+    for name, value in environ.items():
+        if name[: len(_PREFIX)].lower() == _PREFIX and value:
+            rest = name[len(_PREFIX) :]
+            key = rest if rest.startswith("//") else rest[:1].lower() + rest[1:].lower().replace("_", "-")
+            found[_name(key)] = expanded(value, environ)
+    return found
+
+
+def _name(name: str) -> str:
+    """Give the name of a setting in the one form in which it is looked for: hosts have no case, and no slash behind."""
+    if not name.startswith("//"):
+        return name
+    place, _, setting = name.rpartition(":")
+    host, slash, path = place[2:].partition("/")
+    return f"//{host.lower()}{slash}{path}".rstrip("/") + f":{setting.lower()}"
+
+
+def _is_registry(name: str) -> bool:
+    return name == "registry" or (name.startswith("@") and name.endswith(":registry"))
+
+
+def _keys(url: str) -> Iterator[str]:
+    """Name the places that a token may be written for: the registry, then the folders it is in, then its host."""
+    parts = urlsplit(url)
+    # The port of the scheme is not written.
+    port = None if parts.port == {"https": 443, "http": 80}.get(parts.scheme) else parts.port
+    host = f"[{parts.hostname}]" if parts.hostname and ":" in parts.hostname else parts.hostname
+    key = f"//{host}{'' if port is None else f':{port}'}{parts.path}".rstrip("/")
+    while key.count("/") > 1:
+        yield key
+        key = key.rpartition("/")[0].rstrip("/")
+
+
+def _checked(url: str, where: str, *, foreign: bool) -> str:
+    """Give the address of a registry as it was set.
+
+    Raises:
+        ToolError: it is none, or none that a project may choose.
+    """
+    shown = one_line(shown_address(url), 200)
+    if has_variable(url):
+        why = "a project gets no variables filled in" if foreign else "a variable in it is not set"
+        raise ToolError(f"The registry {shown!r} of {where} is not asked: {why}. {_fix()}")
+    try:
+        parts = urlsplit(url)
+        secure = parts.scheme == "https" or not foreign or is_loopback(parts.hostname, below=False)
+        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        usable = False
+    odd = not url.isprintable() or any(each in url for each in " \\@?#")
+    if not usable or odd or _climbs(parts.path):
+        raise ToolError(f"The registry {shown!r} of {where} is no address such as https://npm.example.com. {_fix()}")
+    if not secure:
+        raise ToolError(f"The registry {shown!r} of {where} is not asked: it must start with https://. {_fix()}")
+    return url
+
+
+def _climbs(path: str) -> bool:
+    return any(unquote(each) in (".", "..") for each in path.split("/"))
+
+
+def _fix() -> str:
+    return "Change it, or start this server with --registry"
+
+
+def _read(token: str, what: str) -> str | None:
+    try:
+        return read_token(token, what)
+    except ConfigError as error:
+        raise ToolError(str(error)) from None
