@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
+import signal
 import sys
 import tempfile
 from contextlib import AsyncExitStack
@@ -25,6 +26,7 @@ from trunkline.host.models.interface import Model
 from trunkline.host.models.script_files import read_script
 
 KEYS = ("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "TRUNKLINE_MODEL")
+INTERRUPTED = 130
 
 
 def _consent(*, yes: bool) -> Face | None:
@@ -94,13 +96,24 @@ async def _work(given: argparse.Namespace) -> Report:
         return await review(given.repository, given.number, setting)
 
 
+async def _reviewed(given: argparse.Namespace) -> Report:
+    """Review; SIGTERM ends it as Ctrl-C does, so that the GitHub server's process is not left behind."""
+    task = asyncio.current_task()
+    assert task is not None
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    return await (_play(given) if given.repository is None else _work(given))
+
+
 def main() -> int:
-    """Review, print the report, and end with 1 if there were problems."""
+    """Review, print the report, and end with 1 if there were problems, with 130 if it was interrupted."""
     given = _arguments()
     try:
-        report = asyncio.run(_play(given) if given.repository is None else _work(given))
+        report = asyncio.run(_reviewed(given))
     except ConfigError as error:
         report = Report(given.repository or "acme/project", given.number or 42, problems=[str(error)])
+    except (KeyboardInterrupt, asyncio.CancelledError):
+        print("\nInterrupted: what was not agreed to before is not posted.", file=sys.stderr)
+        return INTERRUPTED
     print(f"\n{report}")
     return 1 if report.problems else 0
 

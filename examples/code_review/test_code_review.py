@@ -344,6 +344,17 @@ def test_a_model_that_is_none_ends_with_a_readable_report(
     assert "  problem: 'foo:bar' names no model" in capsys.readouterr().out
 
 
+def test_who_interrupts_the_review_sees_no_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The exit code says so, as that of other programs does."""
+
+    async def interrupted(given: object) -> Report:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("examples.code_review.__main__._play", interrupted)
+
+    assert ran(monkeypatch) == 130
+
+
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [

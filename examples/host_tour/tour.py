@@ -31,6 +31,13 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 REQUEST = "Get me ready for my trip: look at my notes and at the weather, and write down whether I need an umbrella."
 KEYS = ("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "TRUNKLINE_MODEL")
+NEXT = {
+    ". .venv/bin/activate": "first, in each terminal: the commands below are in that folder",
+    "python -m examples.code_review": "a host that reviews a pull request, and asks you before it comments",
+    "trunkline chat -c examples/hosting/mcp.json": "talk to a model that has tools, or call them yourself",
+    "trunkline serve -c examples/hosting/mcp.json --http 8000": "many servers, served as one",
+    "make tour": "the protocol itself, message by message",
+}
 
 
 class Tour:
@@ -118,8 +125,9 @@ class Tour:
     async def let_a_model_work(self, host: Host, model: Model) -> None:
         """Give a model the tools."""
         self.screen.say(
-            f"""A model ({model.name}) is given the tools and a request. Reading notes and asking for the weather is
-            allowed by the policy; writing a note is not named there, so a person is asked first."""
+            f"""A model ({model.name}) is given the tools and a request. The policy allows reading notes and asking for
+            the weather; it does not name writing a note, so a person is asked first. And what a note says could be
+            meant to lead the model astray: once it was read, the weather is asked about too."""
         )
         self.screen.lines(f"you: {REQUEST}")
         conversation = host.conversation(model)
@@ -220,10 +228,9 @@ async def main(*, interactive: bool | None = None) -> None:
         screen.pause()
         screen.heading("6. The reference servers, each asked once")
         await walk(screen, Path(folder) / "workspace-of-all")
-        screen.say(
-            """Next: `python -m examples.code_review`, `trunkline chat -c examples/hosting/mcp.json`, `trunkline serve
-            -c examples/hosting/mcp.json --http 8000`, and `make tour` for the protocol itself, message by message."""
-        )
+        screen.heading("What next")
+        for command, what in NEXT.items():
+            screen.item(command, what)
 
 
 if __name__ == "__main__":

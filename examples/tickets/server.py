@@ -88,7 +88,9 @@ def make_server(path: str | Path, *, max_rows: int = MAX_ROWS, seconds: float = 
 
 def main() -> None:
     """Serve the tickets of a file."""
-    parser = argparse.ArgumentParser(description="Serve the tickets of a help desk.")
+    parser = argparse.ArgumentParser(
+        prog="python -m examples.tickets.server", description="Serve the tickets of a help desk."
+    )
     parser.add_argument("--db", default="tickets.db", help="the file; it is made if it is not there")
     parser.add_argument("--http", type=int, metavar="PORT", help="serve over HTTP instead of stdio")
     given = parser.parse_args()

@@ -36,6 +36,8 @@ class Screen:
         self._colour = terminal and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
         self._width = max(50, min(shutil.get_terminal_size((100, 24)).columns, 110))
         self._abridger = Abridger()
+        # Whether the last line that was shown is an empty one.
+        self._apart = False
         if hasattr(sys.stdout, "reconfigure"):
             # A terminal that cannot show an arrow gets a question mark, not a traceback.
             sys.stdout.reconfigure(errors="replace")
@@ -43,23 +45,37 @@ class Screen:
     def heading(self, text: str) -> None:
         """Begin a step."""
         line = f"── {text} "
-        print("\n" + self._paint(line + "─" * max(0, self._width - len(line)), _BOLD) + "\n")
+        before = "" if self._apart else "\n"
+        print(before + self._paint(line + "─" * max(0, self._width - len(line)), _BOLD) + "\n")
+        self._apart = True
 
     def say(self, text: str) -> None:
         """Say something in sentences."""
-        print(textwrap.fill(" ".join(text.split()), self._width) + "\n")
+        print(textwrap.fill(" ".join(text.split()), self._width) + "\n", flush=True)
+        self._apart = True
 
     def lines(self, *lines: str) -> None:
-        """Say something in lines of its own."""
-        print("".join(f"  {line}\n" for line in lines))
+        """Say something in lines of its own; one that is too long goes on below."""
+        print("".join(f"{self._indented(line)}\n" for line in lines))
+        self._apart = True
+
+    def item(self, name: str, text: str, *, whole: bool = False) -> None:
+        """Show a name and, below it, what there is to say of it: one line, or the whole of it."""
+        line, room = " ".join(text.split()), self._width - 6
+        shown = textwrap.wrap(line, room) if whole else [line if len(line) <= room else f"{line[: room - 1]}…"]
+        print("\n".join([f"  {self._paint(name, _BOLD)}", *(f"      {each}" for each in shown)]))
+        self._apart = False
 
     def code(self, text: str) -> None:
         """Show the line of Python that does it."""
         print("".join(self._paint(f"    {line}", _CODE) + "\n" for line in textwrap.dedent(text).strip().split("\n")))
+        self._apart = True
 
     def result(self, text: str) -> None:
         """Show what came of it."""
-        print("\n" + textwrap.fill(text, self._width, initial_indent="  = ", subsequent_indent="    "))
+        before = "" if self._apart else "\n"
+        print(before + textwrap.fill(text, self._width, initial_indent="  = ", subsequent_indent="    "))
+        self._apart = False
 
     def message(self, entry: Entry) -> None:
         """Show a message as it crossed the wire, long parts cut."""
@@ -69,6 +85,7 @@ class Screen:
         for index, line in enumerate(lines):
             mark = ("→" if ours else "←") if index == 0 else " "
             print(f"  {self._paint(mark, _BOLD)} {self._paint(line, _OUT if ours else _IN)}")
+        self._apart = False
 
     def exchange(self, speaker: str, text: str) -> None:
         """Show a line of HTTP, or a message that came by it."""
@@ -81,6 +98,7 @@ class Screen:
         for index, line in enumerate(_fold(start + message, self._width - 4)):
             mark = ("→" if ours else "←") if index == 0 else " "
             print(f"  {self._paint(mark, _BOLD)} {self._paint(line, _OUT if ours else _IN)}")
+        self._apart = False
 
     def pause(self) -> None:
         """Wait for Enter, on a terminal."""
@@ -91,6 +109,7 @@ class Screen:
         """Read a line; the end of the input ends all waiting."""
         # The event loop's own handler would let the first Ctrl-C pass unnoticed while a line is read.
         before = signal.signal(signal.SIGINT, signal.default_int_handler)
+        self._apart = False
         try:
             return input(prompt)
         except EOFError:
@@ -99,6 +118,19 @@ class Screen:
             return ""
         finally:
             signal.signal(signal.SIGINT, before)
+
+    def _indented(self, line: str) -> str:
+        if len(line) + 2 <= self._width:
+            return f"  {line}"
+        deeper = " " * (6 + len(line) - len(line.lstrip()))
+        return textwrap.fill(
+            line,
+            self._width,
+            initial_indent="  ",
+            subsequent_indent=deeper,
+            break_on_hyphens=False,
+            break_long_words=False,
+        )
 
     def _paint(self, text: str, colour: str) -> str:
         return f"\x1b[{colour}m{text}\x1b[0m" if self._colour else text

@@ -12,7 +12,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
@@ -45,7 +45,6 @@ def prepare(folder: Path) -> dict[str, str]:
         "WORKSPACE_PYTHON": sys.executable,
         "WORKSPACE_FOLDER": str(project),
         "WORKSPACE_DATA": str(data),
-        "WORKSPACE_API_DOCUMENT": str(HERE / "issues_api.json"),
     }
 
 
@@ -77,6 +76,10 @@ def calls(project: str) -> list[tuple[str, Mapping[str, Any]]]:
 
 async def walk(screen: Screen, folder: Path) -> None:
     """Open a host over all of them, and ask each for one thing."""
+    screen.say(
+        """All reference servers come up under one host, each a process of its own; that takes some seconds. GitHub and
+        Slack are stand-ins, unless their tokens are in the environment."""
+    )
     async with AsyncExitStack() as stack:
         environ = prepare(folder)
         if not os.environ.get("GITHUB_PERSONAL_ACCESS_TOKEN"):
@@ -97,20 +100,20 @@ async def walk(screen: Screen, folder: Path) -> None:
         status = {each.name: each for each in host.status()}
         ready = [each for each in status.values() if each.state == "ready"]
         screen.say(
-            f"""{len(ready)} of {len(status)} reference servers are up, with {len(host.catalog.tools)} tools. Each is
-            asked for one thing; what is not running on this machine says what to do about it."""
+            f"""{len(ready)} of {len(status)} are up, with {len(host.catalog.tools)} tools. Each is asked for one thing.
+            What lacks a service or a token here says so, and what to do; fetch is asked for an address at which
+            machines in a cloud keep their keys, and refuses."""
         )
-        screen.lines(*[await asked(host, id, given) for id, given in calls(environ["WORKSPACE_FOLDER"])])
+        for id, given in calls(environ["WORKSPACE_FOLDER"]):
+            await asked(host, id, given, show=screen.item)
 
 
-async def asked(host: Host, id: str, given: Mapping[str, Any]) -> str:
-    """Ask a server for one thing; gives a line with the answer, or with what it lacks."""
+async def asked(host: Host, id: str, given: Mapping[str, Any], *, show: Callable[..., object]) -> None:
+    """Ask a server for one thing; shows the beginning of the answer, or all of what it lacks."""
     try:
-        text = (await host.call_tool(id, dict(given))).text
+        show(id, (await host.call_tool(id, dict(given))).text)
     except TrunklineError as error:
-        text = f"({await _why_not(host, id) or error})"
-    line = " ".join(text.split())
-    return f"{id:38}{line if len(line) <= 100 else f'{line[:99]}…'}"
+        show(id, f"({await _why_not(host, id) or error})", whole=True)
 
 
 async def _why_not(host: Host, id: str) -> str | None:

@@ -17,6 +17,7 @@ from examples.code_review.test_code_review import (
     test_the_second_configuration_adds_slack_and_changes_nothing_else,
     test_the_team_and_the_channels_of_slack_may_be_left_out,
     test_what_is_wrong_on_the_command_line_is_said_before_anything_starts,
+    test_who_interrupts_the_review_sees_no_traceback,
     test_with_slack_the_team_is_told_after_consent,
     test_without_anybody_to_ask_nothing_is_posted,
 )
@@ -36,6 +37,7 @@ __all__ = [
     "test_the_second_configuration_adds_slack_and_changes_nothing_else",
     "test_the_team_and_the_channels_of_slack_may_be_left_out",
     "test_what_is_wrong_on_the_command_line_is_said_before_anything_starts",
+    "test_who_interrupts_the_review_sees_no_traceback",
     "test_with_slack_the_team_is_told_after_consent",
     "test_without_anybody_to_ask_nothing_is_posted",
 ]
