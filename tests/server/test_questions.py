@@ -93,7 +93,7 @@ async def test_questions_asked_at_once_leave_in_one_round(function: Callable[...
 @in_loop
 async def test_a_question_may_be_asked_with_a_bound_on_time() -> None:
     async def f(ctx: Context) -> str:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             return str((await ctx.elicit("a", str)).data)
 
     async with reach(serving(f), STATELESS, FORMS) as peer:

@@ -25,7 +25,10 @@ def texts(result: CallResult) -> list[str]:
 
 @asynccontextmanager
 async def listening(server: str, *arguments: str, env: Mapping[str, str]) -> AsyncIterator[str]:
-    """Start ``trunkline.servers.<server>`` at a free port; gives the address of its endpoint."""
+    """Start ``trunkline.servers.<server>`` at a free port; gives the address of its endpoint.
+
+    Ann may call, who has ``TOKEN``, unless ``env`` says otherwise in CALLERS.
+    """
     program = [
         sys.executable,
         "-m",
@@ -36,7 +39,7 @@ async def listening(server: str, *arguments: str, env: Mapping[str, str]) -> Asy
         "--tokens-env",
         "CALLERS",
     ]
-    environment = {**os.environ, **env, "CALLERS": f"ann:{TOKEN}"}
+    environment = {**os.environ, "CALLERS": f"ann:{TOKEN}", **env}
     process = await asyncio.create_subprocess_exec(*program, env=environment, stderr=asyncio.subprocess.PIPE)
     assert process.stderr is not None
     try:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
 import subprocess
 import sys
+import tempfile
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from functools import cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -18,7 +21,9 @@ import pytest
 
 from examples.workspace import tour
 from tests.support import run_async
-from trunkline import Client, MissingCapability, RequestFailed, Server, __version__
+from tests.transports.http.serving_support import HANDSHAKE, STATELESS, SessionClient, initialize, modern, request
+from tests.transports.http.serving_support import tool as call_of
+from trunkline import Client, MissingCapability, RequestFailed, Server, StaticTokens, __version__
 from trunkline.servers.mongodb.store import Caps as MongoCaps
 from trunkline.servers.redis.store import Caps as RedisCaps
 from trunkline.servers.starting import start
@@ -76,6 +81,9 @@ EACH = pytest.mark.parametrize("name", SERVERS)
 #: Those that a plain install runs: what they load at their start is the standard library's and the core's.
 PLAIN = ("everything", "filesystem", "git", "memory", "sequentialthinking", "sqlite", "time")
 
+#: Those that make what fetches when they are made.
+FETCHING = ("everything", "fetch")
+
 
 def _command(name: str) -> click.Command:
     command = importlib.import_module(f"trunkline.servers.{name}.__main__").command
@@ -112,17 +120,79 @@ def test_each_has_a_command() -> None:
     }
 
 
-@pytest.mark.parametrize("name", PLAIN)
-def test_what_a_plain_install_lacks_is_not_loaded_to_make_it(name: str) -> None:
-    program = (
-        f"import sys, trunkline.servers.{name}.__main__, trunkline.servers.{name}.server;"
-        "print(*sorted({each.partition('.')[0] for each in sys.modules} "
-        "& {'aiohttp', 'uvicorn', 'joserfc', 'asyncpg', 'redis', 'pymongo', 'cryptography'}),"
-        "*[each for each in sys.modules if each.startswith(('trunkline.host', 'trunkline.client'))])"
-    )
-    shown = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=True)
+#: What each is started with, where it needs something.
+STARTED: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "docker": ("--host", "unix:///nowhere/engine.sock"),
+        "filesystem": ("{folder}",),
+        "git": ("--any-repository",),
+        "memory": ("--file", "{folder}/memory.jsonl"),
+        "mongodb": (f"mongodb://{NOWHERE}",),
+        "npm": ("{folder}",),
+        "openapi": ("{folder}/api.json",),
+        "postgres": (f"postgresql://nobody@{NOWHERE}/none",),
+        "redis": (f"redis://{NOWHERE}",),
+        "sqlite": ("--db-path", "{folder}/a.db"),
+    }
+)
+SECRETS = ("GITHUB_PERSONAL_ACCESS_TOKEN", "SENTRY_AUTH_TOKEN", "SLACK_BOT_TOKEN")
+PROGRAM = """
+import runpy, sys
+try:
+    runpy.run_module(sys.argv.pop(1), run_name="__main__", alter_sys=True)
+finally:
+    print("\\nLOADED", *sys.modules, file=sys.stderr)
+"""
+#: A session up to the first list.
+MESSAGES = (
+    initialize(HANDSHAKE),
+    {"jsonrpc": "2.0", "method": "notifications/initialized"},
+    request("tools/list", id=2),
+)
 
-    assert shown.stdout.split() == []
+
+@cache
+def _loaded(name: str) -> frozenset[str]:
+    """Start a server over stdio, list its tools, and give the modules that it has loaded by then."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "api.json").write_text(json.dumps(API), encoding="utf-8")
+        arguments = [each.format(folder=folder) for each in STARTED.get(name, ())]
+        ran = subprocess.run(
+            [sys.executable, "-c", PROGRAM, f"trunkline.servers.{name}", *arguments],
+            input="".join(json.dumps(message) + "\n" for message in MESSAGES),
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+            env={**os.environ, **dict.fromkeys(SECRETS, "xoxb-" + "t" * 20)},
+        )
+    assert '"tools":' in ran.stdout, ran.stderr
+    return frozenset(ran.stderr.rpartition("LOADED ")[2].split())
+
+
+def _below(modules: frozenset[str], *packages: str) -> list[str]:
+    return sorted(each for each in modules if each.startswith(packages))
+
+
+@pytest.mark.parametrize("name", PLAIN)
+def test_what_a_plain_install_lacks_is_not_loaded_to_serve_it(name: str) -> None:
+    lacking = ("aiohttp", "uvicorn", "joserfc", "asyncpg", "redis", "pymongo", "cryptography")
+
+    assert _below(_loaded(name), *lacking, "trunkline.host", "trunkline.client") == []
+
+
+@EACH
+def test_over_stdio_nothing_is_loaded_of_http_and_signing_in(name: str) -> None:
+    ours = ("trunkline.transports.http", "trunkline.server.http", "trunkline.client", "trunkline.cli", "trunkline.host")
+    # The folder for what a user keeps, and files that two processes write, are known there too.
+    keeping = {"trunkline.auth", "trunkline.auth.locks", "trunkline.auth.store"}
+
+    assert _below(_loaded(name) - keeping, "aiohttp", "uvicorn", "joserfc", "trunkline.auth", *ours) == []
+
+
+@pytest.mark.parametrize("name", [each for each in SERVERS if each not in FETCHING])
+def test_what_fetches_is_not_loaded_before_something_is_to_be_fetched(name: str) -> None:
+    assert _below(_loaded(name), "trunkline.net.fetcher") == []
 
 
 # --- telling ---------------------------------------------------------------------------------------------------------
@@ -224,6 +294,44 @@ def test_nonsense_in_any_method_is_an_error_and_the_next_request_is_served(name:
         return codes
 
     assert set(run_async(main())) <= {-32601, -32602, -32002}
+
+
+# --- who may write ---------------------------------------------------------------------------------------------------
+
+READER = StaticTokens({"reader": {"subject": "reader", "scopes": "read"}})
+
+
+async def _as_reader(app: Any, era: str) -> Callable[[dict[str, Any]], Awaitable[Any]]:
+    """Give a way to send requests in an era, with a token that allows no writing."""
+    if era == STATELESS:
+        return lambda message: modern(app, message, authorization="Bearer reader").whole()
+    client = await SessionClient.open(app, era, token="reader")
+    return lambda message: client.post(message).whole()
+
+
+@EACH
+@pytest.mark.parametrize("era", [STATELESS, HANDSHAKE])
+def test_without_the_write_scope_only_what_reads_is_listed_and_callable(name: str, era: str, tmp_path: Path) -> None:
+    async def main() -> tuple[set[str], set[str], list[str]]:
+        server = SERVERS[name](tmp_path)
+        server.require_scopes(read="read", write="write")
+        app = server.asgi(auth=READER)
+        send = await _as_reader(app, era)
+        listed = (await send(request("tools/list"))).json["result"]
+        assert "nextCursor" not in listed
+        reading = {tool["name"] for tool in listed["tools"] if tool["annotations"].get("readOnlyHint") is True}
+        served = []
+        for tool_name in server.registry.tools.keys() - reading:
+            refused = await send(call_of(tool_name))
+            # What a server hides from this client is not known to it, whatever its token allows.
+            if refused.error[1] != 403 and "Unknown tool" not in refused.json["error"]["message"]:
+                served.append(tool_name)
+        await app.aclose()
+        return {tool["name"] for tool in listed["tools"]}, reading, served
+
+    listed, reading, served = run_async(main())
+    assert listed == reading
+    assert served == []
 
 
 # --- the browser -----------------------------------------------------------------------------------------------------

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 import pytest
 
 from trunkline import ConfigError, Server
-from trunkline.protocol.caller import Principal
 from trunkline.server.addresses import Address
 from trunkline.servers.starting import Serving, serving_options, start
 
@@ -63,6 +64,10 @@ def test_http_alone_leaves_the_address_to_the_server() -> None:
         pytest.param(["run", "--path", "/x"], 1, "--path is for HTTP: give --http as well.", id="http option on stdio"),
         pytest.param(["run", "--tokens-env", "X"], 1, "--tokens-env is for HTTP", id="auth on stdio"),
         pytest.param(["run", "--audience", "X"], 1, "--audience is for HTTP", id="audience on stdio"),
+        pytest.param(["run", "--write-scope", "w"], 1, "--write-scope is for HTTP", id="scope on stdio"),
+        pytest.param(["--http", "1", "--write-scope", "a b"], 1, "'a b' is no scope", id="two scopes"),
+        pytest.param(["--http", "1", "--read-scope", 'a"b'], 1, "is no scope", id="no scope"),
+        pytest.param(["run", "--http", "0", "--write-scope", "w"], 2, "go with --tokens-env", id="scope of nobody"),
         pytest.param(["broken"], 2, "The word must not be broken: say whole", id="a wrong setting"),
         pytest.param(["run", "--http", "0.0.0.0:0"], 2, "can be reached by others", id="open to others"),
     ],
@@ -77,6 +82,27 @@ def test_what_is_wrong_is_one_sentence_and_a_code(
     assert len(said.splitlines()) == 1
 
 
+@pytest.mark.parametrize(
+    "option",
+    [
+        "--path",
+        "--certfile",
+        "--keyfile",
+        "--allowed-host",
+        "--tokens-env",
+        "--issuer",
+        "--audience",
+        "--read-scope",
+        "--write-scope",
+    ],
+)
+def test_an_option_with_nothing_in_it_does_not_pass_for_one_left_out(
+    option: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert ended("--http", "8000", option, "") == (1, [])
+    assert f"{option} is empty" in capsys.readouterr().err
+
+
 def test_the_help_names_the_shared_options(capsys: pytest.CaptureFixture[str]) -> None:
     assert ended("--help")[0] == 0
     assert "--tokens-env" in capsys.readouterr().out
@@ -85,7 +111,7 @@ def test_the_help_names_the_shared_options(capsys: pytest.CaptureFixture[str]) -
 # --- who may call ----------------------------------------------------------------------------------------------------
 
 
-def listed(variable: str, monkeypatch: pytest.MonkeyPatch) -> dict[str, Principal | str]:
+def listed(variable: str, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     monkeypatch.setenv("TOKENS", variable)
     from trunkline.servers.starting import _tokens
 
@@ -104,6 +130,13 @@ def test_several_bare_tokens_are_of_several_users(monkeypatch: pytest.MonkeyPatc
     assert listed(f"{TOKEN}1,{TOKEN}2", monkeypatch) == {f"{TOKEN}1": "user", f"{TOKEN}2": "user-2"}
 
 
+def test_what_a_token_allows_follows_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert listed(f"ann:{TOKEN}1 files:read files:write, ben:{TOKEN}2", monkeypatch) == {
+        f"{TOKEN}1": {"subject": "ann", "scopes": ("files:read", "files:write")},
+        f"{TOKEN}2": "ben",
+    }
+
+
 def test_nobody_is_asked_unless_told() -> None:
     assert Serving().auth() is None
 
@@ -115,6 +148,9 @@ def test_nobody_is_asked_unless_told() -> None:
         pytest.param(Serving(tokens_env="T_SHORT"), "fewer than 16 characters", id="token to guess"),
         pytest.param(Serving(tokens_env="T_TWICE"), "Token 2 .* stands there twice", id="token of two people"),
         pytest.param(Serving(tokens_env="T_NAMELESS"), "Token 1 .* has an empty name", id="token of nobody"),
+        pytest.param(Serving(tokens_env="T_SPACE"), "Token 1 .* no name, or a name with a space", id="half a name"),
+        pytest.param(Serving(tokens_env="T_SCOPE"), "Token 1 .* has a scope with a sign", id="no scope"),
+        pytest.param(Serving(write_scope="w"), "go with --tokens-env or --issuer", id="scope without tokens"),
         pytest.param(Serving(tokens_env="T_SHORT", issuer="https://a.example"), "exclude each other", id="both"),
         pytest.param(Serving(issuer="https://a.example"), "needs --audience", id="no audience"),
         pytest.param(Serving(audience="https://me.example"), "goes with --issuer", id="no issuer"),
@@ -126,5 +162,7 @@ def test_settings_of_auth_that_make_no_sense_are_refused(
     monkeypatch.setenv("T_SHORT", "short")
     monkeypatch.setenv("T_TWICE", f"ann:{TOKEN},ben:{TOKEN}")
     monkeypatch.setenv("T_NAMELESS", f":{TOKEN}")
+    monkeypatch.setenv("T_SPACE", f"Annabelle-Christina Smith:{TOKEN}")
+    monkeypatch.setenv("T_SCOPE", f'ann:{TOKEN} "read"')
     with pytest.raises(ConfigError, match=sentence):
         serving.auth()

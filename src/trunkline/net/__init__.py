@@ -1,8 +1,25 @@
-"""The one HTTP client for what is fetched on somebody else's word; see ``fetcher`` for what it guards against."""
+"""The one HTTP client for what is fetched on somebody else's word; see ``fetcher`` for what it guards against.
+
+It is loaded when it is first asked for: many only ask what kind of address something is.
+"""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from trunkline.net.addresses import special_range
-from trunkline.net.fetcher import BeforeHop, Fetched, Fetcher, Resolve
+
+if TYPE_CHECKING:
+    from trunkline.net.fetcher import BeforeHop, Fetched, Fetcher, Resolve
 
 __all__ = ["BeforeHop", "Fetched", "Fetcher", "Resolve", "special_range"]
+
+
+def __getattr__(name: str) -> Any:
+    """Load a public name when it is first asked for (PEP 562)."""
+    if name not in __all__:
+        raise AttributeError(f"module 'trunkline.net' has no attribute {name!r}")
+    import trunkline.net.fetcher as fetcher
+
+    value = globals()[name] = getattr(fetcher, name)
+    return value

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import re
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, overload
 
 import trunkline.types as t
@@ -24,6 +24,7 @@ from trunkline.server.tools import ToolDefinition
 # Prompts, resources, completions and mounts are loaded by the first that is registered: most servers have only tools.
 if TYPE_CHECKING:
     from trunkline.server.compose import Mount
+    from trunkline.server.guarding import Guard
 
 __all__ = ["Catalog", "OnDuplicate"]
 
@@ -48,6 +49,7 @@ class Catalog:
         self._mounts: tuple[Mount, ...] = ()
         self._parents: list[Catalog] = []
         self._on_duplicate = on_duplicate
+        self._guards: tuple[Guard, ...] = ()
         # Sync handlers register from their threads.
         self._changing = threading.RLock()
         #: Everything offered now, mounted servers' included.
@@ -183,6 +185,22 @@ class Catalog:
 
         return register
 
+    # --- who may use it ----------------------------------------------------------------------------------------------
+
+    def require_scopes(self, *, read: str | Sequence[str] = (), write: str | Sequence[str] = ()) -> None:
+        """Demand scopes for all that is offered, now and later, besides those that something asks for itself.
+
+        ``write`` is for every tool that does not say that it only reads (``readOnlyHint``), and for methods of one's
+        own; ``read`` is for everything else, and for all of it if ``write`` is not given.
+        """
+        from trunkline.server.guarding import make_guard
+
+        guard = make_guard(read, write)
+        with self._changing:
+            self._guards = (*self._guards, guard)
+            self._replace(self._flat(self._own, self._mounts))
+            self._methods_changed()
+
     # --- composition -------------------------------------------------------------------------------------------------
 
     def mount(self, other: Self | str, namespace: Self | str | None = None, *, prefix: str | None = None) -> None:
@@ -270,11 +288,16 @@ class Catalog:
             self.hub.tell((kind, None))
 
     def _flat(self, own: Registry, mounts: tuple[Mount, ...]) -> Registry:
-        if not mounts:
-            return own
-        from trunkline.server.compose import flatten
+        flat = own
+        if mounts:
+            from trunkline.server.compose import flatten
 
-        return flatten(own, mounts, self.registry.counter + 1)
+            flat = flatten(own, mounts, self.registry.counter + 1)
+        if self._guards:
+            from trunkline.server.guarding import guarded
+
+            flat = guarded(flat, self._guards)
+        return flat
 
     def _child_changed(self) -> None:
         with self._changing:

@@ -20,16 +20,19 @@ from trunkline.protocol.events import NotificationReceived
 from trunkline.server.functions import UserFunction
 from trunkline.server.mismatch import ArgumentError
 from trunkline.server.routes import Route
+from trunkline.server.scopes import demand
 
 __all__ = ["hear", "route_of"]
 
 log = logging.getLogger("trunkline")
 
 
-def route_of(function: UserFunction) -> Route:
-    """Make the handler of a method out of a function; what it returns becomes an object."""
+def route_of(function: UserFunction, scopes: tuple[str, ...] = ()) -> Route:
+    """Make the handler of a method out of a function, for who has the scopes; what it returns becomes an object."""
 
     async def serve(exchange: Exchange, params: Any) -> Any:
+        if scopes:
+            demand(exchange, scopes, exchange.connection.owner.hierarchy)
         members = _members(exchange.params)
         if [each.name for each in function.signature.parameters] == ["params"]:
             members = {"params": members}

@@ -427,8 +427,10 @@ class Server(Catalog):
             return
         from trunkline.server.own_methods import route_of
 
+        # What a method of one's own does is not said anywhere: it may change something.
+        scopes = tuple(dict.fromkeys(scope for guard in self._guards for scope in guard.write))
         for name, (_, function) in self.own_methods.items():
-            self.routes[name] = route_of(function)
+            self.routes[name] = route_of(function, scopes)
 
     def _all(self) -> list[Server]:
         """Give this server and all that is mounted in it."""

@@ -16,6 +16,7 @@ import click
 from msgspec import Struct
 
 from trunkline.errors import ConfigError, TrunklineError
+from trunkline.protocol.access import read_scopes
 from trunkline.server.addresses import Address, read_address, shown_url
 from trunkline.server.server import Server
 
@@ -38,6 +39,8 @@ class Serving(Struct, frozen=True):
     tokens_env: str | None = None
     issuer: str | None = None
     audience: str | None = None
+    read_scope: str | None = None
+    write_scope: str | None = None
 
     def run(self, server: Server) -> None:
         """Serve until the client goes away, or until told to stop.
@@ -51,7 +54,9 @@ class Serving(Struct, frozen=True):
             self._check_stdio()
             run_loop(run_async(server, "stdio"))
             return
-        path = self.path or "/mcp"
+        auth, path = self.auth(), self.path or "/mcp"
+        if self.read_scope or self.write_scope:
+            server.require_scopes(read=self.read_scope or (), write=self.write_scope or ())
 
         def tell(origin: str) -> None:
             url, everywhere = shown_url(origin, path)
@@ -65,7 +70,7 @@ class Serving(Struct, frozen=True):
             "keyfile": self.keyfile,
             "allowed_hosts": self.allowed_hosts or None,
             "allow_unauthenticated": self.allow_unauthenticated or None,
-            "auth": self.auth(),
+            "auth": auth,
         }
         options = {name: value for name, value in given.items() if value is not None}
         run_loop(run_async(server, "http", **options, started=tell))
@@ -80,6 +85,8 @@ class Serving(Struct, frozen=True):
             raise ConfigError("--tokens-env and --issuer exclude each other: say who issues the tokens, once")
         if self.audience and not self.issuer:
             raise ConfigError("--audience goes with --issuer, whose tokens name it")
+        if (self.read_scope or self.write_scope) and not (self.tokens_env or self.issuer):
+            raise ConfigError("--read-scope and --write-scope go with --tokens-env or --issuer: tokens have scopes")
         if self.tokens_env:
             from trunkline.auth.static_tokens import StaticTokens
 
@@ -95,18 +102,23 @@ class Serving(Struct, frozen=True):
     def _check_stdio(self) -> None:
         for name in self.__struct_fields__:
             if name != "address" and getattr(self, name):
-                option = {"allowed_hosts": "allowed-host"}.get(name, name.replace("_", "-"))
-                raise click.UsageError(f"--{option} is for HTTP: give --http as well.")
+                raise click.UsageError(f"{_option(name)} is for HTTP: give --http as well.")
 
 
 def _tokens(variable: str) -> dict[str, Any]:
-    """Read ``token`` or ``name:token`` entries, separated by commas, from a variable of the environment."""
-    entries = [entry.strip() for entry in os.environ.get(variable, "").split(",") if entry.strip()]
+    """Read ``token``, ``name:token`` or ``name:token scope scope``, separated by commas, from the environment."""
+    entries = [entry.split() for entry in os.environ.get(variable, "").split(",") if entry.strip()]
     if not entries:
         raise ConfigError(f"The variable {variable} holds no token: set it to TOKEN, or to NAME:TOKEN,NAME:TOKEN")
     tokens: dict[str, Any] = {}
-    for number, entry in enumerate(entries, 1):
+    for number, (entry, *scopes) in enumerate(entries, 1):
         name, colon, token = entry.rpartition(":")
+        if scopes and not colon:
+            # Otherwise the first half of a name with a space in it would be a token, and easy to guess.
+            raise ConfigError(
+                f"Token {number} in the variable {variable} has scopes and no name, or a name with a space: write "
+                "NAME:TOKEN SCOPE SCOPE"
+            )
         if len(token) < _SHORTEST_TOKEN:
             raise ConfigError(
                 f"Token {number} in the variable {variable} has fewer than {_SHORTEST_TOKEN} characters, which can be "
@@ -121,8 +133,20 @@ def _tokens(variable: str) -> dict[str, Any]:
                 f"Token {number} in the variable {variable} has an empty name: write NAME:TOKEN, or TOKEN"
             )
         # Who has another token is somebody else, also without a name.
-        tokens[token] = name or ("user" if number == 1 else f"user-{number}")
+        subject = name or ("user" if number == 1 else f"user-{number}")
+        tokens[token] = {"subject": subject, "scopes": _scopes(scopes, number, variable)} if scopes else subject
     return tokens
+
+
+def _scopes(words: list[str], number: int, variable: str) -> tuple[str, ...]:
+    try:
+        return read_scopes(words, "scopes")
+    except TypeError:
+        # Which word it is stays unsaid: it may be a token in the wrong place.
+        raise ConfigError(
+            f"Token {number} in the variable {variable} has a scope with a sign that scopes do not have: quotes, "
+            "backslashes and letters outside ASCII"
+        ) from None
 
 
 # --- the command line ------------------------------------------------------------------------------------------------
@@ -133,6 +157,16 @@ def _address(context: click.Context, option: click.Parameter, value: str | None)
     if value is not None and address is None:
         raise click.BadParameter(f"{value!r} is no [HOST:]PORT; --http alone goes last.", context, option)
     return address
+
+
+def _scope(context: click.Context, option: click.Parameter, value: str | None) -> str | None:
+    try:
+        scopes = read_scopes(value, "scopes")
+    except TypeError:
+        scopes = ()
+    if value and len(scopes) != 1:
+        raise click.BadParameter(f"{value!r} is no scope: it is one word of ASCII.", context, option)
+    return value
 
 
 _OPTIONS = (
@@ -161,7 +195,8 @@ _OPTIONS = (
     click.option(
         "--tokens-env",
         metavar="NAME",
-        help="HTTP: the environment variable with the tokens that callers may have: TOKEN, or NAME:TOKEN,NAME:TOKEN.",
+        help="HTTP: the environment variable with the tokens that callers may have: TOKEN, or NAME:TOKEN,NAME:TOKEN; "
+        "what a token allows follows it: NAME:TOKEN SCOPE SCOPE.",
     ),
     click.option(
         "--issuer",
@@ -169,6 +204,18 @@ _OPTIONS = (
         help="HTTP: let in whoever has a token of this authorization server; needs --audience.",
     ),
     click.option("--audience", metavar="URI", help="HTTP: the URI of this server, which those tokens must name."),
+    click.option(
+        "--write-scope",
+        metavar="SCOPE",
+        callback=_scope,
+        help="HTTP: what a token must allow for the tools that may change something.",
+    ),
+    click.option(
+        "--read-scope",
+        metavar="SCOPE",
+        callback=_scope,
+        help="HTTP: what a token must allow for everything else; for all of it without --write-scope.",
+    ),
     click.option(
         "--log-level",
         type=click.Choice(_LEVELS),
@@ -188,12 +235,25 @@ def serving_options(function: Callable[..., None]) -> Callable[..., None]:
             level=log_level.upper(), stream=sys.stderr, format="%(levelname)s %(name)s: %(message)s", force=True
         )
         serving = Serving(**{name: given.pop(name) for name in Serving.__struct_fields__})
+        _check_empty(serving)
         function(*args, serving=serving, **given)
 
     command: Callable[..., None] = with_serving
     for option in reversed(_OPTIONS):
         command = option(command)
     return command
+
+
+def _check_empty(serving: Serving) -> None:
+    """Refuse what was said with nothing in it: a variable that is not set must not open a server to everybody."""
+    for name in serving.__struct_fields__:
+        value = getattr(serving, name)
+        if value == "" or (isinstance(value, tuple) and "" in value):
+            raise click.UsageError(f"{_option(name)} is empty: say something, or leave it out.")
+
+
+def _option(field: str) -> str:
+    return {"allowed_hosts": "--allowed-host"}.get(field, "--" + field.replace("_", "-"))
 
 
 def seconds_option(service: str) -> Callable[[Callable[..., None]], Callable[..., None]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -129,6 +130,33 @@ def test_the_local_zone_is_found(
     assert zones.local_zone() == found
 
 
+@pytest.fixture
+def folder_of_zones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    for name, content in {"My/Zone": b"TZif2", "right/Zone": b"TZif2", "posixrules": b"TZif2", "My/list": b"x"}.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(content)
+    monkeypatch.setattr(zones, "TZPATH", (str(tmp_path),))
+    monkeypatch.setattr(zones, "_names", lambda: frozenset({"Listed/Elsewhere"}))
+    zones._found.cache_clear()
+    yield
+    zones._found.cache_clear()
+
+
+@pytest.mark.usefixtures("folder_of_zones")
+@pytest.mark.parametrize("name", ["My/Zone", "Listed/Elsewhere"])
+def test_a_zone_is_found_where_it_lies_without_reading_all_the_others(name: str) -> None:
+    assert zones.local_zone(name) == name
+
+
+@pytest.mark.usefixtures("folder_of_zones")
+@pytest.mark.parametrize(
+    "name", ["my/zone", "My", "My/list", "My/", "right/Zone", "posixrules", "../zones/My/Zone", "My/../My/Zone"]
+)
+def test_what_lies_among_the_zones_and_is_none_is_not_taken_for_one(name: str) -> None:
+    with pytest.raises(ConfigError, match="no time zone"):
+        zones.local_zone(name)
+
+
 def test_a_local_zone_that_does_not_exist_is_a_wrong_setting() -> None:
     with pytest.raises(ConfigError, match="no time zone 'Mars/Olympus'"):
         make_server(local_timezone="Mars/Olympus")
@@ -161,4 +189,4 @@ def test_the_program_serves_over_http_for_whoever_has_a_token() -> None:
         async with listening("time", env={}) as url, Client(url, auth=BearerToken(TOKEN)) as client:
             return (await client.call_tool("get_current_time", {"timezone": "UTC"})).structured_content
 
-    assert run_async(scene(), seconds=20)["timezone"] == "UTC"
+    assert run_async(scene())["timezone"] == "UTC"

@@ -6,7 +6,6 @@ themselves are not kept, so a line stays small however long it gets.
 
 from __future__ import annotations
 
-import secrets
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
@@ -113,6 +112,8 @@ class Lines:
 
     def begin(self, owner: object) -> Line:
         """Begin a line that is reached by a new handle."""
+        import secrets
+
         self._forget()
         own = [handle for handle, line in self._by_handle.items() if line.owner == owner]
         if len(own) >= _MOST_OF_ONE:

@@ -7,11 +7,12 @@ never a path here.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
-from zoneinfo import ZoneInfo, available_timezones
+from zoneinfo import TZPATH, ZoneInfo, available_timezones
 
 from trunkline.errors import ConfigError, ToolError
 
@@ -20,11 +21,42 @@ __all__ = ["convert", "local_zone", "tell", "utc_now", "zone_named"]
 _FALLBACK = "UTC"
 _TIMEZONE_FILE = "/etc/timezone"
 _LOCALTIME = "/etc/localtime"
+_NAME = re.compile(r"[A-Za-z0-9_+-]+(?:/[A-Za-z0-9_+-]+)*")
+#: Far above any name; what was asked for is remembered.
+_LONGEST = 100
+#: What lies among the zones and is none.
+_NO_ZONES = ("posix", "posixrules", "right")
 
 
 def utc_now() -> datetime:
     """Give the time."""
     return datetime.now(UTC)
+
+
+def _exists(name: str) -> bool:
+    return len(name) <= _LONGEST and _found(name)
+
+
+@lru_cache(maxsize=1024)
+def _found(name: str) -> bool:
+    """Tell whether there is a zone of this name: looked for where it would be, since to read all of them takes long."""
+    return any(_lies_in(root, name) for root in TZPATH) or name in _names()
+
+
+def _lies_in(root: str, name: str) -> bool:
+    """Tell whether a folder of zones has one under this very name; some file systems find it under others too."""
+    if not _NAME.fullmatch(name) or name.partition("/")[0] in _NO_ZONES:
+        return False
+    place = root
+    try:
+        for part in name.split("/"):
+            if part not in os.listdir(place):
+                return False
+            place = os.path.join(place, part)
+        with open(place, "rb") as file:
+            return file.read(4) == b"TZif"
+    except OSError:
+        return False
 
 
 @cache
@@ -38,7 +70,7 @@ def zone_named(name: str) -> ZoneInfo:
     Raises:
         ToolError: there is none.
     """
-    if name in _names():
+    if _exists(name):
         return ZoneInfo(name)
     if not _names():
         raise ToolError("This machine has no time zone database: install tzdata, from the system or from PyPI.")
@@ -52,11 +84,11 @@ def local_zone(given: str | None = None) -> str:
         ConfigError: the given one does not exist.
     """
     if given is not None:
-        if given not in _names():
+        if not _exists(given):
             raise ConfigError(f"There is no time zone {given!r}: give an IANA name such as Europe/London.")
         return given
     found = (look() for look in (_from_variable, _from_file, _from_link))
-    return next((name for name in found if name in _names()), _FALLBACK)
+    return next((name for name in found if name and _exists(name)), _FALLBACK)
 
 
 def _from_variable() -> str:

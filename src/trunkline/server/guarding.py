@@ -1,0 +1,57 @@
+"""Scopes for a whole server: what may change something needs one, what only reads another.
+
+A tool that says of itself that it only reads (``readOnlyHint``) reads; so do resources, prompts and their completions.
+Every other tool may change something, and so may a method of one's own, which cannot say so. What is offered later is
+guarded like what is there, and what asks for scopes itself needs those as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from trunkline.protocol.access import read_scopes
+from trunkline.server.registry import Kind, Registry
+
+__all__ = ["Guard", "guarded", "make_guard"]
+
+_KINDS: tuple[Kind, ...] = ("tools", "prompts", "resources", "templates")
+
+
+class Guard(Struct, frozen=True):
+    """What reading needs, and what everything else needs."""
+
+    read: tuple[str, ...] = ()
+    write: tuple[str, ...] = ()
+
+    def scopes(self, kind: Kind, definition: Any) -> tuple[str, ...]:
+        """Give what a definition needs."""
+        return self.write if kind == "tools" and not _only_reads(definition.options.annotations) else self.read
+
+
+def make_guard(read: str | Sequence[str], write: str | Sequence[str]) -> Guard:
+    """Read what was said; without a scope for writing, that for reading is needed for it too.
+
+    Raises:
+        TypeError: nothing was said, or what was is no scope.
+    """
+    reading, writing = read_scopes(read, "read"), read_scopes(write, "write")
+    if not (reading or writing):
+        raise TypeError("require_scopes needs read=, write= or both")
+    return Guard(reading, writing or reading)
+
+
+def guarded(registry: Registry, guards: Iterable[Guard]) -> Registry:
+    """Put the scopes on everything in a registry: its definitions are its server's own, or copies made for it."""
+    for guard in guards:
+        for kind in _KINDS:
+            for definition in getattr(registry, kind).values():
+                definition.scopes = tuple(dict.fromkeys((*definition.scopes, *guard.scopes(kind, definition))))
+    return replace(registry, guarded=True)
+
+
+def _only_reads(annotations: Any) -> bool:
+    return annotations is not None and annotations.read_only_hint is True
