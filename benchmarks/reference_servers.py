@@ -2,13 +2,15 @@
 
 ``python -m benchmarks.reference_servers`` drives each pair with the same client and the same call, in turns. The
 originals are those that ``make interop`` installs; one that is missing is left out and said. CPU time is that of the
-server's process and its children, from the system's own account.
+server's process and its children, from the system's own account. Some servers have rows of their own for large things:
+a long file, a wide folder, a big graph, many rows.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import json
 import os
 import sqlite3
 import subprocess
@@ -23,7 +25,7 @@ from typing import Any, NamedTuple
 import psutil  # type: ignore[import-untyped]
 
 from trunkline import Client
-from trunkline.host.clients import process_id
+from trunkline.host.supervision.clients import process_id
 
 ROOT = Path(__file__).resolve().parents[1]
 INTEROP = ROOT / ".interop"
@@ -38,8 +40,13 @@ class Pair(NamedTuple):
     ours: Sequence[str]
     official: Sequence[str]
     tool: str
+    #: Where a text has ``{}``, the number of the call comes in.
     arguments: Mapping[str, Any]
     calls: int = 400
+    #: What is large in this row, if something is.
+    case: str = ""
+    #: The file of the memory server, in the folder of the run.
+    memory: str = "memory.jsonl"
 
 
 class Figures(NamedTuple):
@@ -107,18 +114,59 @@ def pairs(folder: Path) -> list[Pair]:
             "read_query",
             query,
         ),
+        *_large(folder, database, archived),
+    ]
+
+
+def _large(folder: Path, database: Path, archived: Path) -> list[Pair]:
+    """Make large things, and give the rows that are about them."""
+    files, graph = folder / "large", folder / "graph.jsonl"
+    files.mkdir()
+    (folder / "long.txt").write_text("a line of some forty characters, or more\n" * 25_000, encoding="utf-8")
+    for number in range(5000):
+        (files / f"folder{number % 50}").mkdir(exist_ok=True)
+        (files / f"folder{number % 50}" / f"file{number}.txt").write_text("a short text\n", encoding="utf-8")
+    known = [
+        {"type": "entity", "name": f"n{at}", "entityType": "kind", "observations": [f"{at} is so", "and blue"]}
+        for at in range(10_000)
+    ]
+    known += [
+        {"type": "relation", "from": f"n{at}", "to": f"n{at + 1}", "relationType": "leads to"} for at in range(9_999)
+    ]
+    graph.write_text("\n".join(map(json.dumps, known)), encoding="utf-8")
+    with sqlite3.connect(database) as made:
+        made.execute("create table visits (id integer primary key, name text, place text, seconds real)")
+        rows = ((f"visitor {at}", "the place with a longer name", at / 7) for at in range(1000))
+        made.executemany("insert into visits (name, place, seconds) values (?, ?, ?)", rows)
+    where = str(folder)
+    both = _ours("filesystem", where), _npm("filesystem", where)
+    some = {"paths": [str(files / f"folder{number}/file{number}.txt") for number in range(50)]}
+    found = {"path": str(files), "pattern": "**/file*7.txt"}
+    more = {"observations": [{"entityName": "n5000", "contents": ["said in call {}"]}]}
+    memory = _ours("memory"), _npm("memory")
+    archive = [str(archived / "mcp-server-sqlite"), "--db-path", str(database)]
+    sqlite = _ours("sqlite", "--db-path", str(database)), archive
+    return [
+        Pair("filesystem", *both, "read_text_file", {"path": str(folder / "long.txt")}, 40, "a file of 1 MB"),
+        Pair("filesystem", *both, "read_multiple_files", some, 80, "50 files"),
+        Pair("filesystem", *both, "directory_tree", {"path": str(files)}, 12, "tree of 5,000"),
+        Pair("filesystem", *both, "search_files", found, 12, "search in 5,000"),
+        Pair("memory", *memory, "read_graph", {}, 12, "read 10,000", graph.name),
+        Pair("memory", *memory, "search_nodes", {"query": "n777"}, 12, "search in 10,000", graph.name),
+        Pair("memory", *memory, "add_observations", more, 12, "add to 10,000", graph.name),
+        Pair("sqlite", *sqlite, "read_query", {"query": "select * from visits"}, 40, "1,000 rows"),
     ]
 
 
 async def measure(pair: Pair, command: Sequence[str], folder: Path) -> Figures:
     """Start a server, wait for its first answer, and call it."""
-    environment = {"MEMORY_FILE_PATH": str(folder / "memory.jsonl"), "DISABLE_THOUGHT_LOGGING": "true"}
+    environment = {"MEMORY_FILE_PATH": str(folder / pair.memory), "DISABLE_THOUGHT_LOGGING": "true"}
     began = time.perf_counter()
     async with (
         asyncio.timeout(SECONDS),
         Client(list(command), env=environment, revision="handshake", timeout=SECONDS) as client,
     ):
-        await client.call_tool(pair.tool, dict(pair.arguments))
+        await client.call_tool(pair.tool, _numbered(pair.arguments, 0))
         start = (time.perf_counter() - began) * 1000
         pid = process_id(client)
         assert pid is not None
@@ -135,9 +183,18 @@ async def _call(client: Client, pair: Pair, times: int) -> None:
 
     async def once() -> None:
         async with waiting:
-            await client.call_tool(pair.tool, dict(pair.arguments))
+            await client.call_tool(pair.tool, _numbered(pair.arguments, time.perf_counter_ns()))
 
     await asyncio.gather(*(once() for _ in range(times)))
+
+
+def _numbered(value: Any, number: int) -> Any:
+    """Put the number of a call into its arguments."""
+    if isinstance(value, Mapping):
+        return {name: _numbered(each, number) for name, each in value.items()}
+    if isinstance(value, list):
+        return [_numbered(each, number) for each in value]
+    return value.replace("{}", str(number)) if isinstance(value, str) else value
 
 
 def _cpu(process: psutil.Process) -> float:
@@ -150,20 +207,24 @@ def _cpu(process: psutil.Process) -> float:
 
 async def compare(rounds: int, only: Sequence[str]) -> None:
     """Measure all pairs in turns, and print a table."""
-    print(f"{'server':20}{'start ms':>22}{'idle MB':>20}{'CPU us a call':>24}")
+    print(f"{'server':30}{'start ms':>22}{'idle MB':>22}{'CPU us a call':>28}")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         for pair in pairs(folder):
             if only and pair.name not in only:
                 continue
             if not _installed(pair.official):
-                print(f"{pair.name:20}its original is not installed: make interop")
+                print(f"{_row(pair):30}its original is not installed: make interop")
                 continue
             taken: dict[str, list[Figures]] = {"ours": [], "official": []}
             for number in range(rounds):
                 for side in ("ours", "official") if number % 2 == 0 else ("official", "ours"):
                     taken[side].append(await measure(pair, getattr(pair, side), folder))
-            print(f"{pair.name:20}" + "".join(_shown(taken, at) for at in range(3)))
+            print(f"{_row(pair):30}" + "".join(_shown(taken, at) for at in range(3)))
+
+
+def _row(pair: Pair) -> str:
+    return f"{pair.name} {pair.case}"
 
 
 def _installed(command: Sequence[str]) -> bool:
@@ -172,7 +233,7 @@ def _installed(command: Sequence[str]) -> bool:
 
 def _shown(taken: Mapping[str, Sequence[Figures]], at: int) -> str:
     mine, theirs = (median(each[at] for each in taken[side]) for side in ("ours", "official"))
-    return f"{mine:>8.0f} /{theirs:>6.0f} ({theirs / mine:.1f}x)"
+    return f"{mine:>8.0f} /{theirs:>8.0f} ({theirs / mine:.1f}x)"
 
 
 def main() -> None:

@@ -23,7 +23,6 @@ from msgspec import Struct
 import trunkline.types as t
 from trunkline.errors import ConfigError, LinkError, MissingCapability, RemoteProtocolError, RequestFailed, ToolError
 from trunkline.server.context import Context
-from trunkline.server.questions import Question, read_answer
 from trunkline.server.server import Server
 
 __all__ = ["Allowed", "Folder", "path_of_uri"]
@@ -182,6 +181,8 @@ async def _ask(ctx: Context) -> list[t.Root]:
     exchange = ctx.exchange
     if exchange.admitted.row.input_required:
         return await ctx.list_roots()
+    from trunkline.server.questions import Question, read_answer
+
     question = Question("roots/list", t.RequestParams(), None)
     answer = await ctx.server.asking(exchange).ask(question)
     result: t.ListRootsResult = read_answer(answer, t.ListRootsResult, question.method)

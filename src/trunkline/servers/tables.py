@@ -128,7 +128,8 @@ def fit(rows: Iterable[Any], encode: Callable[[Any], str | None], *, max_rows: i
         if len(taken) == max_rows:
             return Fitted(tuple(taken), _note(len(taken), f"an answer has at most {max_rows} rows"))
         text = encode(row)
-        size += len((text or "").encode("utf-8", "surrogatepass")) + 2
+        if text is not None:
+            size += (len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))) + 2
         if text is None or size > max_bytes:
             return Fitted(tuple(taken), _note(len(taken), f"an answer has at most {max_bytes} bytes"))
         taken.append(text)

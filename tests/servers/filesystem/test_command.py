@@ -31,7 +31,7 @@ def test_it_serves_over_stdio(tmp_path: Path, revision: str) -> None:
         async with Client([*COMMAND, str(tmp_path)], revision=revision) as client:
             return len(await client.list_tools()), (await client.call_tool("read_file", {"path": "x"})).text
 
-    assert run_async(scene(), seconds=30) == (14, "text")
+    assert run_async(scene()) == (14, "text")
 
 
 def test_without_folders_it_waits_for_roots(tmp_path: Path) -> None:
@@ -41,7 +41,7 @@ def test_without_folders_it_waits_for_roots(tmp_path: Path) -> None:
         async with Client(COMMAND, roots=[tmp_path]) as client:
             return (await client.call_tool("read_file", {"path": "x"})).text
 
-    assert run_async(scene(), seconds=30) == "text"
+    assert run_async(scene()) == "text"
 
 
 def test_the_limits_of_the_command_line_hold(tmp_path: Path) -> None:
@@ -52,7 +52,7 @@ def test_the_limits_of_the_command_line_hold(tmp_path: Path) -> None:
             result = await client.call_tool("read_file", {"path": "x"}, raise_on_error=False)
             return len(await client.list_tools()), result.is_error
 
-    assert run_async(scene(), seconds=30) == (10, True)
+    assert run_async(scene()) == (10, True)
 
 
 def test_folders_that_are_not_there_are_one_sentence(tmp_path: Path) -> None:
@@ -88,7 +88,7 @@ def test_it_serves_over_http_to_who_has_a_token(tmp_path: Path) -> None:
                 assert "Access denied" in denied.text
                 return (await client.call_tool("read_file", {"path": "x"})).text
 
-    assert run_async(scene(), seconds=30) == "text"
+    assert run_async(scene()) == "text"
 
 
 @pytest.mark.parametrize("limits", [{"seconds": math.nan}, {"entries": 0}], ids=["no-number", "nothing"])

@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from trunkline import ToolError
 from trunkline.servers.filesystem.patterns import Pattern, excludes
@@ -73,3 +75,11 @@ def test_many_stars_take_no_time() -> None:
 def test_many_patterns_to_leave_out_are_bounded_braces_written_out() -> None:
     with pytest.raises(ToolError, match="braces written out"):
         excludes(["{1..499}x"] * 20, anywhere=False)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.text("ab*.", max_size=7), st.text("ab.", max_size=7))
+def test_stars_between_pieces_fit_what_they_fit_step_by_step(pattern: str, name: str) -> None:
+    # A class of one letter is that letter, and is matched character by character.
+    by_steps = pattern.replace("a", "[a]").replace("b", "[b]").replace(".", "[.]")
+    assert Pattern(f"x{pattern}").matches(f"x{name}") == Pattern(f"[x]{by_steps}").matches(f"x{name}")

@@ -9,10 +9,14 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given as hypothesis_given
+from hypothesis import settings
+from hypothesis import strategies as st
 
 from tests.servers.memory.graphs import ANN, BOB, KNOWS, call, command, fill
 from tests.support import run_async
@@ -72,7 +76,7 @@ def test_two_processes_that_write_at_once_lose_nothing(tmp_path: Path) -> None:
             await asyncio.gather(write(one, "a"), write(other, "b"))
             return (await one.call_tool("read_graph")).data
 
-    names = [each["name"] for each in run_async(main(), seconds=30)["entities"]]
+    names = [each["name"] for each in run_async(main())["entities"]]
     assert sorted(names) == sorted(f"{prefix}{number}" for prefix in "ab" for number in range(15))
 
 
@@ -344,3 +348,70 @@ def test_a_member_that_is_not_known_stays_as_it_is_whatever_it_holds(number: str
     line = f'{{"type":"entity","name":"Ann","entityType":"t","observations":[],"x":{number}}}'.encode()
     graph = read_graph(line)
     assert (graph_lines(graph), [each["name"] for each in graph.entities]) == (line, ["Ann"])
+
+
+# --- what is kept between calls --------------------------------------------------------------------------------------
+
+_NAMES = st.sampled_from(["Ann", "Bob", "Acme"])
+_STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("create_entities"), st.lists(st.builds(lambda n: {**ANN, "name": n}, _NAMES), max_size=2)),
+        st.tuples(st.just("delete_entities"), st.lists(_NAMES, max_size=2)),
+        st.tuples(
+            st.just("delete_observations"),
+            st.lists(st.builds(lambda n: {"entityName": n, "observations": ["likes rivers"]}, _NAMES), max_size=2),
+        ),
+        st.tuples(
+            st.just("create_relations"), st.lists(st.builds(lambda a, b: {**KNOWS, "from": a, "to": b}, _NAMES, _NAMES))
+        ),
+        st.tuples(st.just("delete_relations"), st.lists(st.just(KNOWS), max_size=1)),
+    ),
+    max_size=8,
+)
+_LIMITED = ("create_entities", "create_relations")
+
+
+@settings(max_examples=40, deadline=None)
+@hypothesis_given(_STEPS)
+def test_what_is_kept_is_what_the_file_says(steps: list[tuple[str, list[Any]]]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = str(Path(folder) / "m")
+        file = GraphFile(path, GraphLimits())
+        for tool, given in steps:
+            more = (GraphLimits(),) if tool in _LIMITED else ()
+            file.change(lambda graph, tool=tool, given=given, more=more: getattr(graph, tool)(given, *more))  # type: ignore[misc]
+            assert file.read().shown() == GraphFile(path, GraphLimits()).read().shown()
+            assert file.read().folded() == GraphFile(path, GraphLimits()).read().folded()
+
+
+def test_a_change_that_fails_leaves_what_is_kept_as_it_was(tmp_path: Path) -> None:
+    file = GraphFile(str(tmp_path / "m"), GraphLimits())
+    file.change(lambda graph: graph.create_entities([ANN, BOB], GraphLimits()))
+    before = file.read().shown()
+
+    def failing(graph: Graph) -> None:
+        graph.add_observations([{"entityName": "Ann", "contents": ["new"]}], GraphLimits())
+        graph.delete_entities(["Bob"])
+        raise ToolError("no")
+
+    with pytest.raises(ToolError, match="no"):
+        file.change(failing)
+    assert file.read().shown() == before
+
+
+def test_a_file_that_somebody_else_changes_is_read_again(tmp_path: Path) -> None:
+    path = tmp_path / "m"
+    file = GraphFile(str(path), GraphLimits())
+    file.change(lambda graph: graph.create_entities([ANN], GraphLimits()))
+    found = path.stat()
+    # In place, of the same size and at the same time, as far as the file says.
+    path.write_bytes(path.read_bytes().replace(b"rivers", b"meadow"))
+    os.utime(path, ns=(found.st_atime_ns, found.st_mtime_ns))
+    assert file.read().entities[0]["observations"] == ["likes meadow"]
+
+
+def test_a_large_graph_is_read_and_changed_without_being_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("trunkline.servers.memory.store._MOST_KEPT", 10)
+    path = tmp_path / "m.jsonl"
+    run_async(fill(path))
+    assert [each["name"] for each in run_async(call(path, "search_nodes", query="ann"))["entities"]] == ["Ann", "Acme"]

@@ -238,5 +238,5 @@ def test_the_command_serves_over_stdio_from_the_data_folder(tmp_path: Path) -> N
             await client.call_tool("create_entities", {"entities": [ANN]})
             return (await client.call_tool("read_graph")).data
 
-    assert run_async(main(), seconds=20)["entities"] == [BOB, ANN]
+    assert run_async(main())["entities"] == [BOB, ANN]
     assert (tmp_path / "memory.jsonl").read_text().count("\n") == 1

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.servers.sqlite.shop import called, dump, execute, shop, text
+from tests.servers.sqlite.shop import called, dump, execute, rows, shop, text
 from tests.support import run_async
 from trunkline import Client, ToolError
 from trunkline.servers.sqlite import make_server
@@ -94,6 +94,79 @@ def test_a_writing_statement_stays_within_the_database(tmp_path: Path, query: st
             assert why in str(refused.value)
             assert dump(tmp_path / "shop.db") == before
             assert os.listdir(tmp_path) == ["shop.db"]
+
+    run_async(main())
+
+
+_INDEXED = (
+    "CREATE VIRTUAL TABLE notes USING fts5(body)",
+    "INSERT INTO notes VALUES ('rain in Oslo')",
+    "CREATE TABLE diary (notes_data TEXT)",
+    "INSERT INTO diary VALUES ('dry')",
+)
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        pytest.param("UPDATE notes_data SET block = x'00'", id="update"),
+        pytest.param("/* a */ UPDATE Notes_Data SET block = x'00'", id="comment-and-case"),
+        pytest.param("INSERT INTO notes_docsize VALUES (7, x'00')", id="insert"),
+        pytest.param("DELETE FROM notes_idx", id="delete"),
+        pytest.param("WITH a(b) AS (SELECT 1) DELETE FROM notes_data WHERE id IN (SELECT b FROM a)", id="with"),
+        pytest.param("DROP TABLE notes_content", id="drop"),
+        pytest.param("ALTER TABLE notes_content RENAME TO mine", id="rename"),
+    ],
+)
+def test_the_tables_in_which_an_index_keeps_itself_are_not_written(tmp_path: Path, query: str) -> None:
+    async def main() -> None:
+        async with shop(tmp_path) as client:
+            path = tmp_path / "shop.db"
+            execute(path, *_INDEXED)
+            before = [rows(path, f"SELECT * FROM notes_{part}") for part in ("data", "idx", "content", "docsize")]
+            with pytest.raises(ToolError, match=r"was refused|may not be (modified|dropped|altered)"):
+                await called(client, "write_query", query=query)
+            after = [rows(path, f"SELECT * FROM notes_{part}") for part in ("data", "idx", "content", "docsize")]
+            assert after == before
+
+    run_async(main())
+
+
+def test_a_trigger_does_not_write_for_its_caller_what_the_caller_may_not(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with shop(tmp_path) as client:
+            path = tmp_path / "shop.db"
+            damage = "CREATE TRIGGER t AFTER INSERT ON diary BEGIN DELETE FROM notes_data; END"
+            execute(path, *_INDEXED, damage)
+            before = rows(path, "SELECT * FROM notes_data")
+            with pytest.raises(ToolError, match=r"was refused|may not be modified"):
+                await called(client, "write_query", query="INSERT INTO diary VALUES ('a')")
+            assert rows(path, "SELECT * FROM notes_data") == before
+
+    run_async(main())
+
+
+@pytest.mark.parametrize(
+    ("made", "change", "query"),
+    [
+        ("fts5(a)", "INSERT INTO v VALUES ('one two')", "SELECT count(*) AS n FROM v WHERE v MATCH 'two'"),
+        ("fts4(a)", "INSERT INTO v VALUES ('one two')", "SELECT count(*) AS n FROM v WHERE v MATCH 'two'"),
+        ("rtree(id, a, b)", "INSERT INTO v VALUES (1, 2, 3)", "SELECT count(*) AS n FROM v WHERE a < 5"),
+        ("fts5(a)", "UPDATE diary SET v_data = 'x'", "SELECT count(*) AS n FROM diary WHERE v_data = 'x'"),
+    ],
+    ids=["fts5", "fts4", "rtree", "a-column-of-that-name"],
+)
+def test_an_index_itself_can_be_written(tmp_path: Path, made: str, change: str, query: str) -> None:
+    async def main() -> None:
+        async with shop(tmp_path) as client:
+            execute(
+                tmp_path / "shop.db",
+                f"CREATE VIRTUAL TABLE v USING {made}",
+                "CREATE TABLE diary (v_data TEXT)",
+                "INSERT INTO diary VALUES ('dry')",
+            )
+            assert await called(client, "write_query", query=change) == ["[{'affected_rows': 1}]"]
+            assert await called(client, "read_query", query=query) == ["[{'n': 1}]"]
 
     run_async(main())
 

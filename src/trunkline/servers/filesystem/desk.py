@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from threading import Lock
 from types import MappingProxyType
 from typing import Any, TypeVar
@@ -39,26 +40,51 @@ CONTENT: Mapping[str, Any] = MappingProxyType(
 class Desk:
     """Where tools get their folders and have their work done."""
 
-    def __init__(self, allowed: Allowed, *, limits: FileLimits, kernel_walk: bool = True) -> None:
-        """Take what is allowed and how much of it."""
+    def __init__(
+        self,
+        allowed: Allowed,
+        *,
+        limits: FileLimits,
+        submit: Callable[[Callable[[], Any]], Awaitable[Any]],
+        kernel_walk: bool = True,
+    ) -> None:
+        """Take what is allowed and how much of it, and what runs a function in a thread."""
         self.allowed = allowed
         self.limits = limits
+        self._submit = submit
+        #: That of the last call: the next one often has the same folders.
+        self._ground = Ground((), kernel_walk=kernel_walk)
         self._kernel_walk = kernel_walk
         self._locks = tuple(Lock() for _ in range(_LOCKS))
 
     async def ground(self, ctx: Context) -> Ground:
         """Give the folders that are allowed for this caller."""
-        return Ground(await self.allowed.named(ctx), kernel_walk=self._kernel_walk)
+        folders = await self.allowed.named(ctx)
+        ground = self._ground
+        if ground.folders is not folders:
+            ground = self._ground = Ground(folders, kernel_walk=self._kernel_walk)
+        return ground
 
-    async def do(self, ctx: Context, path: str, work: Callable[[Ground], T], *, budget: Budget | None = None) -> T:
-        """Do something with the allowed folders in a thread.
+    async def do(
+        self,
+        ctx: Context,
+        path: str,
+        work: Callable[[Ground], T],
+        *,
+        budget: Budget | None = None,
+        changes: bool = False,
+    ) -> T:
+        """Do something with the allowed folders in a thread; what changes files keeps the process until it is done.
 
         Raises:
             ToolError: it failed; the sentence says why.
         """
         ground = await self.ground(ctx)
         try:
-            return await asyncio.to_thread(work, ground)
+            if changes:
+                return await asyncio.to_thread(work, ground)
+            result: T = await self._submit(partial(work, ground))
+            return result
         except ToolError as error:
             raise ToolError(visible(str(error))) from error
         except OSError as error:

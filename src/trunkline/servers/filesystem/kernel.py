@@ -1,4 +1,4 @@
-"""Calls of the system that Python does not have: opening beneath a folder, renaming without replacing, birth times.
+"""Calls of the system that Python does not have: opening through no link, renaming without replacing, birth times.
 
 Each says so with ``ENOSYS`` where the system has no such call, and the caller has another way. It knows no folders.
 """
@@ -11,10 +11,11 @@ import sys
 from functools import cache
 from typing import Any
 
-__all__ = ["birth_seconds", "inotify_add", "inotify_init", "open_beneath", "open_without_links", "rename_new"]
+__all__ = ["birth_seconds", "inotify_add", "inotify_init", "open_without_links", "rename_new"]
 
 _NR_OPENAT2 = 437
-_RESOLVE_NO_MAGICLINKS, _RESOLVE_NO_SYMLINKS, _RESOLVE_BENEATH = 0x02, 0x04, 0x08
+_HOW_BYTES = 24
+_RESOLVE_NO_MAGICLINKS, _RESOLVE_NO_SYMLINKS = 0x02, 0x04
 _RENAME_NOREPLACE = 1
 _AT_FDCWD, _AT_EMPTY_PATH, _AT_SYMLINK_NOFOLLOW = -100, 0x1000, 0x100
 _STATX_BTIME = 0x800
@@ -24,22 +25,17 @@ _STATX_BYTES, _STATX_BIRTH = 256, 80
 _KNOWN_MACHINES = ("aarch64", "loongarch64", "ppc64le", "riscv64", "s390x", "x86_64")
 
 
-def open_beneath(directory: int, path: str, flags: int) -> int:
-    """Open a path that must stay beneath a directory and go through no link at all.
-
-    Raises:
-        OSError: it does not, or the system has no such call (``ENOSYS``).
-    """
-    return _openat2(directory, path, flags, _RESOLVE_BENEATH | _RESOLVE_NO_MAGICLINKS | _RESOLVE_NO_SYMLINKS)
-
-
 def open_without_links(path: str, flags: int) -> int:
     """Open an absolute path that must go through no link.
 
     Raises:
         OSError: it does, or the system has no such call (``ENOSYS``).
     """
-    return _openat2(_AT_FDCWD, path, flags, _RESOLVE_NO_MAGICLINKS | _RESOLVE_NO_SYMLINKS)
+    call = _openat2()
+    if call is None:
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+    how = _how(flags | os.O_CLOEXEC, _RESOLVE_NO_MAGICLINKS | _RESOLVE_NO_SYMLINKS)
+    return _checked(call(_NR_OPENAT2, _AT_FDCWD, os.fsencode(path), how, _HOW_BYTES))
 
 
 def rename_new(source: tuple[int, str], destination: tuple[int, str]) -> None:
@@ -92,14 +88,25 @@ def inotify_add(descriptor: int, directory: int, mask: int) -> int:
     return _checked(_libc().inotify_add_watch(descriptor, f"/proc/self/fd/{directory}".encode(), mask))
 
 
-def _openat2(directory: int, path: str, flags: int, resolve: int) -> int:
+@cache
+def _openat2() -> Any:
+    """Give the call, which is made for most paths, with its types told once; None where there is none."""
     if not sys.platform.startswith("linux") or os.uname().machine not in _KNOWN_MACHINES:
-        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
-    from ctypes import c_int, c_long, c_size_t, c_uint64
+        return None
+    from ctypes import CDLL, c_char_p, c_int, c_long, c_size_t, c_void_p
 
-    how = (c_uint64 * 3)(flags | os.O_CLOEXEC, 0, resolve)
-    arguments = (c_int(directory), os.fsencode(path), how, c_size_t(24))
-    return _checked(_libc().syscall(c_long(_NR_OPENAT2), *arguments))
+    # Of a library of its own, so that these types are for no other system call.
+    call = CDLL(None, use_errno=True).syscall
+    call.argtypes, call.restype = (c_long, c_int, c_char_p, c_void_p, c_size_t), c_long
+    return call
+
+
+@cache
+def _how(flags: int, resolve: int) -> Any:
+    """Make the record that says how to open; the kernel only reads it."""
+    from ctypes import c_uint64
+
+    return (c_uint64 * 3)(flags, 0, resolve)
 
 
 def _checked(answer: Any) -> int:

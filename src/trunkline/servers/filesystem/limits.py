@@ -66,7 +66,9 @@ class Budget:
         self._left -= 1
         if self._left < 0:
             raise ToolError(f"There are more than {self._limits.entries} entries")
-        self.check_time()
+        # This is said for each of many thousands: the question comes before the call that answers it.
+        if self._stopped or time.monotonic() > self._deadline:
+            self.check_time()
 
     def check_time(self) -> None:
         """See whether there is time left.

@@ -21,6 +21,7 @@ _LONGEST_TOGETHER = 20_000
 _BRACES = re.compile(r"(?<!\\)\{([^{}]*)\}")
 _NUMBERS = re.compile(r"(-?\d{1,6})\.\.(-?\d{1,6})\Z")
 _EITHER = re.compile(r"(?<!\\)[@?]\(([^()]*)\)")
+_SPECIAL = re.compile(r"[?\[\\]")
 _ODD = re.compile(r"(?<!\\)[*+!]\([^()]*\)")
 
 #: One step of matching: a test of one thing, or None for any number of them.
@@ -132,8 +133,30 @@ def _folders(text: str) -> _Steps:
 
 
 def _name_test(text: str) -> _Test:
+    if not _SPECIAL.search(text):
+        return _starred(text) if "*" in text else text.__eq__
     steps = _characters(text)
     return lambda name: _fits(steps, name)
+
+
+def _starred(text: str) -> _Test:
+    """Test names against pieces with stars between them: each piece is the first that is there, as in ``_fits``."""
+    first, *middle, last = text.split("*")
+    # A star alone is at least one character.
+    least = max(len(first) + len(last), 1 if text.strip("*") == "" else 0)
+
+    def test(name: str) -> bool:
+        if len(name) < least or not name.startswith(first) or not name.endswith(last):
+            return False
+        place, end = len(first), len(name) - len(last)
+        for piece in middle:
+            place = name.find(piece, place, end)
+            if place < 0:
+                return False
+            place += len(piece)
+        return True
+
+    return test
 
 
 def _characters(text: str) -> _Steps:

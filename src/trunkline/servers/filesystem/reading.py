@@ -57,15 +57,21 @@ def read_bytes(place: Place, most: int) -> bytes:
     Raises:
         ToolError: it has more bytes than are allowed.
     """
-    with opened(place) as descriptor:
-        _check_size(os.fstat(descriptor).st_size, most)
+    descriptor, said = place.open_sized()
+    try:
+        _check_size(said, most)
         blocks, size = [], 0
-        while block := os.read(descriptor, _BLOCK * 16):
+        # A byte more than it should have: if that is not there, the file has ended.
+        while block := os.read(descriptor, said - size + 1 if size < said else _BLOCK):
             size += len(block)
             # What a file's size says may be old, or nothing at all.
             _check_size(size, most)
             blocks.append(block)
-        return b"".join(blocks)
+            if size == said:
+                break
+        return blocks[0] if len(blocks) == 1 else b"".join(blocks)
+    finally:
+        os.close(descriptor)
 
 
 def text_of(data: bytes) -> str:
@@ -110,9 +116,9 @@ def entries_of(directory: int, most: int) -> tuple[list[Entry], bool]:
     with os.scandir(directory) as entries:
         for entry in entries:
             if len(found) >= most:
-                return sorted(found, key=_by_name), True
+                return _sorted(found), True
             found.append(Entry(entry.name, entry.is_dir(follow_symlinks=False), entry.is_symlink()))
-    return sorted(found, key=_by_name), False
+    return _sorted(found), False
 
 
 def listing(place: Place, limits: FileLimits) -> str:
@@ -186,7 +192,17 @@ def _and_more(more: bool, limits: FileLimits) -> list[str]:
     return [f"(There are more than {limits.entries} entries; these are only some of them.)"] if more else []
 
 
-def _by_name(entry: Entry) -> bytes:
+def _sorted(entries: list[Entry]) -> list[Entry]:
+    """Sort entries by the bytes of their names, which is the order of the characters where all are plain."""
+    plain = all([entry.name.isascii() for entry in entries])  # noqa: C419
+    return sorted(entries, key=_name if plain else _bytes)
+
+
+def _name(entry: Entry) -> str:
+    return entry.name
+
+
+def _bytes(entry: Entry) -> bytes:
     return os.fsencode(entry.name)
 
 

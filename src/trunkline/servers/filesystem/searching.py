@@ -30,10 +30,11 @@ def tree(place: Place, exclude: list[str], *, budget: Budget) -> list[dict[str, 
     def branches(directory: int, above: str, depth: int) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = []
         for entry in _entries(directory, budget):
-            path = f"{above}{visible(entry.name)}"
-            if leave_out(path):
+            name = visible(entry.name)
+            path = f"{above}{name}"
+            if exclude and leave_out(path):
                 continue
-            shown: dict[str, Any] = {"name": visible(entry.name), "type": "directory" if entry.is_folder else "file"}
+            shown: dict[str, Any] = {"name": name, "type": "directory" if entry.is_folder else "file"}
             if entry.is_folder:
                 budget.check_depth(depth + 1)
                 shown["children"] = _inside(directory, entry, partial(branches, above=f"{path}/", depth=depth + 1))
@@ -54,9 +55,12 @@ def search(ground: Ground, place: Place, pattern: str, *, exclude: list[str], bu
     def look(directory: int, above: str, depth: int) -> list[Any]:
         for entry in _entries(directory, budget):
             path = f"{above}{entry.name}"
-            if leave_out(visible(path)) or (entry.is_link and not _stays(ground, os.path.join(place.path, path))):
+            shown = visible(path)
+            if exclude and leave_out(shown):
                 continue
-            if wanted.matches(visible(path)):
+            if entry.is_link and not _stays(ground, os.path.join(place.path, path)):
+                continue
+            if wanted.matches(shown):
                 results.append(visible(os.path.join(place.path, path)))
             if entry.is_folder:
                 budget.check_depth(depth + 1)

@@ -49,7 +49,7 @@ def make_server(
         ConfigError: folders are given, and none of them is there.
     """
     allowed, limits = Allowed(folders), limits or FileLimits()
-    desk = Desk(allowed, limits=limits, kernel_walk=kernel_walk)
+    desk = Desk(allowed, limits=limits, submit=lambda work: server.pool.submit(work, {}), kernel_walk=kernel_walk)
     subscriptions = Subscriptions(desk.ground, limits=limits, inotify=inotify)
     server = Server(
         "trunkline-filesystem",

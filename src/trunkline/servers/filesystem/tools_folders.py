@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from typing import Annotated, Any, Literal
 
+import msgspec
 from msgspec import Meta
 
 from trunkline.server.context import Context
@@ -49,7 +49,7 @@ def add_folder_tools(server: Server, desk: Desk) -> None:
 
         def work(ground: Ground) -> str:
             found = ground.use(path, lambda at: tree(at, excludePatterns, budget=budget))
-            return json.dumps(found, indent=2, ensure_ascii=False)
+            return msgspec.json.format(msgspec.json.encode(found), indent=2).decode()
 
         return answer(await desk.do(ctx, path, work, budget=budget))
 

@@ -31,7 +31,7 @@ def add_writing_tools(server: Server, desk: Desk) -> None:
     async def write_file(ctx: Context, path: str, content: str) -> ToolResult:
         """Write a file: a new one, or over all of an old one, which is lost."""
         data = content.encode()
-        await desk.do(ctx, path, lambda ground: _write(ground, path, data, desk))
+        await desk.do(ctx, path, lambda ground: _write(ground, path, data, desk), changes=True)
         return answer(f"Successfully wrote to {path}")
 
     @server.tool(title="Edit File", annotations=_hints(destructive=True, idempotent=False), **output)
@@ -47,18 +47,18 @@ def add_writing_tools(server: Server, desk: Desk) -> None:
             with desk.alone(place):
                 return _edit(place, edits, dry=dryRun, budget=budget, most=desk.limits.file_bytes)
 
-        return answer(await desk.do(ctx, path, lambda ground: ground.use(path, work), budget=budget))
+        return answer(await desk.do(ctx, path, lambda ground: ground.use(path, work), budget=budget, changes=True))
 
     @server.tool(title="Create Directory", annotations=_hints(destructive=False, idempotent=True), **output)
     async def create_directory(ctx: Context, path: str) -> ToolResult:
         """Make a folder, and those it lies in as far as they are missing; one that is there already is fine."""
-        await desk.do(ctx, path, lambda ground: make_folders(ground, path))
+        await desk.do(ctx, path, lambda ground: make_folders(ground, path), changes=True)
         return answer(f"Successfully created directory {path}")
 
     @server.tool(title="Move File", annotations=_hints(destructive=True, idempotent=False), **output)
     async def move_file(ctx: Context, source: str, destination: str) -> ToolResult:
         """Move or rename a file or folder to a name that is free: what exists is never replaced."""
-        await desk.do(ctx, source, lambda ground: _move(ground, source, destination))
+        await desk.do(ctx, source, lambda ground: _move(ground, source, destination), changes=True)
         return answer(f"Successfully moved {source} to {destination}")
 
 

@@ -2,7 +2,8 @@
 
 A path is never checked and then used. It is walked from an open descriptor of the allowed folder, and what comes out is
 a *place*: an open directory and the name of an entry in it, which whoever uses it opens without following links. The
-kernel walks in one call where it can (``openat2``) and the path has no links. Else each component is opened on its own,
+kernel walks in one call where it can (``openat2``) and the path, which has no dots any more, goes through no link, from
+the root on: so it ends below the allowed folder. Else each component is opened on its own,
 links are read and walked as text, and one whose text leaves the allowed folders is refused: links that stay inside
 work, wherever they start. Swapping a directory for a link at any moment leads to an error, never out.
 """
@@ -12,14 +13,13 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from msgspec import Struct
 
 from trunkline.errors import ToolError
-from trunkline.servers.filesystem.kernel import open_beneath, open_without_links
+from trunkline.servers.filesystem.kernel import open_without_links
 from trunkline.servers.roots import Folder
 
 __all__ = ["Denied", "Ground", "Place", "Swapped", "visible"]
@@ -58,6 +58,8 @@ class Place(Struct, frozen=True):
     name: str
     #: The path without links; for showing only.
     path: str
+    #: What was there when it was found, if somebody looked.
+    found: os.stat_result | None = None
 
     def status(self) -> os.stat_result | None:
         """Look at what is there; None if nothing is."""
@@ -87,15 +89,23 @@ class Place(Struct, frozen=True):
         Raises:
             OSError: it is a directory, a device, a pipe or a socket; none of these is even opened.
         """
-        found = os.stat(self.name, dir_fd=self.directory, follow_symlinks=False)
-        _must_be_file(found)
+        return self.open_sized()[0]
+
+    def open_sized(self) -> tuple[int, int]:
+        """Do the same, and tell the size that the file says it has.
+
+        Raises:
+            OSError: as above.
+        """
+        _must_be_file(self.found or os.stat(self.name, dir_fd=self.directory, follow_symlinks=False))
         descriptor = self.open(os.O_RDONLY)
         try:
-            _must_be_file(os.fstat(descriptor))
+            opened = os.fstat(descriptor)
+            _must_be_file(opened)
         except OSError:
             os.close(descriptor)
             raise
-        return descriptor
+        return descriptor, opened.st_size
 
     def _is_link(self) -> bool:
         found = self.status()
@@ -122,8 +132,11 @@ class Ground:
         absolute = self.absolute(path)
         for _ in range(_TRIES):
             try:
-                with self.place(absolute, follow=follow) as place:
+                place = self._find(absolute, follow)
+                try:
                     return action(place)
+                finally:
+                    os.close(place.directory)
             except Swapped:
                 continue
         raise Denied(f"Access denied: {path} changes all the time.")
@@ -147,9 +160,10 @@ class Ground:
         below = [_normal(f"{folder.given}/{path}") for folder in self.folders]
         return next((each for each in below if self._has(each)), below[0])
 
-    @contextmanager
-    def place(self, absolute: str, *, follow: bool = True) -> Iterator[Place]:
-        """Find the place of an absolute path; with ``follow`` off, the last component may be a link.
+    def _find(self, absolute: str, follow: bool) -> Place:
+        """Find the place of an absolute path; its directory is the caller's to close.
+
+        With ``follow`` off, the last component may be a link.
 
         Raises:
             Denied: the path leads out of the allowed folders.
@@ -157,12 +171,7 @@ class Ground:
         """
         folder, rest = self.below(_parts(absolute), f"{absolute} is")
         place = self._found_by_kernel(folder, rest, follow)
-        if place is None:
-            place = _Walk(self, absolute, follow).go(folder, rest)
-        try:
-            yield place
-        finally:
-            os.close(place.directory)
+        return _Walk(self, absolute, follow).go(folder, rest) if place is None else place
 
     def enter(self, folder: Folder) -> int:
         """Open an allowed folder; its own path may go through no link, whatever was done to it since it was allowed.
@@ -187,20 +196,19 @@ class Ground:
 
     def _has(self, absolute: str) -> bool:
         try:
-            with self.place(absolute, follow=False) as place:
-                return place.status() is not None
+            return self.use(absolute, lambda place: place.status() is not None, follow=False)
         except (Denied, OSError):
             return False
 
-    def below(self, parts: Sequence[str], what: str) -> tuple[Folder, list[str]]:
+    def below(self, parts: list[str], what: str) -> tuple[Folder, list[str]]:
         """Find the allowed folder that has a path, component by component, and the rest of the path in it.
 
         Raises:
             Denied: none has it; ``what`` is the beginning of the sentence that says so.
         """
         for base, folder in self._bases:
-            if tuple(parts[: len(base)]) == base:
-                return folder, list(parts[len(base) :])
+            if parts[: len(base)] == base:
+                return folder, parts[len(base) :]
         folders = ", ".join(dict.fromkeys(str(each.real) for each in self.folders))
         raise Denied(f"Access denied: {what} outside the allowed folders ({folders}).")
 
@@ -208,25 +216,24 @@ class Ground:
         """Find a place whose path has no links in one call; None leaves it to the walk."""
         if not self._kernel_walk or not rest:
             return None
-        directory = self.enter(folder)
-        if len(rest) > 1:
-            try:
-                beneath = open_beneath(directory, "/".join(rest[:-1]), _THROUGH)
-            except OSError:
-                # A link, or no such call, or nothing there: the walk finds out, and says so.
-                return None
-            finally:
-                os.close(directory)
-            directory = beneath
-        place = Place(directory, rest[-1], os.path.join(str(folder.real), *rest))
+        above = "/".join([str(folder.real).rstrip("/"), *rest[:-1]])
         try:
-            is_link = follow and _link(directory, rest[-1]) is not None
+            directory = open_without_links(above or "/", _THROUGH)
+        except OSError:
+            # A link, or no such call, or nothing there: the walk finds out, and says so.
+            return None
+        place = Place(directory, rest[-1], f"{above}/{rest[-1]}")
+        if not follow:
+            return place
+        try:
+            found = place.status()
         except OSError:
             os.close(directory)
             raise
-        if is_link:
+        if found is not None and stat.S_ISLNK(found.st_mode):
             os.close(directory)
-        return None if is_link else place
+            return None
+        return Place(directory, place.name, place.path, found)
 
 
 class _Walk:
@@ -359,5 +366,5 @@ def _normal(path: str) -> str:
     return "/" + os.path.normpath(path).lstrip("/")
 
 
-def _parts(path: str) -> tuple[str, ...]:
-    return tuple(each for each in path.split("/") if each)
+def _parts(path: str) -> list[str]:
+    return [each for each in path.split("/") if each]

@@ -2,13 +2,14 @@
 
 An entity has a name, a type and observations; a relation leads from one name to another. The text form is one JSON
 object on a line for each, entities first, as the official server writes it. Members it does not know, and lines of a
-type it does not know, are kept as they are. Nothing here touches a file.
+type it does not know, are kept as they are. A record is never changed, another takes its place: so a copy of a graph
+shares them all, and a graph that nobody changes can be looked at by many threads. Nothing here touches a file.
 """
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -16,12 +17,13 @@ from msgspec import Struct
 
 from trunkline.errors import ToolError
 
-__all__ = ["Graph", "GraphLimits", "Record", "graph_lines", "read_graph", "shown_entity", "shown_relation"]
+__all__ = ["Graph", "GraphLimits", "Record", "folded", "graph_lines", "read_graph", "shown_entity", "shown_relation"]
 
 #: An entity or a relation as its line has it.
 Record = dict[str, Any]
 
 _KNOWN = frozenset({"entityType", "from", "name", "observations", "relationType", "to", "type"})
+_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 class GraphLimits(Struct, frozen=True):
@@ -40,7 +42,7 @@ class GraphLimits(Struct, frozen=True):
 class Graph:
     """Entities and relations in the order in which they were made."""
 
-    __slots__ = ("_named", "entities", "others", "rejected", "relations")
+    __slots__ = ("_folded", "_places", "entities", "others", "rejected", "relations")
 
     def __init__(self) -> None:
         """Begin empty."""
@@ -50,12 +52,32 @@ class Graph:
         self.others: list[bytes] = []
         #: Lines that cannot be read.
         self.rejected: list[bytes] = []
-        self._named: dict[str, Record] = {}
+        #: Where the entity of a name is.
+        self._places: dict[str, int] = {}
+        self._folded: list[str] | None = None
 
     def add(self, entity: Record) -> None:
         """Put an entity at the end; of two with one name the first is the one that is meant."""
+        self._places.setdefault(entity["name"], len(self.entities))
         self.entities.append(entity)
-        self._named.setdefault(entity["name"], entity)
+
+    def copy(self) -> Graph:
+        """Give a graph that can be changed without this one."""
+        made = Graph()
+        made.entities, made.relations = self.entities.copy(), self.relations.copy()
+        made.others, made.rejected = self.others, self.rejected
+        made._places = self._places.copy()
+        return made
+
+    def equals(self, other: Graph) -> bool:
+        """Tell whether another has the same entities and relations; quick for a copy, which shares them."""
+        return self.entities == other.entities and self.relations == other.relations
+
+    def folded(self) -> list[str]:
+        """Give the text of each entity for a search; made once, so only for a graph that nobody changes any more."""
+        if self._folded is None:
+            self._folded = [folded(entity) for entity in self.entities]
+        return self._folded
 
     # --- changes; each gives whether or what it changed, and changes nothing if it fails -----------------------------
 
@@ -64,7 +86,7 @@ class Graph:
         made: list[Record] = []
         names: set[str] = set()
         for each in given:
-            if each["name"] in self._named or each["name"] in names:
+            if each["name"] in self._places or each["name"] in names:
                 continue
             names.add(each["name"])
             _check_texts((each["name"], each["entityType"], *each["observations"]), limits)
@@ -99,11 +121,11 @@ class Graph:
         lists: dict[str, list[str]] = {}
         for each in given:
             name = each["entityName"]
-            entity = self._named.get(name)
-            if entity is None:
+            place = self._places.get(name)
+            if place is None:
                 raise ToolError(f"There is no entity named {name[:200]!r}: create it with create_entities first.")
             _check_texts(each["contents"], limits)
-            have = lists.setdefault(name, list(entity["observations"]))
+            have = lists.setdefault(name, list(self.entities[place]["observations"]))
             known = set(have)
             # A dictionary keeps the first of each and the order.
             new = [text for text in dict.fromkeys(each["contents"]) if text not in known]
@@ -111,7 +133,7 @@ class Graph:
             _check_count(len(have), limits.observations, f"observations of {name[:100]!r}")
             added.append({"entityName": name, "addedObservations": new})
         for name, observations in lists.items():
-            self._named[name]["observations"] = observations
+            self._observe(name, observations)
         return added
 
     def delete_entities(self, names: Iterable[str]) -> bool:
@@ -120,7 +142,7 @@ class Graph:
         entities = [entity for entity in self.entities if entity["name"] not in gone]
         relations = [each for each in self.relations if each["from"] not in gone and each["to"] not in gone]
         changed = len(entities) < len(self.entities) or len(relations) < len(self.relations)
-        self.entities, self.relations, self._named = [], relations, {}
+        self.entities, self.relations, self._places = [], relations, {}
         for entity in entities:
             self.add(entity)
         return changed
@@ -129,12 +151,12 @@ class Graph:
         """Take away observations of entities; names that do not exist are passed over."""
         changed = False
         for each in given:
-            entity = self._named.get(each["entityName"])
-            if entity is not None:
-                gone = set(each["observations"])
-                left = [text for text in entity["observations"] if text not in gone]
-                changed = changed or len(left) < len(entity["observations"])
-                entity["observations"] = left
+            place = self._places.get(each["entityName"])
+            if place is not None:
+                gone, have = set(each["observations"]), self.entities[place]["observations"]
+                left = [text for text in have if text not in gone]
+                changed = changed or len(left) < len(have)
+                self._observe(each["entityName"], left)
         return changed
 
     def delete_relations(self, given: Iterable[Record]) -> bool:
@@ -144,6 +166,11 @@ class Graph:
         changed = len(left) < len(self.relations)
         self.relations = left
         return changed
+
+    def _observe(self, name: str, observations: list[str]) -> None:
+        """Put an entity with other observations in the place of one."""
+        place = self._places[name]
+        self.entities[place] = {**self.entities[place], "observations": observations}
 
     # --- views -------------------------------------------------------------------------------------------------------
 
@@ -163,14 +190,19 @@ class Graph:
         }
 
 
+def folded(entity: Mapping[str, Any]) -> str:
+    """Give all that an entity says, without its case: a line for its name, its type and each observation."""
+    return "\n".join(text.lower() for text in (entity["name"], entity["entityType"], *entity["observations"]))
+
+
 def shown_entity(record: Mapping[str, Any]) -> Record:
     """Give what callers see of an entity."""
-    return {key: record[key] for key in ("name", "entityType", "observations")}
+    return {"name": record["name"], "entityType": record["entityType"], "observations": record["observations"]}
 
 
 def shown_relation(record: Mapping[str, Any]) -> Record:
     """Give what callers see of a relation."""
-    return {key: record[key] for key in ("from", "to", "relationType")}
+    return {"from": record["from"], "to": record["to"], "relationType": record["relationType"]}
 
 
 # --- lines -----------------------------------------------------------------------------------------------------------
@@ -178,14 +210,12 @@ def shown_relation(record: Mapping[str, Any]) -> Record:
 
 def read_graph(data: bytes) -> Graph:
     """Read a file's bytes; a line that cannot be read costs that line alone."""
-    graph = Graph()
-    members = msgspec.json.Decoder(dict[str, msgspec.Raw])
-    for given in io.BytesIO(data.removeprefix(b"\xef\xbb\xbf")):
-        line = given.rstrip(b"\n")
+    graph, read = Graph(), _Reader()
+    for line in data.removeprefix(b"\xef\xbb\xbf").split(b"\n"):
         if not line.strip():
             continue
-        record = _read_line(line, members)
-        kind = record.get("type") if record is not None else None
+        record = read.record(line)
+        kind = None if record is None else record.get("type")
         if record is not None and kind == "entity" and _is_entity(record):
             graph.add(record)
         elif record is not None and kind == "relation" and _is_text(record, "from", "to", "relationType"):
@@ -199,24 +229,34 @@ def read_graph(data: bytes) -> Graph:
 
 def graph_lines(graph: Graph) -> bytes:
     """Write a graph as a file has it, without the lines that could not be read."""
-    encode = msgspec.json.Encoder().encode
-    lines = [encode(record) for record in (*graph.entities, *graph.relations)]
-    return b"\n".join([*lines, *graph.others])
+    lines = msgspec.json.Encoder().encode_lines([*graph.entities, *graph.relations])
+    return b"\n".join([lines.removesuffix(b"\n"), *graph.others] if lines else graph.others)
 
 
-def _read_line(line: bytes, members: msgspec.json.Decoder[dict[str, msgspec.Raw]]) -> Record | None:
-    """Read an object; a member that is not known stays the bytes it is, whatever number is in it."""
-    try:
-        raw = members.decode(line)
-        return {key: msgspec.json.decode(value) if key in _KNOWN else value for key, value in raw.items()}
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+class _Reader:
+    """Reads lines that are objects."""
+
+    def __init__(self) -> None:
+        self._whole = msgspec.json.Decoder(dict[str, Any])
+        self._members = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+    def record(self, line: bytes) -> Record | None:
+        """Read an object; a member that is not known stays the bytes it is, whatever number is in it."""
+        with suppress(*_UNREADABLE):
+            record: Record = self._whole.decode(line)
+            if record.keys() <= _KNOWN:
+                return record
+        with suppress(*_UNREADABLE):
+            raw = self._members.decode(line)
+            return {key: msgspec.json.decode(value) if key in _KNOWN else value for key, value in raw.items()}
         return None
 
 
 def _is_entity(record: Record) -> bool:
     observations = record.get("observations")
     return (
-        _is_text(record, "name", "entityType")
+        isinstance(record.get("name"), str)
+        and isinstance(record.get("entityType"), str)
         and isinstance(observations, list)
         and all(isinstance(each, str) for each in observations)
     )

@@ -7,9 +7,9 @@ query of several words also what has, somewhere, a word that begins with each of
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Sequence
 
-from trunkline.servers.memory.graph import Record
+from trunkline.servers.memory.graph import Record, folded
 
 __all__ = ["ranked"]
 
@@ -18,34 +18,43 @@ _MAX_WORDS = 32
 _NAME, _PREFIX, _IN_NAME, _TYPE, _IN_OBSERVATION, _WORDS_ONLY = range(6)
 
 
-def ranked(entities: Iterable[Record], query: str) -> list[Record]:
+def ranked(entities: Sequence[Record], query: str, texts: Sequence[str] | None = None) -> list[Record]:
     """Give what a query finds: its very name first, then names that begin with it, that have it, types, observations.
 
-    Among those that are alike the one with more of the query's words comes first, then the older one.
+    Among those that are alike the one with more of the query's words comes first, then the older one. ``texts`` is what
+    each entity says, as ``folded`` gives it, where it is known already.
     """
     wanted = query.lower()
+    if not wanted:
+        # A search for nothing finds all, in their order.
+        return list(entities)
     words = frozenset(_WORD.findall(wanted)[:_MAX_WORDS])
-    found: list[tuple[int, int, int, Record]] = []
-    for place, entity in enumerate(entities):
-        rank = _rank(entity, wanted, words)
+    texts = [folded(each) for each in entities] if texts is None else texts
+    found: list[tuple[int, int, int]] = []
+    for place in _candidates(texts, wanted, words):
+        rank = _rank(entities[place], texts[place], wanted, words)
         if rank is not None:
-            # A search for nothing finds all, in their order.
-            found.append((*(rank if wanted else (0, 0)), place, entity))
-    found.sort(key=lambda each: each[:3])
-    return [entity for *_, entity in found]
+            found.append((*rank, place))
+    return [entities[place] for *_, place in sorted(found)]
 
 
-def _rank(entity: Record, wanted: str, words: frozenset[str]) -> tuple[int, int] | None:
+def _candidates(texts: Sequence[str], wanted: str, words: frozenset[str]) -> list[int]:
+    """Say where the query is, or all of its words are; nothing else is looked at more closely."""
+    if len(words) < 2:
+        return [place for place, text in enumerate(texts) if wanted in text]
+    # The longest word is the rarest: few texts are searched for the others.
+    longest = max(words, key=len)
+    some = [place for place, text in enumerate(texts) if longest in text]
+    return [place for place in some if all(word in texts[place] for word in words)]
+
+
+def _rank(entity: Record, text: str, wanted: str, words: frozenset[str]) -> tuple[int, int] | None:
     """Say how well an entity fits, less being better: where the query is, then the words it lacks."""
     name, kind = entity["name"].lower(), entity["entityType"].lower()
-    observations = [text.lower() for text in entity["observations"]]
-    where = _where(wanted, name, kind, observations)
-    text = "\n".join((name, kind, *observations))
-    if where is None and (len(words) < 2 or not all(word in text for word in words)):
-        return None
+    where = _where(wanted, name, kind, [each.lower() for each in entity["observations"]])
     there = frozenset(_WORD.findall(text))
     if where is None:
-        if not all(any(word.startswith(begin) for word in there) for begin in words):
+        if len(words) < 2 or not all(any(word.startswith(begin) for word in there) for begin in words):
             return None
         where = _WORDS_ONLY
     return where, -len(words & there)

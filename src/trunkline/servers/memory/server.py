@@ -93,18 +93,20 @@ class _Memory:
             await ctx.warning(f"{rejected} lines of the memory file could not be read; they are now in {self._aside}.")
         return given
 
-    async def look(self, ctx: Context, view: Callable[[Graph], Record]) -> tuple[Record, str]:
-        """Give what a view shows of the graph as it is now, and that as text; a large graph holds up nobody else."""
+    async def look(self, ctx: Context, view: Callable[[Graph], Record]) -> ToolResult:
+        """Give what a view shows of the graph as it is now, as JSON and as text; a large graph holds up nobody else."""
 
-        def looking() -> tuple[int, Record, str]:
+        def looking() -> tuple[int, ToolResult]:
             graph = self._file.read()
-            shown = view(graph)
-            return len(graph.rejected), shown, _json(shown)
+            shown = msgspec.json.encode(view(graph))
+            return len(graph.rejected), ToolResult(_indented(shown), msgspec.Raw(shown))
 
-        rejected, shown, text = await asyncio.to_thread(looking)
+        # Not for changes: a thread of this pool does not keep the process from ending in the middle of one.
+        rejected, result = await self._server.pool.submit(looking, {})
         if rejected:
             await ctx.warning(f"{rejected} lines of the memory file cannot be read and are left out.")
-        return shown, text
+        given: ToolResult = result
+        return given
 
     @property
     def _aside(self) -> str:
@@ -112,7 +114,11 @@ class _Memory:
 
 
 def _json(value: Any) -> str:
-    return msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
+    return _indented(msgspec.json.encode(value))
+
+
+def _indented(data: bytes) -> str:
+    return msgspec.json.format(data, indent=2).decode()
 
 
 def _done(message: str) -> ToolResult:
@@ -218,8 +224,7 @@ def _add_reading(server: Server, memory: _Memory) -> None:
         output_schema=schemas.graph(),
     )
     async def read_graph(ctx: Context) -> ToolResult:
-        shown, text = await memory.look(ctx, Graph.shown)
-        return ToolResult(text, shown)
+        return await memory.look(ctx, Graph.shown)
 
     query = "Words or a part of a word, to be found in names, types and observations"
 
@@ -231,8 +236,7 @@ def _add_reading(server: Server, memory: _Memory) -> None:
         output_schema=schemas.graph(),
     )
     async def search_nodes(ctx: Context, query: str) -> ToolResult:
-        shown, text = await memory.look(ctx, lambda graph: graph.shown(ranked(graph.entities, query)))
-        return ToolResult(text, shown)
+        return await memory.look(ctx, lambda graph: graph.shown(ranked(graph.entities, query, graph.folded())))
 
     @server.tool(
         title="Open nodes",
@@ -243,10 +247,9 @@ def _add_reading(server: Server, memory: _Memory) -> None:
     )
     async def open_nodes(ctx: Context, names: list[str]) -> ToolResult:
         wanted = set(names)
-        shown, text = await memory.look(
+        return await memory.look(
             ctx, lambda graph: graph.shown(entity for entity in graph.entities if entity["name"] in wanted)
         )
-        return ToolResult(text, shown)
 
     @server.resource(
         RESOURCE,
@@ -257,6 +260,6 @@ def _add_reading(server: Server, memory: _Memory) -> None:
     )
     async def knowledge_graph(ctx: Context) -> str:
         try:
-            return (await memory.look(ctx, Graph.shown))[1]
+            return str((await memory.look(ctx, Graph.shown)).content)
         except ToolError as error:
             raise ResourceError(str(error)) from error

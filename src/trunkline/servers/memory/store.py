@@ -2,7 +2,8 @@
 
 A change takes the lock that all processes with this file share, reads the file, and puts a new one in its place once
 that is whole and on the disk: whoever is killed in between leaves the old one. Lines that cannot be read are moved to
-a file beside it at the next change. All of this blocks, so it is for a worker thread.
+a file beside it at the next change. What was last read is kept with its bytes: the file is read by every call, but only
+bytes that are others are made a graph of again. All of this blocks, so it is for a worker thread.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import TypeVar
 
+from msgspec import Struct
+
 from trunkline.auth.locks import try_lock
 from trunkline.errors import ToolError
 from trunkline.servers.memory.graph import Graph, GraphLimits, graph_lines, read_graph
@@ -29,10 +32,19 @@ log = logging.getLogger("trunkline.servers")
 
 _LOCK_SECONDS = 10.0
 _PAUSE = 0.01
+#: The graph of a file with more bytes is not kept between calls.
+_MOST_KEPT = 8 * 1024 * 1024
 _LEFTOVER = re.compile(r"[0-9a-f]{16}\.new")
 _OPENED = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 #: A file beside the graph's is never a link that somebody put there.
 _OWN = _OPENED | getattr(os, "O_NOFOLLOW", 0)
+
+
+class _Kept(Struct, frozen=True):
+    """A file's bytes and the graph in them, which nobody changes any more."""
+
+    data: bytes
+    graph: Graph
 
 
 class GraphFile:
@@ -44,9 +56,11 @@ class GraphFile:
         self._limits = limits
         self._lock_seconds = lock_seconds
         self._told: int = 0
+        #: Put in place whole, so that any thread may look at it.
+        self._kept: _Kept | None = None
 
     def read(self) -> Graph:
-        """Give the graph as it is now.
+        """Give the graph as it is now; it is not to be changed.
 
         Raises:
             ToolError: the file cannot be read, or is too large.
@@ -61,12 +75,16 @@ class GraphFile:
             raise ToolError(
                 f"The memory file {self.path} is larger than {self._limits.file_bytes} bytes: raise --max-bytes."
             )
+        kept = self._kept
+        if kept is not None and kept.data == data:
+            return kept.graph
         graph = read_graph(data)
         self._tell(len(graph.rejected))
+        self._keep(data, graph)
         return graph
 
     def change(self, change: Callable[[Graph], T]) -> T:
-        """Change the graph and give what the function gives; if it raises, the file stays as it is.
+        """Change a copy of the graph and give what the function gives; if it raises, the file stays as it is.
 
         Raises:
             ToolError: the file cannot be read or written, or another process holds it for too long.
@@ -74,17 +92,23 @@ class GraphFile:
         try:
             os.makedirs(os.path.dirname(self.path) or ".", mode=0o700, exist_ok=True)
             with self._locked():
-                graph = self.read()
-                before = graph_lines(graph)
+                before = self.read()
+                graph = before.copy()
                 given = change(graph)
-                after = graph_lines(graph)
-                if after != before or graph.rejected:
-                    self._replace(after, graph.rejected)
+                if graph.rejected or not graph.equals(before):
+                    lines = graph_lines(graph)
+                    self._replace(lines, graph.rejected)
+                    graph.rejected = []
+                    self._tell(0)
+                    self._keep(lines, graph)
                 return given
         except OSError as error:
             raise ToolError(
                 f"The memory file {self.path} cannot be written, and was not changed: {error.strerror}."
             ) from error
+
+    def _keep(self, data: bytes, graph: Graph) -> None:
+        self._kept = _Kept(data, graph) if len(data) <= _MOST_KEPT else None
 
     def _tell(self, rejected: int) -> None:
         """Say once how many lines are unreadable."""

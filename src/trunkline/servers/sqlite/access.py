@@ -54,6 +54,7 @@ _ALLOWED = MappingProxyType(
         "write": _READING | _CHANGING | _CREATING | _DEFINING,
     }
 )
+_ALTERING = _ALLOWED["write"] - _READING
 _NAMES = MappingProxyType(
     {
         getattr(sqlite3, name): name.removeprefix("SQLITE_").replace("_", " ")
@@ -70,11 +71,13 @@ _NAMES = MappingProxyType(
 class Access:
     """Answers for one statement; ``refused`` says what it was refused, once it was."""
 
-    __slots__ = ("_allowed", "only_reads", "refused")
+    __slots__ = ("_allowed", "_shadows", "kind", "only_reads", "refused")
 
-    def __init__(self, kind: Kind) -> None:
-        """Allow ``read``, ``create`` (of tables) or ``write``."""
+    def __init__(self, kind: Kind, *, shadows: frozenset[str] = frozenset()) -> None:
+        """Allow ``read``, ``create`` (of tables) or ``write``, but no change of tables with these names."""
+        self.kind = kind
         self._allowed = _ALLOWED[kind]
+        self._shadows = shadows
         self.refused: str | None = None
         #: Whether nothing was asked for so far that could change the database.
         self.only_reads = True
@@ -84,7 +87,7 @@ class Access:
     ) -> int:
         """Say whether an action is allowed; called by SQLite."""
         if self._allows(action, first or "", second or ""):
-            self.only_reads = self.only_reads and action not in _ALLOWED["write"] - _READING
+            self.only_reads = self.only_reads and action not in _ALTERING
             return sqlite3.SQLITE_OK
         self.refused = self.refused or _named(action, first, second)
         return sqlite3.SQLITE_DENY
@@ -99,6 +102,11 @@ class Access:
             return True
         if action not in self._allowed:
             return False
+        if self._shadows and action in _ALTERING:
+            # Of an update the second is a column; of an index, a trigger or a renaming it is the table.
+            names = {first.lower()} if action in _CHANGING else {first.lower(), second.lower()}
+            if names & self._shadows:
+                return False
         return action not in _CHANGING or not first.lower().startswith("sqlite_") or first.lower() in _OWN
 
 

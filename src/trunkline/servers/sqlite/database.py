@@ -1,10 +1,10 @@
-"""One SQLite file: each statement on a connection of its own, in a worker thread, under an authorizer and a deadline.
+"""One SQLite file: each statement alone on a connection, in a worker thread, under an authorizer and a deadline.
 
-Reading connections are opened ``mode=ro``, so that not even a mistake in the authorizer could change the file. A
-writing statement is one transaction: it is committed whole or rolled back whole. Whoever cancels interrupts SQLite,
-which then rolls back. One function of SQLite cannot be interrupted: a statement that is in a long one when its time is
-over is answered and left to its thread, and what it would change is rolled back. It knows nothing of the protocol but
-its errors.
+A reading statement gets a connection that another one has left clean, if there is one; what fails there is tried on a
+new one, which alone says what is wrong. A writing statement is one transaction: it is committed whole or rolled back
+whole. Whoever cancels interrupts SQLite, which then rolls back. One function of SQLite cannot be interrupted: a
+statement that is in a long one when its time is over is answered and left to its thread, and what it would change is
+rolled back. It knows nothing of the protocol but its errors.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ import re
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
-from msgspec import Struct
-
 from trunkline.errors import ConfigError, ToolError
 from trunkline.servers.sqlite.access import Access, Kind
+from trunkline.servers.sqlite.connections import Bounds, Connections, Opened
+from trunkline.servers.sqlite.shadows import guard_shadows
 from trunkline.servers.tables import Fitted, fit, inert
 
 __all__ = ["Bounds", "Database", "limit_memory"]
@@ -32,35 +32,12 @@ T = TypeVar("T")
 _STEPS_BETWEEN_LOOKS = 1000
 #: How long an interrupted statement has to end.
 _GRACE_SECONDS = 1.0
-#: How long a statement waits for another writer, if its own time is not shorter.
-_BUSY_SECONDS = 5.0
-_LIMITS = (
-    (sqlite3.SQLITE_LIMIT_ATTACHED, 0),
-    (sqlite3.SQLITE_LIMIT_COMPOUND_SELECT, 100),
-    (sqlite3.SQLITE_LIMIT_EXPR_DEPTH, 500),
-    (sqlite3.SQLITE_LIMIT_LIKE_PATTERN_LENGTH, 1000),
-    (sqlite3.SQLITE_LIMIT_SQL_LENGTH, 262_144),
-    (sqlite3.SQLITE_LIMIT_TRIGGER_DEPTH, 50),
-    (sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER, 100),
-    (sqlite3.SQLITE_LIMIT_VDBE_OP, 5_000_000),
-    (sqlite3.SQLITE_LIMIT_WORKER_THREADS, 0),
-)
-_LONGEST_VALUE = 16 * 1024 * 1024
 _MOST_MEMORY = 256 * 1024 * 1024
 #: What a program that was killed while it wrote leaves behind must be undone, which a reading connection may not do.
 _LEFT_IN_THE_MIDDLE = frozenset(
     {sqlite3.SQLITE_READONLY_ROLLBACK, sqlite3.SQLITE_READONLY_RECOVERY, sqlite3.SQLITE_READONLY_CANTINIT}
 )
-_RTREES = "SELECT name FROM sqlite_master WHERE sql LIKE 'CREATE VIRTUAL TABLE%rtree%' LIMIT 100"
 _FIRST_WORD = re.compile(r"(?>\s+|--[^\n]*+|/\*(?>.*?\*/))*+(\w+)", re.DOTALL)
-
-
-class Bounds(Struct, frozen=True, kw_only=True):
-    """How much one statement may cost: rows and bytes of its answer, and seconds."""
-
-    max_rows: int = 1000
-    max_bytes: int = 1024 * 1024
-    seconds: float = 10.0
 
 
 class Database:
@@ -78,6 +55,7 @@ class Database:
         self.path = path
         self.bounds = bounds
         self._submit = submit
+        self._connections = Connections(path, bounds)
         self._read_only = read_only
         self._turn = threading.Lock()
 
@@ -100,19 +78,14 @@ class Database:
         def work(cursor: sqlite3.Cursor) -> Fitted:
             cursor.execute(sql)
             names = [column[0] for column in cursor.description or ()]
-            return self.fitted(dict(zip(names, row, strict=True)) for row in cursor)
+            return self.fitted(cursor, names)
 
         return await self._run("read", work, f"Only SELECT queries are allowed for {tool}")
 
-    def fitted(self, rows: Iterable[Mapping[str, Any]]) -> Fitted:
+    def fitted(self, rows: Iterable[Sequence[Any]], names: Sequence[str]) -> Fitted:
         """Give what fits of some rows, each as the text of a Python mapping, which spells out control characters."""
         most = self.bounds.max_bytes
-
-        def written(row: Mapping[str, Any]) -> str | None:
-            # The text of bytes has up to four characters for each.
-            return None if sum(len(each) for each in row.values() if isinstance(each, str | bytes)) > most else str(row)
-
-        return fit(rows, written, max_rows=self.bounds.max_rows, max_bytes=most)
+        return fit(rows, _row_text(names, most), max_rows=self.bounds.max_rows, max_bytes=most)
 
     async def select(self, sql: str, parameters: Sequence[Any] = (), *, most: int = 10_000) -> list[tuple[Any, ...]]:
         """Run a reading statement of our own and give its rows as they are."""
@@ -140,13 +113,19 @@ class Database:
 
         word = _first_word(sql)
         # IF EXISTS and IF NOT EXISTS may leave nothing to do.
-        return await self._run(kind, work, refusal, may_be_idle=word in ("CREATE", "DROP"))
+        return await self._run(kind, work, refusal, may_be_idle=word in ("CREATE", "DROP"), sql=sql)
 
     async def _run(
-        self, kind: Kind, work: Callable[[sqlite3.Cursor], T], refusal: str, *, may_be_idle: bool = False
+        self,
+        kind: Kind,
+        work: Callable[[sqlite3.Cursor], T],
+        refusal: str,
+        *,
+        may_be_idle: bool = False,
+        sql: str = "",
     ) -> T:
-        statement = _Statement(self.path, kind, self.bounds, turn=None if kind == "read" else self._turn)
-        statement.read_only, statement.may_be_idle = self._read_only, may_be_idle
+        statement = _Statement(self._connections, kind, self.bounds, turn=None if kind == "read" else self._turn)
+        statement.read_only, statement.may_be_idle, statement.sql = self._read_only, may_be_idle, sql
         running = self._submit(lambda: statement.run(work, refusal))
         try:
             if not await _ended(running, self.bounds.seconds):
@@ -169,14 +148,17 @@ async def _ended(running: asyncio.Future[Any], seconds: float) -> bool:
 class _Statement:
     """One statement on its way through a thread."""
 
-    def __init__(self, path: Path, kind: Kind, bounds: Bounds, *, turn: threading.Lock | None) -> None:
-        self._path = path
+    def __init__(self, connections: Connections, kind: Kind, bounds: Bounds, *, turn: threading.Lock | None) -> None:
+        self._connections = connections
+        self._path = connections.path
         self._kind = kind
         self._bounds = bounds
         self._turn = turn
         self.read_only = False
         #: Whether it may find nothing to change.
         self.may_be_idle = False
+        #: What it would change the database with.
+        self.sql = ""
         self._deadline = time.monotonic() + bounds.seconds
         self._lock = threading.Lock()
         self._cancelled = False
@@ -200,50 +182,83 @@ class _Statement:
 
     def interrupt(self) -> None:
         """Have SQLite stop at what it does now; any thread may."""
-        connection = self._connection
-        if connection is not None:
-            # One that has just been closed has nothing left to stop.
-            with suppress(sqlite3.ProgrammingError):
-                connection.interrupt()
+        # Under the lock: a connection that is given back may be another's at once.
+        with self._lock:
+            if self._connection is not None:
+                # One that has just been closed has nothing left to stop.
+                with suppress(sqlite3.ProgrammingError):
+                    self._connection.interrupt()
 
     def run(self, work: Callable[[sqlite3.Cursor], T], refusal: str) -> T:
         """Run it; in the thread."""
         access = Access(self._kind)
         try:
+            if self._kind == "read" and (used := self._connections.take()) is not None:
+                try:
+                    return self._on(used, access, work)
+                except (sqlite3.Error, sqlite3.Warning):
+                    # It may not know of what was changed since; but nothing is done twice for want of time.
+                    if self._must_stop():
+                        raise
+                access = Access(self._kind)
             try:
-                with closing(self._open(self._kind)) as connection, self._in_turn():
-                    return self._within(connection, access, work)
+                return self._on(self._open(self._kind), access, work)
             except sqlite3.OperationalError as error:
                 if self.read_only or self._kind != "read" or error.sqlite_errorcode not in _LEFT_IN_THE_MIDDLE:
                     raise
             # To open it for writing undoes what is half done, as any program that uses SQLite does.
-            self._open("write").close()
-            with closing(self._open(self._kind)) as connection:
-                return self._within(connection, access, work)
+            self._open("write").connection.close()
+            return self._on(self._open(self._kind), access, work)
         except (sqlite3.Error, sqlite3.Warning) as error:
             raise ToolError(self._explained(error, access, refusal)) from error
         except (OverflowError, UnicodeError, MemoryError) as error:
             raise ToolError(f"Database error: {inert(str(error)) or 'out of memory'}") from error
         finally:
-            self._connection = None
+            self._hold(None)
+
+    def _open(self, kind: Kind) -> Opened:
+        return self._connections.open(kind, hold=self._hold)
+
+    def _hold(self, connection: sqlite3.Connection | None) -> None:
+        """Have a connection stopped when this statement is, from now on; None lets go of it."""
+        if connection is not None:
+            connection.set_progress_handler(self._must_stop, _STEPS_BETWEEN_LOOKS)
+        with self._lock:
+            self._connection = connection
+
+    def _on(self, opened: Opened, access: Access, work: Callable[[sqlite3.Cursor], T]) -> T:
+        """Run it on a connection, which is kept for another statement only if this one succeeds."""
+        connection = opened.connection
+        try:
+            self._hold(connection)
+            if self._turn is None:
+                done = self._within(connection, access, work)
+            else:
+                with self._in_turn(self._turn):
+                    done = self._within(connection, access, work)
+        except BaseException:
+            connection.close()
+            raise
+        self._hold(None)
+        connection.set_progress_handler(None, 0)
+        self._connections.give_back(opened)
+        return done
 
     @contextmanager
-    def _in_turn(self) -> Iterator[None]:
+    def _in_turn(self, turn: threading.Lock) -> Iterator[None]:
         """Let the changes of this server wait for each other here: SQLite would only look again and again."""
-        if self._turn is None:
-            yield
-            return
-        if not self._turn.acquire(timeout=max(0.0, self._deadline - time.monotonic())):
+        if not turn.acquire(timeout=max(0.0, self._deadline - time.monotonic())):
             raise sqlite3.OperationalError("interrupted")
         try:
             yield
         finally:
-            self._turn.release()
+            turn.release()
 
     def _within(self, connection: sqlite3.Connection, access: Access, work: Callable[[sqlite3.Cursor], T]) -> T:
         writes = self._kind != "read"
         if writes:
             connection.execute("BEGIN IMMEDIATE")
+            guard_shadows(connection, access, self.sql)
         connection.set_authorizer(access)
         try:
             with closing(connection.cursor()) as cursor:
@@ -265,45 +280,6 @@ class _Statement:
             connection.set_progress_handler(None, 0)
             connection.execute("COMMIT")
         return done
-
-    def _open(self, kind: Kind) -> sqlite3.Connection:
-        mode = "ro" if kind == "read" else "rw"
-        connection = sqlite3.connect(
-            f"{self._path.as_uri()}?mode={mode}",
-            uri=True,
-            timeout=min(_BUSY_SECONDS, self._bounds.seconds),
-            isolation_level=None,
-            check_same_thread=False,
-        )
-        self._connection = connection
-        try:
-            self._bound(connection)
-        except BaseException:
-            connection.close()
-            raise
-        return connection
-
-    def _bound(self, connection: sqlite3.Connection) -> None:
-        connection.text_factory = self._text
-        connection.set_progress_handler(self._must_stop, _STEPS_BETWEEN_LOOKS)
-        connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _LONGEST_VALUE)
-        if (configure := getattr(connection, "setconfig", None)) is not None:
-            # Nobody writes to the tables in which a full-text index keeps itself; from Python 3.12 on.
-            configure(getattr(sqlite3, "SQLITE_DBCONFIG_DEFENSIVE"), True)  # noqa: B009
-        # A view or trigger of a database that came from elsewhere calls only functions without side effects.
-        connection.execute("PRAGMA trusted_schema = OFF")
-        # The schema is read before the limits of statements hold: a view past them must not lock up the other tables.
-        # An R-Tree prepares what it would write when it is first looked at, which nobody who reads is allowed to.
-        for (name,) in connection.execute(_RTREES).fetchall():
-            with suppress(sqlite3.Error):
-                connection.execute("SELECT 1 FROM pragma_table_info(?)", [name]).fetchone()
-        for limit, value in _LIMITS:
-            connection.setlimit(limit, value)
-
-    def _text(self, raw: bytes) -> str:
-        """Read a text; bytes that are no text are shown, not refused: one bad value must not hide a table."""
-        # No answer has more of it, nor shows it cut.
-        return raw[: self._bounds.max_bytes + 1].decode("utf-8", "backslashreplace")
 
     def _must_stop(self) -> bool:
         return self._cancelled or time.monotonic() > self._deadline
@@ -341,6 +317,23 @@ def _rollback(connection: sqlite3.Connection) -> None:
     connection.set_progress_handler(None, 0)
     if connection.in_transaction:
         connection.execute("ROLLBACK")
+
+
+def _row_text(names: Sequence[str], most: int) -> Callable[[Sequence[Any]], str | None]:
+    """Make what writes a row as Python writes a mapping; None is for a row that is too long."""
+    # Of columns with one name a mapping has the last.
+    form = (
+        None if len(set(names)) < len(names) else ", ".join([repr(name).replace("%", "%%") + ": %r" for name in names])
+    )
+    sized = (str, bytes)
+
+    def written(row: Sequence[Any]) -> str | None:
+        # The text of bytes has up to four characters for each.
+        if sum([len(each) for each in row if isinstance(each, sized)]) > most:
+            return None
+        return str(dict(zip(names, row, strict=True))) if form is None else f"{{{form % tuple(row)}}}"
+
+    return written
 
 
 def _first_word(sql: str) -> str:

@@ -56,7 +56,7 @@ def make_server(
     """
     path = Path(db_path).expanduser()
     if str(db_path) == ":memory:" or (path.exists() and not path.is_file()):
-        raise ConfigError(f"--db-path {db_path}: give a file; every call opens the database anew")
+        raise ConfigError(f"--db-path {db_path}: give a file; calls have connections of their own")
     server = Server("sqlite", _INSTRUCTIONS, version=__version__)
     bounds = Bounds(max_rows=max_rows, max_bytes=max_bytes, seconds=timeout)
     database = Database(
@@ -100,7 +100,7 @@ def _add_reading(server: Server, database: Database) -> None:
         if not columns:
             raise ToolError(await _no_table(database, table_name))
         names = ("cid", "name", "type", "notnull", "dflt_value", "pk")
-        return _listed(database.fitted(dict(zip(names, row, strict=True)) for row in columns))
+        return _listed(database.fitted(columns, names))
 
 
 async def _no_table(database: Database, name: str) -> str:

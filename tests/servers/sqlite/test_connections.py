@@ -1,0 +1,150 @@
+"""Connections that are kept: no statement sees an older file, another's bounds, or what another one left."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, closing
+from pathlib import Path
+
+import pytest
+
+from tests.servers.sqlite.shop import called, execute
+from tests.support import run_async
+from trunkline import Client, ToolError
+from trunkline.servers.sqlite import make_server
+from trunkline.servers.sqlite.connections import Bounds, Connections
+
+ONE = "SELECT a FROM t"
+
+
+def made(path: Path, value: int) -> Path:
+    execute(path, "CREATE TABLE t (a)", f"INSERT INTO t VALUES ({value})")
+    return path
+
+
+@asynccontextmanager
+async def reader(path: Path) -> AsyncIterator[Client]:
+    """Have a client whose server keeps a connection already."""
+    async with Client(make_server(path)) as client:
+        assert await called(client, "read_query", query=ONE) == ["[{'a': 1}]"]
+        yield client
+
+
+def kept(path: Path) -> Connections:
+    """Give connections of which one is kept."""
+    connections = Connections(path, Bounds())
+    connections.give_back(connections.open("read", hold=lambda _: None))
+    return connections
+
+
+def test_a_connection_is_used_again(tmp_path: Path) -> None:
+    connections = kept(made(tmp_path / "a.db", 1))
+    first = connections.take()
+    assert first is not None
+    connections.give_back(first)
+    assert (connections.take(), connections.take()) == (first, None)
+
+
+def test_a_connection_that_is_kept_holds_up_no_writer(tmp_path: Path) -> None:
+    path = made(tmp_path / "a.db", 1)
+
+    async def main() -> None:
+        async with reader(path) as client:
+            with closing(sqlite3.connect(path, timeout=0)) as other:
+                other.execute("BEGIN EXCLUSIVE")
+                other.execute("UPDATE t SET a = 2")
+                other.commit()
+            assert await called(client, "read_query", query=ONE) == ["[{'a': 2}]"]
+
+    run_async(main())
+
+
+def test_a_file_that_takes_the_place_of_another_is_the_one_that_is_read(tmp_path: Path) -> None:
+    path = made(tmp_path / "a.db", 1)
+
+    async def main() -> None:
+        async with reader(path) as client:
+            os.replace(made(tmp_path / "b.db", 2), path)
+            assert await called(client, "read_query", query=ONE) == ["[{'a': 2}]"]
+
+    run_async(main())
+
+
+def test_a_file_that_is_gone_is_told(tmp_path: Path) -> None:
+    path = made(tmp_path / "a.db", 1)
+
+    async def main() -> None:
+        async with reader(path) as client:
+            path.unlink()
+            with pytest.raises(ToolError, match="there is no database to open"):
+                await called(client, "read_query", query=ONE)
+
+    run_async(main())
+
+
+@pytest.mark.parametrize(
+    ("changes", "query", "expected"),
+    [
+        (["ALTER TABLE t ADD COLUMN b DEFAULT 3"], "SELECT * FROM t", "[{'a': 1, 'b': 3}]"),
+        (
+            ["CREATE VIRTUAL TABLE v USING rtree(id, x, y)", "INSERT INTO v VALUES (7, 1, 2)"],
+            "SELECT id FROM v WHERE x < 5",
+            "[{'id': 7}]",
+        ),
+    ],
+    ids=["column", "rtree"],
+)
+def test_a_schema_that_changes_is_known_to_the_next_statement(
+    tmp_path: Path, changes: list[str], query: str, expected: str
+) -> None:
+    path = made(tmp_path / "a.db", 1)
+
+    async def main() -> None:
+        async with reader(path) as client:
+            execute(path, *changes)
+            assert await called(client, "read_query", query=query) == [expected]
+
+    run_async(main())
+
+
+def test_a_statement_is_refused_on_a_connection_that_has_run_others(tmp_path: Path) -> None:
+    path = made(tmp_path / "a.db", 1)
+
+    async def main() -> None:
+        async with reader(path) as client:
+            with pytest.raises(ToolError, match="DELETE was refused"):
+                await called(client, "read_query", query="DELETE FROM t")
+            assert await called(client, "read_query", query=ONE) == ["[{'a': 1}]"]
+
+    run_async(main())
+
+
+def test_a_database_with_a_log_is_left_as_it_was_found(tmp_path: Path) -> None:
+    path = made(tmp_path / "a.db", 1)
+    execute(path, "PRAGMA journal_mode = WAL")
+
+    async def main() -> None:
+        async with reader(path):
+            with closing(sqlite3.connect(path)) as other:
+                other.execute("UPDATE t SET a = 2")
+                other.commit()
+            # Whoever is the last to leave takes the log away.
+            assert not (tmp_path / "a.db-wal").exists()
+
+    run_async(main())
+
+
+def test_no_more_than_a_few_are_kept_and_all_are_closed_in_the_end(tmp_path: Path) -> None:
+    path = made(tmp_path / "a.db", 1)
+    connections = Connections(path, Bounds())
+    opened = [connections.open("read", hold=lambda _: None) for _ in range(6)]
+    list(map(connections.give_back, opened))
+    del connections
+    assert _open_files(path) == 0
+
+
+def _open_files(path: Path) -> int:
+    names = [f"/proc/self/fd/{each}" for each in os.listdir("/proc/self/fd")]
+    return sum(os.path.exists(name) and os.path.realpath(name) == str(path) for name in names)
