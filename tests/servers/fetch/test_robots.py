@@ -189,3 +189,15 @@ def test_the_prompt_and_whoever_says_so_do_not_ask_for_rules() -> None:
         assert [got.path for got in site.got] == ["/p", "/p"]
 
     run_async(main())
+
+
+def test_a_file_with_too_many_rules_for_a_long_url_is_not_worked_through() -> None:
+    async def main() -> None:
+        rules = answer(b"User-agent: *\n" + b"Disallow: *ab\n" * 30_000, TEXT)
+        async with origin({"/robots.txt": rules, "/p": answer(b"x", TEXT)}) as site:
+            server = make_server(allow_local=True)
+            with pytest.raises(ToolError, match="too many rules to compare with so long a URL"):
+                await fetch_with(server, f"{site.url}/{'a' * 5000}")
+            assert (await fetch_with(server, f"{site.url}/p")).endswith("x")
+
+    run_async(main())

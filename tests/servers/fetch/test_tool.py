@@ -212,4 +212,4 @@ def test_the_command_serves_over_stdio() -> None:
             async with Client(command) as client:
                 return (await client.call_tool("fetch", {"url": f"{site.url}/p", "max_length": 8})).text
 
-    assert "# Rivers\n\n<error>Cut at 8" in run_async(main(), seconds=20)
+    assert "# Rivers\n\n<error>Cut at 8" in run_async(main())

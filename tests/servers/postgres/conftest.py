@@ -18,5 +18,5 @@ def cluster() -> Iterator[Cluster]:
     """A running PostgreSQL with the shop in it."""
     pytest.importorskip("asyncpg", reason="asyncpg is not installed")
     with started() as running:
-        run_async(fill(running), seconds=30)
+        run_async(fill(running))
         yield running

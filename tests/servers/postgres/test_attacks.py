@@ -132,7 +132,7 @@ def at_the_tool(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> d
             file = tmp_path_factory.mktemp("tool") / "f"
             return await tried(cluster, lambda sql: called(client, sql), sqls([*FAILING, *COMMANDS]), file)
 
-    return run_async(main(), seconds=30)
+    return run_async(main())
 
 
 def below(cluster: Cluster, role: str, attacks: Sequence[str], file: Path) -> dict[str, Outcome]:
@@ -143,7 +143,7 @@ def below(cluster: Cluster, role: str, attacks: Sequence[str], file: Path) -> di
         async with database.opened():
             return await tried(cluster, database.query, attacks, file)
 
-    return run_async(main(), seconds=30)
+    return run_async(main())
 
 
 @pytest.fixture(scope="module")

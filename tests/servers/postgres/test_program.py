@@ -35,7 +35,7 @@ def test_it_serves_over_http_whoever_has_a_token(cluster: Cluster) -> None:
                 await Client(url).__aenter__()
             assert refused.value.status == 401
 
-    run_async(main(), seconds=20)
+    run_async(main())
 
 
 @pytest.mark.parametrize(

@@ -50,7 +50,23 @@ def test_no_rows_are_an_empty_list(cluster: Cluster) -> None:
     run_async(main())
 
 
+@pytest.mark.parametrize(
+    "catalog",
+    ["pg_attribute", "pg_class", "pg_constraint", "pg_index", "pg_init_privs", "pg_proc", "pg_rewrite", "pg_stats"],
+)
+def test_every_type_of_the_catalogs_can_be_shown(cluster: Cluster, catalog: str) -> None:
+    async def main() -> None:
+        async with shop(cluster) as client:
+            assert len(json.loads((await called(client, f"SELECT * FROM pg_catalog.{catalog} LIMIT 5"))[0])) <= 5
+
+    run_async(main())
+
+
 VALUES: list[tuple[str, Any]] = [
+    ("pg_sleep(0)", ""),
+    ("'a'::cstring", "a"),
+    ("(SELECT histogram_bounds FROM pg_stats WHERE false)", None),
+    ("array_agg(1)::text::cstring", "{1}"),
     ("12::int4", 12),
     ("9007199254740993::int8", "9007199254740993"),
     ("12345678901234567890.50::numeric", "12345678901234567890.50"),

@@ -1,31 +1,36 @@
 """HTML as a tree, read in linear time whatever the bytes: no markup can make it slow, deep or large.
 
 It has a tokenizer of its own because that of the standard library takes quadratic time for some broken pages in the
-versions of Python that are supported, and reads others differently from one version to the next. Every search either
-finds its end and goes on behind it, or ends the document. Elements that are too deep lose their tags and keep their
-text; a page with too many tags ends there. It knows nothing of which part of a page matters or how that is shown.
+versions of Python that are supported, and reads others differently from one version to the next. One expression takes a
+text and the markup behind it; it never fails, so nothing is searched for twice. Elements that are too deep lose their
+tags and keep their text. Work is counted: a page with more markup than is read ends there, and says so. It knows
+nothing of which part of a page matters or how that is shown.
 """
 
 from __future__ import annotations
 
-import html
 import re
 from collections.abc import Iterator
 from types import MappingProxyType
 
-__all__ = ["BLOCKS", "Node", "read_html"]
+from trunkline.servers.fetch.references import unescape
+
+__all__ = ["BLOCKS", "MAX_WORK", "Node", "Tree", "read_html"]
 
 _MAX_DEPTH = 100
-_MAX_NODES = 120_000
-_MAX_MARKUP = 300_000
-_MAX_ATTRIBUTES = 32
+#: How much work a page may be.
+MAX_WORK = 250_000
+# What an element, its attributes and any piece of markup count.
+_ELEMENT, _ATTRIBUTES, _MARKUP = 2, 2, 1
+# So many references to characters count as one piece of markup.
+_REFERENCES = 4
 _NEAR = 12
 
 _VOID_TAGS = "area base basefont bgsound br col embed frame hr img input keygen link meta param source track wbr"
 _VOID = frozenset(_VOID_TAGS.split())
 _RAW = MappingProxyType(
     {
-        name: re.compile(rf"</{name}(?=[\s/>])", re.IGNORECASE)
+        name: re.compile(rf"</{name}(?=[\s/>])[^>]*+>?", re.IGNORECASE)
         for name in ("iframe", "noembed", "noframes", "script", "style", "textarea", "title", "xmp")
     }
 )
@@ -36,230 +41,240 @@ _BLOCK_TAGS = (
 )
 #: Elements that begin and end a block of their own.
 BLOCKS = frozenset(_BLOCK_TAGS.split())
+_PARAGRAPH = (("p",), frozenset({"td", "th", "table", "button", "object"}))
+_ROW_PARTS = ("thead", "tbody", "tr", "td", "th")
 # What a start tag ends, if it is still open close by, up to the element in the second set.
-_ENDS: MappingProxyType[str, tuple[frozenset[str], frozenset[str]]] = MappingProxyType(
+_ENDS: MappingProxyType[str, tuple[tuple[str, ...], frozenset[str]]] = MappingProxyType(
     {
-        "li": (frozenset({"li"}), frozenset({"ul", "ol", "menu", "dir"})),
-        "dt": (frozenset({"dt", "dd"}), frozenset({"dl"})),
-        "dd": (frozenset({"dt", "dd"}), frozenset({"dl"})),
-        "tr": (frozenset({"tr", "td", "th"}), frozenset({"table"})),
-        "td": (frozenset({"td", "th"}), frozenset({"tr", "table"})),
-        "th": (frozenset({"td", "th"}), frozenset({"tr", "table"})),
-        "tbody": (frozenset({"thead", "tbody", "tr", "td", "th"}), frozenset({"table"})),
-        "tfoot": (frozenset({"thead", "tbody", "tr", "td", "th"}), frozenset({"table"})),
-        "a": (frozenset({"a"}), frozenset({"table", "td", "th"})),
-        "option": (frozenset({"option"}), frozenset({"select"})),
+        "li": (("li",), frozenset({"ul", "ol", "menu", "dir"})),
+        "dt": (("dt", "dd"), frozenset({"dl"})),
+        "dd": (("dt", "dd"), frozenset({"dl"})),
+        "tr": (("tr", "td", "th"), frozenset({"table"})),
+        "td": (("td", "th"), frozenset({"tr", "table"})),
+        "th": (("td", "th"), frozenset({"tr", "table"})),
+        "tbody": (_ROW_PARTS, frozenset({"table"})),
+        "tfoot": (_ROW_PARTS, frozenset({"table"})),
+        "a": (("a",), frozenset({"table", "td", "th"})),
+        "option": (("option",), frozenset({"select"})),
     }
 )
-_PARAGRAPH = (frozenset({"p"}), frozenset({"td", "th", "table", "button", "object"}))
 # An end tag of an element inside a line never ends one of these.
 _WALLS = frozenset({"article", "body", "html", "li", "main", "section", "table", "td", "th"})
 
-_MARKUP = re.compile(r"<(?=[a-zA-Z/!?])")
-_NAME = re.compile(r"[a-zA-Z][^\s/>]{0,63}")
-_SPACE = re.compile(r"[\s/]*")
-_ATTRIBUTE = re.compile(r"[^\s/>][^\s/>=]*")
-_EQUALS = re.compile(r"\s*=\s*")
-_UNQUOTED = re.compile(r"[^\s>]*")
-# A reference to a character has at most seven digits; more are not worth a number of that length.
-_LONG_NUMBER = re.compile(r"&#(?:[xX][0-9a-fA-F]{8,}|[0-9]{8,});?")
+# A tag has at most so many attributes; what else is in it is passed over. A quote that does not end takes all the rest.
+_TOKEN = re.compile(
+    r"""
+    (.*?)
+    (?:
+        <(?:
+            ([a-zA-Z][^\s/>]*+)
+            ((?:[\s/]*+[^\s/>][^\s/>=]*+(?:\s*+=\s*+(?:"[^"]*+"?|'[^']*+'?|[^\s>]*+))?){0,32})
+            [^>]*+(>?)
+            |/([a-zA-Z][^\s/>]*+)[^>]*+>?
+            |!--(?:-?>|.*?(?:-->|\Z))
+            |[/!?][^>]*+>?
+        )
+        |\Z
+    )
+    """,
+    re.DOTALL | re.VERBOSE,
+)
+_ATTRIBUTE = re.compile(r"""[\s/]*+([^\s/>][^\s/>=]*+)(?:\s*+=\s*+(?:"([^"]*+)|'([^']*+)|([^\s>]*+))["']?)?""")
+#: The attributes that are kept.
+_KEPT = frozenset({"alt", "aria-hidden", "class", "colspan", "hidden", "href", "id", "role", "src", "start", "style"})
 
 
 class Node:
-    """An element: its tag in lower case, its attributes, and in order the texts and elements in it."""
+    """An element: its tag in lower case, its attributes, its place, and in order the texts and elements in it."""
 
-    __slots__ = ("attributes", "children", "tag")
+    __slots__ = ("attributes", "children", "place", "tag")
 
-    def __init__(self, tag: str, attributes: dict[str, str]) -> None:
+    def __init__(self, tag: str, attributes: dict[str, str] | None, place: int) -> None:
         """Begin empty."""
         self.tag = tag
         self.attributes = attributes
+        self.place = place
         self.children: list[Node | str] = []
 
-    def elements(self) -> Iterator[Node]:
-        """Go through the elements in it, whatever their depth, itself first."""
-        waiting = [self]
-        while waiting:
-            node = waiting.pop()
-            yield node
-            waiting.extend(child for child in reversed(node.children) if isinstance(child, Node))
+    def given(self, name: str) -> str:
+        """Give the value of an attribute; empty if it has none."""
+        return self.attributes.get(name, "") if self.attributes is not None else ""
 
-    def text(self) -> str:
-        """Give all text in it as it was written."""
-        pieces: list[str] = []
+    def pieces(self) -> Iterator[str]:
+        """Go through all text in it as it was written."""
         waiting: list[Node | str] = [self]
         while waiting:
             node = waiting.pop()
             if isinstance(node, str):
-                pieces.append(node)
+                yield node
             elif node.tag == "br":
-                pieces.append("\n")
+                yield "\n"
             else:
                 waiting.extend(reversed(node.children))
-        return "".join(pieces)
 
 
-def read_html(text: str) -> Node:
-    """Read a page, or what there is of one; gives a node without a name that holds it."""
-    return _Reader(text).read()
+class Tree:
+    """A page: its elements in the order in which they begin, with what is known of each by its place."""
+
+    __slots__ = ("is_whole", "nodes", "parents", "title", "weights")
+
+    def __init__(self) -> None:
+        """Begin with a root that has no name."""
+        self.nodes = [Node("", None, 0)]
+        #: The place of the element that each lies in.
+        self.parents = [0]
+        #: How many characters each has that are no space and not in an element in it.
+        self.weights = [0]
+        #: The text of the first title; empty if there is none.
+        self.title: str | None = None
+        #: Whether all of the page was read.
+        self.is_whole = False
 
 
-def _unescape(text: str) -> str:
-    return html.unescape(_LONG_NUMBER.sub("\ufffd", text)) if "&" in text else text
+def read_html(text: str, *, max_work: int = MAX_WORK) -> Tree:
+    """Read a page, or what there is of one, as far as ``max_work`` goes."""
+    reader = _Reader(text, max_work)
+    reader.read()
+    return reader.tree
+
+
+def _attributes(raw: str) -> dict[str, str] | None:
+    found: dict[str, str] = {}
+    for name, double, single, bare in _ATTRIBUTE.findall(raw):
+        kept = name.lower()
+        if kept in _KEPT and kept not in found:
+            found[kept] = unescape(double or single or bare)
+    return found or None
 
 
 class _Reader:
     """Reads one text from its begin to its end."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, max_work: int) -> None:
         self._text = text
-        self._root = Node("", {})
-        self._open = [self._root]
+        self.tree = Tree()
+        self._open = [self.tree.nodes[0]]
         self._counts: dict[str, int] = {}
-        self._nodes = 0
+        self._work = max_work
 
-    def read(self) -> Node:
-        """Read it all."""
-        text, at = self._text, 0
-        for _ in range(_MAX_MARKUP):
-            found = _MARKUP.search(text, at)
-            stop = found.start() if found else len(text)
-            if stop > at:
-                self._open[-1].children.append(_unescape(text[at:stop]))
-            if found is None or self._nodes > _MAX_NODES:
-                break
-            at = self._markup(stop)
-        return self._root
+    def read(self) -> None:
+        """Read as much as may be."""
+        at = 0
+        while at < len(self._text) and self._work >= 0:
+            at = self._read_from(at)
+        self.tree.is_whole = at >= len(self._text)
 
-    def _markup(self, at: int) -> int:
-        """Read what begins with ``<``; gives where to go on."""
-        text = self._text
-        following = text[at + 1 : at + 2]
-        if following.isalpha():
-            return self._start(at + 1)
-        if following == "!" and text.startswith("<!--", at):
-            # The shortest comments are <!--> and <!--->.
-            return self._behind("-->", at + 2)
-        if following == "/":
-            name = _NAME.match(text, at + 2)
-            if name is not None:
-                self._end(name.group().lower())
-        return self._behind(">", at)
+    def _read_from(self, at: int) -> int:
+        """Read up to an element that holds no markup, or as far as may be; gives where to go on."""
+        for found in _TOKEN.finditer(self._text, at):
+            text, start, raw, closed, end = found.groups()
+            if text:
+                self._write(self._unescaped(text) if "&" in text else text)
+            if start is not None:
+                if not closed:
+                    # A tag that does not end takes the rest of the page with it, as in a browser.
+                    break
+                tag = start[:64].lower()
+                node = self._enter(tag, raw)
+                if tag in _RAW:
+                    return self._pass_over(node, tag, found.end())
+            elif end is not None:
+                self._end(end[:64].lower())
+            self._work -= _MARKUP
+            if self._work < 0:
+                return found.end()
+        return len(self._text)
 
-    def _behind(self, end: str, at: int) -> int:
-        found = self._text.find(end, at)
-        return len(self._text) if found < 0 else found + len(end)
+    def _unescaped(self, text: str) -> str:
+        self._work -= text.count("&") // _REFERENCES
+        return unescape(text)
 
-    # --- tags --------------------------------------------------------------------------------------------------------
+    def _write(self, text: str) -> None:
+        node = self._open[-1]
+        node.children.append(text)
+        if not text.isspace():
+            self.tree.weights[node.place] += sum(map(len, text.split()))
 
-    def _start(self, at: int) -> int:
-        """Read a start tag, and for some elements all that is in them."""
-        name = _NAME.match(self._text, at)
-        assert name is not None
-        tag = name.group().lower()
-        attributes: dict[str, str] = {}
-        at = self._attributes(name.end(), attributes)
-        if at > len(self._text):
-            # A tag that does not end takes the rest of the page with it, as in a browser.
-            return at
-        node = self._enter(tag, attributes)
-        raw = _RAW.get(tag)
-        if raw is None:
-            return at
-        end = raw.search(self._text, at)
-        stop = end.start() if end else len(self._text)
+    def _pass_over(self, node: Node | None, tag: str, at: int) -> int:
+        """Take what is in an element whose text is no markup."""
+        self._work -= _ELEMENT
+        end = _RAW[tag].search(self._text, at)
+        if tag == "title" and self.tree.title is None:
+            self.tree.title = unescape(self._text[at : end.start() if end else None])
         if node is not None:
-            inside = self._text[at:stop]
-            node.children.append(_unescape(inside) if tag in ("title", "textarea") else inside)
+            if tag == "xmp":
+                self._write(self._text[at : end.start() if end else None])
             self._end(tag)
-        return self._behind(">", stop)
-
-    def _attributes(self, at: int, into: dict[str, str]) -> int:
-        """Read attributes up to the end of the tag; gives where that is, beyond the text if there is none."""
-        text = self._text
-        for _ in range(_MAX_ATTRIBUTES):
-            at = _match(_SPACE, text, at)
-            if at >= len(text) or text[at] == ">":
-                return at + 1
-            stop = _match(_ATTRIBUTE, text, at)
-            name, value = text[at:stop].lower(), ""
-            at = stop
-            equals = _EQUALS.match(text, at)
-            if equals is not None:
-                value, at = self._value(equals.end())
-            into.setdefault(name, _unescape(value))
-        return self._behind(">", at)
-
-    def _value(self, at: int) -> tuple[str, int]:
-        quote = self._text[at : at + 1]
-        if quote not in ('"', "'") or not quote:
-            stop = _match(_UNQUOTED, self._text, at)
-            return self._text[at:stop], stop
-        stop = self._text.find(quote, at + 1)
-        if stop < 0:
-            return "", len(self._text) + 1
-        return self._text[at + 1 : stop], stop + 1
+        return end.end() if end else len(self._text)
 
     # --- the tree ----------------------------------------------------------------------------------------------------
 
-    def _enter(self, tag: str, attributes: dict[str, str]) -> Node | None:
+    def _enter(self, tag: str, raw: str) -> Node | None:
         """Begin an element; None if it would be too deep."""
-        if tag in BLOCKS:
+        counts = self._counts
+        if tag in BLOCKS and counts.get("p"):
             self._end_near(*_PARAGRAPH)
-        ended = _ENDS.get(tag)
-        if ended is not None:
-            self._end_near(*ended)
-        if len(self._open) >= _MAX_DEPTH and tag not in _VOID:
+        if tag in _ENDS:
+            self._end_near(*_ENDS[tag])
+        opened, tree = self._open, self.tree
+        inside = opened[-1]
+        if len(opened) >= _MAX_DEPTH and tag not in _VOID:
             # Words on either side of a tag that is left out stay apart.
-            self._open[-1].children.append(" ")
+            inside.children.append(" ")
             return None
-        self._nodes += 1
-        node = Node(tag, attributes)
-        self._open[-1].children.append(node)
+        self._work -= _ELEMENT + (_ATTRIBUTES + raw.count("&") // _REFERENCES if raw else 0)
+        node = Node(tag, _attributes(raw) if raw else None, len(tree.nodes))
+        tree.nodes.append(node)
+        tree.parents.append(inside.place)
+        tree.weights.append(0)
+        inside.children.append(node)
         if tag not in _VOID:
-            self._open.append(node)
-            self._counts[tag] = self._counts.get(tag, 0) + 1
+            opened.append(node)
+            counts[tag] = counts.get(tag, 0) + 1
         return node
 
     def _end(self, tag: str) -> None:
         """End the innermost element of that name, with all that is open in it."""
-        if not self._counts.get(tag):
+        opened = self._open
+        if opened[-1].tag == tag:
+            self._pop(1)
+        elif not self._counts.get(tag):
             if tag in BLOCKS:
-                self._open[-1].children.append(" ")
-            return
-        if tag in BLOCKS:
-            while self._pop() != tag:
-                pass
-            return
-        for back in range(1, min(len(self._open), _NEAR) + 1):
-            passed = self._open[-back].tag
-            if passed == tag:
-                for _ in range(back):
-                    self._pop()
-            if passed == tag or passed in _WALLS:
-                return
+                opened[-1].children.append(" ")
+        elif tag in BLOCKS:
+            back = 1
+            while opened[-back].tag != tag:
+                back += 1
+            self._pop(back)
+        else:
+            for back in range(1, min(len(opened), _NEAR) + 1):
+                passed = opened[-back].tag
+                if passed == tag:
+                    self._pop(back)
+                    return
+                if passed in _WALLS:
+                    return
 
-    def _end_near(self, tags: frozenset[str], up_to: frozenset[str]) -> None:
+    def _end_near(self, tags: tuple[str, ...], up_to: frozenset[str]) -> None:
         """End the outermost of some elements that is open close by."""
-        if not any(self._counts.get(tag) for tag in tags):
-            return
-        pops = 0
-        for back in range(1, min(len(self._open) - 1, _NEAR) + 1):
-            passed = self._open[-back].tag
+        counts, opened = self._counts, self._open
+        left = 0
+        for tag in tags:
+            left += counts.get(tag, 0)
+        pops = back = 0
+        last = min(len(opened) - 1, _NEAR)
+        while left and back < last:
+            back += 1
+            passed = opened[-back].tag
             if passed in up_to:
                 break
             if passed in tags:
                 pops = back
-        for _ in range(pops):
-            self._pop()
+                left -= 1
+        if pops:
+            self._pop(pops)
 
-    def _pop(self) -> str:
-        node = self._open.pop()
-        self._counts[node.tag] -= 1
-        return node.tag
-
-
-def _match(pattern: re.Pattern[str], text: str, at: int) -> int:
-    """Give where a match that begins there ends; it begins anywhere, if only with nothing or one character."""
-    found = pattern.match(text, at)
-    return found.end() if found is not None else at + 1
+    def _pop(self, count: int) -> None:
+        counts = self._counts
+        for _ in range(count):
+            counts[self._open.pop().tag] -= 1

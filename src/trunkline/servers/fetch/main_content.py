@@ -1,18 +1,23 @@
 """Which part of a page is what people come for: the tree without navigation and other frames around the content.
 
 First what is known by its element, role or name to be no content is taken away; then the page is entered as far as one
-element holds nearly all of the text. Everything is one or two walks over the tree. It knows nothing of Markdown.
+element holds nearly all of the text. Everything is a few passes over the list of elements. It knows nothing of
+Markdown.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from itertools import islice
 
-from trunkline.servers.fetch.html_reading import Node
+from msgspec import Struct
 
-__all__ = ["main_content", "page_title"]
+from trunkline.servers.fetch.html_reading import BLOCKS, Node, Tree
+
+__all__ = ["LARGE", "SMALL", "Content", "main_content", "page_title"]
+
+#: What may lie in an element: blocks that read well in one line, and others.
+SMALL, LARGE = 1, 2
+_SMALL_BLOCKS = frozenset({"caption", "center", "div", "p"})
 
 _DROPPED_TAGS = (
     "audio base button canvas datalist dialog embed frame frameset head iframe input link map meta noembed "
@@ -36,112 +41,158 @@ _NAMED = frozenset({"div", "section", "ul", "ol", "table", "p", "span"})
 _HIDDEN = re.compile(r"(?:display\s*:\s*none|visibility\s*:\s*hidden)", re.IGNORECASE)
 _ENTERED_TAGS = "article body center details div font form html main section span table tbody td tr"
 _ENTERED = frozenset(_ENTERED_TAGS.split())
+_SUSPECT = _FRAMES | {"form", "header"}
+_NAMES = ("class", "id")
 # The part of the text above which one element is the content, and below which a named frame is none.
 _MOST, _LITTLE = 0.7, 0.35
+# The part of the text above which an element is believed to be what it says that it is.
+_BELIEVED = 0.2
 _NAME_LENGTH = 500
+_TITLE_READ = 10_000
 
 
-def page_title(page: Node) -> str:
+class Content(Struct, frozen=True):
+    """The part of a page that people come for."""
+
+    node: Node
+    #: By the place of an element: 0, or the larger of what lies in it.
+    levels: bytearray
+
+
+def page_title(page: Tree) -> str:
     """Give the title of a page, in one line; empty if it has none."""
-    for node in page.elements():
-        if node.tag == "title":
-            return " ".join(node.text().split())[:300]
-    return ""
+    return " ".join((page.title or "")[:_TITLE_READ].split())[:300]
 
 
-def main_content(page: Node) -> Node:
-    """Take away from a page what is no content, and give the element that holds the rest; the tree is changed."""
-    _strip(page, _is_never_shown)
-    whole, weights = _weigh(page)
-    _strip(page, lambda node: _is_frame(node, weights, whole))
-    left, weights = _weigh(page)
-    if not left:
-        return page
-    return _enter(_landmark(page, weights, left) or page, weights)
+def main_content(page: Tree) -> Content:
+    """Take away from a page what is no content, and find the element that holds the rest; the tree is changed."""
+    gone = bytearray(map(_is_never_shown, page.nodes))
+    weights = _weigh(page, gone)
+    _take_away_frames(page, weights, gone)
+    weights = _weigh(page, gone)
+    levels = _levels(page, gone)
+    root = page.nodes[0]
+    if not weights[0]:
+        return Content(root, levels)
+    landmark = _landmark(page, weights, gone)
+    return Content(_enter(root if landmark is None else landmark, weights), levels)
 
 
 def _is_never_shown(node: Node) -> bool:
     """Say whether no reader of a page sees an element as text."""
+    if node.tag in _DROPPED:
+        return True
     given = node.attributes
+    if given is None:
+        return False
     return (
-        node.tag in _DROPPED
-        or "hidden" in given
-        or given.get("aria-hidden", "").lower() == "true"
-        or bool(_HIDDEN.search(given.get("style", "")[:_NAME_LENGTH]))
+        "hidden" in given
+        or ("aria-hidden" in given and given["aria-hidden"].lower() == "true")
+        or ("style" in given and bool(_HIDDEN.search(given["style"][:_NAME_LENGTH])))
     )
 
 
-def _is_frame(node: Node, weights: dict[int, int], whole: int) -> bool:
+def _take_away_frames(page: Tree, weights: list[int], gone: bytearray) -> None:
+    """Mark frames around the content and all that lies in what is gone; take them out of the elements they are in."""
+    nodes, whole = page.nodes, weights[0]
+    changed: set[int] = set()
+    headed = _with_heading(page, gone)
+    for place, parent in enumerate(page.parents):
+        if gone[parent]:
+            gone[place] = 1
+            continue
+        node = nodes[place]
+        if not gone[place] and (node.tag in _SUSPECT or node.attributes is not None):
+            gone[place] = _is_frame(node, weights[place], whole, headed=place in headed)
+        if gone[place]:
+            changed.add(parent)
+    for place in changed:
+        node = nodes[place]
+        node.children = [child for child in node.children if isinstance(child, str) or not gone[child.place]]
+
+
+def _is_frame(node: Node, weight: int, whole: int, *, headed: bool) -> bool:
     """Say whether an element is a frame around the content; never one that holds most of the text."""
-    weight = weights.get(id(node), 0)
     if weight > _MOST * whole:
         return False
-    if node.tag in _FRAMES or node.attributes.get("role", "").lower() in _FRAME_ROLES:
+    if node.tag in _FRAMES or node.given("role").lower() in _FRAME_ROLES:
         return True
     little = weight <= _LITTLE * whole
     if node.tag == "form":
         return little
     if node.tag == "header":
-        return little and not any(inside.tag == "h1" for inside in islice(node.elements(), 100))
-    if node.tag not in _NAMED or not little:
+        return little and not headed
+    if node.tag not in _NAMED or not little or node.attributes is None:
         return False
-    names = f"{node.attributes.get('class', '')} {node.attributes.get('id', '')}"
-    return bool(_FRAME_NAME.search(names[:_NAME_LENGTH]))
+    return any(_FRAME_NAME.search(node.attributes[name][:_NAME_LENGTH]) for name in _NAMES if name in node.attributes)
 
 
-def _strip(page: Node, dropped: Callable[[Node], bool]) -> None:
-    """Take away elements, and with them all that is in them."""
-    waiting = [page]
-    while waiting:
-        node = waiting.pop()
-        kept = [child for child in node.children if isinstance(child, str) or not dropped(child)]
-        node.children = kept
-        waiting.extend(child for child in kept if isinstance(child, Node))
+def _with_heading(page: Tree, gone: bytearray) -> set[int]:
+    """Give the places of the elements in which a heading of the first rank is shown, and of those headings."""
+    found: set[int] = set()
+    for node in page.nodes:
+        place = node.place if node.tag == "h1" else 0
+        while place and place not in found and not gone[place]:
+            found.add(place)
+            place = page.parents[place]
+    return found
 
 
-def _weigh(page: Node) -> tuple[int, dict[int, int]]:
-    """Count the characters in every element that are neither space nor in a link."""
-    order = list(page.elements())
-    weights: dict[int, int] = {}
-    for node in reversed(order):
-        own = 0
-        if node.tag != "a":
-            for child in node.children:
-                own += _length(child) if isinstance(child, str) else weights[id(child)]
-        weights[id(node)] = own
-    return weights[id(page)], weights
+def _weigh(page: Tree, gone: bytearray) -> list[int]:
+    """Count the characters in every element that are neither space nor in a link nor in what is gone."""
+    weights, parents, nodes = page.weights.copy(), page.parents, page.nodes
+    for place in range(len(nodes) - 1, 0, -1):
+        weight = weights[place]
+        if weight:
+            if nodes[place].tag == "a":
+                weights[place] = 0
+            elif not gone[place]:
+                weights[parents[place]] += weight
+    return weights
 
 
-def _length(text: str) -> int:
-    return sum(map(len, text.split()))
+def _levels(page: Tree, gone: bytearray) -> bytearray:
+    """Find out of every element whether a block lies in it, and whether one that needs more than a line."""
+    levels = bytearray(len(page.nodes))
+    parents = page.parents
+    for place in range(len(levels) - 1, 0, -1):
+        tag = page.nodes[place].tag
+        level = levels[place]
+        if level < LARGE and tag in BLOCKS:
+            level = SMALL if tag in _SMALL_BLOCKS else LARGE
+            level = max(level, levels[place])
+        if level > levels[parents[place]] and not gone[place]:
+            levels[parents[place]] = level
+    return levels
 
 
-def _landmark(page: Node, weights: dict[int, int], whole: int) -> Node | None:
+def _landmark(page: Tree, weights: list[int], gone: bytearray) -> Node | None:
     """Give the element that says of itself that it is the content, if it holds enough to be believed."""
     mains: list[Node] = []
     articles: list[Node] = []
-    for node in page.elements():
-        if node.tag == "main" or node.attributes.get("role", "").lower() == "main":
+    for node in page.nodes:
+        if gone[node.place]:
+            continue
+        if node.tag == "main" or (node.attributes is not None and node.given("role").lower() == "main"):
             mains.append(node)
         elif node.tag == "article":
             articles.append(node)
-    best = max(mains, key=lambda node: weights[id(node)], default=None)
-    if best is not None and weights[id(best)] > 0.2 * whole:
+    least = _BELIEVED * weights[0]
+    best = max(mains, key=lambda node: weights[node.place], default=None)
+    if best is not None and weights[best.place] > least:
         return best
-    if len(articles) == 1 and weights[id(articles[0])] > 0.2 * whole:
-        return articles[0]
-    return None
+    return articles[0] if len(articles) == 1 and weights[articles[0].place] > least else None
 
 
-def _enter(node: Node, weights: dict[int, int]) -> Node:
+def _enter(node: Node, weights: list[int]) -> Node:
     """Go into an element as long as one element in it has nearly all of its text; never to a part of a table."""
     found = node
     while True:
         inside = [child for child in node.children if isinstance(child, Node)]
-        heaviest = max(inside, key=lambda child: weights[id(child)], default=None)
+        heaviest = max(inside, key=lambda child: weights[child.place], default=None)
         if heaviest is None or heaviest.tag not in _ENTERED:
             return found
-        if weights[id(heaviest)] <= _MOST * weights[id(node)] or _has_heading(inside, heaviest):
+        if weights[heaviest.place] <= _MOST * weights[node.place] or _has_heading(inside, heaviest):
             return found
         node = heaviest
         if node.tag not in ("table", "tbody", "tr"):

@@ -7,72 +7,70 @@ text alone: no link of a page comes out as one that runs, reads a file or holds 
 
 from __future__ import annotations
 
-import contextlib
 import re
-from urllib.parse import urljoin, urlsplit
+from collections.abc import Sequence
+from types import MappingProxyType
 
-from trunkline.servers.fetch.html_reading import BLOCKS, Node, read_html
+from msgspec import Struct
+
+from trunkline.servers.fetch.html_reading import BLOCKS, MAX_WORK, Node, Tree, read_html
+from trunkline.servers.fetch.links import CONTROLS, Links
 from trunkline.servers.fetch.main_content import main_content, page_title
 from trunkline.servers.fetch.tables import rows_of
 
-__all__ = ["html_to_markdown"]
+__all__ = ["Markdown", "html_to_markdown"]
 
 _MAX_PREFIXES = 8
-_MAX_LINK = 2000
-_CARD = 300
+# A link around blocks is written in a line if it has no more text and pieces than this.
+_CARD, _CARD_PIECES = 300, 200
 _HEADINGS = frozenset({"h1", "h2", "h3", "h4", "h5", "h6"})
-_STRONG, _EMPHASIS = frozenset({"b", "strong"}), frozenset({"em", "i"})
-_CODE = frozenset({"code", "kbd", "samp", "tt"})
+# What is put around the text of an element, and what must not be in that: the same mark, or what would end it.
+_MARKS = MappingProxyType(
+    {
+        **dict.fromkeys(("b", "strong"), ("**", "**")),
+        **dict.fromkeys(("em", "i"), ("*", "*")),
+        **dict.fromkeys(("code", "kbd", "samp", "tt"), ("`", "`")),
+        **dict.fromkeys(("del", "s", "strike"), ("~~", "~")),
+    }
+)
 _LISTS = frozenset({"dir", "menu", "ol", "ul"})
 _LANGUAGE = re.compile(r"(?:^|\s)(?:language|lang|highlight-source)-([A-Za-z0-9+#_-]{1,20})(?:$|\s)")
-_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 _BREAK = "\0"
 # What pages put beside a heading, as a link to it.
 _PERMALINKS = frozenset("#§¶\U0001f517")
 _TICKS = re.compile(r"`+")
 
 
-def html_to_markdown(text: str, url: str, *, max_chars: int) -> str:
-    """Turn the content of a page that was fetched from a URL into Markdown; empty if nothing is left."""
+class Markdown(Struct, frozen=True):
+    """A page as Markdown; empty if nothing is left."""
+
+    text: str
+    #: Whether that is all: neither its markup nor its text was more than is read of a page.
+    is_whole: bool
+
+
+def html_to_markdown(text: str, url: str, *, max_chars: int, max_work: int = MAX_WORK) -> Markdown:
+    """Turn the content of a page that was fetched from a URL into Markdown of so many characters, with so much work."""
     # Inside a line the null character stands for a line break.
-    page = read_html(text.replace(_BREAK, "\ufffd"))
-    title = page_title(page)
-    base = _base_of(page, url)
+    page = read_html(text.replace(_BREAK, "\ufffd"), max_work=max_work)
+    links = Links(_base_of(page, url))
     content = main_content(page)
-    writer = _Writer(base, max_chars)
-    with contextlib.suppress(_Full):
-        writer.page(content)
-    body = writer.text()
-    if body and title and not writer.has_title:
-        return f"# {_CONTROLS.sub('', title)}\n\n{body}"
-    return body
-
-
-def _base_of(page: Node, url: str) -> str:
-    for node in page.elements():
-        if node.tag == "base" and node.attributes.get("href"):
-            return _absolute(url, node.attributes["href"]) or url
-    return url
-
-
-def _absolute(base: str, given: str) -> str:
-    """Give a link of a page as an absolute one; empty if it is no link to follow."""
-    given = given.strip()
-    if not given or len(given) > _MAX_LINK or given.startswith("#") or _CONTROLS.search(given):
-        return ""
+    writer = _Writer(links, max_chars, content.levels)
     try:
-        made = urljoin(base, given)
-        parts = urlsplit(made)
-        sound = parts.scheme == "mailto" or (parts.scheme in ("http", "https") and bool(parts.hostname))
-    except ValueError:
-        return ""
-    if not sound or any(mark in made for mark in "\n\t\r\\"):
-        return ""
-    for mark, encoded in ((" ", "%20"), ("<", "%3C"), (">", "%3E"), ('"', "%22")):
-        made = made.replace(mark, encoded)
-    if made.count("(") != made.count(")") or made.find(")") < made.find("("):
-        made = made.replace("(", "%28").replace(")", "%29")
-    return made
+        writer.page(content.node)
+        is_whole = page.is_whole and links.is_whole
+    except _Full:
+        is_whole = False
+    body = writer.text()
+    title = page_title(page) if body and not writer.has_title else ""
+    return Markdown(f"# {_plain(title)}\n\n{body}" if title else body, is_whole)
+
+
+def _base_of(page: Tree, url: str) -> str:
+    for node in page.nodes:
+        if node.tag == "base" and node.given("href"):
+            return Links(url).absolute(node.given("href")) or url
+    return url
 
 
 class _Full(Exception):
@@ -82,18 +80,20 @@ class _Full(Exception):
 class _Writer:
     """Writes blocks; between them what stands inside a line is gathered."""
 
-    def __init__(self, base: str, max_chars: int) -> None:
-        self._base = base
+    def __init__(self, links: Links, max_chars: int, levels: Sequence[int]) -> None:
+        self._where = links
         self._room = max_chars
+        # Whether blocks lie in an element, by its place.
+        self._levels = levels
         self._lines: list[str] = []
         self._line: list[str] = []
         # What each line of a block begins with, and what its first line does instead.
         self._prefixes: list[str] = []
+        self._prefix = ""
         self._marker = ""
         self._gap = False
         self._lists = 0
         self._links = 0
-        self._with_blocks: set[int] = set()
         self.has_title = False
 
     def text(self) -> str:
@@ -104,14 +104,8 @@ class _Writer:
 
     def page(self, content: Node) -> None:
         """Write all there is."""
-        for node in reversed(list(content.elements())):
-            if any(isinstance(child, Node) and self._is_or_has_block(child) for child in node.children):
-                self._with_blocks.add(id(node))
         self.block(content)
         self.end()
-
-    def _is_or_has_block(self, node: Node) -> bool:
-        return node.tag in BLOCKS or id(node) in self._with_blocks
 
     def block(self, node: Node) -> None:
         """Write what is in an element, one block after the other."""
@@ -119,27 +113,22 @@ class _Writer:
             if isinstance(child, str):
                 self._line.append(child)
             elif child.tag in BLOCKS:
-                self.end()
+                if self._line:
+                    self.end()
                 self._write(child)
-                self.end()
-            elif child.tag == "a" or id(child) not in self._with_blocks:
-                self._inline_or_card(child)
+                if self._line:
+                    self.end()
+            elif not self._levels[child.place] or (child.tag == "a" and _is_short(child)):
+                self._line.append(self.inline(child))
             else:
                 self.block(child)
 
     def end(self) -> None:
         """Write the line that was gathered, if anything is in it."""
-        text = _one_paragraph(self._line)
+        text = _one_paragraph("".join(self._line))
         self._line.clear()
         if text:
             self._put(text.split("\n"))
-
-    def _inline_or_card(self, node: Node) -> None:
-        """Write an element as part of a line; a link around blocks too, if it is short."""
-        if id(node) in self._with_blocks and len(node.text()) > _CARD:
-            self.block(node)
-        else:
-            self._line.append(self.inline(node))
 
     def _write(self, node: Node) -> None:
         tag = node.tag
@@ -167,11 +156,11 @@ class _Writer:
             self._put([f"{'#' * level} {text}"])
 
     def _code(self, node: Node) -> None:
-        text = _CONTROLS.sub("", node.text().replace("\r\n", "\n").replace("\t", "    ")).strip("\n")
+        text = CONTROLS.sub("", "".join(node.pieces()).replace("\r\n", "\n").replace("\t", "    ")).strip("\n")
         if not text.strip():
             return
         inner = next((child for child in node.children if isinstance(child, Node) and child.tag == "code"), node)
-        names = f"{node.attributes.get('class', '')} {inner.attributes.get('class', '')}"[:500]
+        names = f"{node.given('class')} {inner.given('class')}"[:500]
         language = _LANGUAGE.search(names)
         longest = max((len(run) for run in _TICKS.findall(text)), default=0)
         fence = "`" * max(3, longest + 1)
@@ -179,7 +168,7 @@ class _Writer:
 
     def _list(self, node: Node) -> None:
         """Write a list without blank lines between its items, also where it lies in another."""
-        number = _number(node.attributes.get("start", "1"))
+        number = _number(node.given("start"))
         self._gap = not self._lists
         self._lists += 1
         for child in node.children:
@@ -201,29 +190,35 @@ class _Writer:
             self.block(node)
             self.end()
             return
-        self._marker = (self._marker or "".join(self._prefixes)) + first
+        outside = self._prefix
+        self._marker = (self._marker or outside) + first
         self._prefixes.append(rest)
+        self._prefix = outside + rest
         self.block(node)
         self.end()
         self._prefixes.pop()
+        self._prefix = outside
         self._marker = ""
 
     def _table(self, node: Node) -> None:
         """Write a table of data as one, and one that only lays out a page as the blocks in it."""
-        rows = rows_of(node)
+        rows = rows_of(node, self._levels)
         if rows is None:
             self.block(node)
             return
-        cells = [[_one_line(self.inline(cell)).replace("|", "\\|") for cell in row] for row in rows]
+        cells = [["" if cell is None else self._cell(cell) for cell in row] for row in rows]
         width = max(map(len, cells))
         lines = [f"| {' | '.join(row + [''] * (width - len(row)))} |" for row in cells[: self._room // width + 1]]
         self._put([lines[0], f"|{' --- |' * width}", *lines[1:]])
+
+    def _cell(self, cell: Node) -> str:
+        return _one_line(self.inline(cell)).replace("|", "\\|")
 
     def _put(self, lines: list[str]) -> None:
         """Write lines of one block, as far as there is room."""
         if self._gap and self._lines:
             self._lines.append("".join(self._prefixes[:-1] if self._marker else self._prefixes).rstrip())
-        rest = "".join(self._prefixes)
+        rest = self._prefix
         for line in lines:
             made = (self._marker or rest) + line
             self._marker = ""
@@ -243,58 +238,75 @@ class _Writer:
             return _BREAK
         if tag == "img":
             return self._image(node)
-        self._links += tag == "a"
-        inside = "".join(
-            _spaced(child, self.inline(child)) if isinstance(child, Node) else child for child in node.children
-        )
-        self._links -= tag == "a"
         if tag == "a":
-            return self._link(node, inside)
-        if tag in _CODE and "`" not in inside:
-            return _wrapped(inside, "`")
-        if tag in _STRONG and "**" not in inside:
-            return _wrapped(inside, "**")
-        if tag in _EMPHASIS and "*" not in inside:
-            return _wrapped(inside, "*")
-        if tag in ("del", "s", "strike") and "~" not in inside:
-            return _wrapped(inside, "~~")
-        return inside
+            return self._link(node)
+        inside = self._inside(node)
+        marks = _MARKS.get(tag)
+        return inside if marks is None or marks[1] in inside else _wrapped(inside, marks[0])
 
-    def _link(self, node: Node, inside: str) -> str:
-        where = _absolute(self._base, node.attributes.get("href", ""))
+    def _inside(self, node: Node) -> str:
+        pieces: list[str] = []
+        for child in node.children:
+            if isinstance(child, str):
+                pieces.append(child)
+            elif child.tag in BLOCKS:
+                # The words of a block are kept apart from those around it.
+                pieces += (" ", self.inline(child), " ")
+            else:
+                pieces.append(self.inline(child))
+        return "".join(pieces)
+
+    def _link(self, node: Node) -> str:
+        """Write a link; one in a link, which Markdown does not have, as its text."""
+        where = "" if self._links else self._where.absolute(node.given("href"))
+        self._links += bool(where)
+        inside = self._inside(node)
+        self._links -= bool(where)
         text = _one_line(inside)
         if text in _PERMALINKS:
             return ""
-        if not text or not where:
+        if not where or not text:
             return inside
-        text = text.replace("[", "\\[").replace("]", "\\]")
+        if "[" in text or "]" in text:
+            text = text.replace("[", "\\[").replace("]", "\\]")
         return f"{_lead(inside)}[{text}]({where}){_trail(inside)}"
 
     def _image(self, node: Node) -> str:
-        text = " ".join(node.attributes.get("alt", "").split())
-        where = "" if self._links else _absolute(self._base, node.attributes.get("src", ""))
-        return f"![{text.replace('[', '(').replace(']', ')')}]({where})" if text and where else text
+        text = " ".join(node.given("alt").split())
+        where = "" if self._links or not text else self._where.absolute(node.given("src"))
+        return f"![{text.replace('[', '(').replace(']', ')')}]({where})" if where else text
 
 
 # --- text ------------------------------------------------------------------------------------------------------------
 
 
-def _spaced(node: Node, text: str) -> str:
-    """Keep the words of a block apart from those around it."""
-    return f" {text} " if node.tag in BLOCKS else text
+def _is_short(node: Node) -> bool:
+    """Say whether a link around blocks has so little in it that it is written in a line."""
+    waiting: list[Node | str] = [node]
+    length = passed = 0
+    while waiting and length <= _CARD and passed <= _CARD_PIECES:
+        each = waiting.pop()
+        passed += 1
+        if isinstance(each, str):
+            length += len(each)
+        else:
+            waiting += each.children
+    return not waiting and length <= _CARD
 
 
-def _one_paragraph(pieces: list[str]) -> str:
-    """Join what stands in a line; what was a line break in the page is one again."""
-    if not pieces:
-        return ""
-    parts = "".join(pieces).split(_BREAK)
-    lines = [_CONTROLS.sub("", " ".join(part.split())) for part in parts]
-    return "\n".join(lines).strip()
+def _one_paragraph(text: str) -> str:
+    """Give what stands in a line; what was a line break in the page is one again."""
+    if _BREAK not in text:
+        return _plain(" ".join(text.split())).strip()
+    return "\n".join(_plain(" ".join(part.split())) for part in text.split(_BREAK)).strip()
 
 
 def _one_line(text: str) -> str:
-    return _CONTROLS.sub("", " ".join(text.replace(_BREAK, " ").split()))
+    return _plain(" ".join(text.replace(_BREAK, " ").split()))
+
+
+def _plain(text: str) -> str:
+    return text if text.isprintable() else CONTROLS.sub("", text)
 
 
 def _wrapped(text: str, mark: str) -> str:

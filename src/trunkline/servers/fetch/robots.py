@@ -15,6 +15,8 @@ __all__ = ["MAX_ROBOTS_BYTES", "Robots", "Rule", "product_of", "read_robots"]
 
 #: As much of a file as is read: what the RFC asks for at least.
 MAX_ROBOTS_BYTES = 500 * 1024
+# A file with 5000 rules and a path of 2000 characters are a fifth of this.
+_MOST_COMPARED = 50_000_000
 
 _PRODUCT = re.compile(r"[A-Za-z_-]+")
 _ESCAPED = re.compile(r"%[0-9A-Fa-f]{2}")
@@ -51,6 +53,12 @@ class Robots(Struct, frozen=True):
     """The rules of a site for one program."""
 
     rules: tuple[Rule, ...]
+    #: How many parts the patterns have in all.
+    parts: int = 0
+
+    def is_long_work_for(self, path: str) -> bool:
+        """Say whether so many rules and so long a path together would take too long to compare."""
+        return self.parts * len(path) > _MOST_COMPARED
 
     def forbidding(self, path: str) -> Rule | None:
         """Give the rule that forbids a path (with its query); None if it may be fetched."""
@@ -102,7 +110,8 @@ def read_robots(text: str, product: str) -> Robots:
             rule = _rule(value, allow=key == "allow")
             for group in groups.values():
                 group.extend(rule)
-    return Robots(tuple(mine if named else everybody))
+    rules = tuple(mine if named else everybody)
+    return Robots(rules, sum(len(rule.parts) for rule in rules))
 
 
 def _rule(value: str, *, allow: bool) -> tuple[Rule, ...]:

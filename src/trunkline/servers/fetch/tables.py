@@ -6,22 +6,26 @@ how a table is shown.
 
 from __future__ import annotations
 
-from trunkline.servers.fetch.html_reading import BLOCKS, Node
+from collections.abc import Sequence
+
+from trunkline.servers.fetch.html_reading import Node
+from trunkline.servers.fetch.main_content import LARGE
 
 __all__ = ["rows_of"]
 
 _MAX_COLUMNS = 60
 _PARTS = frozenset({"tbody", "tfoot", "thead"})
-# Blocks that read well in one line.
-_SMALL = frozenset({"caption", "center", "div", "p"})
 
 
-def rows_of(table: Node) -> list[list[Node]] | None:
-    """Give the rows of a table and their cells; None if it lays out a page, or has a single column."""
+def rows_of(table: Node, levels: Sequence[int]) -> list[list[Node | None]] | None:
+    """Give the rows of a table and their cells, None for an empty one; None if it lays out a page, or has one column.
+
+    ``levels`` says what blocks lie in an element, by its place.
+    """
     rows = [row for row in map(_cells, _rows(table)) if row]
     if not rows or max(map(len, rows)) < 2:
         return None
-    return None if any(_is_large(cell) for row in rows for cell in row) else rows
+    return None if any(cell is not None and levels[cell.place] >= LARGE for row in rows for cell in row) else rows
 
 
 def _rows(table: Node) -> list[Node]:
@@ -33,17 +37,13 @@ def _rows(table: Node) -> list[Node]:
     return found
 
 
-def _cells(row: Node) -> list[Node]:
+def _cells(row: Node) -> list[Node | None]:
     """Give the cells of a row; one that spans columns is followed by empty ones."""
-    cells: list[Node] = []
+    cells: list[Node | None] = []
     for child in row.children:
         if isinstance(child, Node) and child.tag in ("td", "th"):
             cells.append(child)
-            span = child.attributes.get("colspan", "1")
-            if span in ("2", "3", "4", "5", "6", "7", "8", "9"):
-                cells.extend(Node("td", {}) for _ in range(int(span) - 1))
+            span = child.given("colspan")
+            if span in ("2", "3", "4", "5", "6", "7", "8", "9") and len(cells) < _MAX_COLUMNS:
+                cells.extend([None] * (int(span) - 1))
     return cells[:_MAX_COLUMNS]
-
-
-def _is_large(cell: Node) -> bool:
-    return any(inside.tag in BLOCKS and inside.tag not in _SMALL for inside in cell.elements() if inside is not cell)

@@ -26,12 +26,15 @@ __all__ = ["Page", "Web", "shown_address"]
 _MAX_URL = 8000
 # A page in work may take many times its size.
 _AT_ONCE = 16
+# Reading a page takes the processor alone; more at once would only keep everything else waiting.
+_READ_AT_ONCE = 2
 _REDIRECTS = 10
 _ROBOTS_SECONDS = 10.0
 _ROBOTS_REDIRECTS = 5
 _KEPT_SECONDS, _KEPT_FAILURE_SECONDS = 600.0, 30.0
 _KEPT_SITES = 256
 _EMPTY = "<error>No text is left when this page is made readable; set raw to true to get its HTML.</error>"
+_TOO_MUCH = "Not all of the page was read: it has too much markup, or its text is too long.\n"
 
 
 class Page(Struct, frozen=True):
@@ -87,6 +90,7 @@ class Web:
         self._clock = clock
         self._sites: OrderedDict[tuple[str, str, int], _Kept] = OrderedDict()
         self._turns = asyncio.Semaphore(_AT_ONCE)
+        self._reading = asyncio.Semaphore(_READ_AT_ONCE)
 
     async def page(self, url: str, *, raw: bool) -> Page:
         """Fetch a URL and give its text, as Markdown if it is a page and not wanted raw.
@@ -100,7 +104,8 @@ class Web:
             answer = await self._fetched(url)
             if answer.status >= 400:
                 raise ToolError(f"{_place(answer.url)} answered with status {answer.status} instead of the page.")
-            return await asyncio.to_thread(_page_of, answer, raw=raw, max_chars=2 * self._max_bytes)
+            async with self._reading:
+                return await asyncio.to_thread(_page_of, answer, raw=raw, max_chars=2 * self._max_bytes)
 
     async def _fetched(self, url: str) -> Fetched:
         before = self._ask_site if self._obey_robots else None
@@ -127,6 +132,11 @@ class Web:
         kept = await self._site(target)
         if kept.refusal is not None:
             raise ToolError(kept.refusal)
+        if kept.robots.is_long_work_for(target.rest):
+            raise ToolError(
+                f"The robots.txt of {_site_of(target)} has too many rules to compare with so long a URL, so the page "
+                "is not fetched. The user can fetch it with the fetch prompt."
+            )
         # A file may have many rules, and a path many places to look for each.
         forbidding = await asyncio.to_thread(kept.robots.forbidding, target.rest)
         if forbidding is not None:
@@ -209,6 +219,7 @@ def _page_of(answer: Fetched, *, raw: bool, max_chars: int) -> Page:
     said = " ".join(content_type.encode("utf-8", "surrogateescape").decode("utf-8", "replace").split())[:100]
     cut = f"Only the first {len(answer.body)} bytes were read, which is the limit.\n" if answer.cut else ""
     if kind_of(content_type, text) == "html" and not raw:
-        return Page(html_to_markdown(text, answer.url, max_chars=max_chars) or _EMPTY, cut)
+        made = html_to_markdown(text, answer.url, max_chars=max_chars)
+        return Page(made.text or _EMPTY, cut if made.is_whole else cut + _TOO_MUCH)
     what = "as it is" if raw else "not turned into Markdown"
     return Page(text, f"{cut}Content of type {said or 'unknown'}, {what}:\n")

@@ -10,8 +10,8 @@ _EPILOG = """\
 \b
 Examples:
   trunkline-server-postgres postgresql://mcp_reader@localhost/shop
-  DATABASE_URL=postgresql://mcp_reader:secret@db/shop trunkline-server-postgres
-  trunkline-server-postgres postgresql://mcp_reader@db/shop --http 8000 --tokens-env SHOP_TOKENS
+  DATABASE_URL=postgresql://reader:secret@db/shop trunkline-server-postgres
+  DATABASE_URL=... trunkline-server-postgres --http 8000 --tokens-env TOKENS
 """
 
 

@@ -16,9 +16,9 @@ from msgspec import Struct
 
 from trunkline.errors import ToolError
 from trunkline.servers.postgres.address import DatabaseUrl
+from trunkline.servers.postgres.rows import RowWriter
 from trunkline.servers.postgres.sessions import Session, Sessions, load_asyncpg
-from trunkline.servers.postgres.values import plain
-from trunkline.servers.tables import Fitted, fit, to_json
+from trunkline.servers.tables import Fitted, fit
 
 __all__ = ["Bounds", "Database"]
 
@@ -28,6 +28,7 @@ _MOST_WHOLE_TYPES = 100
 #: How much may come over the wire for an answer of so many bytes: rows that were cut came whole.
 _WIRE_FACTOR = 8
 _LEAST_WIRE = 16 * 1024 * 1024
+_UNREADABLE = "The answer has a type that cannot be read here: name the columns, and write column::text for that one"
 
 
 class Bounds(Struct, frozen=True, kw_only=True):
@@ -78,6 +79,7 @@ class Database:
         bounds = self._bounds
         async with self._transaction() as session:
             session.meter.allow(max(_LEAST_WIRE, _WIRE_FACTOR * bounds.max_bytes))
+            rows = RowWriter()
             taken: list[str] = []
             size = 0
             statement = await self._prepared(session, sql)
@@ -86,9 +88,9 @@ class Database:
                 batch = await cursor.fetch(min(_BATCH, bounds.max_rows + 1 - len(taken)))
                 if not batch:
                     break
-                for row in batch:
-                    taken.append(_encoded(row))
-                    size += len(taken[-1])
+                written = [rows.write(row) for row in batch]
+                taken += written
+                size += sum(map(len, written))
             return fit(taken, str, max_rows=bounds.max_rows, max_bytes=bounds.max_bytes)
 
     async def _prepared(self, session: Session, sql: str) -> Any:
@@ -130,11 +132,12 @@ class Database:
                 raise ToolError(self._lost(session)) from error
             except self._asyncpg.PostgresError as error:
                 raise ToolError(self._explained(error)) from error
+            except self._asyncpg.InternalClientError as error:
+                raise ToolError(_UNREADABLE) from error
             except (self._asyncpg.InterfaceError, OSError) as error:
                 raise ToolError(self._failed(session, error)) from error
             finally:
                 session.meter.allow(None)
-                await _rollback(session)
 
     def _too_slow(self, error: BaseException) -> str:
         text = str(error)
@@ -164,19 +167,3 @@ class Database:
 
     def _scrubbed(self, text: str) -> str:
         return text if self._sessions is None else self._sessions.scrubbed(text)
-
-
-def _encoded(row: Any) -> str:
-    # As a row stands in an indented list of rows.
-    return to_json([plain(dict(row.items()))])[2:-2]
-
-
-async def _rollback(session: Session) -> None:
-    connection = session.connection
-    if connection.is_closed():
-        return
-    try:
-        async with asyncio.timeout(_GRACE_SECONDS):
-            await connection.execute("ROLLBACK")
-    except Exception:  # noqa: BLE001  (a session that cannot roll back is not used again, whatever the reason)
-        connection.terminate()

@@ -29,7 +29,9 @@ _MOST = 4
 _CONNECT_SECONDS = 10.0
 _RESET_SECONDS = 5.0
 _NOT_IN_PARTS = re.compile(r'cannot decode type "(.+)"\."(.+)": text encoding of (?:composite|range) types')
-_RECORD = 2249
+# Types without a fixed form. The driver would take the parts of a record for text where they are not, and fails over
+# the others or takes them for nothing.
+_SHAPELESS = ((2249, "record"), (2275, "cstring"), (2277, "anyarray"), (2278, "void"))
 _TYPE = """
 SELECT t.oid FROM pg_catalog.pg_type t JOIN pg_catalog.pg_namespace n ON n.oid = t.typnamespace
 WHERE n.nspname = $1 AND t.typname = $2
@@ -108,11 +110,12 @@ class Session:
         return True
 
     async def reset(self) -> bool:
-        """Make it as good as new, locks included; False if it is not."""
+        """Roll back what it was lent for and make it as good as new, locks included; False if it is not."""
         if self.connection.is_closed():
             return False
         try:
-            await self.connection.reset(timeout=_RESET_SECONDS)
+            # In one message: each is a way to the database and back.
+            await self.connection.execute(f"ROLLBACK;\n{self.connection.get_reset_query()}", timeout=_RESET_SECONDS)
         except Exception as error:  # noqa: BLE001  (whatever it was, the connection is not used again)
             log.debug("a connection could not be reset: %s", type(error).__name__)
             self.connection.terminate()
@@ -210,8 +213,8 @@ class Sessions:
                 await connection.set_type_codec(name, schema="pg_catalog", encoder=str, decoder=decoder, format="text")
         for name, split in TUPLE_DECODERS.items():
             await connection.set_type_codec(name, schema="pg_catalog", encoder=str, decoder=split, format="tuple")
-        # The driver would take the parts of a row without a type for text where they are not.
-        _take_as_text(connection, _RECORD, "pg_catalog", "record")
+        for oid, name in _SHAPELESS:
+            _take_as_text(connection, oid, "pg_catalog", name)
 
     def _judge(self, role: Role) -> None:
         name = inert(role.name, 64)

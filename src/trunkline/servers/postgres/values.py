@@ -39,8 +39,8 @@ def _moment(text: str) -> str:
         found = datetime.fromisoformat(text).astimezone(UTC)
     except (ValueError, OverflowError):
         return text
-    digits = f"{found.microsecond:06}"
-    return f"{found:%Y-%m-%dT%H:%M:%S}.{digits[:3] if digits.endswith('000') else digits}Z".rjust(24, "0")
+    made = found.isoformat(timespec="microseconds" if found.microsecond % 1000 else "milliseconds")
+    return f"{made.removesuffix('+00:00')}Z"
 
 
 def _json(text: str) -> Any:
