@@ -19,7 +19,6 @@ from msgspec import Raw, Struct
 
 from trunkline.errors import (
     ConnectionLost,
-    LinkError,
     MissingCapability,
     RemoteProtocolError,
     RequestFailed,
@@ -43,7 +42,7 @@ from trunkline.protocol.peer import Peer
 from trunkline.timekeeper import Timekeeper
 from trunkline.transports.link import Link
 from trunkline.types import ErrorObject, ProgressNotificationParams, RequestId
-from trunkline.waiting import Patience, Waiter, Waiters
+from trunkline.waiting import Patience, Waiter, Waiters, twin_of
 
 __all__ = ["Connection", "Exchange", "Patience", "Refusal", "Service", "TaskMaker", "task_maker"]
 
@@ -223,9 +222,7 @@ class Connection:
         elif isinstance(event, RequestCancelled):
             self._cancelled(event)
         elif isinstance(event, ResponseUnreadable):
-            self._fail(
-                event.id, RemoteProtocolError(f"the answer to request {event.id!r} is no answer: {event.reason}")
-            )
+            self._unreadable(event)
         elif batch is not None:
             # The peer refused a request of a batch; that is its answer.
             self._collect(incoming.id, batch)  # type: ignore[union-attr, arg-type]
@@ -436,7 +433,7 @@ class Connection:
             RemoteProtocolError: the answer was unreadable.
         """
         if self._hung_up or self._input_ended:
-            raise _copy(self._error or ConnectionLost("the connection is closed"))
+            raise twin_of(self._error or ConnectionLost("the connection is closed"))
         id = self.peer.new_id() if id is None else id
         self.peer.send_request(id, method, params=params, about=about, hint=hint)
         now = self._timekeeper.clock.now()
@@ -503,6 +500,17 @@ class Connection:
         else:
             future.set_exception(_failure(event.error))
 
+    def _unreadable(self, event: ResponseUnreadable) -> None:
+        id = event.id
+        if id is None:
+            id = self._wait().only()
+            if id is None:
+                log.warning("an answer is %s; which request it is for is unknown", event.reason)
+                return
+            self.peer.receive_eof(id)
+        said = event.reason if event.too_long else f"no answer: {event.reason}"
+        self._fail(id, RemoteProtocolError(f"the answer to request {id!r} is {said}"))
+
     def _progressed(self, event: ProgressReceived) -> None:
         waiters = self._wait()
         waiter = waiters.open[event.id]
@@ -535,7 +543,7 @@ class Connection:
     def _fail(self, id: RequestId, error: Exception) -> None:
         waiter = self._wait().open.pop(id)
         if not waiter.future.done():
-            waiter.future.set_exception(_copy(error))
+            waiter.future.set_exception(twin_of(error))
 
     # --- while a person is asked -------------------------------------------------------------------------------------
 
@@ -578,17 +586,6 @@ def task_maker(loop: asyncio.AbstractEventLoop) -> TaskMaker:
 
 def _failure(error: ErrorObject) -> RequestFailed:
     return request_failed(error.code, error.message, None if error.data is msgspec.UNSET else error.data)
-
-
-def _copy(error: Exception) -> Exception:
-    """Give each waiter an exception of its own: raised twice, one object would gather both tracebacks."""
-    if not isinstance(error, LinkError):
-        return error
-    twin = error.__class__.__new__(error.__class__)
-    twin.args = error.args
-    twin.__dict__.update(error.__dict__)
-    twin.__cause__ = error.__cause__
-    return twin
 
 
 def _required(capability: str) -> dict[str, Any]:

@@ -12,12 +12,12 @@ from collections.abc import Callable
 
 from msgspec import Raw, Struct
 
-from trunkline.errors import RequestTimeout
+from trunkline.errors import LinkError, RequestTimeout
 from trunkline.protocol.deadlines import Deadline
 from trunkline.timekeeper import Timekeeper
 from trunkline.types import ProgressNotificationParams, RequestId
 
-__all__ = ["Patience", "Waiter", "Waiters"]
+__all__ = ["Patience", "Waiter", "Waiters", "twin_of"]
 
 _NEVER = float("inf")
 
@@ -100,6 +100,11 @@ class Waiters:
         self.next_at = at
         self._row = self._timekeeper.after(at - self._timekeeper.clock.now(), self._look)
 
+    def only(self) -> RequestId | None:
+        """Give the one request that waits; what may stay open for ever (a subscription) counts if nothing else does."""
+        ending = [id for id, waiter in self.open.items() if waiter.patience.total is not None] or list(self.open)
+        return ending[0] if len(ending) == 1 else None
+
     def progressed(self, waiter: Waiter) -> None:
         """Start a request's clock of silence again."""
         waiter.restart(self._timekeeper.clock.now())
@@ -140,3 +145,14 @@ class Waiters:
                 self._expired(id, waiter.timeout())
         if self.open:
             self.look_at(min(waiter.at for waiter in self.open.values()))
+
+
+def twin_of(error: Exception) -> Exception:
+    """Give each waiter an exception of its own: raised twice, one object would gather both tracebacks."""
+    if not isinstance(error, LinkError):
+        return error
+    twin = error.__class__.__new__(error.__class__)
+    twin.args = error.args
+    twin.__dict__.update(error.__dict__)
+    twin.__cause__ = error.__cause__
+    return twin

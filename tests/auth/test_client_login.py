@@ -159,14 +159,14 @@ def slowly(seconds: float) -> Any:
 
 def test_connecting_takes_as_long_as_the_person_who_logs_in() -> None:
     site = Site(stateless_script())
-    limits = Limits(connect_seconds=0.1, idle_seconds=5)
-    assert call(site, auth=login(open_browser=slowly(0.4)), limits=limits) == ["3"]
+    limits = Limits(connect_seconds=1.0, idle_seconds=5)
+    assert call(site, auth=login(open_browser=slowly(1.2)), limits=limits) == ["3"]
 
 
 def test_a_call_takes_as_long_as_the_person_who_logs_in_again() -> None:
     async def main() -> str:
         site = Site(stateless_script())
-        async with site, Client(site.url, auth=login(open_browser=slowly(0.4)), timeout=0.2) as client:
+        async with site, Client(site.url, auth=login(open_browser=slowly(1.2)), timeout=1.0) as client:
             await client.call_tool("add", {"a": 1})
             site.revoke()
             site.token_answers = [Status(400, json.dumps({"error": "invalid_grant"}).encode())]

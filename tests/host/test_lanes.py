@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
-from tests.host.gateway.support import OLD, Stage, in_loop, on_stage, server, until
-from trunkline import Context, Server
+from tests.client.scripted import handshake_server
+from tests.host.gateway.support import FRONTS, OLD, Stage, in_loop, on_stage, server, until
+from tests.host.supervised import scripted
+from trunkline import Client, Context, Server
 from trunkline.host.passing.lanes import Lanes, Needs
 
 
@@ -134,3 +136,137 @@ async def test_a_session_that_ends_closes_its_connections(tmp_path: Path) -> Non
             await client.call_tool("a__hi")
             (lanes,) = _lanes(stage)
         await until(lambda: len(lanes) == 0)
+
+
+# --- how many calls at once ------------------------------------------------------------------------------------------
+
+
+class Counted:
+    """A handshake server that counts the calls it works on."""
+
+    def __init__(self, concurrency: int) -> None:
+        self.working: list[str] = []
+        self.go_on = asyncio.Event()
+        self.asked_over = asyncio.Event()
+        made: Server = server("counted", OLD)
+        for tool in (self.wait, self.ask, self.wait_for_ask):
+            made.add_tool(tool)
+        self.entry = scripted("a", made, concurrency=concurrency)
+
+    async def wait(self, who: str) -> str:
+        """Work until it is let go."""
+        self.working.append(who)
+        await self.go_on.wait()
+        return who
+
+    async def ask(self, ctx: Context) -> str:
+        """Ask."""
+        answer = (await ctx.elicit("Name?", str)).data
+        self.asked_over.set()
+        return f"hello {answer}"
+
+    async def wait_for_ask(self) -> str:
+        """Go on only when the call that asks is over, as in a server that does one thing after the other."""
+        self.working.append("after")
+        await self.asked_over.wait()
+        return "after"
+
+
+class Person:
+    """Somebody who thinks about a question until told to answer."""
+
+    def __init__(self) -> None:
+        self.asked = asyncio.Event()
+        self.answers = asyncio.Event()
+
+    async def __call__(self, question: Any) -> str:
+        self.asked.set()
+        await self.answers.wait()
+        return "Ann"
+
+
+def _queued(stage: Stage) -> int:
+    return sum(len(places._queue) for places in stage.host._open.core.forwarder._busy.values())
+
+
+@in_loop
+async def test_calls_on_all_connections_together_keep_to_the_servers_concurrency(tmp_path: Path) -> None:
+    counted = Counted(concurrency=2)
+    async with (
+        on_stage({"a": counted.entry}, tmp_path) as stage,
+        stage.client(OLD, elicitation=lambda _: "x") as one,
+        stage.client(OLD, elicitation=lambda _: "x") as other,
+        stage.client(OLD) as shared,
+    ):
+        clients: list[Client] = [one, one, other, other, shared, shared]
+        calls = [
+            asyncio.create_task(client.call_tool("a__wait", {"who": f"w{number}"}))
+            for number, client in enumerate(clients)
+        ]
+        await until(lambda: _queued(stage) == 4)
+        await until(lambda: len(counted.working) == 2)
+        counted.go_on.set()
+        results = [(await call).data for call in calls]
+    assert results == [f"w{number}" for number in range(6)]
+    assert sorted(counted.working) == results
+
+
+@FRONTS
+@in_loop
+async def test_a_call_that_waits_for_a_person_keeps_no_other_waiting(front: str, tmp_path: Path) -> None:
+    counted, person = Counted(concurrency=1), Person()
+    counted.go_on.set()
+    async with (
+        on_stage({"a": counted.entry}, tmp_path) as stage,
+        stage.client(front, elicitation=person) as client,
+        stage.client(front) as other,
+    ):
+        asks = asyncio.create_task(client.call_tool("a__ask"))
+        await person.asked.wait()
+        assert (await client.call_tool("a__wait", {"who": "on the lane"})).data == "on the lane"
+        assert (await other.call_tool("a__wait", {"who": "beside it"})).data == "beside it"
+        person.answers.set()
+        assert (await asks).data == "hello Ann"
+        assert (await other.call_tool("a__wait", {"who": "at last"})).data == "at last"
+
+
+@FRONTS
+@in_loop
+async def test_an_answer_reaches_a_call_though_others_have_all_places(front: str, tmp_path: Path) -> None:
+    counted, person = Counted(concurrency=1), Person()
+    async with (
+        on_stage({"a": counted.entry}, tmp_path) as stage,
+        stage.client(front, elicitation=person) as client,
+    ):
+        asks = asyncio.create_task(client.call_tool("a__ask"))
+        await person.asked.wait()
+        after = asyncio.create_task(client.call_tool("a__wait_for_ask"))
+        await until(lambda: counted.working == ["after"])
+        person.answers.set()
+        assert (await asks).data == "hello Ann"
+        assert (await after).data == "after"
+
+
+# --- changes of lists ------------------------------------------------------------------------------------------------
+
+
+@in_loop
+async def test_a_change_that_is_told_on_a_lane_alone_reaches_the_catalog(tmp_path: Path) -> None:
+    tools = [{"name": "grow", "inputSchema": {"type": "object"}}]
+
+    def grow(params: dict[str, Any]) -> dict[str, Any]:
+        tools.append({"name": "grown", "inputSchema": {"type": "object"}})
+        behind.stage.say("notifications/tools/list_changed")
+        return {"content": []}
+
+    behind = handshake_server({"tools/list": lambda params: {"tools": tools}, "tools/call": grow}, tools={})
+    async with (
+        on_stage({"a": scripted("a", behind)}, tmp_path) as stage,
+        stage.client(OLD, elicitation=lambda _: "x") as client,
+    ):
+        await client.call_tool("a__grow")
+        assert len(behind.stages) == 2
+        main = stage.host._open.core.supervisor.upstreams["a"]
+        await until(lambda: main.offering is not None and len(main.offering.tools) == 2)
+        names = {tool.name for tool in await client.list_tools()}
+    assert names == {"a__grow", "a__grown"}

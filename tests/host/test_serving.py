@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -22,8 +23,12 @@ from tests.transports.http.scripted_http import (
     handshake_script,
     stateless_script,
 )
+from trunkline import Client
 from trunkline.errors import ServerUnavailable, TrunklineError
 from trunkline.host.entries import ServerEntry, ServerSettings, Source
+from trunkline.host.supervision.condition import Condition
+from trunkline.host.supervision.serving import Ending, Serving
+from trunkline.timekeeper import Timekeeper
 
 CHANGED = "notifications/tools/list_changed"
 HOUR = 3600.0
@@ -469,3 +474,18 @@ def test_no_task_is_left_behind() -> None:
         assert asyncio.all_tasks() == before
 
     run_async(main())
+
+
+def test_a_server_that_is_lost_before_it_is_looked_after_leaves_nothing_unfinished() -> None:
+    async def main() -> Ending:
+        timekeeper = Timekeeper()
+        condition = Condition(
+            program("a", "plain"), now=timekeeper.clock.now, on_move=lambda _: None, on_offering=lambda: None
+        )
+        serving = Serving(condition, Client(["true"]), timekeeper=timekeeper, spread=lambda: 0.0, cache=None)
+        serving.conclude(Ending("lost", "it died"))
+        return await serving.run()
+
+    assert run_async(main()) == Ending("lost", "it died")
+    # What was never begun would complain here.
+    gc.collect()

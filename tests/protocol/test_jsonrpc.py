@@ -545,3 +545,20 @@ def test_of_an_accepted_message_no_member_of_the_envelope_stands_there_twice(dat
     names = [name for name, _ in json.loads(data, object_pairs_hook=list)]
     counted = [name for name in names if name in {"jsonrpc", "id", "method", "params", "result", "error"}]
     assert isinstance(decode(data), Malformed) or len(counted) == len(set(counted))
+
+
+DEEPER_THAN_ANY_PARSER = b'{"a":' + b"[" * 200_000 + b"]" * 200_000 + b"}"
+
+
+@pytest.mark.parametrize(
+    ("data", "id", "response"),
+    [
+        pytest.param(b'{"jsonrpc":"2.0","id":7,"result":%s}', 7, True, id="an answer"),
+        pytest.param(b'{"result":%s,"jsonrpc":"2.0","id":7}', 7, True, id="an answer, its id last"),
+        pytest.param(b'{"jsonrpc":"2.0","id":7,"method":"x","params":%s}', None, False, id="a request"),
+        pytest.param(b"[%s]", None, False, id="a list"),
+    ],
+)
+def test_of_an_answer_too_deep_to_be_parsed_the_id_is_told(data: bytes, id: int | None, response: bool) -> None:
+    refused = decode(data % DEEPER_THAN_ANY_PARSER)
+    assert refused == Malformed(-32700, "Parse error: nested too deeply", id, response=response)

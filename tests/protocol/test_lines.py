@@ -39,7 +39,7 @@ def test_lines_come_out_as_they_were_joined(lines: list[bytes]) -> None:
 @given(st.lists(st.integers(min_value=0, max_value=3 * CAP)), st.lists(st.integers(min_value=0)))
 def test_every_line_over_the_cap_is_reported_once_in_its_place(sizes: list[int], places: list[int]) -> None:
     data = b"".join(b"x" * size + b"\n" for size in sizes)
-    expected = [TooLong(CAP) if size > CAP else b"x" * size for size in sizes if size]
+    expected = [TooLong(CAP, b"x" * CAP) if size > CAP else b"x" * size for size in sizes if size]
     assert read(cut(data, places)) == expected
 
 
@@ -61,7 +61,40 @@ def test_bytes_become_lines(data: bytes, lines: list[bytes]) -> None:
 
 def test_a_line_too_long_is_reported_before_its_end() -> None:
     reader = LineReader(CAP)
-    assert reader.feed(b"x" * (CAP + 1)) == [TooLong(CAP)]
+    assert reader.feed(b"x" * (CAP + 1)) == [TooLong(CAP, b"x" * CAP)]
+
+
+LONG = st.text(alphabet="ab\n", max_size=9000).map(str.encode)
+
+
+@given(LONG, st.lists(st.integers(min_value=0), max_size=20), st.booleans())
+def test_what_is_shown_of_a_line_too_long_does_not_depend_on_the_cutting(
+    data: bytes, places: list[int], enough: bool
+) -> None:
+    def shown(portions: list[bytes]) -> list[bytes | TooLong]:
+        reader = LineReader(CAP, enough=lambda head: enough)
+        return [line for portion in portions for line in reader.feed(portion)] + reader.finish()
+
+    assert shown(cut(data, places)) == shown([data])
+
+
+def test_a_line_whose_beginning_is_not_enough_is_reported_with_its_end() -> None:
+    reader = LineReader(CAP, enough=lambda head: False)
+    assert reader.feed(b"abcdefghijk") == []
+    assert reader.feed(b"lm") == []
+    assert reader.feed(b"n\ngood\n") == [TooLong(CAP, b"abcdefghij", b"abcdefghijklmn"), b"good"]
+
+
+def test_a_line_that_never_ends_is_reported_when_the_stream_does() -> None:
+    reader = LineReader(CAP, enough=lambda head: False)
+    reader.feed(b"abcdefghijk")
+    assert reader.finish() == [TooLong(CAP, b"abcdefghij", b"abcdefghijk")]
+
+
+def test_of_a_long_line_a_few_kilobytes_are_shown() -> None:
+    line = b"a" * 4096 + b"b" * 100_000 + b"c" * 1024
+    whole = LineReader(50_000, enough=lambda head: False)
+    assert whole.feed(line + b"\n") == [TooLong(50_000, b"a" * 4096, b"c" * 1024)] == [TooLong.of(line, 50_000)]
 
 
 def test_the_rest_of_a_line_too_long_is_not_kept() -> None:

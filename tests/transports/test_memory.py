@@ -83,7 +83,7 @@ def test_messages_say_that_they_came_by_memory() -> None:
 def test_a_message_over_the_limit_is_refused_and_the_next_arrives() -> None:
     large = [Outbound(Request(1, "x", "y" * 200))]
     refused, following = received(large, note(), limits=Limits(message_bytes=100))
-    assert refused == Malformed(-32700, "Parse error: a line longer than 100 bytes")
+    assert refused == Malformed(-32700, "Parse error: a line longer than 100 bytes", 1)
     assert isinstance(following, Notification)
 
 

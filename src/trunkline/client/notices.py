@@ -23,9 +23,10 @@ from trunkline.client.tool_facts import ToolFacts
 from trunkline.protocol.methods import Method, decode_params, notifications_to_client, read_meta
 from trunkline.protocol.revisions import Feature
 
-__all__ = ["Notices"]
+__all__ = ["KINDS", "Notices"]
 
-_KINDS: MappingProxyType[str, Literal["tools", "prompts", "resources", "resource"]] = MappingProxyType(
+#: What a notification says to have changed.
+KINDS: MappingProxyType[str, Literal["tools", "prompts", "resources", "resource"]] = MappingProxyType(
     {
         "notifications/tools/list_changed": "tools",
         "notifications/prompts/list_changed": "prompts",
@@ -64,7 +65,7 @@ class Notices:
             self.dropped += 1
 
     def _known(self, contact: Contact, row: Method, params: Any, raw: Raw | None) -> None:
-        kind = _KINDS.get(row.name)
+        kind = KINDS.get(row.name)
         if kind is not None:
             self._changed(contact, row.name, Change(kind, getattr(params, "uri", None)), raw)
         elif isinstance(params, t.LoggingMessageNotificationParams):

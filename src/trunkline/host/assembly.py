@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypedDict
 
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 import trunkline.types as t
 from trunkline.errors import ConfigError, MethodNotFound
@@ -25,7 +25,7 @@ from trunkline.host.config.records import Configuration, Input
 from trunkline.host.core import HostCore
 from trunkline.host.elicitation.answering import ElicitationFace
 from trunkline.host.entries import ServerEntry, Source
-from trunkline.host.events import Events
+from trunkline.host.events import Events, Reloaded
 from trunkline.host.folders import config_folder, private_folder, state_folder
 from trunkline.host.judgement.consent import Consent, Face
 from trunkline.host.judgement.grants import GrantBook
@@ -34,6 +34,8 @@ from trunkline.host.pins.book import PinBook
 from trunkline.host.pins.inspecting import Inspector
 from trunkline.host.pins.locks import read_lock
 from trunkline.host.pins.reviewing import Scanning
+from trunkline.host.policy.live import LivePolicy
+from trunkline.host.policy.paths import Places as PolicyPlaces
 from trunkline.host.policy.policy import Policy
 from trunkline.host.policy.reading import load_policy, places_here
 from trunkline.host.sampling.limits import SamplingLimits
@@ -42,11 +44,11 @@ from trunkline.host.sandbox.planning import Launch
 from trunkline.host.secrecy.book import SecretBook
 from trunkline.host.secrecy.logs import LogRedaction
 from trunkline.host.secrecy.vault import Vault
-from trunkline.host.supervision.supervisor import Supervisor
+from trunkline.host.supervision.supervisor import Changes, Supervisor
 from trunkline.host.trust.book import TrustBook, project_folder
 from trunkline.protocol.limits import Limits
 
-__all__ = ["ANCESTORS", "Assembly", "HostOptions", "assemble", "at_home", "trust_file"]
+__all__ = ["ANCESTORS", "Assembly", "HostOptions", "Reload", "assemble", "at_home", "trust_file"]
 
 #: Names, in the environment of a server process, the configurations of the gateways it was started by.
 ANCESTORS = "TRUNKLINE_ANCESTORS"
@@ -113,6 +115,13 @@ class HostOptions(TypedDict, total=False):
     secret_book: SecretBook | None
 
 
+class Reload(Changes, frozen=True):
+    """What files that were read again changed."""
+
+    #: Whether other rules hold now than before.
+    policy: bool = False
+
+
 class Assembly:
     """The parts of an open host."""
 
@@ -123,7 +132,11 @@ class Assembly:
         self._sources = sources
         self.options = options
         self.configuration = configuration
-        self.policy = policy
+        #: The rules that hold; those of a file are exchanged in place when it is read again.
+        self.policy: Policy = policy if isinstance(options.get("policy"), Policy) else LivePolicy(policy)
+        #: The policies of profiles, by their files.
+        self._policies: dict[str, LivePolicy] = {}
+        self._reloading = asyncio.Lock()
         self.folder = _folder(options)
         self.trust = TrustBook(trust_file(self.folder))
         self.grants = GrantBook(self.folder / "grants.json")
@@ -134,12 +147,14 @@ class Assembly:
         vault = options.get("vault") or Vault(environ=options.get("environ"))
         consent = Consent(self.grants, deadline=options.get("consent_seconds", 300.0))
         events = Events()
+        # First, since a lock file that cannot be read ends it, and a trail would be left open.
+        inspector = self._inspector(events, secrets)
         self.core = HostCore(
             consent=consent,
             audit=_trail(options, self.folder),
             events=events,
             folder=self.folder,
-            inspector=self._inspector(events, secrets),
+            inspector=inspector,
             limits=options.get("limits"),
             secrets=secrets,
             supervisor=lambda core: Supervisor(
@@ -211,10 +226,47 @@ class Assembly:
         if upstream is not None:
             await asyncio.wait([upstream.end()])
 
-    async def reload(self) -> Any:
-        """Read the files again."""
-        self.configuration = await asyncio.to_thread(_read, self._sources, self.options)
-        return await self.core.apply(self._entries())
+    async def reload(self) -> Reload:
+        """Read the files again, those of policies too: all of it counts from now on, or nothing does.
+
+        Raises:
+            ConfigError: something cannot be read; all stays as it was.
+        """
+        async with self._reloading:
+            try:
+                configuration = await asyncio.to_thread(_read, self._sources, self.options)
+                policies = await asyncio.to_thread(self._read_policies, configuration)
+            except ConfigError as error:
+                self.core.events.tell(Reloaded(problem=str(error)))
+                raise
+            self.configuration = configuration
+            # Before any server changes: a new one is judged by the new rules from its first call on.
+            differs = [held.become(policy) for held, policy in policies]
+            if any(differs):
+                self.core.rules_changed()
+            changes = await self.core.apply(self._entries())
+            self.core.events.tell(Reloaded(policy=any(differs)))
+            return Reload(**asdict(changes), policy=any(differs))
+
+    def policy_at(self, given: Policy | str) -> Policy:
+        """Give the policy of a profile; that of a file is read again with everything else.
+
+        Raises:
+            ConfigError: the file cannot be read.
+        """
+        if isinstance(given, Policy):
+            return given
+        if given not in self._policies:
+            self._policies[given] = LivePolicy(load_policy(given, places=_places(self.configuration)))
+        return self._policies[given]
+
+    def _read_policies(self, configuration: Configuration) -> list[tuple[LivePolicy, Policy]]:
+        """Give each policy that is held and came from a file, and what it is to become."""
+        places = _places(configuration)
+        found = [(held, load_policy(path, places=places)) for path, held in tuple(self._policies.items())]
+        if isinstance(self.policy, LivePolicy):
+            found.append((self.policy, _policy(self.options, configuration)))
+        return found
 
     def _entries(self) -> dict[str, ServerEntry]:
         in_code = {**_in_code(self._sources, self.options), **self._added}
@@ -322,11 +374,16 @@ def _policy(options: HostOptions, configuration: Configuration) -> Policy:
     given = options.get("policy")
     if isinstance(given, Policy):
         return given
-    places = places_here(configuration.entries.values())
+    places = _places(configuration)
     if given is not None:
         return load_policy(given, places=places)
     usual = config_folder() / "policy.toml"
     return load_policy(usual, places=places) if usual.exists() else Policy(())
+
+
+def _places(configuration: Configuration) -> PolicyPlaces:
+    """Say what paths in rules mean to the servers that are configured."""
+    return places_here(configuration.entries.values())
 
 
 def _in_code(sources: Sequence[object], options: HostOptions) -> dict[str, ServerEntry]:

@@ -50,6 +50,7 @@ log = logging.getLogger("trunkline.host")
 _SWEEP_SECONDS = 5.0
 _LANE_IDLE_SECONDS = 600.0
 _MOST_PARKED = 1000
+_LISTS = ("tools", "prompts", "resources")
 
 
 class Asker(Struct, frozen=True, kw_only=True):
@@ -178,6 +179,11 @@ class HostCore:
         """Have a function called with the kinds of lists that changed; gives what ends that."""
         self._followers.append(follower)
         return lambda: self._followers.remove(follower) if follower in self._followers else None
+
+    def rules_changed(self) -> None:
+        """Have whoever follows the catalog look at it again: other parts of it may be seen now."""
+        for follower in tuple(self._followers):
+            follower(_LISTS)
 
     def offered(self, upstream: Upstream) -> None:
         """Learn that a server offers something else now; the catalog is made anew in the next turn of the loop."""

@@ -88,6 +88,8 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
     per_user: bool = False
     #: Calls in flight at once; those beyond wait.
     concurrency: int = 64
+    #: Longest message of a server process, in bytes; None for the usual limit.
+    message_bytes: int | None = None
     #: Its tools are shown whole even when the catalog is searched.
     always_load: bool = False
     #: Kept for the sandbox.

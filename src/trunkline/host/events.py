@@ -20,6 +20,7 @@ __all__ = [
     "Follower",
     "Inspected",
     "Missed",
+    "Reloaded",
     "ServerState",
     "ServerStateChanged",
 ]
@@ -87,13 +88,22 @@ class Inspected(Struct, frozen=True, tag="inspected"):
     reason: str
 
 
+class Reloaded(Struct, frozen=True, tag="reloaded"):
+    """Configuration and policies were read again; all of it counts now, or nothing does."""
+
+    #: Whether other rules hold now than before.
+    policy: bool = False
+    #: Why all of it stayed as it was; None if it was taken.
+    problem: str | None = None
+
+
 class Missed(Struct, frozen=True, tag="missed"):
     """A reader stayed behind: so many events are lost to it."""
 
     count: int
 
 
-Event: TypeAlias = ServerStateChanged | CatalogChanged | Asked | Acted | Inspected | Missed
+Event: TypeAlias = ServerStateChanged | CatalogChanged | Asked | Acted | Inspected | Reloaded | Missed
 
 _MOST = 1024
 

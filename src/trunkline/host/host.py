@@ -15,12 +15,14 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Unpack
 
+from msgspec.structs import replace
+
 import trunkline.types as t
 from trunkline.client.answers import Answers
 from trunkline.client.options import Progress, settings_from
 from trunkline.client.tool_facts import CallResult, ToolFacts
 from trunkline.errors import ConfigError, InvalidParams
-from trunkline.host.assembly import Assembly, HostOptions, assemble
+from trunkline.host.assembly import Assembly, HostOptions, Reload, assemble
 from trunkline.host.catalog.catalog import Catalog
 from trunkline.host.catalog.items import Item
 from trunkline.host.catalog.names import id_of
@@ -146,8 +148,12 @@ class Host:
         """
         await self._open.remove(name)
 
-    async def reload(self) -> Any:
-        """Read the configuration again; only servers that changed are touched."""
+    async def reload(self) -> Reload:
+        """Read the configuration and the policies again; only servers that changed are touched.
+
+        Raises:
+            ConfigError: something cannot be read; all stays as it was.
+        """
         return await self._open.reload()
 
     async def restart(self, name: str) -> None:
@@ -277,7 +283,7 @@ class Host:
         """Serve all of it as one MCP server, over stdio or HTTP, until told to stop."""
         from trunkline.host.gateway.serving import serve
 
-        await serve(self._open, options)
+        await serve(self._open, self._held(options))
 
     def gateway(self, options: GatewayOptions | None = None) -> Gateway:
         """Give the gateway as a server to talk to in this process, ``Client(host.gateway())``; close it after use."""
@@ -288,7 +294,16 @@ class Host:
         """Give the gateway as an ASGI application, to run or to mount in another."""
         from trunkline.host.gateway.serving import application
 
-        return application(self._open, options)
+        return application(self._open, self._held(options))
+
+    def _held(self, options: ServeOptions) -> ServeOptions:
+        """Have the policies of profiles held by the host, which reads them again with everything else."""
+        assembly, profiles = self._open, options.get("profiles") or {}
+        held = {
+            name: each if each.policy is None else replace(each, policy=assembly.policy_at(each.policy))
+            for name, each in profiles.items()
+        }
+        return {**options, "profiles": held}
 
     # --- the way in --------------------------------------------------------------------------------------------------
 

@@ -12,9 +12,9 @@ from types import MappingProxyType
 
 from msgspec import Struct
 
-from trunkline.protocol.caller import MEMORY, STDIO, Caller
+from trunkline.protocol.caller import MEMORY, STDIO, Caller, Origin
 
-__all__ = ["Denied", "Hierarchy", "may", "read_scopes"]
+__all__ = ["Denied", "Hierarchy", "may", "origin_may", "read_scopes"]
 
 # RFC 6749, 3.3: printable ASCII without space, quote and backslash.
 _SCOPE = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]+")
@@ -64,9 +64,14 @@ class Hierarchy:
 
 def may(caller: Caller, needed: Iterable[str], hierarchy: Hierarchy) -> bool:
     """Tell whether a caller has the scopes; who is not known has none, unless nobody but the owner can be there."""
-    principal = caller.origin.principal
+    return origin_may(caller.origin, needed, hierarchy)
+
+
+def origin_may(origin: Origin, needed: Iterable[str], hierarchy: Hierarchy) -> bool:
+    """Tell the same of whoever sent a message."""
+    principal = origin.principal
     if principal is None:
-        return caller.origin.transport in _OWN
+        return origin.transport in _OWN
     return hierarchy.covers(principal.scopes, needed)
 
 

@@ -45,10 +45,14 @@ class ResponseReceived(Struct, frozen=True, gc=False):
 
 
 class ResponseUnreadable(Struct, frozen=True, gc=False):
-    """They answered one of our requests with something that is no answer."""
+    """They answered one of our requests with something that is no answer, or is too long to be read.
 
-    id: RequestId
+    Of one that is too long it may be unknown which request it answers: there is no id then, and all go on waiting.
+    """
+
+    id: RequestId | None
     reason: str
+    too_long: bool = False
 
 
 class ProgressReceived(Struct, frozen=True, gc=False):

@@ -70,13 +70,15 @@ Message = Request | Notification | Response | ErrorResponse
 class Malformed(Struct, frozen=True, gc=False):
     """What came instead of a message: the error to answer with, and the id if it could be read.
 
-    ``response`` says that it was meant as an answer to us; an answer is never answered.
+    ``response`` says that it was meant as an answer to us; an answer is never answered. ``too_long`` says that it was
+    not read at all, being over the limit.
     """
 
     code: int
     message: str
     id: RequestId | None = None
     response: bool = False
+    too_long: bool = False
 
 
 class Batch(Struct, frozen=True, gc=False):
@@ -190,7 +192,8 @@ def _known(id: object) -> RequestId | None:
 def _refuse(data: bytes, error: Exception, limits: Limits) -> Incoming:
     """Find out what to answer to bytes that are not one message: a batch, bad JSON, or a bad envelope."""
     if not isinstance(error, msgspec.ValidationError):
-        return Malformed(-32700, f"Parse error: {_reason(error)}")
+        text = f"Parse error: {_reason(error)}"
+        return _too_deep_to_read(data, text) if isinstance(error, RecursionError) else Malformed(-32700, text)
     if data.lstrip(b" \t\r\n").startswith(b"["):
         return _decode_batch(data, limits)
     text = f"Invalid request: {_reason(error)}"
@@ -203,6 +206,14 @@ def _refuse(data: bytes, error: Exception, limits: Limits) -> Incoming:
     except _UNREADABLE as worse:
         return Malformed(-32700, f"Parse error: {_reason(worse)}")
     return Malformed(-32600, text, _known(loose.id), response=_answers(loose))
+
+
+def _too_deep_to_read(data: bytes, text: str) -> Malformed:
+    """Look whether it is an answer: whoever waits for it need not wait any longer."""
+    from trunkline.protocol.glimpses import glimpse
+
+    seen = glimpse(data[:_SMALL], data[-_SMALL:])
+    return Malformed(-32700, text, seen.id, response=True) if seen.kind == "answer" else Malformed(-32700, text)
 
 
 def _reason(error: Exception) -> str:

@@ -156,7 +156,9 @@ class Peer:
         if message.response:
             if message.id is not None and message.id in self._waiting:
                 del self._waiting[message.id]
-                return ResponseUnreadable(message.id, message.message)
+                return ResponseUnreadable(message.id, message.message, message.too_long)
+            if message.id is None and message.too_long:
+                return ResponseUnreadable(None, message.message, too_long=True)
             self.dropped += 1
             return None
         self._queue_error(message.id, message.code, message.message)

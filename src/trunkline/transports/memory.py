@@ -131,7 +131,7 @@ class MemoryLink:
                 if self._closed:
                     return
                 if len(data) > limits.message_bytes:
-                    receiver.message_received(refuse(TooLong(limits.message_bytes)), MEMORY)
+                    receiver.message_received(refuse(TooLong.of(data, limits.message_bytes)), MEMORY)
                 else:
                     receiver.message_received(decode(data, limits), MEMORY)
         finally:

@@ -23,7 +23,7 @@ from trunkline.protocol.limits import Limits
 from trunkline.protocol.lines import LineReader
 from trunkline.transports.large import LargeMessages
 from trunkline.transports.link import Receiver
-from trunkline.transports.wire import encode_each, refuse
+from trunkline.transports.wire import encode_each, refuse, says_enough
 
 __all__ = ["PipeLink", "PipeOutput"]
 
@@ -52,7 +52,7 @@ class PipeLink:
         """Take the descriptors; nothing is read before ``attach``."""
         self._limits = limits
         self._origin = origin
-        self._lines = LineReader(limits.message_bytes)
+        self._lines = LineReader(limits.message_bytes, enough=says_enough)
         self._read_fd = read_fd
         self._read_bytes = _READ_BYTES
         self._is_socket = stat.S_ISSOCK(os.fstat(read_fd).st_mode)

@@ -285,8 +285,8 @@ class _Sieve:
         self.skipped = 0
 
     def message_received(self, incoming: Incoming, origin: Origin) -> None:
-        """Pass messages on; count lines that are none."""
-        if isinstance(incoming, Malformed) and incoming.id is None:
+        """Pass messages on, and answers that were too long; count lines that are none."""
+        if isinstance(incoming, Malformed) and incoming.id is None and not incoming.too_long:
             self.skipped += 1
             # At 1, 2, 4, 8, ...: a server that prints for ever does not fill the log.
             if self.skipped & (self.skipped - 1) == 0:

@@ -14,7 +14,7 @@ from trunkline.protocol.jsonrpc import Outbound, decode, encode
 from trunkline.protocol.limits import Limits
 from trunkline.protocol.lines import LineReader
 from trunkline.transports.link import Receiver
-from trunkline.transports.wire import encode_each, refuse
+from trunkline.transports.wire import encode_each, refuse, says_enough
 
 __all__ = ["StreamLink"]
 
@@ -83,7 +83,8 @@ class StreamLink:
             self._writer.transport.abort()
 
     async def _read(self, receiver: Receiver) -> None:
-        lines, limits, origin = LineReader(self._limits.message_bytes), self._limits, self._origin
+        limits, origin = self._limits, self._origin
+        lines = LineReader(limits.message_bytes, enough=says_enough)
         try:
             more = True
             while more:

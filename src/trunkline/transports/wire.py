@@ -12,14 +12,29 @@ from trunkline.protocol.jsonrpc import ErrorResponse, Malformed, Message, Outbou
 from trunkline.protocol.lines import TooLong
 from trunkline.types import ErrorObject
 
-__all__ = ["encode_each", "refuse"]
+__all__ = ["encode_each", "refuse", "says_enough"]
+
+_HOW_TO_RAISE_IT = "raise it with limits=Limits(message_bytes=...), or with messageBytes in a host's entry"
 
 log = logging.getLogger("trunkline.transports")
 
 
 def refuse(line: TooLong) -> Malformed:
-    """Say what to answer to a line that was too long to be read."""
-    return Malformed(-32700, f"Parse error: a line longer than {line.max_bytes} bytes")
+    """Say what to answer to a line that was too long to be read, or what the request that it answers fails with."""
+    from trunkline.protocol.glimpses import glimpse
+
+    seen = glimpse(line.head, line.tail)
+    if seen.kind == "answer":
+        text = f"longer than {line.max_bytes} bytes, the limit message_bytes: {_HOW_TO_RAISE_IT}"
+        return Malformed(-32600, text, seen.id, response=True, too_long=True)
+    return Malformed(-32700, f"Parse error: a line longer than {line.max_bytes} bytes", seen.id)
+
+
+def says_enough(head: bytes) -> bool:
+    """Tell whether the end of a line too long has nothing to add to its beginning."""
+    from trunkline.protocol.glimpses import glimpse
+
+    return not glimpse(head).open
 
 
 def encode_each(batch: Sequence[Outbound]) -> list[bytes]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from pathlib import Path
 
 import pytest
@@ -186,3 +187,21 @@ async def test_a_gateway_may_stand_behind_another(front: str, upstream: str, tmp
     ):
         assert (await client.call_tool((await _names(client))[0])).data == "late"
         assert outer.gateway._core.id != inner.gateway._core.id
+
+
+@pytest.mark.parametrize("asked", [True, False], ids=["on a lane", "on the shared connection"])
+@FRONTS
+@in_loop
+async def test_an_answer_over_the_limit_fails_in_front_with_the_reason(front: str, asked: bool, tmp_path: Path) -> None:
+    program = {
+        "command": sys.executable,
+        "args": ["-S", "-m", "tests.host.servers.long_answers"],
+        "env": {"PYTHONPATH": str(Path(__file__).parents[3])},
+        "messageBytes": 6000,
+    }
+    options = {"elicitation": lambda _: "x"} if asked else {}
+    async with on_stage({"s": program}, tmp_path) as stage, stage.client(front, **options) as client:
+        with pytest.raises(RequestFailed, match="is longer than 6000 bytes, the limit message_bytes: raise it") as told:
+            await client.call_tool("s__text", {"length": 10_000, "id": "last"})
+        assert "messageBytes in a host's entry" in told.value.message
+        assert (await client.call_tool("s__text", {"length": 10})).content == [t.TextContent(text="x" * 10)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import json
 import logging
 import os
@@ -397,6 +398,20 @@ def test_a_change_that_fails_leaves_what_is_kept_as_it_was(tmp_path: Path) -> No
     with pytest.raises(ToolError, match="no"):
         file.change(failing)
     assert file.read().shown() == before
+
+
+def test_what_is_given_back_is_no_part_of_what_is_kept(tmp_path: Path) -> None:
+    limits = GraphLimits()
+    file = GraphFile(str(tmp_path / "m"), limits)
+    made = file.change(lambda graph: graph.create_entities(copy.deepcopy([ANN, BOB]), limits))
+    related = file.change(lambda graph: graph.create_relations([KNOWS], limits))
+    added = [{"entityName": "Bob", "contents": ["sails"]}]
+    more = file.change(lambda graph: graph.add_observations(added, limits))
+    made[0]["observations"].append("is a spy")
+    more[0]["addedObservations"].append("is a spy")
+    made[0]["name"] = related[0]["from"] = "Mallory"
+
+    assert graph_lines(file.read()) == (tmp_path / "m").read_bytes()
 
 
 def test_a_file_that_somebody_else_changes_is_read_again(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from tests.servers.npm.test_npm import ask, project
 from trunkline import ToolError
+from trunkline.servers.npm.files import read_file
 
 NAMES = [
     "../left",
@@ -81,6 +82,15 @@ def test_a_manifest_that_is_a_pipe_is_refused_without_waiting(tmp_path: Path) ->
     os.mkfifo(tmp_path / "package.json")
     with pytest.raises(ToolError, match="is no file"):
         ask("list_scripts", {}, folder=tmp_path)
+
+
+@pytest.mark.parametrize("name", ["package.json", "package-lock.json", ".npmrc"])
+def test_a_folder_in_place_of_a_file_is_refused_and_leaves_nothing_open(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).mkdir()
+    before = set(os.listdir("/proc/self/fd"))
+    with pytest.raises(ToolError, match=f"{name} in .* is no file"):
+        read_file(tmp_path, name, 100)
+    assert set(os.listdir("/proc/self/fd")) <= before
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
@@ -19,8 +20,11 @@ from trunkline.servers.sqlite.connections import Bounds, Connections
 ONE = "SELECT a FROM t"
 
 
-def made(path: Path, value: int) -> Path:
+def made(path: Path, value: int, *, age: int = 60) -> Path:
+    """Make a database that nobody has written to for some seconds."""
     execute(path, "CREATE TABLE t (a)", f"INSERT INTO t VALUES ({value})")
+    then = time.time() - age
+    os.utime(path, (then, then))
     return path
 
 
@@ -47,6 +51,11 @@ def test_a_connection_is_used_again(tmp_path: Path) -> None:
     assert (connections.take(), connections.take()) == (first, None)
 
 
+def test_a_connection_is_not_kept_while_a_write_may_pass_for_the_one_before(tmp_path: Path) -> None:
+    connections = kept(made(tmp_path / "a.db", 1, age=-60))
+    assert connections.take() is None
+
+
 def test_a_connection_that_is_kept_holds_up_no_writer(tmp_path: Path) -> None:
     path = made(tmp_path / "a.db", 1)
 
@@ -67,6 +76,65 @@ def test_a_file_that_takes_the_place_of_another_is_the_one_that_is_read(tmp_path
     async def main() -> None:
         async with reader(path) as client:
             os.replace(made(tmp_path / "b.db", 2), path)
+            assert await called(client, "read_query", query=ONE) == ["[{'a': 2}]"]
+
+    run_async(main())
+
+
+def test_a_file_that_is_written_over_as_it_lies_is_read_anew(tmp_path: Path) -> None:
+    """Made by the same steps, both have the same counters: by them alone SQLite would take one for the other."""
+    path, other = made(tmp_path / "a.db", 1), made(tmp_path / "b.db", 2)
+
+    async def main() -> None:
+        async with reader(path) as client:
+            path.write_bytes(other.read_bytes())
+            assert await called(client, "read_query", query=ONE) == ["[{'a': 2}]"]
+
+    run_async(main())
+
+
+def test_a_log_begun_by_another_program_is_read_and_left_to_it(tmp_path: Path) -> None:
+    path = made(tmp_path / "a.db", 1)
+
+    async def main() -> None:
+        async with reader(path) as client:
+            with closing(sqlite3.connect(path, timeout=0, isolation_level=None)) as other:
+                other.execute("PRAGMA journal_mode = WAL")
+                other.execute("UPDATE t SET a = 2")
+                assert await called(client, "read_query", query=ONE) == ["[{'a': 2}]"]
+                other.execute("UPDATE t SET a = 3")
+                assert await called(client, "read_query", query=ONE) == ["[{'a': 3}]"]
+            assert not (tmp_path / "a.db-wal").exists()
+
+    run_async(main())
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "BEGIN",
+        "SAVEPOINT s",
+        "CREATE TEMP TABLE x (a)",
+        "CREATE TEMP VIEW t AS SELECT 9 AS a",
+        "CREATE TEMP TABLE t AS SELECT 9 AS a",
+        "PRAGMA query_only = 0",
+        "PRAGMA case_sensitive_like = 1",
+        "ATTACH ':memory:' AS m",
+        "SELECT a FROM t; SELECT 1",
+        "SELECT a FROM t WHERE load_extension('x')",
+        "EXPLAIN DELETE FROM t",
+        "SELECT abs(-9223372036854775808)",
+    ],
+)
+def test_a_statement_leaves_nothing_behind_for_the_next(tmp_path: Path, query: str) -> None:
+    path = made(tmp_path / "a.db", 1)
+
+    async def main() -> None:
+        async with reader(path) as client:
+            with pytest.raises(ToolError):
+                await called(client, "read_query", query=query)
+            assert await called(client, "read_query", query=ONE) == ["[{'a': 1}]"]
+            execute(path, "UPDATE t SET a = 2")
             assert await called(client, "read_query", query=ONE) == ["[{'a': 2}]"]
 
     run_async(main())

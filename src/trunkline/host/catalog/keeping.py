@@ -1,8 +1,9 @@
 """What servers offered when they last ran, kept between runs: a server that is started late is known all the same.
 
-One file a server, in a folder of the user's own, written whole or not at all. A file is found again only for the very
-launch it was written for. What cannot be read, is too large, or belongs to another launch is as good as not there. The
-calls block for as long as a small file takes: whoever runs an event loop calls them in a thread.
+So is whether it shook hands, which saves the next run the question. One file a server, in a folder of the user's own,
+written whole or not at all. A file is found again only for the very launch it was written for. What cannot be read, is
+too large, or belongs to another launch is as good as not there. The calls block for as long as a small file takes:
+whoever runs an event loop calls them in a thread.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import os
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -19,12 +21,15 @@ from msgspec import Struct
 from trunkline.host.catalog.offerings import Offering
 from trunkline.host.entries import ServerEntry
 from trunkline.host.state_files import write_private
+from trunkline.protocol.revisions import find
 
 __all__ = ["KeptCatalogs", "launch_key"]
 
 _FORMAT = 1
 _MOST_BYTES = 16 * 1024 * 1024
 _MOST_FILES = 256
+_ERA_SECONDS = 7 * 86_400.0
+T = TypeVar("T", "_File", "_Era")
 
 
 class _File(Struct, frozen=True):
@@ -32,6 +37,22 @@ class _File(Struct, frozen=True):
     name: str
     key: str
     offering: Offering
+    #: Seconds since the epoch at which it was last asked what the server speaks.
+    probed_at: float = 0.0
+
+
+class _Spoken(Struct, frozen=True):
+    revision: str
+
+
+class _Era(Struct, frozen=True):
+    """The part of a file that says what the server speaks; the lists are skipped."""
+
+    format: int
+    name: str
+    key: str
+    offering: _Spoken
+    probed_at: float = 0.0
 
 
 def launch_key(entry: ServerEntry) -> str:
@@ -63,25 +84,48 @@ class KeptCatalogs:
 
     def get(self, entry: ServerEntry) -> Offering | None:
         """Give what a server offered when it last ran in this way; None if that is not known."""
-        path = self._path(entry.name)
+        kept = self._read(entry, _File)
+        return None if kept is None else kept.offering
+
+    def shook_hands(self, entry: ServerEntry, now: float) -> float | None:
+        """Say when a server was last asked what it speaks, if it shook hands then and that is not too long ago.
+
+        One that is installed anew under the same command may know more, so it is asked again from time to time.
+        """
+        kept = self._read(entry, _Era)
+        revision = None if kept is None else find(kept.offering.revision)
+        if kept is None or revision is None or not revision.handshake:
+            return None
+        return kept.probed_at if 0 <= now - kept.probed_at < _ERA_SECONDS else None
+
+    def _read(self, entry: ServerEntry, kind: type[T]) -> T | None:
         try:
-            with open(path, "rb") as file:
+            with open(self._path(entry.name), "rb") as file:
                 content = file.read(self._most_bytes + 1)
-            kept = msgspec.json.decode(content[: self._most_bytes + 1], type=_File)
+            kept: Any = msgspec.json.decode(content, type=kind)
         except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return None
         fits = kept.format == _FORMAT and kept.name == entry.name and kept.key == launch_key(entry)
-        return kept.offering if fits and len(content) <= self._most_bytes else None
+        return kept if fits and len(content) <= self._most_bytes else None
 
-    def put(self, entry: ServerEntry, offering: Offering, *, holds_secret: Callable[[str], bool] | None = None) -> bool:
+    def put(
+        self,
+        entry: ServerEntry,
+        offering: Offering,
+        *,
+        probed_at: float = 0.0,
+        holds_secret: Callable[[str], bool] | None = None,
+    ) -> bool:
         """Keep what a server offers; tell whether it was kept. What is not whole, or has a secret in it, never is.
+
+        ``probed_at`` is when it was last asked what it speaks.
 
         Raises:
             OSError: it cannot be written.
         """
         if offering.failures:
             return False
-        content = msgspec.json.encode(_File(_FORMAT, entry.name, launch_key(entry), offering))
+        content = msgspec.json.encode(_File(_FORMAT, entry.name, launch_key(entry), offering, probed_at))
         if len(content) > self._most_bytes or (holds_secret is not None and holds_secret(content.decode())):
             self.forget(entry.name)
             return False

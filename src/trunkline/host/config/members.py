@@ -67,6 +67,7 @@ _SETTINGS: Mapping[str, str] = MappingProxyType(
         "share": "share",
         "per_user": "per_user",
         "concurrency": "concurrency",
+        "message_bytes": "message_bytes",
         "always_load": "always_load",
         "sandbox": "sandbox",
         "sampling": "sampling",

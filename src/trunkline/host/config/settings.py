@@ -22,6 +22,8 @@ _Read: TypeAlias = Callable[[str, Node, Collector], Any]
 
 _DAY = 86_400
 _HOUR = 3_600
+_LEAST_BYTES = 1024
+_MOST_BYTES = 1024 * 1024 * 1024
 _ERAS = ("auto", "stateless", "handshake", *ALL_NAMES)
 _ASKS = ("sampling", "elicitation", "roots")
 _HINTS = ("readOnly", "destructive", "idempotent", "openWorld")
@@ -100,6 +102,17 @@ def _count(key: str, node: Node, into: Collector) -> int | None:
         return None
     if not isinstance(value, int) or not 1 <= value <= 10_000:
         into.fail(key, node.line, f"expected a whole number from 1 to 10000, found {value:g}")
+        return None
+    into.note(key, node.line, str(value))
+    return value
+
+
+def _bytes(key: str, node: Node, into: Collector) -> int | None:
+    value = _number(key, node, into, what="a number of bytes")
+    if value is None:
+        return None
+    if not isinstance(value, int) or not _LEAST_BYTES <= value <= _MOST_BYTES:
+        into.fail(key, node.line, f"expected bytes from {_LEAST_BYTES} to {_MOST_BYTES}, found {value:g}")
         return None
     into.note(key, node.line, str(value))
     return value
@@ -243,6 +256,7 @@ _READERS: Mapping[str, _Read] = MappingProxyType(
         "share": _one_of("auto", "shared", "session"),
         "per_user": read_flag,
         "concurrency": _count,
+        "message_bytes": _bytes,
         "always_load": read_flag,
         "sandbox": _raw,
         "sampling": _raw,

@@ -12,7 +12,8 @@ from typing import Any
 
 from msgspec import Struct
 
-from trunkline.host.models.blocks import encoded, read_call, result_blocks, sent_arguments
+from trunkline.host.models.blocks import as_object, encoded, read_call, result_blocks, sent_arguments
+from trunkline.host.models.dialects import Dialect, write_request
 from trunkline.host.models.echoes import Echoes, Trail
 from trunkline.host.models.interface import (
     Block,
@@ -25,6 +26,7 @@ from trunkline.host.models.interface import (
     TextBlock,
     TextDelta,
     ToolResultBlock,
+    ToolSpec,
     ToolUseBegun,
     ToolUseBlock,
     Traits,
@@ -55,28 +57,16 @@ def messages_body(
     request: ModelRequest, *, model: str, traits: Traits, echoes: Echoes, cache: bool
 ) -> tuple[dict[str, Any], Trail]:
     """Write a request, and the trail under which its answer is remembered."""
-    tools = [
-        {"name": tool.name, "description": tool.description, "input_schema": tool.input_schema}
-        for tool in request.tools
-    ]
-    trail = Trail(model, request.system, tools)
-    body: dict[str, Any] = {
-        "model": model,
-        "max_tokens": max(1, min(request.max_tokens, traits.output_tokens)),
-        "messages": _messages(request.messages, trail, traits=traits, echoes=echoes),
-    }
-    if request.system:
-        body["system"] = request.system
-    if tools:
-        body["tools"] = tools
-        body["tool_choice"] = _choice(request.tool_choice)
+    body, trail = write_request(request, _DIALECT, model=model, traits=traits, echoes=echoes)
     if request.stop_sequences:
         body["stop_sequences"] = list(request.stop_sequences)
-    if request.temperature is not None and traits.temperature:
-        body["temperature"] = min(request.temperature, 1.0)
-    if cache and (tools or len(request.messages) > 1):
+    if cache and (request.tools or len(request.messages) > 1):
         body["cache_control"] = {"type": "ephemeral"}
     return body, trail
+
+
+def _tool(tool: ToolSpec) -> dict[str, Any]:
+    return {"name": tool.name, "description": tool.description, "input_schema": tool.input_schema}
 
 
 def _choice(choice: str) -> dict[str, str]:
@@ -85,19 +75,24 @@ def _choice(choice: str) -> dict[str, str]:
     return {"type": "tool", "name": choice}
 
 
-def _messages(messages: tuple[Message, ...], trail: Trail, *, traits: Traits, echoes: Echoes) -> list[dict[str, Any]]:
-    written: list[dict[str, Any]] = []
-    for message in messages:
-        content: list[Any] | None = None
-        if message.role == "assistant":
-            content = echoes.recall(trail.key(message.content))
-        if content is None:
-            content = [each for block in _in_order(message) for each in _block(block, traits)]
-        if content:
-            one = {"role": message.role, "content": content}
-            trail.add(one)
-            written.append(one)
-    return written
+def _message(message: Message, own: list[Any] | None, traits: Traits) -> Iterator[dict[str, Any]]:
+    content = own
+    if content is None:
+        content = [each for block in _in_order(message) for each in _block(block, traits)]
+    if content:
+        yield {"role": message.role, "content": content}
+
+
+_DIALECT = Dialect(
+    messages="messages",
+    system="system",
+    limit="max_tokens",
+    least_tokens=1,
+    write_tool=_tool,
+    write_choice=_choice,
+    write_message=_message,
+    most_temperature=1.0,
+)
 
 
 def _in_order(message: Message) -> list[Block]:
@@ -159,7 +154,7 @@ class MessagesAnswer:
         """Take an event of the stream."""
         match event.get("type"):
             case "message_start":
-                message = _object(event.get("message"))
+                message = as_object(event.get("message"))
                 self._model = str(message.get("model") or "")
                 self._count(message.get("usage"))
             case "content_block_start":
@@ -167,13 +162,13 @@ class MessagesAnswer:
             case "content_block_delta":
                 yield from self._add(event)
             case "message_delta":
-                self._stop = _object(event.get("delta")).get("stop_reason") or self._stop
+                self._stop = as_object(event.get("delta")).get("stop_reason") or self._stop
                 self._count(event.get("usage"))
             case "message_stop":
                 self.done = True
 
     def _begin(self, event: Mapping[str, Any]) -> Iterator[ModelEvent]:
-        head = dict(_object(event.get("content_block")))
+        head = dict(as_object(event.get("content_block")))
         kind = str(head.get("type"))
         begun = _Open(kind, head, [])
         self._blocks[event.get("index", len(self._blocks))] = begun
@@ -185,7 +180,7 @@ class MessagesAnswer:
 
     def _add(self, event: Mapping[str, Any]) -> Iterator[ModelEvent]:
         block = self._blocks.get(event.get("index", -1))
-        delta = _object(event.get("delta"))
+        delta = as_object(event.get("delta"))
         if block is None:
             return
         match delta.get("type"):
@@ -201,7 +196,7 @@ class MessagesAnswer:
 
     def _count(self, usage: Any) -> None:
         # The counts of a later event are of the whole answer, not of what came since.
-        self._counts.update({name: count for name, count in _object(usage).items() if isinstance(count, int)})
+        self._counts.update({name: count for name, count in as_object(usage).items() if isinstance(count, int)})
 
     def finished(self) -> Finished:
         """Give the whole."""
@@ -262,7 +257,3 @@ def _echoed(block: _Open) -> dict[str, Any] | None:
             if isinstance(found, TextBlock):
                 return {"type": "text", "text": found.text} if found.text.strip() else None
             return {"type": "tool_use", "id": found.id, "name": found.name, "input": sent_arguments(found)}
-
-
-def _object(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}

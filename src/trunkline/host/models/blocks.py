@@ -23,7 +23,17 @@ from trunkline.host.models.interface import (
     Traits,
 )
 
-__all__ = ["AUDIO_FORMATS", "IMAGE_TYPES", "check_media", "encoded", "read_call", "result_blocks", "sent_arguments"]
+__all__ = [
+    "AUDIO_FORMATS",
+    "IMAGE_TYPES",
+    "as_count",
+    "as_object",
+    "check_media",
+    "encoded",
+    "read_call",
+    "result_blocks",
+    "sent_arguments",
+]
 
 #: What vision models take.
 IMAGE_TYPES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
@@ -41,6 +51,16 @@ AUDIO_FORMATS: Mapping[str, str] = MappingProxyType(
 _MOST_RAW = 4096
 #: Writes any value as compact JSON.
 encoded = msgspec.json.encode
+
+
+def as_object(value: Any) -> Mapping[str, Any]:
+    """Take an object of a provider's; whatever else is there is one without members."""
+    return value if isinstance(value, Mapping) else {}
+
+
+def as_count(value: Any) -> int:
+    """Take a count of a provider's; whatever else is there is none."""
+    return value if isinstance(value, int) else 0
 
 
 def read_call(call_id: str, name: str, raw: str) -> ToolUseBlock:

@@ -14,7 +14,15 @@ from typing import Any
 
 from msgspec import Struct
 
-from trunkline.host.models.blocks import AUDIO_FORMATS, encoded, read_call, result_blocks, sent_arguments
+from trunkline.host.models.blocks import (
+    AUDIO_FORMATS,
+    as_count,
+    as_object,
+    encoded,
+    read_call,
+    result_blocks,
+    sent_arguments,
+)
 from trunkline.host.models.interface import (
     AudioBlock,
     Block,
@@ -254,18 +262,13 @@ def spoken_error(chunk: Mapping[str, Any]) -> Any:
 
 
 def _usage(usage: Mapping[str, Any]) -> Usage:
-    details = usage.get("prompt_tokens_details")
-    parts = details if isinstance(details, Mapping) else {}
+    parts = as_object(usage.get("prompt_tokens_details"))
     return Usage(
-        _number(usage.get("prompt_tokens")),
-        _number(usage.get("completion_tokens")),
-        _number(parts.get("cached_tokens")),
-        _number(parts.get("cache_write_tokens")),
+        as_count(usage.get("prompt_tokens")),
+        as_count(usage.get("completion_tokens")),
+        as_count(parts.get("cached_tokens")),
+        as_count(parts.get("cache_write_tokens")),
     )
-
-
-def _number(value: Any) -> int:
-    return value if isinstance(value, int) else 0
 
 
 def _text(value: Any) -> str:

@@ -7,12 +7,13 @@ text is cut here, and the rest of the stream is not waited for.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
 
-from trunkline.host.models.blocks import encoded, read_call, result_blocks, sent_arguments
+from trunkline.host.models.blocks import as_count, as_object, encoded, read_call, result_blocks, sent_arguments
 from trunkline.host.models.chat_wire import data_url
+from trunkline.host.models.dialects import Dialect, write_request
 from trunkline.host.models.echoes import Echoes, Trail
 from trunkline.host.models.interface import (
     Block,
@@ -25,6 +26,7 @@ from trunkline.host.models.interface import (
     TextBlock,
     TextDelta,
     ToolResultBlock,
+    ToolSpec,
     ToolUseBegun,
     ToolUseBlock,
     Traits,
@@ -34,8 +36,6 @@ from trunkline.host.models.interface import (
 __all__ = ["ResponsesAnswer", "responses_body"]
 
 _CHOICES: Mapping[str, str] = MappingProxyType({"auto": "auto", "any": "required", "none": "none"})
-# The interface refuses a smaller limit.
-_LEAST_TOKENS = 16
 _UNFINISHED: Mapping[str, StopReason] = MappingProxyType({"max_output_tokens": "length", "content_filter": "refusal"})
 
 
@@ -46,49 +46,42 @@ def responses_body(
     request: ModelRequest, *, model: str, traits: Traits, echoes: Echoes, thinks: bool
 ) -> tuple[dict[str, Any], Trail]:
     """Write a request, and the trail under which its answer is remembered."""
-    tools = [
-        {
-            "type": "function",
-            "name": tool.name,
-            "description": tool.description,
-            "parameters": tool.input_schema,
-            "strict": False,
-        }
-        for tool in request.tools
-    ]
-    trail = Trail(model, request.system, tools)
-    body: dict[str, Any] = {
-        "model": model,
-        "input": _items(request.messages, trail, traits=traits, echoes=echoes),
-        "max_output_tokens": max(_LEAST_TOKENS, min(request.max_tokens, traits.output_tokens)),
-        "store": False,
-        "stream": True,
-    }
+    body, trail = write_request(request, _DIALECT, model=model, traits=traits, echoes=echoes)
+    body |= {"store": False, "stream": True}
     if thinks:
         body["include"] = ["reasoning.encrypted_content"]
-    if request.system:
-        body["instructions"] = request.system
-    if tools:
-        body["tools"] = tools
-        choice = request.tool_choice
-        body["tool_choice"] = _CHOICES.get(choice) or {"type": "function", "name": choice}
-    if request.temperature is not None and traits.temperature:
-        body["temperature"] = request.temperature
     return body, trail
 
 
-def _items(messages: tuple[Message, ...], trail: Trail, *, traits: Traits, echoes: Echoes) -> list[dict[str, Any]]:
-    written: list[dict[str, Any]] = []
-    for message in messages:
-        items: list[Any] | None = None
-        if message.role == "assistant":
-            items = echoes.recall(trail.key(message.content))
-        if items is None:
-            items = list(_assistant(message) if message.role == "assistant" else _user(message, traits))
-        for item in items:
-            trail.add(item)
-        written += items
-    return written
+def _tool(tool: ToolSpec) -> dict[str, Any]:
+    return {
+        "type": "function",
+        "name": tool.name,
+        "description": tool.description,
+        "parameters": tool.input_schema,
+        "strict": False,
+    }
+
+
+def _choice(choice: str) -> Any:
+    return _CHOICES.get(choice) or {"type": "function", "name": choice}
+
+
+def _message(message: Message, own: list[Any] | None, traits: Traits) -> Iterable[dict[str, Any]]:
+    if own is not None:
+        return own
+    return _assistant(message) if message.role == "assistant" else _user(message, traits)
+
+
+_DIALECT = Dialect(
+    messages="input",
+    system="instructions",
+    limit="max_output_tokens",
+    least_tokens=16,
+    write_tool=_tool,
+    write_choice=_choice,
+    write_message=_message,
+)
 
 
 def _assistant(message: Message) -> Iterator[dict[str, Any]]:
@@ -155,14 +148,14 @@ class ResponsesAnswer:
             case "response.refusal.delta":
                 self._stop = "refusal"
                 yield from self._say(str(event.get("delta", "")))
-            case "response.output_item.added" if _object(event.get("item")).get("type") == "function_call":
+            case "response.output_item.added" if as_object(event.get("item")).get("type") == "function_call":
                 yield ToolUseBegun(str(event["item"].get("name", "")))
             case "response.output_item.done":
-                self._items[event.get("output_index", len(self._items))] = _object(event.get("item"))
+                self._items[event.get("output_index", len(self._items))] = as_object(event.get("item"))
             case "response.completed" | "response.incomplete":
-                yield from self._end(_object(event.get("response")))
+                yield from self._end(as_object(event.get("response")))
             case "response.failed":
-                self.failure = _object(_object(event.get("response")).get("error"))
+                self.failure = as_object(as_object(event.get("response")).get("error"))
             case "error":
                 self.failure = event
 
@@ -177,7 +170,7 @@ class ResponsesAnswer:
 
     def _end(self, response: Mapping[str, Any]) -> Iterator[ModelEvent]:
         self._model = str(response.get("model") or "")
-        self._usage = _usage(_object(response.get("usage")))
+        self._usage = _usage(as_object(response.get("usage")))
         if self.done:
             return
         rest = self._cut.rest()
@@ -185,7 +178,7 @@ class ResponsesAnswer:
             self._texts.append(rest)
             yield TextDelta(rest)
         if response.get("status") == "incomplete":
-            reason = str(_object(response.get("incomplete_details")).get("reason"))
+            reason = str(as_object(response.get("incomplete_details")).get("reason"))
             self._stop = _UNFINISHED.get(reason, "length")
         self.done = True
 
@@ -256,18 +249,10 @@ def _overlap(text: str, sequence: str) -> int:
 
 
 def _usage(usage: Mapping[str, Any]) -> Usage:
-    details = _object(usage.get("input_tokens_details"))
+    details = as_object(usage.get("input_tokens_details"))
     return Usage(
-        _number(usage.get("input_tokens")),
-        _number(usage.get("output_tokens")),
-        _number(details.get("cached_tokens")),
-        _number(details.get("cache_write_tokens")),
+        as_count(usage.get("input_tokens")),
+        as_count(usage.get("output_tokens")),
+        as_count(details.get("cached_tokens")),
+        as_count(details.get("cache_write_tokens")),
     )
-
-
-def _number(value: Any) -> int:
-    return value if isinstance(value, int) else 0
-
-
-def _object(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}

@@ -23,6 +23,7 @@ from trunkline.client.client import Client
 from trunkline.errors import ConnectionLost, RemoteProtocolError, RequestTimeout, UrlElicitationRequired
 from trunkline.host.passing.fronts import Front
 from trunkline.host.passing.lanes import Lane, Needs, folders_of
+from trunkline.host.passing.places import Place, Places
 from trunkline.host.passing.running import Parking, Running
 from trunkline.host.roots import Roots
 from trunkline.host.session import HostSession
@@ -71,7 +72,7 @@ class Forwarder:
         self._parking = parking
         self._rounds = rounds
         self._roots = Roots() if roots is None else roots
-        self._busy: dict[Upstream, asyncio.Semaphore] = {}
+        self._busy: dict[Upstream, Places] = {}
 
     async def send(self, errand: Errand) -> tuple[Any, Raw]:
         """Pass a request on and give the result, read and as it came.
@@ -169,7 +170,7 @@ class Forwarder:
 
     async def _plainly(self, errand: Errand, client: Client) -> tuple[Any, Raw]:
         front, settings = errand.front, errand.upstream.entry.settings
-        slot = await self._slot(errand.upstream)
+        place = await self._place(errand.upstream)
         try:
             return await client.pass_on(
                 errand.method,
@@ -180,29 +181,28 @@ class Forwarder:
                 meta=self._meta(errand),
             )
         finally:
-            slot.release()
+            place.free()
 
-    async def _slot(self, upstream: Upstream) -> asyncio.Semaphore:
-        """Wait until there is room within a server's concurrency, and take it; whoever gets it releases it.
+    async def _place(self, upstream: Upstream) -> Place:
+        """Wait until there is room within a server's concurrency, and take it; whoever gets it frees it.
 
         Raises:
             RequestTimeout: there was none for as long as a call may take.
         """
         settings = upstream.entry.settings
-        slot = self._busy.get(upstream)
-        if slot is None:
-            slot = self._busy[upstream] = asyncio.Semaphore(settings.concurrency)
-        if not slot.locked():
-            await slot.acquire()
-            return slot
+        places = self._busy.get(upstream)
+        if places is None:
+            places = self._busy[upstream] = Places(settings.concurrency)
+        places.most = settings.concurrency
+        if not places.full:
+            return await places.take()
         seconds = settings.total_timeout or _USUAL.total_seconds
         try:
             async with asyncio.timeout(seconds):
-                await slot.acquire()
+                return await places.take()
         except TimeoutError as error:
             what = f"{upstream.entry.name} has {settings.concurrency} calls under way, and none ended in {seconds:g} s"
             raise RequestTimeout(what, clock="total", seconds=seconds) from error
-        return slot
 
     # --- a stateless server ------------------------------------------------------------------------------------------
 
@@ -228,7 +228,7 @@ class Forwarder:
             if front.did(key):
                 asked = await front.once(key, dict)
             else:
-                slot = await self._slot(errand.upstream)
+                place = await self._place(errand.upstream)
                 try:
                     result, raw = await client.pass_on(
                         errand.method,
@@ -239,7 +239,7 @@ class Forwarder:
                         meta=meta,
                     )
                 finally:
-                    slot.release()
+                    place.free()
                 if not isinstance(result, t.InputRequiredResult):
                     return result, raw
                 asked = _plain(result)
@@ -334,14 +334,18 @@ class Forwarder:
             if running.front is not None and running.front.open:
                 running.front.progress(news)
 
-        return await client.pass_on(
-            errand.method,
-            errand.params,
-            timeout=settings.timeout,
-            total_timeout=settings.total_timeout,
-            on_progress=progress if errand.front.progress_wanted() else None,
-            meta=self._meta(errand),
-        )
+        running.place = await self._place(errand.upstream)
+        try:
+            return await client.pass_on(
+                errand.method,
+                errand.params,
+                timeout=settings.timeout,
+                total_timeout=settings.total_timeout,
+                on_progress=progress if errand.front.progress_wanted() else None,
+                meta=self._meta(errand),
+            )
+        finally:
+            running.place.free()
 
     def _over(self, session: HostSession, lane: Lane, running: Running) -> None:
         lane.calls.pop(running, None)

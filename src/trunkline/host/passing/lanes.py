@@ -20,11 +20,13 @@ from msgspec.structs import replace
 
 import trunkline.types as t
 from trunkline.client.client import Client
+from trunkline.client.notices import KINDS
 from trunkline.client.state import State
 from trunkline.errors import InvalidParams, PolicyDenied, RequestFailed, TrunklineError
 from trunkline.host.entries import ServerEntry
 from trunkline.host.passing.fronts import Front
 from trunkline.host.passing.running import Running
+from trunkline.host.supervision.listing import EVERYTHING
 from trunkline.host.supervision.upstream import Upstream
 from trunkline.protocol.caller import supports
 
@@ -104,10 +106,7 @@ class Lane:
             options |= {"elicitation": self._elicit, "elicitation_urls": needs.elicitation_urls}
         if roots is not None or needs.roots:
             options["roots"] = roots or self._roots
-        options["logging"] = self._logged
-        if needs.elicitation_urls:
-            options["on_notification"] = self._told
-        self._options = options
+        self._options = {**options, "logging": self._logged, "on_notification": self._told}
         self._credentials = credentials
         self._client: Client | None = None
         self._opening: asyncio.Task[Client] | None = None
@@ -182,7 +181,9 @@ class Lane:
 
     def _asked(self) -> Running:
         """Say whose question it is: the call that is under way, or the one that began last."""
-        waiting = [running for running in self.calls if not running.pending] or list(self.calls)
+        # One that waits for its place has not left yet, so the server knows nothing of it.
+        calls = [running for running in self.calls if running.place is not None] or list(self.calls)
+        waiting = [running for running in calls if not running.pending] or calls
         if not waiting:
             raise RequestFailed("No call is under way that this question could belong to")
         return waiting[-1]
@@ -224,7 +225,10 @@ class Lane:
             raise InvalidParams(f"The answer to {method} cannot be read: {error}") from error
 
     def _told(self, method: str, params: dict[str, Any]) -> None:
-        if method == "notifications/elicitation/complete" and isinstance(params.get("elicitationId"), str):
+        if (kind := KINDS.get(method)) in EVERYTHING:
+            # A handshake server may tell of a change only on the connection on which it came about.
+            self.upstream.changed({kind})
+        elif method == "notifications/elicitation/complete" and isinstance(params.get("elicitationId"), str):
             front = self._front()
             if front is not None:
                 front.page_finished(params["elicitationId"])

@@ -17,6 +17,7 @@ from msgspec import Raw
 
 from trunkline.errors import InvalidParams, RequestFailed
 from trunkline.host.passing.fronts import Front
+from trunkline.host.passing.places import Place
 
 __all__ = ["Parking", "Pending", "Running"]
 
@@ -45,14 +46,18 @@ class Pending:
 class Running:
     """A call at a server, in a task of its own, and what it asks meanwhile."""
 
-    __slots__ = ("_asked", "_wake", "front", "name", "pending", "task")
+    __slots__ = ("_asked", "_open", "_wake", "front", "name", "pending", "place", "task")
 
     def __init__(self, work: Callable[[Running], Coroutine[Any, Any, tuple[Any, Raw]]], front: Front) -> None:
         """Start the work on behalf of a front."""
         self.front: Front | None = front
         self.pending: deque[Pending] = deque()
         self.name = os.urandom(16).hex()
+        #: Its place among the calls that the server works on, once it has left.
+        self.place: Place | None = None
         self._asked = 0
+        #: Questions whose askers wait.
+        self._open = 0
         self._wake: asyncio.Future[None] | None = None
         self.task = asyncio.get_running_loop().create_task(work(self))
         self.task.add_done_callback(self._rouse)
@@ -62,6 +67,9 @@ class Running:
         self._asked += 1
         pending = Pending(method, params, f"{method.partition('/')[0]}-{self._asked}")
         self.pending.append(pending)
+        self._open += 1
+        if self.place is not None:
+            self.place.rest()
         self._rouse()
         try:
             return await pending.answer
@@ -69,6 +77,9 @@ class Running:
             if pending in self.pending:
                 self.pending.remove(pending)
             pending.answer.cancel()
+            self._open -= 1
+            if self.place is not None and not self._open:
+                self.place.resume()
 
     async def news(self) -> Pending | None:
         """Wait for a question, and give it; None once the work is done and nobody waits for an answer any more."""

@@ -102,6 +102,7 @@ def _revision(era: str) -> str:
 def _limits(entry: ServerEntry) -> Limits:
     settings, usual = entry.settings, Limits()
     return Limits(
+        message_bytes=usual.message_bytes if settings.message_bytes is None else settings.message_bytes,
         connect_seconds=start_seconds(entry),
         idle_seconds=usual.idle_seconds if settings.timeout is None else settings.timeout,
         total_seconds=usual.total_seconds if settings.total_timeout is None else settings.total_timeout,
@@ -138,34 +139,29 @@ class Logins:
 
         if entry.url is None or says_who_asks(entry) or not may_carry_secrets(entry.url):
             return None
-        from trunkline.auth.keeping import Keeper
+        from trunkline.auth.keeping import find_login
         from trunkline.auth.oauth import OAuth
 
-        store = await self._found()
-        said = {**_members(entry.auth), "store": store, "open_browser": False}
+        store, said = await self._found(), _members(entry.auth)
         if said.get("grant", "authorization_code") != "authorization_code":
             # A program that logs in as itself has nobody to ask.
-            return OAuth(**said)
-        known = [kept.client_id for kept in await self.kept(entry)]
-        # A client that was given by name is part of what its login is kept under; one that registered itself is not.
-        for client_id in (said.get("client_id"), *known) if known else ():
-            login = OAuth(**{**said, "client_id": client_id})
-            if await Keeper(store, entry.url, login).load() is not None:
-                return login
-        return None
+            return OAuth(**{**said, "store": store, "open_browser": False})
+        try:
+            return await find_login(store, entry.url, said)
+        except AuthError as error:
+            _tell_unread(entry, error)
+            return None
 
     async def kept(self, entry: ServerEntry) -> list[Any]:
         """Describe the logins that are kept for a server's URL: whoever compares sees when that changes."""
-        from trunkline.auth.addresses import canonical
-        from trunkline.auth.keeping import kept_logins
+        from trunkline.auth.keeping import kept_for
 
         if entry.url is None or says_who_asks(entry):
             return []
         try:
-            return [login for login in await kept_logins(await self._found()) if login.url == canonical(entry.url)]
+            return list(await kept_for(await self._found(), entry.url))
         except AuthError as error:
-            # The server may well not ask for a login.
-            log.warning("the logins for %s cannot be read: %s", entry.name, error)
+            _tell_unread(entry, error)
             return []
 
     async def _found(self) -> Store:
@@ -175,6 +171,11 @@ class Logins:
             # Finding the system's keyring may take a while.
             self._store = await asyncio.to_thread(find_store, None)
         return self._store
+
+
+def _tell_unread(entry: ServerEntry, error: AuthError) -> None:
+    # No more than a word: the server may well not ask for a login.
+    log.warning("the logins for %s cannot be read: %s", entry.name, error)
 
 
 def says_who_asks(entry: ServerEntry) -> bool:

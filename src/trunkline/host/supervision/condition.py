@@ -21,7 +21,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from types import MappingProxyType
 from weakref import WeakSet
 
@@ -103,6 +103,8 @@ class Condition:
         self.offering: Offering | None = None
         #: Whether the server was found to be approved when that was last looked at.
         self.approved = False
+        #: Seconds since the epoch at which it was last asked what it speaks, in this run or before.
+        self.probed_at = 0.0
         self.last_error: str | None = None
         self.starts = 0
         #: What there is to say of how it was started.
@@ -113,6 +115,8 @@ class Condition:
         self.used_at = self.heard_at = now()
         #: Told when a call was refused for want of a login; whoever looks after the running server writes it.
         self.on_refusal: Callable[[], None] | None = None
+        #: Told which kinds of lists changed by whoever else heard of it; written by the same.
+        self.on_change: Callable[[Collection[str]], None] | None = None
         #: Other clients of the same server, which end with it.
         self.made: WeakSet[Client] = WeakSet()
         self._moved: set[asyncio.Future[None]] = set()

@@ -14,8 +14,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Coroutine
-from typing import Any, Literal
+from collections.abc import Awaitable, Callable, Collection
+from functools import partial
+from typing import Literal
 
 from msgspec import Struct
 
@@ -81,12 +82,13 @@ class Serving:
         """Look after the server until it is over, and say why."""
         condition = self._condition
         condition.on_refusal = self._look_now.set
-        loops = (self._follow(), self._keep_listed(), self._check_health(), self._mind_idleness())
+        condition.on_change = self._note
+        loops = (self._follow, self._keep_listed, self._check_health, self._mind_idleness)
         tasks = [asyncio.get_running_loop().create_task(self._guarded(loop)) for loop in loops]
         try:
             return await self._ending
         finally:
-            condition.on_refusal = None
+            condition.on_refusal = condition.on_change = None
             for task in tasks:
                 task.cancel()
             await asyncio.wait(tasks)
@@ -101,9 +103,9 @@ class Serving:
         """Learn that the connection was opened again by itself: the server may be another than before."""
         self._note(EVERYTHING)
 
-    async def _guarded(self, loop: Coroutine[Any, Any, None]) -> None:
+    async def _guarded(self, loop: Callable[[], Awaitable[None]]) -> None:
         try:
-            await loop
+            await loop()
         except Exception:
             log.exception("looking after %s failed", self._condition.entry.name)
 
@@ -138,7 +140,7 @@ class Serving:
                     # A stream that closed was opened again already; how often that may be is decided here.
                     return
 
-    def _note(self, kinds: frozenset[str] | set[str]) -> None:
+    def _note(self, kinds: Collection[str]) -> None:
         self._changes.note(kinds, self._now())
         self._news.set()
 
@@ -282,6 +284,7 @@ async def keep(cache: KeptCatalogs | None, condition: Condition, offering: Offer
     if cache is None or offering is None or condition.entry.target is not None:
         return
     try:
-        await asyncio.to_thread(cache.put, condition.entry, offering, holds_secret=condition.secrets.holds)
+        put = partial(cache.put, probed_at=condition.probed_at, holds_secret=condition.secrets.holds)
+        await asyncio.to_thread(put, condition.entry, offering)
     except OSError as error:
         log.warning("what %s offers is not kept: %s", condition.entry.name, error)

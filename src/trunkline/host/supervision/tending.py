@@ -20,7 +20,14 @@ from msgspec import Struct
 
 from trunkline.client.client import Client
 from trunkline.client.state import State
-from trunkline.errors import ConfigError, ConnectionLost, ServerExited, TrunklineError
+from trunkline.errors import (
+    ConfigError,
+    ConnectionLost,
+    RemoteProtocolError,
+    RequestFailed,
+    ServerExited,
+    TrunklineError,
+)
 from trunkline.host.catalog.keeping import KeptCatalogs
 from trunkline.host.catalog.offerings import Offering
 from trunkline.host.clocks import within
@@ -33,6 +40,7 @@ from trunkline.host.supervision.clients import Logins, Sandboxed, make_client, s
 from trunkline.host.supervision.condition import Condition
 from trunkline.host.supervision.listing import Bounds, list_offering
 from trunkline.host.supervision.serving import Ending, Serving, keep, running_state
+from trunkline.protocol.revisions import NEWEST, find
 from trunkline.timekeeper import Timekeeper
 
 __all__ = ["Order", "Surroundings", "Tender", "Trust"]
@@ -102,6 +110,8 @@ class Tender:
         self._loss: Exception | None = None
         #: The logins there were when it was last started.
         self._kept: list[Any] = []
+        #: Whether it was tried to start it in this run.
+        self._met = False
         #: The login that the server was last shown.
         self.auth: Any = None
 
@@ -407,9 +417,8 @@ class Tender:
         self.auth = await logins.find(condition.launch)
         self._loss = None
         condition.forget_stderr()
-        client = self._make_client()
+        client = await self._meet()
         try:
-            await client.__aenter__()
             offering = await list_offering(
                 client,
                 condition.offering,
@@ -424,10 +433,47 @@ class Tender:
             await client.aclose()
             raise
 
-    def _make_client(self) -> Client:
+    async def _meet(self) -> Client:
+        """Connect to the server; one that shook hands in another run is not asked again what it speaks.
+
+        Should it be another server by now, which does not shake hands, it is met once more as one that is not known.
+        """
+        condition, asked_at = self._condition, await self._recall_handshake()
+        if asked_at is not None:
+            client = self._make_client(revision="handshake")
+            try:
+                await client.__aenter__()
+            except BaseException as error:
+                await client.aclose()
+                if not _may_be_another(error, condition.entry):
+                    raise
+                log.info("%s does not shake hands as it did before: %s", condition.entry.name, self._said(str(error)))
+                self._loss = None
+            else:
+                condition.probed_at = asked_at if _shakes_hands(client) else time.time()
+                return client
+        client = self._make_client()
+        try:
+            await client.__aenter__()
+        except BaseException:
+            await client.aclose()
+            raise
+        condition.probed_at = condition.probed_at or time.time()
+        return client
+
+    async def _recall_handshake(self) -> float | None:
+        """Say when it was found that the server shakes hands, if that is known of another run."""
+        cache, entry, first = self._around.cache, self._condition.entry, not self._met
+        self._met = True
+        if not first or cache is None or entry.target is not None or entry.settings.era != "auto":
+            return None
+        return await asyncio.to_thread(cache.shook_hands, entry, time.time())
+
+    def _make_client(self, **more: Any) -> Client:
         condition, around = self._condition, self._around
         given = {} if around.client_options is None else dict(around.client_options(condition.launch))
         options = {
+            **more,
             **given,
             "on_state": _both(self._client_moved, given.get("on_state")),
             "on_stderr": _both(condition.take_stderr, given.get("on_stderr")),
@@ -452,6 +498,17 @@ class Tender:
             self._loss = reason or ConnectionLost("the connection ended")
             if self._serving is not None:
                 self._serving.conclude(Ending("lost", self._loss))
+
+
+def _shakes_hands(client: Client) -> bool:
+    return (find(client.revision or "") or NEWEST).handshake
+
+
+def _may_be_another(error: BaseException, entry: ServerEntry) -> bool:
+    """Tell whether a server may have refused only to shake hands: what fails to be reached, or in time, did not."""
+    if isinstance(error, RequestFailed | RemoteProtocolError):
+        return not wants_login(error)
+    return isinstance(error, ConnectionLost) and entry.command is not None
 
 
 def _both(ours: Callable[..., None], theirs: Callable[..., Any] | None) -> Callable[..., None]:

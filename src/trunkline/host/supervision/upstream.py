@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import AbstractContextManager
 from types import MappingProxyType
 from typing import Any
@@ -244,6 +244,11 @@ class Upstream:
     def heard(self) -> None:
         """Note a sign of life that only the caller could see, such as progress."""
         self._condition.heard_at = self._condition.now()
+
+    def changed(self, kinds: Collection[str]) -> None:
+        """Note that lists changed, as was told on a connection that is not shared: they are listed again."""
+        if self._condition.on_change is not None:
+            self._condition.on_change(kinds)
 
     async def tell_roots_changed(self) -> None:
         """Tell the server, on every connection to it, that its roots changed; a stateless one asks each time."""

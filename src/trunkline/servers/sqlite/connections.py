@@ -3,13 +3,15 @@
 Reading connections are opened ``mode=ro``, so that not even a mistake in the authorizer could change the file. To open
 one costs more than most queries, since SQLite reads the whole schema: a few are kept. One that is kept holds no lock,
 no transaction and no compiled statement: the next is compiled under its own authorizer. It is kept only while its file
-is the one at the path, and not while there is a write-ahead log, which would stay for as long as the connection does.
+is the one at the path and nobody has written to it, since SQLite takes a file that was copied over it for the old one
+if their counters are alike; and not while there is a write-ahead log, which would stay as long as the connection does.
 """
 
 from __future__ import annotations
 
 import os
 import sqlite3
+import time
 import weakref
 from collections import deque
 from collections.abc import Callable
@@ -27,6 +29,8 @@ __all__ = ["Bounds", "Connections", "Opened"]
 _MOST_KEPT = 4
 #: Where a file that is open can be replaced; elsewhere a connection that is kept would be in the way.
 _KEEPS = os.name == "posix"
+#: So long after a file was written its times may be those of the next write, too.
+_SETTLED_NS = 50_000_000
 #: How long a statement waits for another writer, if its own time is not shorter.
 _BUSY_SECONDS = 5.0
 _LIMITS = (
@@ -52,11 +56,26 @@ class Bounds(Struct, frozen=True, kw_only=True):
     seconds: float = 10.0
 
 
+class _File(Struct, frozen=True):
+    """Which file it is, and what tells that somebody has written to it."""
+
+    device: int
+    number: int
+    size: int
+    written_ns: int
+    changed_ns: int
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether a later write could be told from the last one."""
+        return time.time_ns() - self.written_ns > _SETTLED_NS
+
+
 class Opened(Struct, frozen=True):
-    """A connection, and the file that it was opened to, if that is known for certain."""
+    """A connection, and the file that it was opened to as it was then, if that is known for certain."""
 
     connection: sqlite3.Connection
-    file: tuple[int, int] | None = None
+    file: _File | None = None
 
 
 class Connections:
@@ -97,6 +116,7 @@ class Connections:
         """
         reads = kind == "read"
         file = self._file() if reads and _KEEPS else None
+        keeps = file is not None and file.is_settled
         connection = sqlite3.connect(
             f"{self.path.as_uri()}?mode={'ro' if reads else 'rw'}",
             uri=True,
@@ -112,14 +132,14 @@ class Connections:
             connection.close()
             raise
         # Somebody may have put another file there meanwhile.
-        return Opened(connection, None if file is None or file != self._file() else file)
+        return Opened(connection, file if keeps and file == self._file() else None)
 
-    def _file(self) -> tuple[int, int] | None:
+    def _file(self) -> _File | None:
         try:
             found = os.stat(self.path)
         except OSError:
             return None
-        return found.st_dev, found.st_ino
+        return _File(found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
 
     def _bound(self, connection: sqlite3.Connection) -> None:
         # It knows this object not, which else would not be forgotten as long as one of its connections is kept.

@@ -40,7 +40,7 @@ _HANDSHAKE = frozenset(name.encode() for name in HANDSHAKE_NAMES)
 _STATELESS = frozenset(name.encode() for name in STATELESS_NAMES)
 # Given twice, a proxy in front might have judged another value than we do.
 _SINGLE = frozenset(
-    {b"host", b"origin", b"content-type", b"content-length", b"authorization", b"last-event-id", b"accept"}
+    {b"host", b"origin", b"content-type", b"content-length", b"authorization", b"dpop", b"last-event-id", b"accept"}
 )
 _REMEMBERED = 256
 _WELL_KNOWN = "/.well-known/"
@@ -221,9 +221,10 @@ class Endpoint:
 
     async def _enter(self, gate: Gate, visit: Visit) -> Principal:
         """Find out who sends a request; whoever cannot be found out is refused, never taken for nobody."""
-        found = await gate.admit(RequestHeaders(visit.headers))
+        found = await gate.admit(RequestHeaders(visit.headers), method=visit.scope["method"], url=_url(visit))
         if not isinstance(found, Principal):
-            raise Refused(found.status, found.message, headers=(_challenge(gate, found, visit),))
+            head = (_challenge(gate, found, visit), *gate.fields(found))
+            raise Refused(found.status, found.message, headers=head)
         return found
 
     def _lacking(self, needed: InsufficientScope, visit: Visit) -> Headers:
@@ -341,6 +342,12 @@ class Endpoint:
 def _challenge(gate: Gate, denied: Denied, visit: Visit) -> tuple[bytes, bytes]:
     challenge = gate.challenge(denied, origin=visit.address, root=visit.scope.get("root_path", ""))
     return b"www-authenticate", challenge.encode("latin-1", "replace")
+
+
+def _url(visit: Visit) -> str:
+    """Give the address that was called, without the query, as the client wrote it."""
+    root, path = visit.scope.get("root_path", ""), visit.scope["path"]
+    return f"{visit.address}{path if path.startswith(root) else root + path}"
 
 
 def _below(root: str, path: str) -> str:

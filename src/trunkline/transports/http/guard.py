@@ -73,7 +73,7 @@ _REQUEST_HEADERS = frozenset(
         b"tracestate",
     )
 )
-_EXPOSED = b"Mcp-Session-Id, MCP-Protocol-Version, WWW-Authenticate, Retry-After"
+_EXPOSED = b"Mcp-Session-Id, MCP-Protocol-Version, WWW-Authenticate, DPoP-Nonce, Retry-After"
 _PREFLIGHT_SECONDS = b"600"
 
 

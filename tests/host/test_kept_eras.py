@@ -1,0 +1,118 @@
+"""What a server speaks, remembered between runs: a question saved, and never a start that fails for it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.host.gateway.support import NEW, OLD, in_loop
+from tests.host.supervised import Stage, kept_in, program, supervising
+from trunkline.host.catalog.keeping import KeptCatalogs
+from trunkline.host.catalog.offerings import Offering
+from trunkline.host.entries import ServerEntry
+
+WEEK = 7 * 86_400.0
+
+
+class Changing:
+    """A server under one and the same command, in several runs of a host."""
+
+    def __init__(self, folder: Path) -> None:
+        self._file = folder / "mode"
+        self._log = folder / "mode.log"
+        self._folder = folder
+        self.entry: ServerEntry = program("a", "changes_era", str(self._file), NEW, era="auto")
+
+    async def run(self, mode: str) -> tuple[str, list[str]]:
+        """Run a host until the server is ready or is given another try; give its state, and what it was asked."""
+        self._become(mode)
+        async with supervising({"a": self.entry}, cache=kept_in(self._folder)) as stage:
+            await stage.until(lambda: not stage.upstream().busy)
+            return stage.upstream().state, self._log.read_text().split()
+
+    def _become(self, mode: str) -> None:
+        self._file.write_text(mode)
+        self._log.write_text("")
+
+
+@in_loop
+async def test_a_server_that_shook_hands_is_not_asked_again_in_the_next_run(tmp_path: Path) -> None:
+    server = Changing(tmp_path)
+    assert await server.run("handshake") == ("ready", ["server/discover", "initialize", "tools/list"])
+    assert await server.run("handshake") == ("ready", ["initialize", "tools/list"])
+    assert await server.run("handshake") == ("ready", ["initialize", "tools/list"])
+
+
+@in_loop
+async def test_a_stateless_server_is_asked_in_each_run(tmp_path: Path) -> None:
+    server = Changing(tmp_path)
+    assert (await server.run("refuses"))[1][:2] == ["server/discover", "tools/list"]
+    assert (await server.run("refuses"))[1][:2] == ["server/discover", "tools/list"]
+
+
+@pytest.mark.parametrize("mode", ["refuses", "dies"])
+@in_loop
+async def test_a_server_that_became_stateless_costs_one_more_try(mode: str, tmp_path: Path) -> None:
+    server = Changing(tmp_path)
+    await server.run("handshake")
+    state, asked = await server.run(mode)
+    assert (state, asked[:3]) == ("ready", ["initialize", "server/discover", "tools/list"])
+    assert (await server.run(mode))[1][:2] == ["server/discover", "tools/list"]
+
+
+@in_loop
+async def test_a_server_that_crashes_is_not_taken_for_another_for_ever(tmp_path: Path) -> None:
+    server = Changing(tmp_path)
+    await server.run("handshake")
+    state, asked = await server.run("crashes")
+    # As one that nobody knows: the probe, and the handshake for those who die of a probe.
+    assert (state, asked) == ("waiting", ["initialize", "server/discover", "initialize"])
+
+
+@in_loop
+async def test_an_entry_that_names_its_era_asks_nothing_of_the_memory(tmp_path: Path) -> None:
+    entry = program("a", "plain", era="handshake")
+    async with supervising({"a": entry}, cache=kept_in(tmp_path)) as stage:
+        await _ready(stage)
+    async with supervising({"a": entry}, cache=kept_in(tmp_path)) as stage:
+        await _ready(stage)
+
+
+async def _ready(stage: Stage) -> None:
+    await stage.until_state("ready")
+
+
+# --- the file --------------------------------------------------------------------------------------------------------
+
+ENTRY = program("a", "plain", era="auto")
+
+
+@pytest.mark.parametrize(
+    ("revision", "now", "expected"),
+    [
+        pytest.param(OLD, 1000.0, 1000.0, id="at once"),
+        pytest.param(OLD, 999.0 + WEEK, 1000.0, id="within a week"),
+        pytest.param(OLD, 1000.0 + WEEK, None, id="after a week it is asked again"),
+        pytest.param(OLD, 500.0, None, id="a clock that was set back"),
+        pytest.param(NEW, 1000.0, None, id="stateless"),
+        pytest.param("nonsense", 1000.0, None, id="nonsense"),
+    ],
+)
+def test_a_handshake_is_remembered_for_a_week(
+    revision: str, now: float, expected: float | None, tmp_path: Path
+) -> None:
+    kept: KeptCatalogs = kept_in(tmp_path)
+    kept.put(ENTRY, Offering(revision=revision, capabilities={}), probed_at=1000.0)
+    assert kept_in(tmp_path).shook_hands(ENTRY, now) == expected
+
+
+def test_a_handshake_is_remembered_for_its_launch_alone(tmp_path: Path) -> None:
+    kept_in(tmp_path).put(ENTRY, Offering(revision=OLD, capabilities={}), probed_at=1000.0)
+    assert kept_in(tmp_path).shook_hands(program("a", "leaky", era="auto"), 1000.0) is None
+
+
+def test_a_catalog_that_was_kept_before_eras_were_remembers_none(tmp_path: Path) -> None:
+    kept_in(tmp_path).put(ENTRY, Offering(revision=OLD, capabilities={}))
+    assert kept_in(tmp_path).shook_hands(ENTRY, 2e9) is None
+    assert kept_in(tmp_path).get(ENTRY) is not None

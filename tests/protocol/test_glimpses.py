@@ -1,0 +1,120 @@
+"""What is told of a message that is too long to be read: its kind and its id, where they are certain."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trunkline.protocol.glimpses import Glimpse, glimpse
+
+LONG = "x" * 200
+
+
+def seen(message: Any, *, head: int = 150, tail: int = 100, **layout: Any) -> Glimpse:
+    data = json.dumps(message, **layout).encode()
+    return glimpse(data[:head], data[-tail:])
+
+
+@pytest.mark.parametrize("id", [0, 7, -3, "a-1", "ä", 'with "quotes"', ""], ids=repr)
+@pytest.mark.parametrize("layout", [{}, {"separators": (",", ":")}], ids=["spaced", "tight"])
+def test_an_id_before_what_is_long_is_told(id: int | str, layout: dict[str, Any]) -> None:
+    assert seen({"jsonrpc": "2.0", "id": id, "result": {"text": LONG}}, **layout) == Glimpse("answer", id)
+
+
+@pytest.mark.parametrize("id", [0, 7, -3, "a-1"], ids=repr)
+@pytest.mark.parametrize(
+    "envelope",
+    [
+        pytest.param(lambda result, id: {"result": result, "jsonrpc": "2.0", "id": id}, id="last"),
+        pytest.param(lambda result, id: {"jsonrpc": "2.0", "result": result, "id": id}, id="after the result"),
+        pytest.param(lambda result, id: {"result": result, "id": id, "jsonrpc": "2.0"}, id="last but one"),
+    ],
+)
+def test_an_id_after_what_is_long_is_told(id: int | str, envelope: Any) -> None:
+    assert seen(envelope({"text": LONG}, id)) == Glimpse("answer", id)
+    assert seen(envelope({"text": LONG}, id), indent=1) == Glimpse("answer", id)
+
+
+@pytest.mark.parametrize(
+    ("message", "expected"),
+    [
+        pytest.param({"jsonrpc": "2.0", "id": 1, "method": LONG}, Glimpse("call", 1), id="a request"),
+        pytest.param({"params": {"a": LONG}, "method": "x", "id": 4}, Glimpse("call", 4), id="a request, id last"),
+        pytest.param({"id": 2, "error": {"message": LONG}}, Glimpse("answer", 2), id="an error"),
+        pytest.param({"method": "x", "params": LONG}, Glimpse("call", open=True), id="a notification"),
+    ],
+)
+def test_the_kind_of_a_message_is_told(message: Any, expected: Glimpse) -> None:
+    assert seen(message) == expected
+
+
+@pytest.mark.parametrize(
+    ("head", "tail"),
+    [
+        pytest.param(b'{"jsonrpc":"2.0","id":12', b"", id="a number that may go on"),
+        pytest.param(b"debug: " + b"x" * 100, b'"id":1}', id="no message"),
+        pytest.param(b'[{"id":1,"result":{}},', b'{"id":2,"result":{}}]', id="a batch"),
+        pytest.param(b'{"id":1,"method":"x","result":', b"", id="neither one nor the other"),
+        pytest.param(b'{"id":1,"res', b'"}', id="a name that is cut"),
+        pytest.param(b"", b"", id="nothing"),
+        pytest.param(b"\xff\xfe{", b"", id="other bytes"),
+        pytest.param(b'{"a":' + b"[" * 4000, b"", id="deep"),
+    ],
+)
+def test_of_what_is_unclear_nothing_is_told(head: bytes, tail: bytes) -> None:
+    assert glimpse(head, tail) == Glimpse()
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        pytest.param(b'{"id":null,"result":"', id="null"),
+        pytest.param(b'{"id":true,"result":"', id="a truth"),
+        pytest.param(b'{"id":1.5,"result":"', id="a fraction"),
+        pytest.param(b'{"id":1,"id":2,"result":"', id="two"),
+        pytest.param(b'{"id":"\xff","result":"', id="no UTF-8"),
+        pytest.param(b'{"result":"x","id":"' + b"y" * 100, id="one that is cut"),
+    ],
+)
+def test_an_id_that_is_none_is_not_looked_for_at_the_end(head: bytes) -> None:
+    assert glimpse(head, b'","id":9}') == Glimpse("answer")
+
+
+@pytest.mark.parametrize(
+    "tail",
+    [
+        pytest.param(b'{"id":9}}', id="of the result"),
+        pytest.param(b',"id":9}]}', id="inside a list"),
+        pytest.param(b'\\"id\\":9}"}', id="in a text"),
+        pytest.param(b'"id":9', id="no end"),
+        pytest.param(b'\\",\\"id\\":9}', id="escaped"),
+        pytest.param(b',"id":"\\u0031"}', id="with an escape"),
+        pytest.param(b',"id":9,"x":{}}', id="before something else"),
+    ],
+)
+def test_an_id_of_something_inside_is_not_taken_for_the_messages_own(tail: bytes) -> None:
+    assert glimpse(b'{"jsonrpc":"2.0","result":{"x":[', tail) == Glimpse("answer", open=True)
+
+
+_VALUES = st.recursive(
+    st.none() | st.integers() | st.text(alphabet='ab"\\{}[],: id', max_size=30),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.sampled_from(["id", "result", "a"]), inner),
+    max_leaves=12,
+)
+
+
+@given(_VALUES, st.permutations(["jsonrpc", "id", "result"]), st.integers(0, 120), st.integers(0, 120))
+def test_an_id_that_is_told_is_the_right_one(value: Any, order: list[str], head: int, tail: int) -> None:
+    members = {"jsonrpc": "2.0", "id": 77, "result": value}
+    found = seen({name: members[name] for name in order}, head=head, tail=tail or 1)
+    assert found.id in (None, 77)
+    assert found.kind in (None, "answer")
+
+
+@given(st.binary(max_size=200), st.binary(max_size=200))
+def test_any_bytes_can_be_looked_at(head: bytes, tail: bytes) -> None:
+    assert isinstance(glimpse(head, tail), Glimpse)
