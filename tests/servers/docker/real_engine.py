@@ -142,6 +142,7 @@ def _running(program: str, command: str) -> Iterator[RealEngine]:
         with (home / "log").open("wb") as log:
             process = subprocess.Popen(
                 [*_NAMESPACES, "sh", "-c", script],
+                cwd=home,  # an engine leaves small files where it stands
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
