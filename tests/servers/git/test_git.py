@@ -83,6 +83,22 @@ def test_unstaged_and_staged_changes_are_told_apart(repository: Path) -> None:
     assert call(repository, "git_diff", target="main", context_lines=0)[1].endswith(hunk)
 
 
+def test_a_difference_neither_shows_what_only_seems_to_have_changed_nor_writes_to_the_index(repository: Path) -> None:
+    for name in ("0.txt", "b.txt", "c.txt"):
+        write(repository / name, "same\n")
+    git(repository, "add", ".")
+    write(repository / "a.txt", "one\n")
+    for name in ("0.txt", "b.txt", "c.txt"):
+        os.utime(repository / name, (1, 1))
+    before = (repository / ".git" / "index").read_bytes()
+
+    failed, text = call(repository, "git_diff_unstaged", context_lines=0)
+
+    assert (repository / ".git" / "index").read_bytes() == before
+    assert (failed, text) == (False, f"Unstaged changes:\n{git(repository, 'diff', '-U0')}")
+    assert text.count("diff --git") == 1
+
+
 def test_a_negative_number_of_context_lines_is_refused(repository: Path) -> None:
     assert call(repository, "git_diff_unstaged", context_lines=-1) == (True, "context_lines must be 0 or more.")
 
@@ -102,7 +118,7 @@ def test_the_log_has_ids_authors_dates_and_whole_messages(repository: Path) -> N
         pytest.param({"max_count": 1}, 1, id="one"),
         pytest.param({"max_count": 0}, 0, id="none"),
         pytest.param({"max_count": -1}, 2, id="all"),
-        pytest.param({"start_timestamp": "2024-01-15"}, 2, id="since-before"),
+        pytest.param({"start_timestamp": "2024-01-14"}, 2, id="since-before"),
         pytest.param({"start_timestamp": "2024-01-16"}, 0, id="since-after"),
         pytest.param({"end_timestamp": "2024-01-01"}, 0, id="until-before"),
     ],

@@ -109,6 +109,24 @@ def test_a_users_include_that_hangs_on_the_repository_is_looked_up_each_time(
     assert runs(server, log, repository, STATUS) == ["config", "status"]
 
 
+def test_another_branch_or_commit_is_nothing_to_ask_about(server: Server, log: Path, repository: Path) -> None:
+    git(repository, "branch", "side")
+    runs(server, log, repository, STATUS)
+    git(repository, "checkout", "--quiet", "side")
+    on_side = runs(server, log, repository, STATUS)
+    git(repository, "checkout", "--quiet", "--detach")
+
+    assert (on_side, runs(server, log, repository, STATUS)) == (["status"], ["status"])
+
+
+def test_a_long_configuration_is_not_kept(server: Server, log: Path, repository: Path) -> None:
+    with (repository / ".git" / "config").open("a") as config:
+        config.write("#" * 64 * 1024 + "\n")
+    runs(server, log, repository, STATUS)
+
+    assert runs(server, log, repository, STATUS) == ["config", "rev-parse", "status"]
+
+
 # --- what is not the same any more is asked again --------------------------------------------------------------------
 
 
@@ -218,3 +236,54 @@ def test_a_repository_of_somebody_else_is_trusted_only_while_the_user_says_so(
     (result,) = calls(server, repository, [STATUS])
 
     assert "dubious ownership" in outcome(result)[1]
+
+
+def test_an_include_of_the_users_goes_by_where_the_repository_is_now(
+    server: Server, log: Path, repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path / "more.config", "[user]\n\temail = work@example.com\n")
+    text = (
+        f'[user]\n\tname = Bea\n\temail = b@example.com\n[includeIf "gitdir:{tmp_path}/work/"]\n\tpath = more.config\n'
+    )
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(write(tmp_path / "global.config", text)))
+    git(repository, "config", "--remove-section", "user")
+    git(repository, "add", ".")
+    runs(server, log, repository, STATUS, STATUS, STATUS)
+    (tmp_path / "work").mkdir()
+    (repository / ".git").rename(tmp_path / "work" / "moved")
+    write(repository / ".git", f"gitdir: {tmp_path / 'work' / 'moved'}\n")
+
+    (result,) = calls(server, repository, [("git_commit", {"message": "m"})])
+
+    assert result.is_error is False
+    assert git(repository, "log", "-1", "--format=%an %ae") == "Bea work@example.com"
+
+
+def test_a_path_of_the_users_configuration_is_not_looked_up_in_the_repository(
+    server: Server, repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for folder, name in ((tmp_path, "Bea"), (repository, "Eve")):
+        write(folder / "own.config", f"[user]\n\tname = {name}\n\temail = {name}@example.com\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", "own.config")
+    git(repository, "config", "--remove-section", "user")
+    git(repository, "add", ".")
+
+    (result,) = calls(server, repository, [("git_commit", {"message": "m"})])
+
+    assert result.is_error is False
+    assert git(repository, "log", "-1", "--format=%an") == "Bea"
+
+
+@AS_ROOT
+def test_a_folder_of_the_users_that_is_trusted_may_be_named_from_the_home_folder(
+    server: Server, repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    os.chown(repository, 12345, 12345)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    trusting = write(tmp_path / "global.config", "[safe]\n\tdirectory = ~/repository\n")
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(trusting))
+
+    (result,) = calls(server, repository, [STATUS])
+
+    assert outcome(result)[1].startswith("Repository status")

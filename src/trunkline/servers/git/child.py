@@ -20,6 +20,8 @@ __all__ = ["Child", "Ran"]
 _COMPLAINT_BYTES = 64 * 1024
 #: How long a process that was asked to end may take, in seconds.
 _GRACE = 2.0
+#: How long the event loop is held up for a process that was killed and that nobody can wait for, in seconds.
+_LAST = 0.5
 _CHUNK = 65536
 
 
@@ -59,15 +61,23 @@ class Child:
             stderr=subprocess.PIPE,
             start_new_session=True,
         )
-        assert self._process.stdout is not None
-        assert self._process.stderr is not None
         #: Nothing more is to be waited for: all was said, or more than is kept.
         self._enough = asyncio.Event()
         #: Nobody holds the other ends of the pipes.
         self._silent = asyncio.Event()
+        self._mouth: _Mouth | None = None
+        assert self._process.stdout is not None
+        assert self._process.stderr is not None
         self._out = _Ear(self._process.stdout, most, self._heard)
         self._complaint = _Ear(self._process.stderr, _COMPLAINT_BYTES, self._heard)
-        self._mouth = None if self._process.stdin is None else _Mouth(self._process.stdin, stdin)
+        try:
+            self._out.start()
+            self._complaint.start()
+            if self._process.stdin is not None:
+                self._mouth = _Mouth(self._process.stdin, stdin)
+        except BaseException:
+            self._leave()
+            raise
 
     def _heard(self) -> None:
         if self._out.over and self._complaint.over:
@@ -81,39 +91,60 @@ class Child:
         out = bytes(self._out.kept)
         if self._out.cut:
             return Ran(0, out, "", True)
-        return Ran(await self._exit(), out, self._complaint.kept.decode("utf-8", "replace"), False)
-
-    async def end(self) -> None:
-        """Make sure that nothing of it is left: it is asked to end, and then killed with all that it started."""
-        try:
-            # What outlives a process still holds its pipes.
-            if self._process.poll() is not None and self._silent.is_set():
-                return
-            for number in (signal.SIGTERM, signal.SIGKILL):
-                with contextlib.suppress(OSError):
-                    os.killpg(self._process.pid, number)
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(_GRACE):
-                        await self._exit()
-                        await self._silent.wait()
-        finally:
-            # What it started may have left its group, and hold the pipes for as long as it likes.
-            for pipe in (self._out, self._complaint, self._mouth):
-                if pipe is not None:
-                    pipe.close()
-
-    async def _exit(self) -> int:
         if self._process.poll() is None:
             await _exited(self._process)
-        return self._process.wait()
+        return Ran(self._process.wait(), out, self._complaint.kept.decode("utf-8", "replace"), False)
+
+    async def end(self) -> None:
+        """Make sure that nothing of it is left: it is asked to end, and then killed with all that it started.
+
+        Whoever is cancelled while waiting here has it killed at once.
+        """
+        try:
+            # It has ended by itself only after all had been said.
+            if self._process.returncode is None:
+                for number in (signal.SIGTERM, signal.SIGKILL):
+                    self._signal(number)
+                    if await self._ended():
+                        break
+        finally:
+            self._leave()
+
+    async def _ended(self) -> bool:
+        try:
+            async with asyncio.timeout(_GRACE):
+                await _exited(self._process)
+                # What outlives a process still holds its pipes.
+                await self._silent.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    def _signal(self, number: signal.Signals) -> None:
+        with contextlib.suppress(OSError):
+            os.killpg(self._process.pid, number)
+
+    def _leave(self) -> None:
+        if self._process.returncode is None:
+            # Nobody has asked for its status, so that its number, which is the group's, is not yet given to another.
+            self._signal(signal.SIGKILL)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(_LAST)
+        # What it started may have left its group, and hold the pipes for as long as it likes.
+        for pipe in (self._out, self._complaint):
+            pipe.close()
+        if self._mouth is not None:
+            self._mouth.close()
+        elif self._process.stdin is not None:
+            self._process.stdin.close()
 
 
 async def _exited(process: subprocess.Popen[bytes]) -> None:
-    """Wait for a process to exit: on its descriptor where the system has such, else in a thread."""
+    """Wait for a process to exit, without asking for its status: on its descriptor, or else in a thread."""
     try:
         descriptor = os.pidfd_open(process.pid)
     except (AttributeError, OSError):
-        await asyncio.to_thread(process.wait)
+        await asyncio.to_thread(_wait, process)
         return
     gone = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -123,6 +154,14 @@ async def _exited(process: subprocess.Popen[bytes]) -> None:
     finally:
         loop.remove_reader(descriptor)
         os.close(descriptor)
+
+
+def _wait(process: subprocess.Popen[bytes]) -> None:
+    try:
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+    except (AttributeError, OSError):
+        # Not every system can wait without asking.
+        process.wait()
 
 
 class _Ear:
@@ -136,8 +175,10 @@ class _Ear:
         self._most = most
         self._heard = heard
         self._loop = asyncio.get_running_loop()
-        os.set_blocking(pipe.fileno(), False)
-        self._loop.add_reader(pipe.fileno(), self._readable)
+
+    def start(self) -> None:
+        os.set_blocking(self._pipe.fileno(), False)
+        self._loop.add_reader(self._pipe.fileno(), self._readable)
 
     def _readable(self) -> None:
         try:

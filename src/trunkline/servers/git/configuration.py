@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from trunkline.errors import ToolError
 from trunkline.servers.git.files import contents
+from trunkline.servers.git.places import Place
 from trunkline.servers.git.remembered import Remembered
-from trunkline.servers.git.running import Program, one_line
+from trunkline.servers.git.running import Program
+from trunkline.servers.wording import one_line
 
 __all__ = ["Configuration", "Own", "User", "user_settings"]
 
@@ -32,9 +34,9 @@ _KEPT = frozenset(
         "core.eol",
     }
 )
-_VARIABLES = ("HOME", "XDG_CONFIG_HOME", "GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM", "GIT_CONFIG_NOSYSTEM", "SYSTEMROOT")
+_PLACES = ("HOME", "XDG_CONFIG_HOME", "GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM", "SYSTEMROOT")
 _MOST_BYTES = 1024 * 1024
-_MOST_FILTERS = 256
+_MOST_NAMES = 256
 #: How many repositories are remembered.
 _MOST_REMEMBERED = 64
 #: A longer configuration is read anew each time.
@@ -53,10 +55,11 @@ class User(NamedTuple):
 
 
 class Own(NamedTuple):
-    """What a repository's own files set, and the names of the filters in them."""
+    """What a repository's own files set, and the names of the filters and hooks in them."""
 
     settings: Mapping[str, str]
     filters: frozenset[str]
+    hooks: frozenset[str]
 
 
 class _Entry(NamedTuple):
@@ -68,6 +71,8 @@ class _Entry(NamedTuple):
 class _Global(NamedTuple):
     """The user's settings for a working tree, as they are while the files that they come from stay the same."""
 
+    #: What git goes by when it looks for the repository, which an include may hang on.
+    marks: tuple[Any, ...]
     variables: Mapping[str, str]
     files: Mapping[str, object]
     entries: Sequence[_Entry]
@@ -83,22 +88,22 @@ class Configuration:
         self._global: Remembered[str, _Global] = Remembered(_MOST_REMEMBERED)
         self._system: list[_Entry] | None = None
 
-    async def read_user(self, worktree: str, seen: Mapping[str, bytes | None]) -> User:
+    async def read_user(self, place: Place, seen: Mapping[str, bytes | None]) -> User:
         """Read the user's and the system's settings, as they are for this working tree; ``seen`` is from ``look``."""
         # The system's file is the same for every repository, and is not expected to change under a running server.
         if self._system is None:
             self._system = await self._listed(os.sep, "--system")
-        listed = [*self._system, *(await self._read_global(worktree, seen))]
+        listed = [*self._system, *(await self._read_global(place, seen))]
         settings = {each.key: each.value for each in listed if each.key in _KEPT}
         excludes = [each.value for each in listed if each.key == "core.excludesfile" and each.value]
-        safe = tuple(each.value for each in listed if each.key == "safe.directory")
-        return User(settings, _excludes(excludes), safe, _filters(each.key for each in listed))
+        safe = [each.value for each in listed if each.key == "safe.directory"]
+        return User(settings, _excludes(excludes), _expanded(safe), _names("filter", (each.key for each in listed)))
 
     async def read_own(self, files: Sequence[tuple[str, bytes]], env: Mapping[str, str]) -> Own:
         """Read a repository's configuration files, given with what is in them.
 
         Raises:
-            ToolError: one cannot be read, includes another, or has too many filters.
+            ToolError: one cannot be read, leads to another place, or has too many filters or hooks.
         """
         said = tuple(each for _, each in files)
         known = self._own.get(said)
@@ -111,9 +116,11 @@ class Configuration:
             if ran.status or ran.cut:
                 complaint = one_line(ran.complaint) or "it is too long"
                 raise ToolError(f"The configuration {path} cannot be read: {complaint}")
-            settings |= {each.key: each.value for each in _entries(ran.out)}
-        own = Own(settings, _filters(settings))
-        _check(own)
+            entries = _entries(ran.out)
+            _check(entries)
+            settings |= {each.key: each.value for each in entries}
+        own = Own(settings, _names("filter", settings), _names("hook", settings))
+        _check_count(own)
         if sum(len(each) for each in said) <= _LONGEST_REMEMBERED:
             self._own.put(said, own)
         return own
@@ -124,19 +131,19 @@ class Configuration:
         tops = _global_files()
         return contents(tops if known is None else {*tops, *known.files})
 
-    async def _read_global(self, worktree: str, seen: Mapping[str, bytes | None]) -> Sequence[_Entry]:
+    async def _read_global(self, place: Place, seen: Mapping[str, bytes | None]) -> Sequence[_Entry]:
         if not any(seen.values()):
             return ()
-        variables = _variables()
+        variables, worktree = _variables(), place.worktree
         known = self._global.get(worktree)
-        if known is not None and (known.variables, known.files) == (variables, seen):
+        if known is not None and known[:3] == (place.marks, variables, seen):
             return known.entries
         entries = await self._listed(worktree, "--global")
         paths = _sources(worktree, entries)
-        if paths is not None:
+        if paths is not None and place.marks is not None:
             # A file that was not seen before git saw it may have changed since, so it is taken for one that did.
             files = {each: seen.get(each, _UNSEEN) for each in {*_global_files(), *paths}}
-            self._global.put(worktree, _Global(variables, files, entries))
+            self._global.put(worktree, _Global(place.marks, variables, files, entries))
         return entries
 
     async def _listed(self, worktree: str, scope: str) -> list[_Entry]:
@@ -153,24 +160,36 @@ def user_settings(user: User, own: Mapping[str, str]) -> list[tuple[str, str]]:
     return [*made, ("core.excludesfile", user.excludes), *(("safe.directory", each) for each in user.safe)]
 
 
-def _check(own: Own) -> None:
-    if any(key.startswith(("include.", "includeif.")) for key in own.settings):
+def _check(entries: Sequence[_Entry]) -> None:
+    if any(each.key.startswith(("include.", "includeif.")) for each in entries):
         raise ToolError(
             "The repository's own configuration includes other files, which this server does not follow. "
             "Remove include.path and includeIf from it, and put the settings into it instead."
         )
-    if len(own.filters) > _MOST_FILTERS:
-        raise ToolError(f"The repository's configuration has more than {_MOST_FILTERS} filters; remove some.")
+    if not all(each.value.isalnum() for each in entries if each.key == "extensions.refstorage"):
+        raise ToolError(
+            "The repository keeps its branches where extensions.refStorage says, which this server does not follow: "
+            "it may name a format, and no place."
+        )
+
+
+def _check_count(own: Own) -> None:
+    if len(own.filters) + len(own.hooks) > _MOST_NAMES:
+        raise ToolError(f"The repository's configuration has more than {_MOST_NAMES} filters and hooks; remove some.")
 
 
 def _variables() -> dict[str, str]:
-    return {name: value for name in _VARIABLES if (value := os.environ.get(name)) is not None}
+    # A path is meant as it is for the server: git runs elsewhere, where a repository could bring such a file.
+    made = {each: said and os.path.abspath(said) for each in _PLACES if (said := os.environ.get(each)) is not None}
+    if (said := os.environ.get("GIT_CONFIG_NOSYSTEM")) is not None:
+        made["GIT_CONFIG_NOSYSTEM"] = said
+    return made
 
 
 def _global_files() -> tuple[str, ...]:
     said = os.environ.get("GIT_CONFIG_GLOBAL")
     if said is not None:
-        return (said,)
+        return (said and os.path.abspath(said),)
     folder = os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")
     return (os.path.expanduser("~/.gitconfig"), os.path.join(folder, "git", "config"))
 
@@ -191,7 +210,8 @@ def _sources(worktree: str, entries: Sequence[_Entry]) -> list[str] | None:
 
 
 def _text(said: bytes) -> list[str]:
-    return [each.decode("utf-8", "surrogateescape") for each in said.split(b"\0")[:-1]]
+    # What git said is told to it again, so it must become the same bytes.
+    return [os.fsdecode(each) for each in said.split(b"\0")[:-1]]
 
 
 def _entries(listed: bytes) -> list[_Entry]:
@@ -204,9 +224,15 @@ def _with_origins(listed: bytes) -> list[_Entry]:
     return [_Entry(origin.removeprefix("file:"), key, value) for origin, (key, _, value) in pairs]
 
 
-def _filters(keys: Iterable[str]) -> frozenset[str]:
+def _names(section: str, keys: Iterable[str]) -> frozenset[str]:
+    """Give the names in keys of the form ``section.name.key``."""
     parts = (key.split(".", 1) for key in keys)
-    return frozenset(rest[0].rpartition(".")[0] for section, *rest in parts if section == "filter" and "." in rest[0])
+    return frozenset(rest[0].rpartition(".")[0] for first, *rest in parts if first == section and "." in rest[0])
+
+
+def _expanded(paths: Iterable[str]) -> tuple[str, ...]:
+    # Git is not told where the user's own folder is.
+    return tuple(os.path.expanduser(each) for each in paths)
 
 
 def _excludes(said: Sequence[str]) -> str:

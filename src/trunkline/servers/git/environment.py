@@ -11,16 +11,18 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 
-__all__ = ["HOOKS", "environment", "filter_settings", "with_hooks"]
+__all__ = ["environment", "filter_settings", "hook_settings", "with_hooks"]
 
 #: Where nothing is, for files and for folders alike.
 _NOWHERE = os.devnull
-HOOKS = "core.hookspath"
+_HOOKS = "core.hookspath"
 
 #: Said on every run. Programs are off, output has the form that git has without configuration, nothing is fetched.
+#: An index is read from its beginning to its end: a table of where else its entries are, and a list of folders that
+#: were seen once, could lead to others than those that were checked.
 _FIXED: Mapping[str, str] = MappingProxyType(
     {
-        HOOKS: _NOWHERE,
+        _HOOKS: _NOWHERE,
         "core.fsmonitor": "false",
         "core.sshcommand": "false",
         "core.askpass": "",
@@ -31,6 +33,8 @@ _FIXED: Mapping[str, str] = MappingProxyType(
         "core.protecthfs": "true",
         "core.protectntfs": "true",
         "core.quotepath": "true",
+        "core.untrackedcache": "false",
+        "index.threads": "1",
         "credential.helper": "",
         "commit.gpgsign": "false",
         "tag.gpgsign": "false",
@@ -47,8 +51,11 @@ _FIXED: Mapping[str, str] = MappingProxyType(
         "diff.ignoresubmodules": "dirty",
         "diff.submodule": "short",
         "diff.orderfile": _NOWHERE,
+        "diff.autorefreshindex": "false",
         "diff.noprefix": "false",
         "diff.mnemonicprefix": "false",
+        "diff.srcprefix": "a/",
+        "diff.dstprefix": "b/",
         "diff.relative": "false",
         "diff.renames": "true",
         "status.short": "false",
@@ -149,10 +156,17 @@ def with_hooks(env: Mapping[str, str]) -> dict[str, str]:
     for name in ("PATH", "HOME", "USER", "LOGNAME", "SHELL"):
         if (value := os.environ.get(name)) is not None:
             made[name] = value
-    number = list(_FIXED).index(HOOKS)
-    # A setting cannot be left out without moving the others, so a harmless one is said twice.
-    made[f"GIT_CONFIG_KEY_{number}"], made[f"GIT_CONFIG_VALUE_{number}"] = "gc.auto", "0"
+    for number in range(int(env["GIT_CONFIG_COUNT"])):
+        key = env[f"GIT_CONFIG_KEY_{number}"]
+        if key == _HOOKS or key.startswith("hook."):
+            # A setting cannot be left out without moving the others, so a harmless one is said once more.
+            made[f"GIT_CONFIG_KEY_{number}"], made[f"GIT_CONFIG_VALUE_{number}"] = "gc.auto", "0"
     return made
+
+
+def hook_settings(names: Iterable[str]) -> list[tuple[str, str]]:
+    """Give the settings that turn off hooks of these names, which newer versions of git take from a configuration."""
+    return [(f"hook.{name}.{part}", value) for name in names for part, value in (("enabled", "false"), ("event", ""))]
 
 
 def filter_settings(names: Iterable[str]) -> list[tuple[str, str]]:

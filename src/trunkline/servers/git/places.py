@@ -8,6 +8,7 @@ because git follows it, and writes its logs through it too.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,10 +23,13 @@ _MOST_BYTES = 64 * 1024
 _DEEPEST_ALTERNATE = 5
 #: The folders in a repository's own folder that git writes names into, or shows what is in them (an unfinished rebase
 #: is part of the status); they are looked through to the bottom.
-_DEEP = frozenset({"refs", "logs", "info", "rebase-apply", "rebase-merge", "sequencer", "worktrees"})
+_DEEP = frozenset({"refs", "reftable", "logs", "info", "rebase-apply", "rebase-merge", "sequencer", "worktrees"})
 _TOP = _DEEP | {"objects"}
 _OBJECTS = frozenset({"info", "pack"})
 _MOST_CONFIGURATION = 1024 * 1024
+#: What git makes of a longer configuration is not remembered.
+_MOST_MARKED = 64 * 1024
+_HEAD = re.compile(rb"ref: refs/heads/[A-Za-z0-9_][A-Za-z0-9_./-]*\n|[0-9a-f]{40}\n|[0-9a-f]{64}\n")
 
 
 class Place(NamedTuple):
@@ -53,7 +57,7 @@ def look(given: str, allowed: Sequence[Path] | None) -> Place:
     _check_links(worktree, folders, within)
     paths = (os.path.join(folders[1], "config"), os.path.join(folders[0], "config.worktree"))
     files = tuple((each, _said(each, _MOST_CONFIGURATION)) for each in paths if os.path.lexists(each))
-    return Place(worktree, *folders, files, _marks(worktree, folders))
+    return Place(worktree, *folders, files, _marks(worktree, folders, files))
 
 
 def _real_worktree(given: str, allowed: Sequence[str] | None) -> str:
@@ -95,25 +99,36 @@ def same_folders(worktree: str, said: Sequence[str], folders: tuple[str, str]) -
     return tuple(os.path.realpath(os.path.join(worktree, each)) for each in said) == folders
 
 
-def _marks(worktree: str, folders: tuple[str, str]) -> tuple[Any, ...] | None:
+def _marks(
+    worktree: str, folders: tuple[str, str], configuration: Sequence[tuple[str, bytes]]
+) -> tuple[Any, ...] | None:
     """Give all that git goes by: who owns what, which entries there are, and what the files say that lead to others.
 
     Times are not part of it: a file that is written twice in one tick of the clock has the same. Nor is which file it
     is: git itself replaces ``HEAD`` by a new one with the same words.
     """
+    if sum(len(each) for _, each in configuration) > _MOST_MARKED:
+        return None
     git_dir, common_dir = folders
     entry = os.path.join(worktree, ".git")
     head, shared = (os.path.join(git_dir, each) for each in ("HEAD", "commondir"))
     inner = [os.path.join(common_dir, each) for each in ("objects", "refs")]
     # What is no plain file is refused here: git would wait for a pipe.
     files = (*([entry] if os.path.isfile(entry) else ()), head, shared)
-    said = tuple((each, _said(each)) for each in files if os.path.exists(each))
+    said = tuple((each, _form(_said(each))) for each in files if os.path.exists(each))
     try:
         kinds = tuple(_kind(each) for each in (worktree, entry, head, *folders, *inner))
         links = tuple(os.path.realpath(each) for each in (entry, head, *inner))
+        # Git goes by the words of this link, not by where it leads.
+        link = os.readlink(head) if os.path.islink(head) else ""
     except OSError:
         return None
-    return (*folders, kinds, links, said, os.path.lexists(shared))
+    return (*folders, kinds, links, link, said, os.path.lexists(shared), tuple(configuration))
+
+
+def _form(said: bytes) -> bytes:
+    """Give what a file says, or what it is if git takes it for a good ``HEAD`` whatever the branch or commit is."""
+    return b"HEAD" if _HEAD.fullmatch(said) else said
 
 
 def _kind(path: str) -> tuple[int, ...]:
@@ -132,21 +147,25 @@ def _check_links(worktree: str, folders: Sequence[str], allowed: Sequence[str] |
                 )
     within = allowed if allowed is not None else (worktree, *folders)
     for folder in dict.fromkeys(folders):
-        for path in _links(folder):
-            if not _inside(os.path.realpath(path), within):
-                raise ToolError(f"'{path}' is a link that leads out of the allowed folders; git is not run on it.")
+        _check_inner(folder, _TOP, within)
         _check_alternates(os.path.join(folder, "objects"), within, _DEEPEST_ALTERNATE)
+
+
+def _check_inner(folder: str, entered: frozenset[str], within: Sequence[str]) -> None:
+    for path in _links(folder, entered):
+        if not _inside(os.path.realpath(path), within):
+            raise ToolError(f"'{path}' is a link that leads out of the allowed folders; git is not run on it.")
 
 
 def _inside(real: str, folders: Sequence[str]) -> bool:
     return any(real == folder or real.startswith(folder.rstrip(os.sep) + os.sep) for folder in folders)
 
 
-def _links(folder: str) -> Iterator[str]:
-    """Give the links in a repository's own folder: at its top, among its objects' folders, and in all of ``_DEEP``."""
+def _links(folder: str, top: frozenset[str]) -> Iterator[str]:
+    """Give the links at the top of a folder, in those in it that are in ``top``, and in all of ``_DEEP``."""
     seen = 0
     # Beside each folder, which folders in it are entered; None is all.
-    todo: list[tuple[str, frozenset[str] | None]] = [(folder, _TOP)]
+    todo: list[tuple[str, frozenset[str] | None]] = [(folder, top)]
     while todo:
         here, entered = todo.pop()
         try:
@@ -182,13 +201,22 @@ def _check_alternates(objects: str, within: Sequence[str], deepest: int) -> None
     for line in _lead(path).split("\n"):
         if not line or line.startswith("#"):
             continue
-        lender = os.path.realpath(os.path.join(objects, line))
-        if line.startswith('"') or not _inside(lender, within):
+        said = os.path.join(os.path.realpath(objects), line)
+        lender = os.path.realpath(said)
+        # Some versions of git go up before they follow a link.
+        if line.startswith('"') or not all(_inside(each, within) for each in (lender, _read_as_text(said))):
             raise ToolError(
                 f"The repository borrows objects from '{line}', which is outside of the allowed folders. "
                 "Start the server with a --repository that holds it as well, or run git repack -a -d there."
             )
-        _check_alternates(lender, within, deepest - 1)
+        for each in {lender, _read_as_text(said)}:
+            if os.path.isdir(each):
+                _check_inner(each, _OBJECTS, within)
+            _check_alternates(each, within, deepest - 1)
+
+
+def _read_as_text(path: str) -> str:
+    return os.path.realpath(os.path.normpath(path))
 
 
 def _lead(path: str) -> str:

@@ -7,7 +7,9 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from trunkline.errors import ToolError
+from trunkline.servers.git.child import Ran
 from trunkline.servers.git.repositories import Repository, no_such, refuse_option
+from trunkline.servers.wording import one_line
 
 __all__ = ["branch", "diff", "diff_staged", "diff_unstaged", "log", "show", "status"]
 
@@ -16,6 +18,10 @@ _MOST_COMMITS = 1000
 _MOST_CONTEXT = 1_000_000
 #: No program of the repository's choice takes part in a difference, and submodules are not entered.
 _PLAIN = ("--no-ext-diff", "--no-textconv", "--no-color", "--ignore-submodules=dirty", "--submodule=short")
+
+#: The header of a file that only seems to have changed. Git leaves these out, but would then write to the index too,
+#: and with that hinder whoever stages something.
+_UNCHANGED = re.compile(r"\ndiff --git [^\n]*(?=\ndiff --git |\Z)")
 
 
 async def status(repository: Repository) -> str:
@@ -26,18 +32,23 @@ async def status(repository: Repository) -> str:
 
 async def diff_unstaged(repository: Repository, context_lines: int) -> str:
     """Give the changes in the working tree that are not staged."""
-    return "Unstaged changes:\n" + await repository.shown("diff", *_PLAIN, _unified(context_lines), "--")
+    return "Unstaged changes:\n" + await _difference(repository, context_lines)
 
 
 async def diff_staged(repository: Repository, context_lines: int) -> str:
     """Give the changes that are staged."""
-    return "Staged changes:\n" + await repository.shown("diff", *_PLAIN, _unified(context_lines), "--cached", "--")
+    return "Staged changes:\n" + await _difference(repository, context_lines, "--cached")
 
 
 async def diff(repository: Repository, target: str, context_lines: int) -> str:
     """Give the difference between the working tree and a revision."""
     found = await repository.resolve(target, "target", kind="tree")
-    return f"Diff with {target}:\n" + await repository.shown("diff", *_PLAIN, _unified(context_lines), found, "--")
+    return f"Diff with {target}:\n" + await _difference(repository, context_lines, found)
+
+
+async def _difference(repository: Repository, context_lines: int, *between: str) -> str:
+    shown = await repository.shown("diff", *_PLAIN, _unified(context_lines), *between, "--")
+    return _UNCHANGED.sub("", f"\n{shown}")[1:]
 
 
 def _unified(lines: int) -> str:
@@ -84,7 +95,7 @@ async def _commits(repository: Repository, *which: str) -> tuple[list[_Commit], 
     if ran.status:
         # A repository without a commit is the reason that can be told in better words.
         await repository.resolve("HEAD", kind="commit")
-        raise ToolError("The history cannot be read: " + ran.complaint.strip()[:500])
+        raise _unreadable("history", ran)
     fields = ran.out.decode("utf-8", "replace").split("\0")
     width = len(_Commit._fields)
     # What follows the last whole commit is the end of the output, or a commit that was cut.
@@ -107,7 +118,7 @@ async def show(repository: Repository, revision: str) -> str:
     if found is None:
         raise no_such(revision, "revision")
     if found.kind == "blob":
-        ran = await repository.run("cat-file", "blob", found.id)
+        ran = await _read(repository, "file", "cat-file", "blob", found.id)
         return ran.out.decode("utf-8", "replace") + repository.note(ran)
     if found.kind == "tree":
         return await _folder(repository, found.id)
@@ -117,11 +128,21 @@ async def show(repository: Repository, revision: str) -> str:
     return await _commit(repository, commit.id)
 
 
+async def _read(repository: Repository, what: str, *arguments: str) -> Ran:
+    """Run git for something that is there; its output may be cut."""
+    ran = await repository.run(*arguments)
+    if ran.status:
+        raise _unreadable(what, ran)
+    return ran
+
+
+def _unreadable(what: str, ran: Ran) -> ToolError:
+    return ToolError(f"The {what} cannot be read: {one_line(ran.complaint)}")
+
+
 async def _commit(repository: Repository, commit: str) -> str:
     shown = ("--root", "--always", "--diff-merges=first-parent", "-r", "-M", "-z", "--raw", "--patch", *_PLAIN, _FORM)
-    ran = await repository.run("diff-tree", *shown, commit, "--")
-    if ran.status:
-        raise ToolError("The commit cannot be read: " + ran.complaint.strip()[:500])
+    ran = await _read(repository, "commit", "diff-tree", *shown, commit, "--")
     width = len(_Commit._fields)
     fields = ran.out.split(b"\0", width)
     if len(fields) <= width:
@@ -136,7 +157,7 @@ async def _commit(repository: Repository, commit: str) -> str:
 
 
 async def _folder(repository: Repository, tree: str) -> str:
-    ran = await repository.run("ls-tree", "-z", tree)
+    ran = await _read(repository, "folder", "ls-tree", "-z", tree)
     entries = [each.partition("\t") for each in ran.out.decode("utf-8", "replace").split("\0") if each]
     names = [f"{name}/" if " tree " in about else name for about, _, name in entries]
     return "\n".join(names) + repository.note(ran)

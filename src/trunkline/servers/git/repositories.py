@@ -10,15 +10,18 @@ import asyncio
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from trunkline.errors import ToolError
 from trunkline.servers.git.child import Ran
 from trunkline.servers.git.configuration import Configuration, User, user_settings
-from trunkline.servers.git.environment import environment, filter_settings, with_hooks
+from trunkline.servers.git.environment import environment, filter_settings, hook_settings, with_hooks
 from trunkline.servers.git.places import Place, look, same_folders
 from trunkline.servers.git.remembered import Remembered
-from trunkline.servers.git.running import Program, one_line
+from trunkline.servers.git.running import Program
+from trunkline.servers.git.stock import Index, check_names, names_in, read_index
+from trunkline.servers.wording import one_line
 
 __all__ = ["Found", "Opener", "Repository", "no_such", "refuse_option"]
 
@@ -28,6 +31,11 @@ _MOST_PATHS = 64 * 1024
 #: How many repositories git need not be asked about again.
 _MOST_REMEMBERED = 64
 
+#: How much of what git complains is told.
+_MOST_COMPLAINT = 1000
+#: How many bytes the names of all files in an index may have, where git has to be asked for them.
+_MOST_NAMES = 128 * 1024 * 1024
+_ID_BYTES = MappingProxyType({"sha1": 20, "sha256": 32})
 _KINDS = frozenset({"blob", "commit", "tag", "tree"})
 
 
@@ -115,8 +123,10 @@ class Opener:
         """Let ``program`` work on the repositories."""
         self._program = program
         self._configuration = Configuration(program)
-        #: What git went by when it found the folders that we had found.
-        self._found: Remembered[str, tuple[Any, ...]] = Remembered(_MOST_REMEMBERED)
+        #: What git went by when it found the folders that we had found, and how long ids are there.
+        self._found: Remembered[str, tuple[tuple[Any, ...], int]] = Remembered(_MOST_REMEMBERED)
+        #: The indexes that are good.
+        self._good: Remembered[tuple[bytes, int], bool] = Remembered(_MOST_REMEMBERED)
 
     async def open(self, given: str, allowed: Sequence[Path] | None) -> Repository:
         """Open the repository at a path that a caller gave.
@@ -125,33 +135,57 @@ class Opener:
             ToolError: it is not allowed, is no repository, or leads git to somewhere else.
         """
         await self._program.check()
-        place, seen = await asyncio.to_thread(self._look, given, allowed)
-        user = await self._configuration.read_user(place.worktree, seen)
+        place, seen, index = await asyncio.to_thread(self._look, given, allowed)
+        user = await self._configuration.read_user(place, seen)
         env = environment(place.worktree, user_settings(user, {}))
         own = await self._configuration.read_own(place.files, env)
-        env = environment(place.worktree, [*user_settings(user, own.settings), *filter_settings(own.filters)])
-        await self._ask(place, user, env)
+        off = [*filter_settings(own.filters), *hook_settings(own.hooks)]
+        env = environment(place.worktree, [*user_settings(user, own.settings), *off])
+        id_bytes = await self._ask(place, user, env)
         filters = own.filters | user.filters
-        return Repository(place.worktree, place.git_dir, place.common_dir, filters, self._program, env)
+        repository = Repository(place.worktree, place.git_dir, place.common_dir, filters, self._program, env)
+        if index is not None:
+            await self._check_index(repository, index, id_bytes)
+        return repository
 
-    def _look(self, given: str, allowed: Sequence[Path] | None) -> tuple[Place, Mapping[str, bytes | None]]:
+    def _look(
+        self, given: str, allowed: Sequence[Path] | None
+    ) -> tuple[Place, Mapping[str, bytes | None], Index | None]:
         place = look(given, allowed)
-        return place, self._configuration.look(place.worktree)
+        return place, self._configuration.look(place.worktree), read_index(place.git_dir)
 
-    async def _ask(self, place: Place, user: User, env: dict[str, str]) -> None:
-        """Let git have the last word on whether this is a repository, and whether its owner is to be trusted."""
-        marks = None if place.marks is None else (place.marks, tuple(each for _, each in place.files), user.safe)
-        if marks is not None and self._found.get(place.worktree) == marks:
-            return
-        words = ["rev-parse", "--absolute-git-dir", "--git-common-dir"]
+    async def _ask(self, place: Place, user: User, env: dict[str, str]) -> int:
+        """Let git have the last word on whether this is a repository, and whether its owner is to be trusted.
+
+        It gives how many bytes an object's id has there.
+        """
+        marks = None if place.marks is None else (place.marks, user.safe)
+        known = self._found.get(place.worktree)
+        if known is not None and known[0] == marks:
+            return known[1]
+        words = ["rev-parse", "--show-object-format", "--absolute-git-dir", "--git-common-dir"]
         ran = await self._program.run(words, cwd=place.worktree, env=env, most=_MOST_PATHS)
         if ran.status:
             raise ToolError(_failure("rev-parse", ran))
-        said = os.fsdecode(ran.out).removesuffix("\n").split("\n")
-        if not same_folders(place.worktree, said, (place.git_dir, place.common_dir)):
+        form, *said = os.fsdecode(ran.out).removesuffix("\n").split("\n")
+        if form not in _ID_BYTES or not same_folders(place.worktree, said, (place.git_dir, place.common_dir)):
             raise ToolError(f"'{place.worktree}' is not the top folder of a Git repository.")
         if marks is not None:
-            self._found.put(place.worktree, marks)
+            self._found.put(place.worktree, (marks, _ID_BYTES[form]))
+        return _ID_BYTES[form]
+
+    async def _check_index(self, repository: Repository, index: Index, id_bytes: int) -> None:
+        """Make sure that git, wherever it goes by the index, stays in the working tree."""
+        if self._good.get((index.digest, id_bytes)):
+            return
+        names = await asyncio.to_thread(names_in, index, id_bytes)
+        alone = names is not None
+        if names is None:
+            # What else there is to it is in files that may change without this one.
+            names = (await repository.git("ls-files", "-z", most=_MOST_NAMES)).out
+        await asyncio.to_thread(check_names, index, names)
+        if alone:
+            self._good.put((index.digest, id_bytes), True)
 
 
 def refuse_option(given: str, what: str) -> None:
@@ -172,4 +206,4 @@ def no_such(given: str, what: str, kind: str = "object") -> ToolError:
 
 
 def _failure(command: str, ran: Ran) -> str:
-    return f"git {command} failed: {one_line(ran.complaint) or f'exit status {ran.status}'}"
+    return f"git {command} failed: {one_line(ran.complaint, _MOST_COMPLAINT) or f'exit status {ran.status}'}"

@@ -13,11 +13,10 @@ from collections.abc import Mapping, Sequence
 
 from trunkline.errors import ToolError
 from trunkline.servers.git.child import Child, Ran
+from trunkline.servers.wording import one_line
 
-__all__ = ["Program", "one_line"]
+__all__ = ["Program"]
 
-#: How much of what git complains is told.
-_COMPLAINT_CHARS = 1000
 #: How many git processes run at once; others wait.
 _SLOTS = 8
 #: The oldest git that can be told to read no configuration of the user and to take settings from the environment.
@@ -80,10 +79,3 @@ class Program:
                 ) from None
             finally:
                 await child.end()
-
-
-def one_line(text: str) -> str:
-    """Give a complaint as one short line without control characters."""
-    plain = "".join(each if each.isprintable() else " " for each in text)
-    line = " ".join(plain.split())
-    return line if len(line) <= _COMPLAINT_CHARS else line[:_COMPLAINT_CHARS] + "..."

@@ -23,7 +23,7 @@ _OWN = re.compile(r"\.git[\s.]*|git~\d+", re.IGNORECASE)
 #: What leads from a branch to something else, and so is in no branch's name.
 _STEPS = re.compile(r"[~^:]|@\{")
 _ON_BRANCH = re.compile(rb"ref: refs/heads/([A-Za-z0-9_][A-Za-z0-9_./-]*)\n")
-_UNMATCHED = re.compile("pathspec '(.*)' did not match")
+_UNMATCHED = re.compile("pathspec '(.*?)' did not match any file", re.DOTALL)
 
 
 async def add(repository: Repository, files: Sequence[str]) -> str:
@@ -84,7 +84,7 @@ async def _check_filters(repository: Repository, listed: bytes) -> None:
     if not repository.filters:
         return
     ran = await repository.git("check-attr", "-z", "--stdin", "filter", stdin=listed, most=_MOST_LISTED * 2)
-    fields = ran.out.decode("utf-8", "surrogateescape").split("\0")
+    fields = os.fsdecode(ran.out).split("\0")
     for name, driver in zip(fields[::3], fields[2::3], strict=False):
         if driver in repository.filters:
             raise ToolError(
