@@ -9,7 +9,17 @@ import pytest
 from tests.auth.resource_support import verifier
 from tests.server.talk import call as call_in_memory
 from tests.server.talk import in_loop
-from tests.transports.http.serving_support import HANDSHAKE, STATELESS, Call, SessionClient, ask, modern, request, tool
+from tests.transports.http.serving_support import (
+    HANDSHAKE,
+    STATELESS,
+    Call,
+    SessionClient,
+    ask,
+    modern,
+    notification,
+    request,
+    tool,
+)
 from trunkline import Server, StaticTokens
 
 TOKENS = StaticTokens(
@@ -115,6 +125,13 @@ USES = {
         ),
         "read",
     ),
+    "completion of a prompt": (
+        request(
+            "completion/complete",
+            {"ref": {"type": "ref/prompt", "name": "draft"}, "argument": {"name": "about", "value": "m"}},
+        ),
+        "read",
+    ),
 }
 
 
@@ -148,6 +165,76 @@ async def test_what_is_offered_later_is_guarded_too() -> None:
     assert await tools(server, "none") == ["look"]
     assert (await send(server, tool("late"), "none")).error == (403, 403)
     assert (await send(server, request("acme/late"), "none")).error == (403, 403)
+
+
+@pytest.mark.parametrize(
+    ("who", "method", "heard"),
+    [
+        ("none", "acme/touched", []),
+        ("reader", "acme/touched", []),
+        ("writer", "acme/touched", ["acme/touched"]),
+        ("none", "notifications/roots/list_changed", ["notifications/roots/list_changed"]),
+    ],
+)
+@in_loop
+async def test_a_notification_of_ones_own_is_heard_from_who_may_write(who: str, method: str, heard: list[str]) -> None:
+    told: list[str] = []
+    server = guarded(read="read", write="write")
+    server.notification(method)(lambda params: told.append(method))
+
+    await send(server, notification(method), who, HANDSHAKE)
+
+    assert told == heard
+
+
+@in_loop
+async def test_a_stream_tells_of_no_resource_that_its_reader_may_not_read() -> None:
+    server = guarded(read="read", write="write")
+    uris = ["note://one", "log://monday"]
+    params = {"notifications": {"resourceSubscriptions": uris, "resourcesListChanged": True}}
+    call = modern(server.asgi(), request("subscriptions/listen", params), authorization="Bearer writer")
+    opened = await call.message()
+    for uri in uris:
+        server.changed(uri)
+    server.add_resource("note://two", "two", name="two")
+    told = await call.message()
+    call.hang_up()
+    await call.ended()
+
+    assert opened["params"]["notifications"].get("resourceSubscriptions", []) == []
+    assert told["method"] == "notifications/resources/list_changed"
+
+
+@in_loop
+async def test_a_session_subscribes_to_nothing_that_it_may_not_read() -> None:
+    answer = await send(
+        guarded(read="read", write="write"),
+        request("resources/subscribe", {"uri": "log://monday"}),
+        "writer",
+        HANDSHAKE,
+    )
+
+    assert answer.error == (403, 403)
+
+
+@pytest.mark.parametrize("hints", [{"destructiveHint": False}, {"title": "Harmless"}, {"idempotentHint": True}])
+@in_loop
+async def test_only_a_tool_that_says_so_itself_reads(hints: dict[str, Any]) -> None:
+    server = Server("s", auth=TOKENS)
+    server.add_tool(lambda: "x", name="x", annotations=hints)
+    server.require_scopes(write="write")
+
+    assert (await send(server, tool("x"), "none")).error == (403, 403)
+
+
+@in_loop
+async def test_a_tool_that_takes_the_place_of_another_needs_what_it_says_itself() -> None:
+    server = Server("s", auth=TOKENS, on_duplicate="replace")
+    server.add_tool(lambda: "x", name="x", annotations=READS)
+    server.require_scopes(write="write")
+    server.add_tool(lambda: "x", name="x", annotations=WRITES)
+
+    assert (await send(server, tool("x"), "none")).error == (403, 403)
 
 
 @in_loop

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Any
 
 import click
@@ -69,7 +70,12 @@ def test_http_alone_leaves_the_address_to_the_server() -> None:
         pytest.param(["--http", "1", "--read-scope", 'a"b'], 1, "is no scope", id="no scope"),
         pytest.param(["run", "--http", "0", "--write-scope", "w"], 2, "go with --tokens-env", id="scope of nobody"),
         pytest.param(["broken"], 2, "The word must not be broken: say whole", id="a wrong setting"),
-        pytest.param(["run", "--http", "0.0.0.0:0"], 2, "can be reached by others", id="open to others"),
+        pytest.param(["run", "--http", "0.0.0.0:0"], 2, "with --tokens-env NAME or --issuer URL", id="open to others"),
+        pytest.param(["run", "--http", "[::]:0"], 2, "can be reached by others", id="open to others over IPv6"),
+        pytest.param(["--log-level", "x"], 1, "'error'. See trunkline-server-sample --help.", id="a list of values"),
+        pytest.param(["--lo", "x"], 1, "--help.", id="a part of a name"),
+        pytest.param(["--pth", "x"], 1, "'--path'? See trunkline-server-sample", id="another name is meant"),
+        pytest.param(["--certfil", "x"], 1, "'--keyfile'?) See trunkline-server", id="other names are meant"),
     ],
 )
 def test_what_is_wrong_is_one_sentence_and_a_code(
@@ -101,6 +107,17 @@ def test_an_option_with_nothing_in_it_does_not_pass_for_one_left_out(
 ) -> None:
     assert ended("--http", "8000", option, "") == (1, [])
     assert f"{option} is empty" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["filesystem", "memory", "postgres", "sequentialthinking", "sqlite", "time"])
+def test_the_help_fits_a_terminal_and_says_what_values_are(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    command = import_module(f"trunkline.servers.{name}.__main__").command
+    with pytest.raises(SystemExit):
+        start(command, ["--help"])
+    told = capsys.readouterr().out
+
+    assert [line for line in told.splitlines() if len(line) > 80] == []
+    assert [word for word in ("INTEGER", "FLOAT", "RANGE", "TEXT", "default: (") if word in told] == []
 
 
 def test_the_help_names_the_shared_options(capsys: pytest.CaptureFixture[str]) -> None:

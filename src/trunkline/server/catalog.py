@@ -190,8 +190,8 @@ class Catalog:
     def require_scopes(self, *, read: str | Sequence[str] = (), write: str | Sequence[str] = ()) -> None:
         """Demand scopes for all that is offered, now and later, besides those that something asks for itself.
 
-        ``write`` is for every tool that does not say that it only reads (``readOnlyHint``), and for methods of one's
-        own; ``read`` is for everything else, and for all of it if ``write`` is not given.
+        ``write`` is for every tool that does not say that it only reads (``readOnlyHint``), and for methods and
+        notifications of one's own; ``read`` is for everything else, and for all of it if ``write`` is not given.
         """
         from trunkline.server.guarding import make_guard
 

@@ -1,22 +1,27 @@
 """Scopes for a whole server: what may change something needs one, what only reads another.
 
 A tool that says of itself that it only reads (``readOnlyHint``) reads; so do resources, prompts and their completions.
-Every other tool may change something, and so may a method of one's own, which cannot say so. What is offered later is
-guarded like what is there, and what asks for scopes itself needs those as well.
+Every other tool may change something, and so may a method or a notification of one's own, which cannot say so. What is
+offered later is guarded like what is there, and what asks for scopes itself needs those as well.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from trunkline.protocol.access import read_scopes
+from trunkline.protocol.access import Hierarchy, origin_may, read_scopes
+from trunkline.protocol.caller import Origin
+from trunkline.protocol.methods import METHODS
 from trunkline.server.registry import Kind, Registry
 
-__all__ = ["Guard", "guarded", "make_guard"]
+__all__ = ["Guard", "guarded", "make_guard", "may_tell", "unsaid_scopes"]
+
+log = logging.getLogger("trunkline")
 
 _KINDS: tuple[Kind, ...] = ("tools", "prompts", "resources", "templates")
 
@@ -51,6 +56,19 @@ def guarded(registry: Registry, guards: Iterable[Guard]) -> Registry:
             for definition in getattr(registry, kind).values():
                 definition.scopes = tuple(dict.fromkeys((*definition.scopes, *guard.scopes(kind, definition))))
     return replace(registry, guarded=True)
+
+
+def unsaid_scopes(guards: Iterable[Guard]) -> tuple[str, ...]:
+    """Give what is needed for that which does not say what it does: it may change something."""
+    return tuple(dict.fromkeys(scope for guard in guards for scope in guard.write))
+
+
+def may_tell(guards: Iterable[Guard], method: str, origin: Origin, hierarchy: Hierarchy) -> bool:
+    """Tell whether a notification is heard from here: the protocol's own are, whoever sends them."""
+    if any(row.name == method for row in METHODS) or origin_may(origin, unsaid_scopes(guards), hierarchy):
+        return True
+    log.warning("the notification %.100r was not heard: whoever sent it lacks a scope", method)
+    return False
 
 
 def _only_reads(annotations: Any) -> bool:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from trunkline.server.resources import ResourceDefinition, TemplateDefinition
     from trunkline.server.server import Server
 
-__all__ = ["Route", "make_routes", "read_resource"]
+__all__ = ["Route", "find_resource", "make_routes", "read_resource"]
 
 Route = Callable[[Exchange, Any], Awaitable[Any]]
 
@@ -73,7 +73,7 @@ def _more_routes(server: Server) -> dict[str, Route]:
         return await _complete(server, exchange, params)
 
     async def subscribes(exchange: Exchange, params: t.SubscribeRequestParams) -> Any:
-        _find(server, exchange, params.uri)
+        find_resource(server, exchange, params.uri)
         exchange.admitted.caller.session.subscribe(params.uri)
         return t.EmptyResult()
 
@@ -126,7 +126,7 @@ async def read_resource(
 
     A handler that knows better says ``ResourceNotFound``, which every revision has a code for.
     """
-    found, values = _find(server, exchange, params.uri)
+    found, values = find_resource(server, exchange, params.uri)
     try:
         if found.owners:
             return await server.through(found, exchange, params, lambda p: _read(found, exchange, p.uri, values))
@@ -144,9 +144,15 @@ async def _read(
     return await found.read(exchange, uri, values)  # type: ignore[call-arg]
 
 
-def _find(
+def find_resource(
     server: Server, exchange: Exchange, uri: str
 ) -> tuple[ResourceDefinition | TemplateDefinition, dict[str, Any] | None]:
+    """Find what a caller may read under a URI: a resource, or a template and what its variables stand for.
+
+    Raises:
+        InsufficientScope: the caller may not read it.
+        RequestFailed: there is no such resource, as far as this caller sees.
+    """
     caller = exchange.admitted.caller
     fixed = server.registry.resources.get(uri)
     if fixed is not None and server.listing.sees(caller, fixed):
@@ -169,7 +175,7 @@ def _not_found(caller: Caller, message: str, data: Any) -> RequestFailed:
 
 def _sees(server: Server, exchange: Exchange, uri: str) -> bool:
     try:
-        _find(server, exchange, uri)
+        find_resource(server, exchange, uri)
     except (InsufficientScope, InvalidParams, ResourceNotFound):
         return False
     return True

@@ -402,10 +402,18 @@ class Server(Catalog):
     def notification_received(self, event: NotificationReceived, origin: Origin, session: Session | None) -> None:
         """Hand a notification to whoever registered for it."""
         function = self.own_notifications.get(event.method)
-        if function is not None:
+        if function is not None and self._may_tell(event.method, origin):
             from trunkline.server.own_methods import hear
 
             hear(function, event, self._hearing)
+
+    def _may_tell(self, method: str, origin: Origin) -> bool:
+        """Say whether a notification is heard; one that is not gets no answer, as all of them."""
+        if not self._guards:
+            return True
+        from trunkline.server.guarding import may_tell
+
+        return may_tell(self._guards, method, origin, self.hierarchy)
 
     def _settle(self) -> None:
         declared = lifecycle.capabilities(self, NEWEST)
@@ -425,10 +433,10 @@ class Server(Catalog):
         self.offer = make_offer({name: row for name, (row, _) in self.own_methods.items()}, self._revisions)
         if not self.own_methods:
             return
+        from trunkline.server.guarding import unsaid_scopes
         from trunkline.server.own_methods import route_of
 
-        # What a method of one's own does is not said anywhere: it may change something.
-        scopes = tuple(dict.fromkeys(scope for guard in self._guards for scope in guard.write))
+        scopes = unsaid_scopes(self._guards)
         for name, (_, function) in self.own_methods.items():
             self.routes[name] = route_of(function, scopes)
 

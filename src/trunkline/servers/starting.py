@@ -55,6 +55,8 @@ class Serving(Struct, frozen=True):
             run_loop(run_async(server, "stdio"))
             return
         auth, path = self.auth(), self.path or "/mcp"
+        if auth is None and server.auth is None:
+            self._check_open(self.address)
         if self.read_scope or self.write_scope:
             server.require_scopes(read=self.read_scope or (), write=self.write_scope or ())
 
@@ -98,6 +100,17 @@ class Serving(Struct, frozen=True):
 
             return JWTVerifier(issuer=self.issuer, audience=self.audience)
         return None
+
+    def _check_open(self, address: Address) -> None:
+        """Refuse, in words of the command line, what the server would refuse in words of Python."""
+        from trunkline.net.addresses import is_loopback
+
+        if not self.allow_unauthenticated and address.host is not None and not is_loopback(address.host, below=False):
+            raise ConfigError(
+                f"--http {address.host}: it can be reached by others, and nobody is asked who they are; say who may "
+                "call with --tokens-env NAME or --issuer URL, listen at 127.0.0.1, or let anybody in with "
+                "--allow-unauthenticated"
+            )
 
     def _check_stdio(self) -> None:
         for name in self.__struct_fields__:
@@ -272,8 +285,12 @@ def statement_options(function: Callable[..., None]) -> Callable[..., None]:
     """Add the bounds of one statement to a server of a database: ``--max-rows``, ``--max-bytes`` and ``--timeout``."""
     rows, size = click.IntRange(1, 100_000), click.IntRange(1024, 64 * 1024 * 1024)
     options = (
-        click.option("--max-rows", type=rows, default=1000, show_default=True, help="Rows in one answer."),
-        click.option("--max-bytes", type=size, default=1024 * 1024, show_default=True, help="Bytes in one answer."),
+        click.option(
+            "--max-rows", type=rows, default=1000, show_default=True, metavar="ROWS", help="Rows in one answer."
+        ),
+        click.option(
+            "--max-bytes", type=size, default=1024**2, show_default=True, metavar="BYTES", help="Bytes in one answer."
+        ),
         click.option(
             "--timeout",
             type=click.FloatRange(0.1, 3600),
@@ -294,7 +311,10 @@ def start(command: click.Command, arguments: list[str] | None = None) -> NoRetur
     try:
         command.main(arguments, prog_name=name, standalone_mode=False)
     except click.ClickException as error:
-        click.echo(f"error: {error.format_message()} See {name} --help.", err=True)
+        told = error.format_message()
+        # Some of click's sentences end with a list, and without a stop.
+        stop = "" if told.endswith((".", "?", "?)")) else "."
+        click.echo(f"error: {told}{stop} See {name} --help.", err=True)
         raise SystemExit(_USAGE) from None
     except (click.Abort, KeyboardInterrupt):
         raise SystemExit(_INTERRUPTED) from None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import os
 import threading
@@ -9,6 +10,7 @@ import unicodedata
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import pytest
@@ -17,9 +19,11 @@ from tests.servers.filesystem.support import WALKS, call, calls, refused
 from tests.support import run_async
 from trunkline import Client, Server
 from trunkline.servers.filesystem import make_server, searching, walking
+from trunkline.servers.filesystem.desk import Desk
+from trunkline.servers.filesystem.limits import Budget, FileLimits, OutOfTime
 from trunkline.servers.filesystem.reading import Entry, entries_of
 from trunkline.servers.filesystem.walking import Denied, Ground
-from trunkline.servers.roots import Folder
+from trunkline.servers.roots import Allowed, Folder
 
 SECRET = "nobody's business"
 
@@ -318,6 +322,40 @@ def test_a_file_that_becomes_a_link_after_it_was_found_is_not_followed(
 
 
 @WALKS
+def test_a_file_that_becomes_a_pipe_after_it_was_found_keeps_nobody_waiting(
+    scene: Scene, kernel_walk: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = scene.root / "name"
+    file.write_text("allowed")
+    opens = walking.Place.open
+
+    def swapped(place: walking.Place, flags: int) -> int:
+        file.unlink()
+        os.mkfifo(file)
+        return opens(place, flags)
+
+    monkeypatch.setattr(walking.Place, "open", swapped)
+    assert "no regular file" in words(scene, ("read_file", {"path": "name"}), kernel_walk=kernel_walk)
+
+
+def test_a_search_ends_when_nobody_waits_for_it_any_more(scene: Scene) -> None:
+    budget = Budget(FileLimits())
+    context: Any = SimpleNamespace(client=SimpleNamespace(supports=lambda _: False))
+
+    async def main() -> None:
+        never: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        desk = Desk(Allowed([scene.root]), limits=FileLimits(), submit=lambda _: never)
+        search = asyncio.ensure_future(desk.do(context, "x", lambda _: None, budget=budget))
+        await asyncio.sleep(0)
+        search.cancel()
+        await asyncio.wait([search])
+
+    run_async(main())
+    with pytest.raises(OutOfTime):
+        budget.check_time()
+
+
+@WALKS
 def test_a_folder_that_becomes_a_link_after_it_was_found_is_still_the_folder(
     scene: Scene, kernel_walk: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -420,6 +458,19 @@ def test_where_the_kernel_cannot_walk_it_is_done_in_steps(
 # --- what is no file -------------------------------------------------------------------------------------------------
 
 
+@WALKS
+def test_too_many_open_files_are_told_as_such(scene: Scene, kernel_walk: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> int:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    monkeypatch.setattr(walking, "open_without_links", full)
+    monkeypatch.setattr(walking, "_enter_by_steps", full)
+
+    said = words(scene, ("read_text_file", {"path": "file"}), kernel_walk=kernel_walk)
+
+    assert said == "Too many files are open just now: file was not touched. Try again later."
+
+
 def test_a_pipe_keeps_nobody_waiting(scene: Scene) -> None:
     os.mkfifo(scene.root / "pipe")
     said = run_async(_outcomes(make_server([scene.root]), tries("pipe")))
@@ -434,8 +485,12 @@ def test_devices_are_not_read(device: str) -> None:
 
 def test_a_file_that_says_it_is_empty_but_is_not_is_bounded() -> None:
     server = make_server(["/proc/self"])
-    (text,) = calls(server, ("read_file", {"path": f"/proc/{os.getpid()}/status"}))
+    status = f"/proc/{os.getpid()}/status"
+    (text,) = calls(server, ("read_file", {"path": status}))
+    small = make_server(["/proc/self"], limits=FileLimits(file_bytes=16))
+
     assert "Name:" in text
+    assert "larger than 16 B" in refused(lambda: calls(small, ("read_file", {"path": status})))
 
 
 def test_a_hard_link_is_a_file_like_any_other(scene: Scene) -> None:

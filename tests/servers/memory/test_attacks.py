@@ -303,6 +303,16 @@ def test_a_pipe_is_refused_and_not_waited_for(tmp_path: Path) -> None:
         make_server(path)
 
 
+def test_a_folder_in_the_place_of_the_file_is_refused_and_keeps_nothing_open(tmp_path: Path) -> None:
+    path = tmp_path / "m.jsonl"
+    file = GraphFile(str(path), GraphLimits())
+    path.mkdir()
+    with pytest.raises(ToolError, match="is no file: name one with --file"):
+        file.read()
+    opened = [f"/proc/self/fd/{each}" for each in os.listdir("/proc/self/fd")]
+    assert str(path) not in [os.readlink(each) for each in opened if os.path.lexists(each)]
+
+
 def test_a_file_that_may_not_be_written_is_not_replaced(tmp_path: Path) -> None:
     path = tmp_path / "m.jsonl"
     run_async(fill(path))

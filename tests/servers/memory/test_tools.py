@@ -225,7 +225,7 @@ def test_a_file_under_the_old_name_never_replaces_one_under_the_new(tmp_path: Pa
 
 
 def test_a_folder_is_no_memory_file(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="is a folder"):
+    with pytest.raises(ConfigError, match="is a folder: name a file with --file or in MEMORY_FILE_PATH"):
         make_server(tmp_path)
 
 

@@ -49,6 +49,10 @@ WRITING = [
     pytest.param("UPDATE sqlite_master SET sql = 'x'", "may not be modified", id="schema-table"),
     pytest.param("INSERT INTO orders SELECT load_extension('{other}'), 1, 1, 1", "load_extension", id="load-extension"),
     pytest.param("CREATE VIRTUAL TABLE v USING fts5(a)", "CREATE VTABLE was refused", id="virtual-table"),
+    pytest.param("CREATE TEMP TABLE t (a)", "CREATE TEMP TABLE was refused", id="temp"),
+    pytest.param("CREATE TABLE temp.t (a)", "CREATE TABLE in temp was refused", id="temp-by-its-name"),
+    pytest.param("CREATE VIEW temp.v AS SELECT 1", "in temp was refused", id="temp-view"),
+    pytest.param("CREATE TABLE temp.t AS SELECT 1", "in temp was refused", id="temp-filled"),
     pytest.param("COMMIT", "TRANSACTION was refused", id="commit"),
     pytest.param("ROLLBACK", "TRANSACTION was refused", id="rollback"),
     pytest.param("DELETE FROM orders; DROP TABLE orders", "one statement at a time", id="two-statements"),
@@ -80,6 +84,15 @@ def test_reading_does_not_write_even_if_every_action_were_allowed(
             with pytest.raises(ToolError, match="cannot be written"):
                 await called(client, "read_query", query="DELETE FROM order_items")
             assert dump(tmp_path / "shop.db") == before
+
+    run_async(main())
+
+
+def test_no_table_is_said_to_be_made_that_is_gone_with_the_call(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with shop(tmp_path) as client:
+            with pytest.raises(ToolError, match="CREATE TABLE in temp was refused"):
+                await called(client, "create_table", query="CREATE TABLE temp.t (a)")
 
     run_async(main())
 

@@ -23,7 +23,11 @@ ONE = "SELECT a FROM t"
 def made(path: Path, value: int, *, age: int = 60) -> Path:
     """Make a database that nobody has written to for some seconds."""
     execute(path, "CREATE TABLE t (a)", f"INSERT INTO t VALUES ({value})")
-    then = time.time() - age
+    return aged(path, age)
+
+
+def aged(path: Path, seconds: int = 60) -> Path:
+    then = time.time() - seconds
     os.utime(path, (then, then))
     return path
 
@@ -49,6 +53,13 @@ def test_a_connection_is_used_again(tmp_path: Path) -> None:
     assert first is not None
     connections.give_back(first)
     assert (connections.take(), connections.take()) == (first, None)
+
+
+def test_a_server_that_starts_leaves_the_file_as_it_is(tmp_path: Path) -> None:
+    path = made(tmp_path / "a.db", 1)
+    before = path.stat()
+    make_server(path)
+    assert path.stat() == before
 
 
 def test_a_connection_is_not_kept_while_a_write_may_pass_for_the_one_before(tmp_path: Path) -> None:
@@ -192,6 +203,7 @@ def test_a_statement_is_refused_on_a_connection_that_has_run_others(tmp_path: Pa
 def test_a_database_with_a_log_is_left_as_it_was_found(tmp_path: Path) -> None:
     path = made(tmp_path / "a.db", 1)
     execute(path, "PRAGMA journal_mode = WAL")
+    aged(path)
 
     async def main() -> None:
         async with reader(path):
@@ -200,6 +212,23 @@ def test_a_database_with_a_log_is_left_as_it_was_found(tmp_path: Path) -> None:
                 other.commit()
             # Whoever is the last to leave takes the log away.
             assert not (tmp_path / "a.db-wal").exists()
+
+    run_async(main())
+
+
+def test_the_log_of_a_database_behind_a_link_is_left_as_it_was_found(tmp_path: Path) -> None:
+    (tmp_path / "there").mkdir()
+    path = made(tmp_path / "there" / "a.db", 1)
+    execute(path, "PRAGMA journal_mode = WAL")
+    aged(path)
+    (tmp_path / "link.db").symlink_to(path)
+
+    async def main() -> None:
+        async with reader(tmp_path / "link.db"):
+            with closing(sqlite3.connect(path)) as other:
+                other.execute("UPDATE t SET a = 2")
+                other.commit()
+            assert not (tmp_path / "there" / "a.db-wal").exists()
 
     run_async(main())
 

@@ -16,7 +16,7 @@ EPILOG = """\b
 Examples:
   trunkline-server-filesystem ~/projects ~/notes
   trunkline-server-filesystem --read-only --max-file-bytes 1000000 .
-  trunkline-server-filesystem --http 8000 --tokens-env FILES_TOKENS /srv/shared
+  trunkline-server-filesystem --http 8000 --tokens-env TOKENS /srv/shared
 """
 
 
@@ -28,7 +28,7 @@ Examples:
     metavar="BYTES",
     type=click.IntRange(min=1),
     default=_DEFAULT.file_bytes,
-    show_default="10 MiB",
+    show_default=True,
     help="Most bytes read from a file, or written to one, in a call.",
 )
 @click.option(

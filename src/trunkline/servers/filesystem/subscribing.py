@@ -18,6 +18,7 @@ from trunkline.errors import ToolError, TrunklineError
 from trunkline.server.context import Context
 from trunkline.server.dispatch import ServedConnection
 from trunkline.server.middleware import CallNext, ServerRequest
+from trunkline.server.routes import find_resource
 from trunkline.server.server import Server
 from trunkline.servers.filesystem.limits import FileLimits
 from trunkline.servers.filesystem.walking import Ground
@@ -109,6 +110,8 @@ class Subscriptions:
         path = path_of_uri(uri)
         if path is None or self._watcher is None:
             return
+        # Before anything is looked at: who may not read is not told what is there.
+        find_resource(context.server, context.exchange, uri)
         ground = await self._ground_of(context)
         if len(self._watcher.uris) >= self._limits.watches:
             self._prune()

@@ -30,6 +30,8 @@ T = TypeVar("T")
 _THROUGH = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 #: The system has no such call, or a sandbox does not let it through.
 _NO_SUCH_CALL = (errno.ENOSYS, errno.EPERM)
+#: Says nothing of the path.
+_TOO_MANY_OPEN = (errno.EMFILE, errno.ENFILE)
 #: How many links a path may go through, as in the kernel.
 _MOST_LINKS = 40
 #: How long a path may be, as in the kernel, and how many folders are kept open on the way through it.
@@ -178,6 +180,7 @@ class Ground:
 
         Raises:
             Denied: it does.
+            OSError: too many files are open.
         """
         real = str(folder.real)
         try:
@@ -185,13 +188,15 @@ class Ground:
                 return open_without_links(real, _THROUGH)
         except OSError as error:
             if error.errno not in _NO_SUCH_CALL:
-                raise self._closed(real) from error
+                raise self._closed(real, error) from error
         try:
             return _enter_by_steps(real)
         except OSError as error:
-            raise self._closed(real) from error
+            raise self._closed(real, error) from error
 
-    def _closed(self, real: str) -> Denied:
+    def _closed(self, real: str, error: OSError) -> Exception:
+        if error.errno in _TOO_MANY_OPEN:
+            return error
         return Denied(f"Access denied: the allowed folder {real} is not there any more, or its path has become a link.")
 
     def _has(self, absolute: str) -> bool:

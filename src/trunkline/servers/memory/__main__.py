@@ -29,6 +29,7 @@ Examples:
 )
 @click.option(
     "--max-bytes",
+    metavar="BYTES",
     type=click.IntRange(1024, 1024 * 1024 * 1024),
     default=32 * 1024 * 1024,
     show_default=True,

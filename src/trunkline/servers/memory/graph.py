@@ -94,7 +94,8 @@ class Graph:
             made.append({key: each[key] for key in ("name", "entityType", "observations")})
         _check_count(len(self.entities) + len(made), limits.entities, "entities")
         for entity in made:
-            self.add({"type": "entity", **entity})
+            # A list of its own: what is given back belongs to whoever asked.
+            self.add({"type": "entity", **entity, "observations": list(entity["observations"])})
         return made
 
     def create_relations(self, given: Sequence[Record], limits: GraphLimits) -> list[Record]:

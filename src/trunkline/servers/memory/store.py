@@ -11,7 +11,6 @@ from __future__ import annotations
 import logging
 import os
 import re
-import secrets
 import stat
 import time
 from collections.abc import Callable, Iterator
@@ -134,7 +133,7 @@ class GraphFile:
         if rejected:
             self._set_aside(target, rejected)
         _remove_leftovers(target)
-        made = f"{target}.{secrets.token_hex(8)}.new"
+        made = f"{target}.{os.urandom(8).hex()}.new"
         try:
             _write_whole(made, data, mode=_mode_of(target))
             os.replace(made, target)
@@ -183,10 +182,14 @@ def migrate_old_file(path: str) -> None:
 def _read_file(path: str, most: int) -> bytes:
     """Read a file; a pipe, which nobody may ever write to, is not waited for."""
     descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | _OPENED)
-    with open(descriptor, "rb") as file:
+    try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise ToolError(f"The memory file {path} is no file: name one with --file or MEMORY_FILE_PATH.")
-        return file.read(most)
+        # Not the file's to close: one that cannot be made, as of a folder, would leave it open.
+        with open(descriptor, "rb", closefd=False) as file:
+            return file.read(most)
+    finally:
+        os.close(descriptor)
 
 
 def _check_writable(path: str) -> None:

@@ -16,7 +16,7 @@ Examples:
 
 
 @click.command("trunkline-server-postgres", epilog=_EPILOG)
-@click.argument("url", envvar="DATABASE_URL", metavar="[URL]")
+@click.argument("url", envvar="DATABASE_URL", required=False, metavar="[URL]")
 @click.option(
     "--schema", default="public", show_default=True, metavar="NAME", help="The schema whose tables are shown."
 )
@@ -24,7 +24,7 @@ Examples:
 @click.option("--allow-superuser", is_flag=True, help="Run queries although the role reaches files of the machine.")
 @serving_options
 def command(
-    url: str,
+    url: str | None,
     *,
     schema: str,
     max_rows: int,
@@ -37,6 +37,8 @@ def command(
 
     Connect as a role that can only read: the role is what keeps the database safe.
     """
+    if not url:
+        raise click.UsageError("Missing argument '[URL]': give it, or set DATABASE_URL.")
     from trunkline.servers.postgres.server import make_server
 
     serving.run(

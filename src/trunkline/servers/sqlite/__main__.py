@@ -14,7 +14,7 @@ Examples:
   trunkline-server-sqlite --db-path shop.db
   trunkline-server-sqlite --db-path shop.db --read-only
   trunkline-server-sqlite --db-path demo.db --sample
-  trunkline-server-sqlite --db-path shop.db --http 8000 --tokens-env SHOP_TOKENS
+  trunkline-server-sqlite --db-path shop.db --http 8000 --tokens-env TOKENS
 """
 
 

@@ -55,6 +55,7 @@ _ALLOWED = MappingProxyType(
     }
 )
 _ALTERING = _ALLOWED["write"] - _READING
+_MAKING = _CREATING | _DEFINING
 _NAMES = MappingProxyType(
     {
         getattr(sqlite3, name): name.removeprefix("SQLITE_").replace("_", " ")
@@ -86,10 +87,12 @@ class Access:
         self, action: int, first: str | None, second: str | None, database: str | None, inside: str | None
     ) -> int:
         """Say whether an action is allowed; called by SQLite."""
-        if self._allows(action, first or "", second or ""):
+        # What is made there is gone with the connection, whatever the answer says.
+        is_lost = database == "temp" and action in _MAKING
+        if not is_lost and self._allows(action, first or "", second or ""):
             self.only_reads = self.only_reads and action not in _ALTERING
             return sqlite3.SQLITE_OK
-        self.refused = self.refused or _named(action, first, second)
+        self.refused = self.refused or _named(action, first, second) + (" in temp" if is_lost else "")
         return sqlite3.SQLITE_DENY
 
     def _allows(self, action: int, first: str, second: str) -> bool:

@@ -76,6 +76,8 @@ class Opened(Struct, frozen=True):
 
     connection: sqlite3.Connection
     file: _File | None = None
+    #: Where its write-ahead log would be: beside the file, also where the path is a link to it.
+    log: str = ""
 
 
 class Connections:
@@ -103,7 +105,7 @@ class Connections:
 
     def give_back(self, opened: Opened) -> None:
         """Keep a connection on which nothing is under way any more, or close it."""
-        if opened.file is None or len(self._kept) >= _MOST_KEPT or os.path.exists(f"{self.path}-wal"):
+        if opened.file is None or len(self._kept) >= _MOST_KEPT or os.path.exists(opened.log):
             opened.connection.close()
         else:
             self._kept.append(opened)
@@ -132,7 +134,8 @@ class Connections:
             connection.close()
             raise
         # Somebody may have put another file there meanwhile.
-        return Opened(connection, file if keeps and file == self._file() else None)
+        known = file if keeps and file == self._file() else None
+        return Opened(connection, known, f"{os.path.realpath(self.path)}-wal")
 
     def _file(self) -> _File | None:
         try:

@@ -67,7 +67,9 @@ class Database:
         """
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            self.path.touch(mode=0o600)
+            # One that is there is not touched, not even its times.
+            if not self.path.exists():
+                self.path.touch(mode=0o600)
         except OSError as error:
             reason = error.strerror or type(error).__name__
             raise ConfigError(f"--db-path {self.path}: the database cannot be made there ({reason})") from error

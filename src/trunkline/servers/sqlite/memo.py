@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from trunkline.errors import ToolError
+from trunkline.servers.wording import one_line
 
 __all__ = ["Memo"]
 
@@ -36,11 +37,7 @@ class Memo:
         """Give the whole memo."""
         if not self._insights:
             return "The memo has no insights yet."
-        points = "\n".join(f"- {_one_line(insight)}" for insight in self._insights)
+        # One that brings lines of its own must not look like several.
+        points = "\n".join(f"- {one_line(insight, _LONGEST_INSIGHT)}" for insight in self._insights)
         count = f"{len(self._insights)} insights" if len(self._insights) > 1 else "1 insight"
         return f"Insights memo ({count})\n\n{points}"
-
-
-def _one_line(text: str) -> str:
-    """Keep an insight in its own line: one that brings lines of its own must not look like several."""
-    return " ".join("".join(each if each.isprintable() else " " for each in text).split())
