@@ -32,6 +32,12 @@ from trunkline.errors import ConfigError
 
 
 @in_loop
+async def test_a_token_whose_header_has_certificates_in_it_is_taken() -> None:
+    given = token(header={"x5c": ["M" * 3000]})
+    assert (await reason(verifier(), bearer(given))).startswith("taken: Principal")
+
+
+@in_loop
 async def test_a_good_token_says_who_somebody_is() -> None:
     found = await verifier().verify(bearer(token()))
     assert found is not None

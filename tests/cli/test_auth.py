@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import re
@@ -20,7 +21,9 @@ import pytest
 
 import trunkline
 from tests.cli.support import DEMO, Outcome, Served, at_a_terminal, command, run, serving
-from trunkline.auth.keeping import Kept
+from trunkline.auth.keeping import Keeper, Kept
+from trunkline.auth.oauth import OAuth
+from trunkline.auth.store import FileStore
 
 pytest.importorskip("joserfc")
 PROTECTED = str(Path(__file__).with_name("protected.py"))
@@ -381,6 +384,38 @@ def test_after_a_logout_a_login_is_needed(
     assert out == f"logged out of {'1 server' if all_of_them else protected.url}\n"
     assert run(capsys, "auth", "list", "--json").out == '{\n  "logins": []\n}\n'
     assert run(capsys, "call", protected.url, "whoami").code == 3
+
+
+def _kept_token(home: Path, url: str) -> str:
+    """The token of the login that is kept for a URL."""
+    login = asyncio.run(Keeper(FileStore(home / "home" / "logins"), url, OAuth(client_id="known")).load())
+    assert login is not None
+    return login.tokens.access_token
+
+
+@pytest.mark.parametrize(
+    ("options", "code"), [pytest.param((), 3, id="taken back"), pytest.param(("--local",), 0, id="only forgotten")]
+)
+def test_a_logout_takes_the_tokens_back_unless_it_is_local(
+    options: tuple[str, ...], code: int, protected: Served, home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _login(protected.url, *KNOWN)
+    token = _kept_token(home, protected.url)
+    assert run(capsys, "call", protected.url, "whoami", "--token", token).code == 0
+    assert run(capsys, "auth", "logout", protected.url, *options).code == 0
+    assert run(capsys, "call", protected.url, "whoami", "--token", token).code == code
+
+
+def test_a_login_whose_server_is_away_is_forgotten_and_that_is_told(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with _protected(_free_port()) as served:
+        _login(served.url, *KNOWN)
+    code, out, err = run(capsys, "auth", "logout", served.url)
+    assert (code, out) == (0, f"logged out of {served.url}\n")
+    assert err.startswith(f"trunkline: {served.url}: forgotten here, and not taken back: The authorization server")
+    assert err.count("\n") == 1
+    assert run(capsys, "auth", "list", "--json").out == '{\n  "logins": []\n}\n'
 
 
 @pytest.mark.parametrize("what", ["https://mcp.example.com/mcp", "--all"])

@@ -55,6 +55,20 @@ def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
     return Desk(machine, tmp_path / "own", capsys)
 
 
+def test_an_input_that_comes_along_is_not_called_undeclared(desk: Desk, tmp_path: Path) -> None:
+    asking = {"command": "github", "env": {"TOKEN": "${input:github}"}}
+    inputs = [{"id": "github", "type": "promptString", "description": "token", "password": True}]
+    source = tmp_path / "given.json"
+    source.write_text(json.dumps({"inputs": inputs, "servers": {"github": asking}}), encoding="utf-8")
+
+    code, out, _ = desk.run(str(source), "--dry-run", "--json")
+
+    (row,) = json.loads(out)["servers"]
+    assert (code, row["app"]) == (0, "vscode")
+    assert "declared" not in row["remark"]
+    assert "set TRUNKLINE_INPUT_GITHUB" in row["remark"]
+
+
 @pytest.mark.parametrize("app", ["claude-desktop", "claude-code", "cursor", "vscode"])
 def test_the_servers_of_an_application_are_taken_over(desk: Desk, app: str) -> None:
     source = desk.have(app, {"github": GITHUB})

@@ -94,6 +94,28 @@ def test_without_a_verb_the_help_is_shown_and_the_code_is_usage(capsys: pytest.C
     assert "Commands:" in out
 
 
+@pytest.mark.parametrize("verb", ["audit", "auth", "config", "grants", "pins", "policy", "secret", "trust"])
+def test_half_a_verb_shows_what_can_follow(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = run(capsys, verb)
+    assert (code, err) == (1, "")
+    assert "\nCommands:\n" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        pytest.param(("list",), "resources, templates, prompts. See trunkline list --help.", id="a list"),
+        pytest.param(("import", "--nope"), "? See trunkline import --help.", id="a question"),
+        pytest.param(("call",), "'TARGET'. See trunkline call --help.", id="a sentence"),
+    ],
+)
+def test_a_sentence_about_wrong_usage_ends_once(
+    arguments: tuple[str, ...], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, _, err = run(capsys, *arguments)
+    assert err.endswith(f"{told}\n")
+
+
 @pytest.mark.parametrize(
     "arguments",
     [

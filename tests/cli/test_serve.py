@@ -21,6 +21,7 @@ from trunkline import Client
 from trunkline.errors import HttpError, RequestFailed
 
 TOKEN = "a-token-of-the-test"
+DENY_ADD = '[[rule]]\neffect = "deny"\nserver = "demo"\ntool = "add"\n'
 PROFILES = """\
 rate = 600
 
@@ -244,7 +245,24 @@ def test_a_configuration_that_became_wrong_changes_nothing(desk: Desk) -> None:
     with desk.serving("--no-auth") as running:
         desk.config.write_text("{", encoding="utf-8")
         running.process.send_signal(signal.SIGHUP)
-        assert "the file is not JSON" in running.until(r"the configuration stays as it was: (.+)")
+        assert "the file is not JSON" in running.until(r"the configuration and the policy stay as they were: (.+)")
+        assert "demo__add" in run_async(_tools(running.url, None))
+
+
+def test_a_hangup_has_the_policy_read_again(desk: Desk) -> None:
+    with desk.serving("--no-auth", "--policy", "rules.toml") as running:
+        (desk.folder / "rules.toml").write_text(f"{ALLOW_ALL}\n{DENY_ADD}", encoding="utf-8")
+        running.process.send_signal(signal.SIGHUP)
+        assert running.until(r"the configuration was read again: (.+)") == "other rules hold"
+        assert "demo__add" not in run_async(_tools(running.url, None))
+
+
+def test_a_policy_that_became_wrong_changes_nothing_and_is_told_on_one_line(desk: Desk) -> None:
+    with desk.serving("--no-auth", "--policy", "rules.toml") as running:
+        (desk.folder / "rules.toml").write_text('[[rule]]\neffect = "no"\ntool = 7\n', encoding="utf-8")
+        running.process.send_signal(signal.SIGHUP)
+        said = running.until(r"the configuration and the policy stay as they were: (.+)")
+        assert ("rules.toml:2" in said, "rules.toml:3" in said) == (True, True)
         assert "demo__add" in run_async(_tools(running.url, None))
 
 

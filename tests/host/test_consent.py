@@ -129,7 +129,8 @@ def test_without_a_face_the_denial_names_the_rule_to_add(book: GrantBook) -> Non
     assert (ruling.allowed, ruling.by) == (False, "policy")
     assert ruling.reason == (
         "policy.toml:3 wants files/write asked about, and nobody is there to ask. To allow it without asking, add this "
-        'to the policy:\n[[rule]]\neffect = "allow"\nserver = "files"\ntool = "write"'
+        "to the policy (the file given by --policy, else policy.toml in your configuration folder):\n"
+        '[[rule]]\neffect = "allow"\nserver = "files"\ntool = "write"'
     )
 
 

@@ -142,6 +142,13 @@ def test_the_oldest_files_go_when_there_are_too_many(tmp_path: Path) -> None:
     assert [kept.get(entry) is not None for entry in entries] == [False, True, True]
 
 
+def test_a_file_that_goes_while_files_are_counted_is_no_fault(tmp_path: Path) -> None:
+    keep(tmp_path).put(ENTRY, OFFERING)
+    # As one is that another host removes between the list and the look.
+    (tmp_path / "catalogs" / "gone.json").symlink_to(tmp_path / "nowhere")
+    assert keep(tmp_path).put(ENTRY, OFFERING)
+
+
 def test_a_server_can_be_forgotten(tmp_path: Path) -> None:
     keep(tmp_path).put(ENTRY, OFFERING)
     keep(tmp_path).forget("files")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 
-from tests.host.gateway.support import NEW, OLD, in_loop
+from tests.host.gateway.support import NEW, OLD, in_loop, until
 from tests.host.supervised import Stage, kept_in, program, supervising
 from trunkline.host.catalog.keeping import KeptCatalogs
 from trunkline.host.catalog.offerings import Offering
@@ -24,12 +26,23 @@ class Changing:
         self._folder = folder
         self.entry: ServerEntry = program("a", "changes_era", str(self._file), NEW, era="auto")
 
-    async def run(self, mode: str) -> tuple[str, list[str]]:
-        """Run a host until the server is ready or is given another try; give its state, and what it was asked."""
+    @asynccontextmanager
+    async def hosted(self, mode: str) -> AsyncIterator[Stage]:
+        """Host the server."""
         self._become(mode)
         async with supervising({"a": self.entry}, cache=kept_in(self._folder)) as stage:
+            yield stage
+
+    @property
+    def asked(self) -> list[str]:
+        """What the server was asked since it became what it is."""
+        return self._log.read_text().split()
+
+    async def run(self, mode: str) -> tuple[str, list[str]]:
+        """Run a host until the server is ready or is given another try; give its state, and what it was asked."""
+        async with self.hosted(mode) as stage:
             await stage.until(lambda: not stage.upstream().busy)
-            return stage.upstream().state, self._log.read_text().split()
+            return stage.upstream().state, self.asked
 
     def _become(self, mode: str) -> None:
         self._file.write_text(mode)
@@ -68,6 +81,53 @@ async def test_a_server_that_crashes_is_not_taken_for_another_for_ever(tmp_path:
     state, asked = await server.run("crashes")
     # As one that nobody knows: the probe, and the handshake for those who die of a probe.
     assert (state, asked) == ("waiting", ["initialize", "server/discover", "initialize"])
+
+
+@in_loop
+async def test_a_server_that_became_silent_on_the_handshake_costs_one_wait_and_is_asked_at_the_next_start(
+    tmp_path: Path,
+) -> None:
+    server = Changing(tmp_path)
+    await server.run("handshake")
+    async with server.hosted("silent") as stage:
+        await until(lambda: server.asked == ["initialize"])
+        await stage.pass_time(31)
+        await stage.until_state("waiting")
+        assert "it is asked anew what it speaks" in (stage.events.kept[-1].reason or "")
+        await stage.pass_time(5)
+        await stage.until_state("ready")
+        assert server.asked == ["initialize", "server/discover", "tools/list"]
+    assert (await server.run("silent"))[1][:2] == ["server/discover", "tools/list"]
+
+
+@in_loop
+async def test_a_memory_under_which_a_server_could_not_be_started_is_not_used_in_the_next_run(tmp_path: Path) -> None:
+    server = Changing(tmp_path)
+    await server.run("handshake")
+    async with server.hosted("silent") as stage:
+        await until(lambda: server.asked == ["initialize"])
+        await stage.pass_time(31)
+        await stage.until_state("waiting")
+    assert (await server.run("silent"))[1][:2] == ["server/discover", "tools/list"]
+
+
+@in_loop
+async def test_two_hosts_at_once_agree_on_what_is_remembered(tmp_path: Path) -> None:
+    server = Changing(tmp_path)
+    async with server.hosted("handshake") as one, server.hosted("handshake") as other:
+        await one.until_state("ready")
+        await other.until_state("ready")
+    assert await server.run("handshake") == ("ready", ["initialize", "tools/list"])
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"{", b"\xff", b"[" * 100_000, b'{"format":1}', b'{"probed_at":1e999}'], ids=repr
+)
+def test_a_file_that_cannot_be_read_remembers_nothing(content: bytes, tmp_path: Path) -> None:
+    kept_in(tmp_path).put(ENTRY, Offering(revision=OLD, capabilities={}), probed_at=1000.0)
+    (file,) = (tmp_path / "catalogs").iterdir()
+    file.write_bytes(content)
+    assert kept_in(tmp_path).shook_hands(ENTRY, 1000.0) is None
 
 
 @in_loop
@@ -116,3 +176,16 @@ def test_a_catalog_that_was_kept_before_eras_were_remembers_none(tmp_path: Path)
     kept_in(tmp_path).put(ENTRY, Offering(revision=OLD, capabilities={}))
     assert kept_in(tmp_path).shook_hands(ENTRY, 2e9) is None
     assert kept_in(tmp_path).get(ENTRY) is not None
+
+
+def test_what_is_doubted_is_asked_again_and_what_was_offered_stays_known(tmp_path: Path) -> None:
+    kept = kept_in(tmp_path)
+    kept.put(ENTRY, Offering(revision=OLD, capabilities={"tools": {}}), probed_at=2e9)
+    kept.doubt(ENTRY)
+    assert kept.shook_hands(ENTRY, 2e9) is None
+    assert kept.get(ENTRY) == Offering(revision=OLD, capabilities={"tools": {}})
+
+
+def test_nothing_is_written_of_a_server_that_is_not_known(tmp_path: Path) -> None:
+    kept_in(tmp_path).doubt(ENTRY)
+    assert not (tmp_path / "catalogs").exists()

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 from tests.client.scripted import settle
 from tests.host.gateway.support import in_loop
@@ -114,3 +118,112 @@ async def test_a_new_limit_counts_from_the_next_call_on() -> None:
     places.most = 2
     await places.take()
     assert places.full
+
+
+@in_loop
+async def test_a_limit_that_is_raised_lets_in_those_who_wait() -> None:
+    places = Places(1)
+    await places.take()
+    first, second, third = waiting(places), waiting(places), waiting(places)
+    await settle()
+    places.most = 3
+    await asyncio.gather(first, second)
+    assert not third.done()
+    third.cancel()
+
+
+@in_loop
+async def test_a_limit_that_is_lowered_keeps_newcomers_out_until_there_is_room() -> None:
+    places = Places(3)
+    held = [await places.take() for _ in range(3)]
+    places.most = 1
+    late = waiting(places)
+    held[0].free()
+    held[1].free()
+    await settle()
+    assert not late.done()
+    held[2].free()
+    (await late).free()
+    assert not places.full
+
+
+@in_loop
+async def test_a_wait_that_is_thrown_away_lets_nobody_in_too_early_and_keeps_no_place() -> None:
+    places = Places(1)
+    held = await places.take()
+    first = waiting(places)
+    await settle()
+    thrown_away = places.take()
+    thrown_away.send(None)
+    thrown_away.close()
+    await settle()
+    assert not first.done()
+    held.free()
+    (await first).free()
+    assert not places.full
+
+
+class Crowd(RuleBasedStateMachine):
+    """Calls that come, rest, go on, end and give up, in any order, while the limit changes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.loop = asyncio.new_event_loop()
+        self.tasks: list[asyncio.Task[Place]] = []
+        self.held: list[Place] = []
+
+    def turn(self, turns: int = 3) -> None:
+        async def some() -> None:
+            for _ in range(turns):
+                await asyncio.sleep(0)
+
+        self.loop.run_until_complete(some())
+
+    @initialize(most=st.integers(1, 3))
+    def open(self, most: int) -> None:
+        self.places = Places(most)
+
+    @rule(turns=st.integers(0, 3))
+    def let_time_pass(self, turns: int) -> None:
+        self.turn(turns)
+        self.held += [task.result() for task in self.tasks if task.done() and not task.cancelled()]
+        self.tasks = [task for task in self.tasks if not task.done()]
+
+    @rule()
+    def come(self) -> None:
+        self.tasks.append(self.loop.create_task(self.places.take()))
+
+    @rule(most=st.integers(1, 4))
+    def change_the_limit(self, most: int) -> None:
+        self.places.most = most
+
+    @precondition(lambda self: self.tasks)
+    @rule(data=st.data())
+    def give_up(self, data: Any) -> None:
+        data.draw(st.sampled_from(self.tasks)).cancel()
+
+    @precondition(lambda self: self.held)
+    @rule(data=st.data(), what=st.sampled_from([Place.rest, Place.resume, Place.free]))
+    def act(self, data: Any, what: Any) -> None:
+        what(data.draw(st.sampled_from(self.held)))
+
+    def teardown(self) -> None:
+        if hasattr(self, "places"):
+            self.let_time_pass(3)
+            for task in self.tasks:
+                task.cancel()
+            self.let_time_pass(3)
+            for place in self.held:
+                place.free()
+            self.let_time_pass(3)
+            for place in self.held:
+                place.free()
+            self.places.most = 1
+            assert not self.places.full
+            self.loop.run_until_complete(self.places.take())
+            assert self.places.full
+        self.loop.close()
+
+
+Crowd.TestCase.settings = settings(max_examples=30, stateful_step_count=30, deadline=None)
+TestCrowd = Crowd.TestCase

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from typing import Any
 
 import pytest
@@ -141,3 +142,22 @@ async def test_there_is_room_for_so_many_and_no_more() -> None:
     first.cancel()
     await asyncio.wait([first.task, second.task])
     assert second.task.cancelled()
+
+
+@in_loop
+async def test_an_asking_that_fails_after_its_question_was_withdrawn_is_no_failure_that_nobody_saw() -> None:
+    unseen: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: unseen.append(context))
+    running = Running(asking, FRONT)
+    pending = await running.news()
+    assert pending is not None
+
+    async def fails_at_the_last_moment() -> Raw:
+        pending.answer.cancel()
+        raise RequestFailed("no")
+
+    await running.settle(pending, fails_at_the_last_moment())
+    running.cancel()
+    await asyncio.wait([running.task])
+    gc.collect()
+    assert unseen == []

@@ -60,6 +60,36 @@ def test_a_line_over_the_limit_is_reported_and_the_next_read() -> None:
     ]
 
 
+@pytest.mark.parametrize("id", [b"007", b"-01", b"1e3", b'"\\ud800"', b"-"])
+def test_a_long_line_whose_id_is_no_id_does_not_end_the_link(id: bytes) -> None:
+    async def main() -> list[object]:
+        link, seen, far = await joined(Limits(message_bytes=50))
+        with far:
+            far.sendall(b'{"result":"' + b"x" * 100 + b'","id":' + id + b'}\n{"jsonrpc":"2.0","method":"next"}\n')
+            incoming = await seen.messages(2)
+            await link.aclose()
+        return list(incoming)
+
+    refused, following = run_on("asyncio", main())
+    assert isinstance(refused, Malformed)
+    assert (refused.id, refused.response, refused.too_long) == (None, True, True)
+    assert following == Notification("next")
+
+
+def test_of_a_long_line_that_is_broken_off_the_last_id_is_not_taken_for_its_own() -> None:
+    async def main() -> list[object]:
+        link, seen, far = await joined(Limits(message_bytes=50))
+        with far:
+            far.sendall(b'{"result":{"rows":["' + b"x" * 100 + b'",{"a":1,"id":7}')
+        await seen.end()
+        await link.aclose()
+        return list(seen.incoming)
+
+    (refused,) = run_on("asyncio", main())
+    assert isinstance(refused, Malformed)
+    assert refused.id is None
+
+
 @pytest.mark.parametrize("loop", LOOPS)
 def test_a_reset_connection_ends_the_link_with_its_reason(loop: str) -> None:
     async def main() -> Exception | None:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from trunkline.auth.issuing.records import OAuthClient
     from trunkline.auth.issuing.users import hash_password
     from trunkline.auth.jwt_verifier import JWTVerifier
+    from trunkline.auth.logout import LoggedOut, log_out
     from trunkline.auth.oauth import ApiKey, BearerToken, OAuth
     from trunkline.auth.oauth_proxy import OAuthProxy
     from trunkline.auth.static_tokens import ApiKeys, StaticTokens
@@ -29,6 +30,7 @@ __all__ = [
     "IntrospectionVerifier",
     "InvalidToken",
     "JWTVerifier",
+    "LoggedOut",
     "OAuth",
     "OAuthClient",
     "OAuthProxy",
@@ -36,6 +38,7 @@ __all__ = [
     "StaticTokens",
     "Verifier",
     "hash_password",
+    "log_out",
 ]
 
 _HOMES = MappingProxyType(
@@ -45,6 +48,7 @@ _HOMES = MappingProxyType(
         "trunkline.auth.issuing.records": ("OAuthClient",),
         "trunkline.auth.issuing.users": ("hash_password",),
         "trunkline.auth.jwt_verifier": ("JWTVerifier",),
+        "trunkline.auth.logout": ("LoggedOut", "log_out"),
         "trunkline.auth.oauth": ("ApiKey", "BearerToken", "OAuth"),
         "trunkline.auth.oauth_proxy": ("OAuthProxy",),
         "trunkline.auth.static_tokens": ("ApiKeys", "StaticTokens"),

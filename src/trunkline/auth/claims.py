@@ -68,20 +68,28 @@ def check_times(claims: Mapping[str, Any], now: float, *, leeway: float, expires
     return None if until is None else until + leeway
 
 
-def make_principal(claims: Mapping[str, Any], *, issuer: str) -> Principal:
-    """Say whom a token is of.
+def make_principal(claims: Mapping[str, Any], *, issuer: str, bound: bool = False) -> Principal:
+    """Say whom a token is of; one that is bound to a key only if whoever asks looks at the proof (``bound``).
 
     Raises:
-        InvalidToken: it names nobody, or is bound to a key that only its owner can show.
+        InvalidToken: it names nobody, or is bound to something that only its owner can show.
     """
-    if claims.get("cnf") is not None:
+    confirms = claims.get("cnf")
+    if confirms is not None and not bound:
         # Taken without a look at the proof, a token that was made to be useless to thieves would be of use to them.
         raise InvalidToken("The token is bound to a key, and this server takes only tokens that are not")
+    if confirms is not None and not _is_thumbprint(confirms):
+        raise InvalidToken("The token is bound to something else than a key that a proof shows (jkt)")
     client = next((claims[name] for name in _CLIENT if isinstance(claims.get(name), str) and claims[name]), None)
     subject = claims.get("sub", client)
     if not isinstance(subject, str) or not subject:
         raise InvalidToken("The token does not say whose it is")
     return Principal(subject=subject, issuer=issuer, client=client, scopes=_scopes(claims), claims=dict(claims))
+
+
+def _is_thumbprint(confirms: Any) -> bool:
+    """Tell whether a token is bound to the key of a proof, and to nothing else that would have to be looked at."""
+    return isinstance(confirms, dict) and set(confirms) == {"jkt"} and isinstance(confirms["jkt"], str)
 
 
 def _scopes(claims: Mapping[str, Any]) -> frozenset[str]:

@@ -21,7 +21,7 @@ from trunkline.auth.tokens import Registered, TokenAnswer, TokenSet, read_token_
 from trunkline.errors import AuthError, FetchError
 from trunkline.net import Fetched
 
-__all__ = ["Asking", "exchange_id_token", "request_token", "token_set"]
+__all__ = ["Asking", "client_shown", "exchange_id_token", "request_token", "token_set"]
 
 _JWT_BEARER = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
 _TOKEN_TYPE = "urn:ietf:params:oauth:token-type:"
@@ -76,13 +76,13 @@ def request_token(asking: Asking, form: Mapping[str, str]) -> Flow[TokenAnswer]:
 def _post(asking: Asking, form: Mapping[str, str]) -> Flow[Fetched | FetchError]:
     url = asking.server.token_endpoint
     assert url is not None
-    head, shown = _client_shown(asking)
+    head, shown = client_shown(asking)
     if asking.key is not None:
         head["DPoP"] = asking.key.proof("POST", url, nonce=asking.key.nonces.get(url))
     return (yield from post_form(url, {**form, **shown}, headers=head))
 
 
-def _client_shown(asking: Asking) -> tuple[dict[str, str], dict[str, str]]:
+def client_shown(asking: Asking) -> tuple[dict[str, str], dict[str, str]]:
     """Give the headers and the form fields that show which client asks."""
     client = asking.client
     if client is None:

@@ -19,7 +19,8 @@ from urllib.parse import quote_plus, urlencode, urlsplit
 import msgspec
 
 from trunkline.auth.claims import check_audience, check_times, first_url, make_principal, read_audience
-from trunkline.auth.verifiers import InvalidToken, Remembered, bearer_token
+from trunkline.auth.dpop import Binding, DPoP
+from trunkline.auth.verifiers import InvalidToken, Remembered, check_token, presented_token
 from trunkline.errors import ConfigError, FetchError
 from trunkline.net.addresses import is_loopback
 from trunkline.protocol.access import read_scopes
@@ -55,6 +56,8 @@ class IntrospectionVerifier:
         resource: str | None = None,
         cache_seconds: float = 30.0,
         timeout: float = 5.0,
+        dpop: DPoP = "off",
+        dpop_nonces: bool | str = False,
         fetcher: Fetcher | None = None,
         now: Callable[[], float] = time.time,
     ) -> None:
@@ -79,23 +82,27 @@ class IntrospectionVerifier:
         self._timeout = timeout
         self._fetcher = fetcher or _fetcher(url)
         self._now = now
+        #: What is done about tokens that are bound to a key.
+        self.binding = Binding(dpop, nonces=dpop_nonces, now=now)
         self._remembered = Remembered()
         self._asking: dict[bytes, asyncio.Task[Principal]] = {}
 
     async def verify(self, headers: Mapping[str, str]) -> Principal | None:
-        """Say who sends a request, by the token in its ``Authorization`` header.
+        """Say who sends a request, by the token in its ``Authorization`` header and, if need be, the proof beside it.
 
         Raises:
             InvalidToken: the token is not good here, or cannot be checked; the message says which.
         """
-        token = bearer_token(headers)
-        if token is None:
+        shown = presented_token(headers, self.binding.schemes)
+        if shown is None:
             return None
-        known = self._remembered.find(token, self._now())
-        if known is not None:
-            return known
-        # Shielded: whoever gives up waiting leaves the question to the others.
-        return await asyncio.shield(self._question(token))
+        check_token(shown.token)
+        principal = self._remembered.find(shown.token, self._now())
+        if principal is None:
+            # Shielded: whoever gives up waiting leaves the question to the others.
+            principal = await asyncio.shield(self._question(shown.token))
+        self.binding.check(principal, shown, headers)
+        return principal
 
     def _question(self, token: str) -> asyncio.Task[Principal]:
         """Give the question about a token that is under way, or begin one."""
@@ -124,7 +131,7 @@ class IntrospectionVerifier:
         now = self._now()
         check_audience(claims, self._audience)
         until = check_times(claims, now, leeway=_LEEWAY, expires=False)
-        principal = make_principal(claims, issuer=self.issuer)
+        principal = make_principal(claims, issuer=self.issuer, bound=self.binding.takes_bound)
         most = now + self._cache_seconds
         self._remembered.keep(token, principal, until=most if until is None else min(until, most))
         return principal

@@ -20,7 +20,7 @@ import msgspec
 from trunkline.auth.verifiers import InvalidToken
 from trunkline.errors import AuthError, ConfigError, FetchError
 
-__all__ = ["ALGORITHMS", "Fetch", "GivenKeys", "IssuerKeys", "Key", "Keys", "fetch_with"]
+__all__ = ["ALGORITHMS", "Fetch", "GivenKeys", "IssuerKeys", "Key", "Keys", "fetch_with", "key_of"]
 
 log = logging.getLogger("trunkline.auth")
 
@@ -284,6 +284,12 @@ def _usable(document: Mapping[str, Any]) -> Key | None:
         return maker.import_key(known)
     except (JoseError, ValueError, TypeError):
         return None
+
+
+def key_of(document: Mapping[str, Any], algorithm: str) -> Key | None:
+    """Make a public key of a JWK, if signatures of this kind can be checked with it."""
+    found = _Shelf([document]).find(None, algorithm) if algorithm in ALGORITHMS else []
+    return found[0] if found else None
 
 
 def _bits(modulus: Any) -> int:

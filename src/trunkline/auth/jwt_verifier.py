@@ -16,7 +16,9 @@ import msgspec
 from msgspec import Struct
 
 from trunkline.auth.claims import check_audience, check_times, first_url, make_principal, read_audience
+from trunkline.auth.dpop import Binding, DPoP
 from trunkline.auth.jwks import ALGORITHMS, GivenKeys, IssuerKeys, Keys, fetch_with
+from trunkline.auth.jws import payload_of, read_header
 from trunkline.auth.verifiers import InvalidToken, Remembered, check_token, presented_token
 from trunkline.errors import ConfigError
 from trunkline.net.addresses import is_loopback
@@ -48,7 +50,7 @@ class JWTVerifier:
 
     ``issuer`` is compared letter for letter, and so is ``audience``: the URI of this server, as its clients ask for
     tokens with it, or whatever else the issuer puts there. The keys are those at ``jwks_uri``, or where the issuer's
-    metadata says, or those given.
+    metadata says, or those given. ``dpop`` says whether tokens may, or have to, be bound to a key of their owner.
     """
 
     def __init__(
@@ -63,6 +65,8 @@ class JWTVerifier:
         scopes_supported: str | Sequence[str] = (),
         resource: str | None = None,
         leeway: float = 30.0,
+        dpop: DPoP = "off",
+        dpop_nonces: bool | str = False,
         fetcher: Fetcher | None = None,
         now: Callable[[], float] = time.time,
     ) -> None:
@@ -81,6 +85,8 @@ class JWTVerifier:
         self._algorithms = _pinned(algorithms)
         self._leeway = _bounded(leeway)
         self._now = now
+        #: What is done about tokens that are bound to a key.
+        self.binding = Binding(dpop, nonces=dpop_nonces, now=now)
         self._remembered = Remembered()
         self._keys: Keys = (
             IssuerKeys(issuer, jwks_uri, fetch=fetch_with(fetcher or _fetcher(issuer, jwks_uri)), now=time.monotonic)
@@ -89,14 +95,19 @@ class JWTVerifier:
         )
 
     async def verify(self, headers: Mapping[str, str]) -> Principal | None:
-        """Say who sends a request, by the token in its ``Authorization`` header.
+        """Say who sends a request, by the token in its ``Authorization`` header and, if need be, the proof beside it.
 
         Raises:
             InvalidToken: the token is not good here; the message says why.
         """
-        token = presented_token(headers)
-        if token is None:
+        shown = presented_token(headers, self.binding.schemes)
+        if shown is None:
             return None
+        principal = await self._owner(shown.token)
+        self.binding.check(principal, shown, headers)
+        return principal
+
+    async def _owner(self, token: str) -> Principal:
         now = self._now()
         known = self._remembered.find(token, now)
         if known is not None:
@@ -107,13 +118,15 @@ class JWTVerifier:
             raise InvalidToken("The token is from another issuer")
         check_audience(claims, self._audience)
         until = check_times(claims, now, leeway=self._leeway, expires=True)
-        principal = make_principal(claims, issuer=self.issuer)
+        principal = make_principal(claims, issuer=self.issuer, bound=self.binding.takes_bound)
         self._remembered.keep(token, principal, until=min(until or now, now + _REMEMBERED_SECONDS))
         return principal
 
     async def _signed(self, token: str) -> Mapping[str, Any]:
         """Check the signature, before anything else in a token is believed; give its claims."""
-        header = _read_header(token)
+        header = read_header(token, _Header)
+        if header is None:
+            raise InvalidToken("The token is not a JWT")
         if header.alg not in self._algorithms:
             raise InvalidToken("The token is signed in a way that is not taken here")
         if header.crit is not None:
@@ -121,36 +134,10 @@ class JWTVerifier:
         if header.typ is not None and header.typ.lower().removeprefix("application/") not in _TYPES:
             raise InvalidToken("The token is not an access token")
         for key in await self._keys.find(header.kid, header.alg):
-            payload = _payload(token, header.alg, key)
+            payload = payload_of(token, header.alg, key)
             if payload is not None:
                 return _read_claims(payload)
         raise InvalidToken("The signature of the token does not hold")
-
-
-def _payload(token: str, algorithm: str, key: Any) -> bytes | None:
-    from joserfc.errors import JoseError
-    from joserfc.jws import JWSRegistry, deserialize_compact
-
-    # Providers put headers of their own into tokens; what is not known is not looked at.
-    registry = JWSRegistry(algorithms=[algorithm], strict_check_header=False)
-    try:
-        return deserialize_compact(token, key, registry=registry).payload
-    except (JoseError, ValueError, TypeError):
-        return None
-
-
-def _read_header(token: str) -> _Header:
-    import binascii
-    from base64 import urlsafe_b64decode
-
-    first, *rest = token.split(".")
-    try:
-        if len(rest) != 2:
-            raise ValueError("not three parts")
-        return msgspec.json.decode(urlsafe_b64decode(first + "=" * (-len(first) % 4)), type=_Header)
-    except (ValueError, binascii.Error, RecursionError) as error:
-        # msgspec's own error and that of text that is not UTF-8 are kinds of ValueError.
-        raise InvalidToken("The token is not a JWT") from error
 
 
 def _read_claims(payload: bytes) -> Mapping[str, Any]:

@@ -7,18 +7,19 @@ be read is as good as not there.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec import Struct
 
-from trunkline.auth.addresses import canonical, covers
+from trunkline.auth.addresses import canonical, covers, may_carry_secrets
 from trunkline.auth.oauth import OAuth
 from trunkline.auth.store import Store
 from trunkline.auth.tokens import Login
 
-__all__ = ["Keeper", "Kept", "forget", "kept_logins"]
+__all__ = ["Keeper", "Kept", "Place", "find_login", "forget", "kept_for", "kept_logins", "places"]
 
 T = TypeVar("T", bound=Struct)
 _SERVER = "server"
@@ -95,17 +96,45 @@ def _read(text: str | None, kind: type[T]) -> T | None:
         return None
 
 
-async def kept_logins(store: Store) -> list[Kept]:
-    """List the logins of a store, without anything secret."""
+class Place(Struct, frozen=True):
+    """Where a store says which login a server's URL led to."""
+
+    name: str
+    url: str
+    key: str
+
+    async def load(self, store: Store) -> Login | None:
+        """Give the login as it is now."""
+        pointer = _read(await store.get(self.name), _Pointer)
+        return None if pointer is None else _read(await store.get(pointer.key), Login)
+
+    async def forget(self, store: Store) -> None:
+        """Forget the login, and that there was one."""
+        pointer = _read(await store.get(self.name), _Pointer)
+        await store.delete(self.key if pointer is None else pointer.key)
+        await store.delete(self.name)
+
+
+async def places(store: Store) -> list[Place]:
+    """List the servers that a store has something for."""
     found = []
     for name in await store.keys():
         pointer = _read(await store.get(name), _Pointer) if name.startswith(f"{_SERVER}|") else None
-        login = None if pointer is None else _read(await store.get(pointer.key), Login)
-        if login is not None and pointer is not None:
+        if pointer is not None:
+            found.append(Place(name, pointer.url, pointer.key))
+    return found
+
+
+async def kept_logins(store: Store) -> list[Kept]:
+    """List the logins of a store, without anything secret."""
+    found = []
+    for place in await places(store):
+        login = await place.load(store)
+        if login is not None:
             tokens = login.tokens
             found.append(
                 Kept(
-                    url=pointer.url,
+                    url=place.url,
                     issuer=tokens.issuer,
                     resource=tokens.resource,
                     client_id=tokens.client_id,
@@ -115,6 +144,32 @@ async def kept_logins(store: Store) -> list[Kept]:
                 )
             )
     return found
+
+
+async def kept_for(store: Store, url: str) -> list[Kept]:
+    """List the logins that are kept for a server."""
+    return [kept for kept in await kept_logins(store) if kept.url == canonical(url)]
+
+
+async def find_login(store: Store, url: str, said: Mapping[str, Any] | None = None) -> OAuth | None:
+    """Give the login that is kept for a server, to be used and renewed without asking anybody; None if there is none.
+
+    ``said`` are members of ``OAuth`` that somebody chose for it.
+
+    Raises:
+        AuthError: the store cannot be read.
+        ConfigError: what was chosen makes no sense.
+    """
+    if not may_carry_secrets(url):
+        return None
+    options = {**(said or {}), "store": store, "open_browser": False}
+    known = [kept.client_id for kept in await kept_for(store, url)]
+    # A client that was given by name is part of what its login is kept under; one that registered itself is not.
+    for client_id in (options.get("client_id"), *known) if known else ():
+        login = OAuth(**{**options, "client_id": client_id})
+        if await Keeper(store, url, login).load() is not None:
+            return login
+    return None
 
 
 async def forget(store: Store, url: str) -> int:

@@ -16,7 +16,17 @@ from urllib.parse import urlsplit
 import msgspec
 
 from trunkline.auth.challenges import write_challenge
-from trunkline.auth.verifiers import Auth, Authenticate, InvalidToken, Verifier
+from trunkline.auth.verifiers import (
+    NONCE_WANTED,
+    PROOF_ALGORITHMS,
+    PROOF_ERRORS,
+    Addressed,
+    Asked,
+    Auth,
+    Authenticate,
+    InvalidToken,
+    Verifier,
+)
 from trunkline.errors import ConfigError
 from trunkline.protocol.access import Denied, Hierarchy, read_scopes
 from trunkline.protocol.caller import Principal
@@ -73,6 +83,8 @@ class ResourceServer:
         """
         verifier: Any = auth if isinstance(auth, Verifier) else FunctionVerifier(auth)
         self._verify = verifier.verify
+        self._binding = getattr(verifier, "binding", None)
+        self._dpop: str = getattr(self._binding, "mode", "off")
         self._path = path.rstrip("/")
         self._name = name
         self._resource = _url(resource or getattr(verifier, "resource", None))
@@ -89,12 +101,14 @@ class ResourceServer:
 
     # --- who comes in ------------------------------------------------------------------------------------------------
 
-    async def admit(self, headers: Mapping[str, str]) -> Principal | Denied:
-        """Find out who sends a request; what goes wrong meanwhile lets nobody in."""
+    async def admit(self, headers: Mapping[str, str], *, method: str, url: str) -> Principal | Denied:
+        """Find out who sends a request to a URL; what goes wrong meanwhile lets nobody in."""
         try:
+            if "dpop" in headers:
+                headers = Addressed(headers, Asked(method, self._known_as(url)))
             principal = await self._verify(headers)
         except InvalidToken as error:
-            return Denied(status=401, message=f"{error}", error="invalid_token", scopes=self._offered())
+            return Denied(status=401, message=f"{error}", error=error.code, scopes=self._offered())
         except Exception:
             log.exception("authentication failed")
             principal = None
@@ -107,6 +121,24 @@ class ResourceServer:
             return Denied(status=403, message=message, error="insufficient_scope", scopes=self._required)
         return principal
 
+    def _known_as(self, url: str) -> tuple[str, ...]:
+        """Give the addresses that a proof may name for a request.
+
+        Who comes through a proxy knows another address than it is served at, so where ours is known it counts alone.
+        """
+        if self._resource is None:
+            return (url,)
+        ours, path = urlsplit(self._resource), urlsplit(url).path
+        named = f"{ours.scheme}://{ours.netloc}{path}"
+        return (named, self._resource) if path.rstrip("/").endswith(self._path) else (named,)
+
+    def fields(self, denied: Denied) -> Sequence[tuple[bytes, bytes]]:
+        """Give further headers of a refusal: the nonce that a proof is to have."""
+        binding = self._binding
+        if denied.error != NONCE_WANTED or binding is None or not binding.proofs.wants_nonces:
+            return ()
+        return ((b"dpop-nonce", binding.proofs.nonce().encode()), (b"cache-control", b"no-store"))
+
     def challenge(self, denied: Denied, *, origin: str, root: str) -> str:
         """Write the ``WWW-Authenticate`` header of a refusal; all scopes that are needed stand in it at once."""
         scopes = denied.scopes
@@ -115,14 +147,22 @@ class ResourceServer:
         elif not self._issuers():
             scopes = ()
         own = () if self.header == b"authorization" else (("header", self.header.decode()),)
-        return write_challenge(
-            self._scheme,
-            metadata=self._metadata_url(origin, root) if self._issuers() else None,
-            scopes=scopes,
-            error=denied.error,
-            description=denied.message,
-            more=own,
-        )
+        metadata = self._metadata_url(origin, root) if self._issuers() else None
+
+        def written(scheme: str, error: str | None, more: tuple[tuple[str, str], ...]) -> str:
+            return write_challenge(
+                scheme, metadata=metadata, scopes=scopes, error=error, description=denied.message, more=more
+            )
+
+        if self._dpop == "off":
+            return written(self._scheme, denied.error, own)
+        algorithms = (("algs", " ".join(PROOF_ALGORITHMS)),)
+        if self._dpop == "required":
+            return written("DPoP", denied.error, algorithms)
+        # Clients follow the first; what is wrong with a proof is no matter of Bearer.
+        if denied.error in PROOF_ERRORS:
+            return f"{written('DPoP', denied.error, algorithms)}, {written('Bearer', None, own)}"
+        return f"{written('Bearer', denied.error, own)}, {written('DPoP', None, algorithms)}"
 
     # --- metadata ----------------------------------------------------------------------------------------------------
 
@@ -139,6 +179,8 @@ class ResourceServer:
             # RFC 9728, 3.2: a list without elements is left out.
             **({"scopes_supported": list(offered)} if offered else {}),
             "bearer_methods_supported": ["header"],
+            **({} if self._dpop == "off" else {"dpop_signing_alg_values_supported": list(PROOF_ALGORITHMS)}),
+            **({"dpop_bound_access_tokens_required": True} if self._dpop == "required" else {}),
             "resource_name": self._name,
         }
 

@@ -8,18 +8,25 @@ their digests are), and never leave this package: a handler sees the claims.
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from hashlib import sha256
-from typing import Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from trunkline.errors import AuthError
 from trunkline.protocol.caller import Principal
 
 __all__ = [
+    "INVALID_PROOF",
+    "NONCE_WANTED",
+    "PROOF_ALGORITHMS",
+    "PROOF_ERRORS",
+    "Addressed",
+    "Asked",
     "Auth",
     "Authenticate",
     "InvalidToken",
     "Remembered",
+    "Shown",
     "Verifier",
     "bearer_token",
     "check_token",
@@ -36,8 +43,57 @@ _TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")
 _REMEMBERED = 4096
 
 
+#: How the proofs of tokens that are bound to a key may be signed (RFC 9449).
+PROOF_ALGORITHMS = ("ES256", "ES384", "ES512", "RS256", "PS256", "EdDSA", "Ed25519")
+#: What is wrong with a proof, in challenges; the latter is mended by the nonce that comes with it.
+INVALID_PROOF, NONCE_WANTED = "invalid_dpop_proof", "use_dpop_nonce"
+PROOF_ERRORS = frozenset({INVALID_PROOF, NONCE_WANTED})
+
+
 class InvalidToken(AuthError):
     """A token is not good here; the message tells its sender why, and never repeats it."""
+
+    #: What this is called in a challenge.
+    code = "invalid_token"
+
+
+class Asked(NamedTuple):
+    """What a request is for: what a proof that comes with it has to name."""
+
+    method: str
+    #: The addresses under which the request may be known to its sender.
+    urls: tuple[str, ...]
+
+
+class Addressed(Mapping[str, str]):
+    """The headers of a request that brings a proof, with what the proof has to be for.
+
+    It goes the way of the headers, so that whoever stands before a verifier (a function, a class of its own) need not
+    know of proofs; where it gets lost a bound token is refused.
+    """
+
+    __slots__ = ("_given", "asked")
+
+    def __init__(self, given: Mapping[str, str], asked: Asked) -> None:
+        """Take the headers, and what the request is for."""
+        self._given = given
+        self.asked = asked
+
+    def __getitem__(self, name: str) -> str:
+        return self._given[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._given)
+
+    def __len__(self) -> int:
+        return len(self._given)
+
+
+class Shown(NamedTuple):
+    """A token as a request brings it: under which scheme, in lower case."""
+
+    scheme: str
+    token: str
 
 
 @runtime_checkable
@@ -46,7 +102,8 @@ class Verifier(Protocol):
 
     It may also have: ``resource``, the URI under which tokens are asked for; ``required_scopes``, which everybody
     needs; ``header``, the one it reads if not ``authorization``; ``scheme``, its name in challenges if not ``Bearer``;
-    and ``routes()``, ASGI applications by the paths at which they are served beside the endpoint.
+    ``routes()``, ASGI applications by the paths at which they are served beside the endpoint; and ``binding``, what it
+    does about tokens that are bound to a key.
     """
 
     @property
@@ -92,8 +149,8 @@ class Remembered:
         self._found[digest] = (principal, until)
 
 
-def presented_token(headers: Mapping[str, str]) -> str | None:
-    """Give what stands in the place of a request's token, unlooked at, or None if nothing does.
+def presented_token(headers: Mapping[str, str], schemes: Sequence[str] = ("bearer",)) -> Shown | None:
+    """Give what stands in the place of a request's token, unlooked at, or None if nothing does under these schemes.
 
     Raises:
         InvalidToken: it is too long to be one.
@@ -102,12 +159,12 @@ def presented_token(headers: Mapping[str, str]) -> str | None:
     if given is None:
         return None
     scheme, _, token = given.strip(" \t").partition(" ")
-    if scheme.lower() != "bearer":
+    if scheme.lower() not in schemes:
         return None
     token = token.lstrip(" ")
     if len(token) > _TOKEN_BYTES:
         raise InvalidToken("The token is too long")
-    return token
+    return Shown(scheme.lower(), token)
 
 
 def bearer_token(headers: Mapping[str, str]) -> str | None:
@@ -116,10 +173,11 @@ def bearer_token(headers: Mapping[str, str]) -> str | None:
     Raises:
         InvalidToken: there is something in its place that cannot be one.
     """
-    token = presented_token(headers)
-    if token is not None:
-        check_token(token)
-    return token
+    shown = presented_token(headers)
+    if shown is None:
+        return None
+    check_token(shown.token)
+    return shown.token
 
 
 def check_token(token: str) -> None:

@@ -16,6 +16,7 @@ from trunkline.cli.approvals import terminal_face
 from trunkline.cli.chat_input import line_editor
 from trunkline.cli.chat_model import model_of
 from trunkline.cli.configs import Ask, answers_for, read_configuration
+from trunkline.cli.options import Guard
 from trunkline.cli.output import one_line, wire_json
 from trunkline.cli.questions import Questions
 from trunkline.cli.reviews import terminal_elicitation, terminal_sampling_review
@@ -39,7 +40,7 @@ class Plan(NamedTuple):
     """What was chosen."""
 
     files: tuple[str, ...]
-    policy: str | None
+    guard: Guard
     model: str | None
     #: Decline every question.
     no_input: bool = False
@@ -119,7 +120,7 @@ def _options(
         screen, no_input=plan.no_input, turn=questions.turn, edit=line_editor() if is_there() else None
     )
     return {
-        "policy": plan.policy,
+        **plan.guard.options(),
         "consent": None if face is None else _in_order(face),
         "models": () if model is None else (model,),
         "review": terminal_sampling_review(screen, no_input=quiet, turn=turn),

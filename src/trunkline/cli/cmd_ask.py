@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from trunkline.cli.exits import Exit, Failure
-from trunkline.cli.options import config_option, policy_option, seconds_option, told
+from trunkline.cli.options import config_option, guard_of, guard_options, seconds_option, told
 
 if TYPE_CHECKING:
     from trunkline.cli.chat_opening import Plan, Room
@@ -54,7 +54,7 @@ class _Question(NamedTuple):
 @click.argument("prompt", required=False)
 @config_option
 @click.option("--model", metavar="P:M", help="The model, as provider:model; else by configuration or environment.")
-@policy_option
+@guard_options
 @click.option("--system", metavar="TEXT", help="Your own instructions to the model; @file reads a file.")
 @click.option("--attach", multiple=True, metavar="SERVER:URI", help="A resource that goes with it; may be repeated.")
 @click.option("--max-turns", type=click.IntRange(min=1), metavar="N", help="Answers of the model to the message.")
@@ -63,7 +63,7 @@ class _Question(NamedTuple):
 @click.option("-v", "--verbose", count=True, help="Show calls as they are made; -vv the servers' log messages too.")
 @click.option("--no-input", is_flag=True, help="Say no to all that would be asked.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document: text, calls, usage, cost, model, stop.")
-def command(*, prompt: str | None, config: tuple[str, ...], model: str | None, policy: str | None, **given: Any) -> int:
+def command(*, prompt: str | None, config: tuple[str, ...], model: str | None, **given: Any) -> int:
     """Ask a model that uses the servers of a configuration, and print its answer.
 
     PROMPT is the message; without it, what is piped in is.
@@ -78,7 +78,7 @@ def command(*, prompt: str | None, config: tuple[str, ...], model: str | None, p
     question = _Question(prompt or piped, piped if prompt else "", given["attach"], given["timeout"], as_json)
     plan = Plan(
         files=config,
-        policy=policy,
+        guard=guard_of(given),
         model=model,
         no_input=given["no_input"],
         verbosity=given["verbose"],

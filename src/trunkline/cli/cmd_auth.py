@@ -88,20 +88,36 @@ def login(
 @command.command()
 @click.argument("target", required=False)
 @config_option
-@click.option("--all", "everywhere", is_flag=True, help="Forget every login.")
+@click.option("--all", "everywhere", is_flag=True, help="End every login.")
+@click.option("--local", is_flag=True, help="Only forget it here; its tokens stay good until they expire.")
+@click.option("--ca-file", type=_FILE, help="Certificates to trust, instead of the system's.")
 @_USER
 @_USER_ISSUER
 def logout(
-    target: str | None, *, config: tuple[str, ...], everywhere: bool, user: str | None, user_issuer: str | None
+    target: str | None,
+    *,
+    config: tuple[str, ...],
+    everywhere: bool,
+    local: bool,
+    ca_file: str | None,
+    user: str | None,
+    user_issuer: str | None,
 ) -> int:
-    """Forget the login at the server TARGET, a URL or a name, or all of them."""
-    from trunkline.cli.logins import forget_logins
-    from trunkline.cli.output import complain, say
+    """End the login at the server TARGET, a URL or a name, or all of them.
+
+    The authorization server is asked to take the tokens back, if it says where; the login is forgotten in any case.
+    """
+    from trunkline.cli.logins import end_logins
+    from trunkline.cli.output import complain, one_line, say
 
     if (target is None) is not everywhere:
         raise click.UsageError("Give the URL or the name of a server, or --all.")
     url = None if target is None else _place(target, config, approved=False).url
-    count = _run(forget_logins(url, _owner(user, user_issuer)), as_json=False)
+    ended = _run(end_logins(url, _owner(user, user_issuer), local=local, ca_file=ca_file), as_json=False)
+    for each in ended:
+        if each.problem is not None:
+            complain(f"{each.url}: forgotten here, and not taken back: {one_line(each.problem)}")
+    count = len(ended)
     if not count:
         complain("there is no login" if url is None else f"there is no login for {url}")
     else:

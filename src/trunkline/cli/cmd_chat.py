@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from trunkline.cli.options import config_option, policy_option
+from trunkline.cli.options import config_option, guard_of, guard_options
 
 if TYPE_CHECKING:
     from trunkline.host.chat.options import ChatOptions
@@ -33,7 +33,7 @@ _WAIT_SECONDS = 5.0
 @click.command(epilog=_EPILOG)
 @config_option
 @click.option("--model", metavar="P:M", help="The model, as provider:model; else by configuration or environment.")
-@policy_option
+@guard_options
 @click.option("--system", metavar="TEXT", help="Your own instructions to the model; @file reads a file.")
 @click.option("--resume", metavar="FILE", help="Go on with a conversation that was kept.")
 @click.option("--no-save", is_flag=True, help="Keep neither the conversation nor what was typed.")
@@ -42,7 +42,7 @@ _WAIT_SECONDS = 5.0
     "--max-cost", type=click.FloatRange(min=0, min_open=True), metavar="USD", help="What the conversation may cost."
 )
 @click.option("-v", "--verbose", count=True, help="Show the servers' log messages.")
-def command(*, config: tuple[str, ...], model: str | None, policy: str | None, **given: Any) -> int:
+def command(*, config: tuple[str, ...], model: str | None, **given: Any) -> int:
     """Talk to a model that uses the servers of a configuration, under your policy.
 
     What it wants to do is shown, and what needs consent is asked, with arguments that you may change.
@@ -67,7 +67,7 @@ def command(*, config: tuple[str, ...], model: str | None, policy: str | None, *
         history=None if folder is None else folder / "chat_history",
     )
     chosen = model or (None if saved is None else saved.model)
-    plan = Plan(files=config, policy=policy, model=chosen, verbosity=given["verbose"], wait=_WAIT_SECONDS)
+    plan = Plan(files=config, guard=guard_of(given), model=chosen, verbosity=given["verbose"], wait=_WAIT_SECONDS)
     return run_chat(plan, wishes)
 
 

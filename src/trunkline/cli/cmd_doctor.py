@@ -62,8 +62,8 @@ class _Report(Struct, frozen=True, kw_only=True):
 
 @client_verb
 def _doctor(choices: Choices) -> int:
-    if choices.policy is not None:
-        raise click.UsageError("--policy is for verbs that use a server: nothing is called here.")
+    for name in choices.guard.options():
+        raise click.UsageError(f"--{name} is for verbs that use a server: nothing is called here.")
     if isinstance(choices.target, Named) and choices.target.rest is not None:
         raise click.UsageError("a whole server is looked at: give its name alone.")
     return _tell(_examined(choices), as_json=choices.as_json)

@@ -30,8 +30,9 @@ Examples:
   trunkline import cursor --only github --yes
   trunkline import ./.vscode/mcp.json --to mcp.json --conflict rename
 
-SOURCE is claude-desktop, claude-code, cursor, vscode or a file; without one, all of their files are looked for. A
-server of a project's file runs in that project's folder. What an application allows without asking is not taken over.
+APP is claude-desktop, claude-code, cursor or vscode; without one and without a file, all of their files are looked
+for. A server of a project's file runs in that project's folder. What an application allows without asking is not taken
+over.
 """
 _ABSENT = "nobody is here to be asked, so nothing is written; run this in a terminal, or give --yes"
 
@@ -130,9 +131,9 @@ def _named(path: str) -> AppDocument:
         raise Failure(f"there is no application and no file {path}", Exit.CONFIG)
     is_project = real.parent.name in (".vscode", ".cursor") or real.name == ".mcp.json"
     folder = Path(project_folder(str(real))) if is_project else None
-    app = {".cursor": "cursor", ".vscode": "vscode"}.get(real.parent.name, "claude-code")
-    for way in (("mcpServers",), ("servers",)):
-        document = read_app_file(AppFile(app=app, scope="user", path=real, way=way, folder=folder))
+    known = {".cursor": "cursor", ".vscode": "vscode"}.get(real.parent.name)
+    for key, usual in (("mcpServers", "claude-code"), ("servers", "vscode")):
+        document = read_app_file(AppFile(app=known or usual, scope="user", path=real, way=(key,), folder=folder))
         if document.servers:
             return document
     raise Failure(f"{path}: it has no servers under mcpServers or servers", Exit.CONFIG)
@@ -189,14 +190,16 @@ def _show(sources: Sequence[AppDocument], steps: Sequence[Step], diff: str) -> N
 
 
 def _remark(step: Step) -> str:
-    from trunkline.host.config.in_code import entry_from
+    from trunkline.host.config.in_code import configuration_from, entry_from
     from trunkline.host.trust.warnings import warnings_for
 
     remarks = [step.why] if step.why else []
     if step.dropped:
         remarks.append(f"not taken over: {', '.join(step.dropped)}")
     if step.writes:
-        entry = entry_from(step.target, step.entry)
+        whole = {"mcpServers": {step.target: step.entry}, "inputs": list(step.inputs)}
+        # A server that is called "command" makes the whole look like an entry; it is then read without the inputs.
+        entry = configuration_from(whole).entries.get(step.target) or entry_from(step.target, step.entry)
         remarks += [f"it {warning}" for warning in warnings_for(entry)]
         remarks += [entry.redact(entry.problem)] if entry.problem else []
     return "; ".join(remarks)

@@ -9,7 +9,7 @@ import click
 
 from trunkline.cli.addresses import http_option
 from trunkline.cli.exits import Exit, Failure
-from trunkline.cli.options import config_option, policy_option
+from trunkline.cli.options import config_option, guard_of, guard_options
 from trunkline.server.addresses import Address, read_address
 
 if TYPE_CHECKING:
@@ -27,7 +27,8 @@ Examples:
   trunkline serve -c mcp.json --gateway gateway.toml --http 8080
 
 Over HTTP whoever calls needs a token; without --token, or the variable TRUNKLINE_GATEWAY_TOKEN, one is made up and
-shown once. SIGHUP reads the configuration again and touches only what changed. SIGTERM and Ctrl-C let calls finish.
+shown once. SIGHUP reads configuration and policies again and touches only what changed. SIGTERM and Ctrl-C let calls
+finish.
 """
 _FILE = click.Path()
 _TOKEN = "TRUNKLINE_GATEWAY_TOKEN"
@@ -44,7 +45,7 @@ _WAIT_SECONDS = 3.0
 @click.option("--no-auth", is_flag=True, help="Ask nobody who they are; on this machine only.")
 @click.option("--issuer", metavar="URL", help="Take tokens that this authorization server signed; with --audience.")
 @click.option("--audience", metavar="A", help="Whom such tokens must be for: this gateway's URL, most often.")
-@policy_option
+@guard_options
 @click.option("--gateway", "file", metavar="FILE", help="Options and profiles from a TOML file; flags count first.")
 @click.option("--profile", metavar="NAME", help="Over stdio: serve this profile.")
 @click.option("--rate", type=click.FloatRange(min=0, min_open=True), metavar="N", help="Calls a minute of one caller.")
@@ -77,7 +78,7 @@ def command(
     run_gateway(
         Plan(
             files=config,
-            policy=settings.get("policy"),
+            guard=guard_of(settings),
             wait=settings.get("wait", _WAIT_SECONDS),
             options=options,
             verbose=given["verbose"] > 0,

@@ -19,6 +19,7 @@ from trunkline.errors import ConfigError
 from trunkline.host.config.spelling import nearest
 from trunkline.host.entries import Filters
 from trunkline.host.gateway.serving import Profile
+from trunkline.host.pins.reviewing import Scanning
 
 __all__ = ["GatewayFile", "read_gateway_file"]
 
@@ -50,6 +51,8 @@ class _File(Struct, frozen=True, kw_only=True):
     http: str | int | None = None
     path: str | None = None
     policy: str | None = None
+    lock: str | None = None
+    scanning: Scanning | None = None
     rate: _Rate | None = None
     concurrent: _Count | None = None
     search: _Search | None = None
@@ -91,7 +94,7 @@ def read_gateway_file(path: str) -> GatewayFile:
         raise ConfigError(f"{path}: {error}") from error
     folder = os.path.dirname(os.path.abspath(path))
     options = {name: getattr(read, name) for name in _File.__struct_fields__ if name != "profile"}
-    for name in ("policy", "certfile", "keyfile"):
+    for name in ("policy", "lock", "certfile", "keyfile"):
         options[name] = _beside(folder, options[name])
     given = {name: value for name, value in options.items() if value is not None}
     return GatewayFile(given, {name: _profile(each, folder) for name, each in read.profile.items()})

@@ -71,7 +71,7 @@ def through_host(talk: Talk) -> AbstractAsyncContextManager[Offers]:
     seconds = choices.timeout or max(map(start_seconds, wanted), default=1.0)
     options: HostOptions = {
         "only": names,
-        "policy": choices.policy,
+        **choices.guard.options(),
         "consent": terminal_face(talk.screen, no_input=choices.no_input, turn=talk.questions.turn),
         "sampling": talk.questions.sample,
         "elicitation": talk.questions.elicit,

@@ -10,8 +10,9 @@ import asyncio
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from trunkline.auth.addresses import canonical, may_carry_secrets
-from trunkline.auth.keeping import Keeper, Kept, forget, kept_logins
+from trunkline.auth.addresses import may_carry_secrets
+from trunkline.auth.keeping import Kept, find_login, forget, kept_logins
+from trunkline.auth.logout import LoggedOut, log_out
 from trunkline.auth.oauth import OAuth
 from trunkline.auth.store import MemoryStore, Store, find_store
 from trunkline.cli.output import complain, one_line
@@ -23,7 +24,7 @@ from trunkline.errors import AuthError
 if TYPE_CHECKING:
     from trunkline.auth.drive import Fetching
 
-__all__ = ["Owner", "Wanted", "document", "forget_logins", "get_login", "list_logins", "stored_login"]
+__all__ = ["Owner", "Wanted", "document", "end_logins", "get_login", "list_logins", "stored_login"]
 
 _PASTE = "If the browser then cannot show a page, paste its address here: "
 
@@ -55,17 +56,11 @@ async def stored_login(url: str) -> OAuth | None:
     if not may_carry_secrets(url):
         return None
     try:
-        store = await _store()
-        known = [kept.client_id for kept in await kept_logins(store) if kept.url == canonical(url)]
-        # A client that was given by name is part of what its login is kept under; one that registered itself is not.
-        for client_id in (None, *known):
-            login = OAuth(client_id=client_id, store=store, open_browser=False)
-            if known and await Keeper(store, url, login).load() is not None:
-                return login
+        return await find_login(await _store(), url)
     except AuthError as error:
         # The server may well not ask for a login.
         complain(str(error))
-    return None
+        return None
 
 
 async def list_logins(owner: Owner | None = None) -> list[Kept]:
@@ -77,19 +72,15 @@ async def list_logins(owner: Owner | None = None) -> list[Kept]:
     return await kept_logins(await _store(owner))
 
 
-async def forget_logins(url: str | None, owner: Owner | None = None) -> int:
-    """Forget the logins for a server, or all of them; say for how many servers there were any.
+async def end_logins(
+    url: str | None, owner: Owner | None = None, *, local: bool = False, ca_file: str | None = None
+) -> list[LoggedOut]:
+    """Have the logins for a server, or all of them, taken back and forgotten; ``local`` only forgets.
 
     Raises:
         AuthError: the store does not let us.
     """
-    store = await _store(owner)
-    kept = await kept_logins(store)
-    if url is not None:
-        return await forget(store, url)
-    for key in await store.keys():
-        await store.delete(key)
-    return len(kept)
+    return await log_out(url, store=await _store(owner), local=local, ca_file=ca_file)
 
 
 async def _store(owner: Owner | None = None) -> Store:

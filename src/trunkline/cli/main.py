@@ -138,8 +138,15 @@ def _end(error: Exception, secrecy: Secrecy) -> int:
 
 def _complain_of_usage(error: click.ClickException) -> None:
     context = getattr(error, "ctx", None)
+    told = error.format_message()
+    if context is not None and told == context.get_help():
+        # A verb that has verbs of its own, and was given none of them.
+        click.echo(told)
+        return
     path = "trunkline" if context is None else context.command_path
-    complain(f"{one_line(error.format_message())} See {path} --help.")
+    sentence = one_line(told)
+    # Some of click's sentences end with a list, and without a stop.
+    complain(f"{sentence if sentence.endswith(('.', '?')) else f'{sentence}.'} See {path} --help.")
 
 
 def _sentence(error: Exception) -> str:

@@ -10,21 +10,27 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from types import MappingProxyType
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 import click
 
 from trunkline.cli.targets import Launch, Named, Site, read_target
 
+if TYPE_CHECKING:
+    from trunkline.host.assembly import HostOptions
+    from trunkline.host.pins.reviewing import Scanning
+
 __all__ = [
     "Choices",
+    "Guard",
     "client_verb",
     "config_option",
+    "guard_of",
+    "guard_options",
     "headers_of",
     "json_option",
     "meant",
     "pairs",
-    "policy_option",
     "reach_options",
     "reached",
     "seconds_option",
@@ -34,6 +40,22 @@ __all__ = [
 
 
 T = TypeVar("T")
+
+
+class Guard(NamedTuple):
+    """What holds servers of a configuration in check; what is None is as in ``Host.open``."""
+
+    #: The rules, if not the user's own.
+    policy: str | None = None
+    #: The lock file: only what is in it passes.
+    lock: str | None = None
+    #: What is done about what the scan finds.
+    scanning: Scanning | None = None
+
+    def options(self) -> HostOptions:
+        """Give it as options of ``Host.open``."""
+        said: dict[str, Any] = {name: value for name, value in self._asdict().items() if value is not None}
+        return cast("HostOptions", said)
 
 
 class Choices(NamedTuple):
@@ -56,8 +78,8 @@ class Choices(NamedTuple):
     no_input: bool
     #: The answer is wanted as one JSON document.
     as_json: bool
-    #: For a name of a configuration: the rules, if not the user's own.
-    policy: str | None = None
+    #: For a name of a configuration.
+    guard: Guard = Guard()
 
     @property
     def one_server(self) -> bool:
@@ -120,8 +142,10 @@ def meant(choices: Choices, words: Sequence[str], what: str) -> tuple[str, tuple
     return words[0], tuple(words[1:])
 
 
+#: The names of what ``guard_options`` gives.
+_GUARD = Guard._fields
 _SHARED = (
-    *("config", "policy", "revision", "env", "cwd", "header", "token", "ca_file"),
+    *("config", *_GUARD, "revision", "env", "cwd", "header", "token", "ca_file"),
     *("timeout", "verbose", "no_input", "as_json"),
 )
 _REVISION_HELP = "The protocol revision to speak; auto asks the server."
@@ -132,11 +156,31 @@ _CONFIG_HELP = "A configuration to find servers in by name; may be repeated. You
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document, in the wire's own form.")
 config_option = click.option("-c", "--config", multiple=True, metavar="FILE", help=_CONFIG_HELP)
-policy_option = click.option("--policy", metavar="FILE", help="The rules that hold, instead of your policy.toml.")
+_GUARD_OPTIONS = (
+    click.option("--policy", metavar="FILE", help="The rules that hold, instead of your policy.toml."),
+    click.option("--lock", metavar="FILE", help="A lock file of pins: only what is in it passes."),
+    click.option(
+        "--scanning",
+        type=click.Choice(["hide", "ask", "off"]),
+        help="What is done about what the scan finds: hide the worst of it (as usual), ask at most, or nothing.",
+    ),
+)
+
+
+def guard_options(function: Callable[..., int]) -> Callable[..., int]:
+    """Give a command the options that say what holds its servers in check; ``guard_of`` reads them."""
+    for option in reversed(_GUARD_OPTIONS):
+        function = option(function)
+    return function
+
+
+def guard_of(given: Mapping[str, Any]) -> Guard:
+    """Read the options of ``guard_options``."""
+    return Guard(**{name: given.get(name) for name in _GUARD})
 
 
 _USUAL: Mapping[str, Any] = MappingProxyType(
-    {"policy": None, "revision": "auto", "timeout": None, "verbose": 0, "no_input": False, "as_json": False}
+    {**dict.fromkeys(_GUARD), "revision": "auto", "timeout": None, "verbose": 0, "no_input": False, "as_json": False}
 )
 
 
@@ -155,7 +199,7 @@ def _options() -> tuple[Callable[[Callable[..., int]], Callable[..., int]], ...]
     config, *others = _reaching()
     return (
         config,
-        policy_option,
+        *_GUARD_OPTIONS,
         click.option("--revision", default="auto", metavar="NAME", callback=_revision, help=_REVISION_HELP),
         *others,
         seconds_option(_TIMEOUT_HELP),
@@ -180,7 +224,7 @@ def _choices(text: str | None, given: Mapping[str, Any]) -> Choices:
         verbosity=given["verbose"],
         no_input=given["no_input"],
         as_json=given.get("as_json", False),
-        policy=given["policy"],
+        guard=guard_of(given),
     )
 
 
@@ -194,8 +238,8 @@ def _token(text: str | None) -> str | None:
 
 _FOR: Mapping[type, tuple[tuple[str, ...], str]] = MappingProxyType(
     {
-        Site: (("env", "cwd", "policy"), "TARGET is a URL"),
-        Launch: (("header", "token", "ca_file", "policy"), "TARGET is started by its command"),
+        Site: (("env", "cwd", *_GUARD), "TARGET is a URL"),
+        Launch: (("header", "token", "ca_file", *_GUARD), "TARGET is started by its command"),
         Named: (("env", "cwd", "header", "token", "ca_file"), "TARGET is a name: its entry says how it is reached"),
     }
 )
@@ -206,7 +250,7 @@ _OF: Mapping[str, str] = MappingProxyType(
         "header": "a URL",
         "token": "a URL",
         "ca_file": "a URL",
-        "policy": "a server of a configuration",
+        **dict.fromkeys(_GUARD, "a server of a configuration"),
     }
 )
 

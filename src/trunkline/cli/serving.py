@@ -1,7 +1,7 @@
 """Runs the gateway until it is told to stop, and tells on stderr where it is and how its servers are.
 
-Over stdio the standard output is the protocol's alone: nothing here writes to it. SIGHUP has the configuration read
-again; SIGTERM and SIGINT end it, while servers still start as well as later.
+Over stdio the standard output is the protocol's alone: nothing here writes to it. SIGHUP has the configuration and
+the policies read again; SIGTERM and SIGINT end it, while servers still start as well as later.
 """
 
 from __future__ import annotations
@@ -15,12 +15,14 @@ from contextlib import AsyncExitStack, contextmanager
 from typing import Any, NamedTuple
 
 from trunkline.cli.configs import answers_for
+from trunkline.cli.options import Guard
 from trunkline.cli.output import clip, complain, one_line
 from trunkline.cli.screen import Screen
 from trunkline.cli.secrecy import book_here
 from trunkline.cli.session import LogOnScreen
 from trunkline.cli.signals import hearing
 from trunkline.errors import ConfigError
+from trunkline.host.assembly import HostOptions
 from trunkline.host.events import Missed, ServerStateChanged
 from trunkline.host.host import Host
 from trunkline.server.addresses import shown_url
@@ -35,7 +37,7 @@ class Plan(NamedTuple):
     """What is to be served, and how."""
 
     files: Sequence[str]
-    policy: str | None
+    guard: Guard
     #: Seconds to wait for servers before anything is served.
     wait: float
     #: Those of ``Host.serve``.
@@ -63,22 +65,23 @@ async def _run(plan: Plan, inputs: Any) -> None:
     try:
         async with AsyncExitStack() as stack:
             with stop.heard():
-                host = await stack.enter_async_context(
-                    Host.open(
-                        *plan.files,
-                        policy=plan.policy,
-                        inputs=inputs,
-                        wait="all" if plan.wait else "none",
-                        wait_seconds=plan.wait,
-                        secret_book=book_here(),
-                    )
-                )
+                host = await stack.enter_async_context(Host.open(*plan.files, **_host_options(plan, inputs)))
             _tell_problems(host)
             with _followed(host, plan), _reloaded(host):
                 await _serve(host, plan)
     except asyncio.CancelledError:
         if not stop.came:
             raise
+
+
+def _host_options(plan: Plan, inputs: Any) -> HostOptions:
+    return {
+        **plan.guard.options(),
+        "inputs": inputs,
+        "wait": "all" if plan.wait else "none",
+        "wait_seconds": plan.wait,
+        "secret_book": book_here(),
+    }
 
 
 async def _serve(host: Host, plan: Plan) -> None:
@@ -116,7 +119,7 @@ class _Stop:
 
 @contextmanager
 def _reloaded(host: Host) -> Iterator[None]:
-    """Have SIGHUP read the configuration again, one reading after another."""
+    """Have SIGHUP read configuration and policies again, one reading after another."""
     hangup = getattr(signal, "SIGHUP", None)
     again = asyncio.Event()
     task = asyncio.get_running_loop().create_task(_reload(host, again))
@@ -134,13 +137,14 @@ async def _reload(host: Host, again: asyncio.Event) -> None:
         try:
             changes = await host.reload()
         except ConfigError as error:
-            complain(f"the configuration stays as it was: {error}")
+            complain(f"the configuration and the policy stay as they were: {one_line(str(error))}")
             continue
         parts = [
             f"{what} {', '.join(names)}"
             for what, names in (("added", changes.added), ("changed", changes.changed), ("removed", changes.removed))
             if names
         ]
+        parts += ["other rules hold"] if changes.policy else []
         complain(f"the configuration was read again: {'; '.join(parts) or 'nothing changed'}")
         _tell_problems(host)
 

@@ -14,7 +14,7 @@ from tests.host.servers.plain import Plain
 
 
 class ChangesEra(Plain):
-    """Does as its file says: ``handshake``; ``refuses`` to shake hands; ``dies`` of it; ``crashes`` whatever comes."""
+    """Does as its file says: ``handshake``; ``refuses`` it, ``dies`` of it, is ``silent`` on it; ``crashes`` always."""
 
     def __init__(self, file: str, revision: str) -> None:
         self._mode = Path(file).read_text()
@@ -27,6 +27,9 @@ class ChangesEra(Plain):
             log.write(f"{method}\n")
         if self._mode == "crashes" or (self._mode == "dies" and method == "initialize"):
             sys.exit(3)
+        if self._mode == "silent" and method == "initialize":
+            sys.stdin.read()
+            sys.exit(0)
         if self._mode == "refuses" and method == "initialize":
             raise LookupError(method)
         result = super().answer(method, params)

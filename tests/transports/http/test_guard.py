@@ -531,7 +531,8 @@ def test_a_page_that_is_not_listed_may_not_read(origin: bytes | None) -> None:
 def test_a_listed_page_may_read_and_sees_the_headers_it_needs() -> None:
     assert dict(Guard(cors=["https://app.example.com"]).cors_headers(APP)) == {
         b"access-control-allow-origin": APP,
-        b"access-control-expose-headers": b"Mcp-Session-Id, MCP-Protocol-Version, WWW-Authenticate, DPoP-Nonce, Retry-After",
+        b"access-control-expose-headers": b"Mcp-Session-Id, MCP-Protocol-Version, WWW-Authenticate, DPoP-Nonce, "
+        b"Retry-After",
         b"vary": b"Origin",
     }
 

@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from trunkline.host.catalog.offerings import Offering
 from trunkline.host.entries import ServerEntry
@@ -98,6 +99,16 @@ class KeptCatalogs:
             return None
         return kept.probed_at if 0 <= now - kept.probed_at < _ERA_SECONDS else None
 
+    def doubt(self, entry: ServerEntry) -> None:
+        """Remember no longer that a server shakes hands; what it offered stays known.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        kept = self._read(entry, _File)
+        if kept is not None:
+            write_private(str(self._path(entry.name)), msgspec.json.encode(replace(kept, probed_at=0.0)))
+
     def _read(self, entry: ServerEntry, kind: type[T]) -> T | None:
         try:
             with open(self._path(entry.name), "rb") as file:
@@ -144,7 +155,12 @@ class KeptCatalogs:
 
     def _tidy(self) -> None:
         """Forget the servers that were not started for the longest time, when there are too many."""
-        files = [(entry.stat().st_mtime, entry.path) for entry in os.scandir(self._folder) if entry.name[0] != "."]
+        files: list[tuple[float, str]] = []
+        with os.scandir(self._folder) as entries:
+            for entry in entries:
+                # Another host may tidy at the same time.
+                with suppress(OSError):
+                    files += [(entry.stat().st_mtime, entry.path)] if entry.name[0] != "." else ()
         for _, path in sorted(files)[: -self._most_files or None] if len(files) > self._most_files else ():
             with suppress(OSError):
                 os.unlink(path)

@@ -33,6 +33,7 @@ Remember: TypeAlias = Literal["once", "session", "alike", "always"]
 
 _MOST_WAITING = 64
 _SPECIAL = re.compile(r"[*?\[]")
+_WHICH = "(the file given by --policy, else policy.toml in your configuration folder)"
 
 
 class Question(Struct, frozen=True, kw_only=True):
@@ -277,7 +278,7 @@ def _nobody(act: Act, decision: Decision, problem: str | None) -> str:
         reason += f". {problem}"
     if act.flagged:
         return f"{reason}. To have it judged by the rules again, run: trunkline pins accept {shlex.quote(_id(act))}"
-    return f"{reason}. To allow it without asking, add this to the policy:\n{rule_to_add(act)}"
+    return f"{reason}. To allow it without asking, add this to the policy {_WHICH}:\n{rule_to_add(act)}"
 
 
 class _Full(Exception):

@@ -17,19 +17,28 @@ __all__ = ["Place", "Places"]
 class Places:
     """The places of one server."""
 
-    __slots__ = ("_queue", "_taken", "most")
+    __slots__ = ("_most", "_queue", "_taken")
 
     def __init__(self, most: int) -> None:
         """Say how many there are."""
-        #: How many there are; whoever reads a new configuration writes it.
-        self.most = most
+        self._most = most
         self._taken = 0
         self._queue: deque[asyncio.Future[None]] = deque()
 
     @property
+    def most(self) -> int:
+        """How many there are; whoever reads a new configuration writes it, which lets in whoever finds room then."""
+        return self._most
+
+    @most.setter
+    def most(self, most: int) -> None:
+        self._most = most
+        self._admit()
+
+    @property
     def full(self) -> bool:
         """Whether whoever wants a place has to wait."""
-        return self._taken >= self.most or bool(self._queue)
+        return self._taken >= self._most or bool(self._queue)
 
     async def take(self) -> Place:
         """Wait for a place, in the order of those who ask, and take it."""
@@ -39,7 +48,7 @@ class Places:
             try:
                 await turn
             except BaseException:
-                if not turn.cancelled():
+                if not turn.cancel() and not turn.cancelled():
                     # It was given a place just before it gave up.
                     self._taken -= 1
                 self._admit()
@@ -58,7 +67,7 @@ class Places:
         self._admit()
 
     def _admit(self) -> None:
-        while self._queue and (self._queue[0].done() or self._taken < self.most):
+        while self._queue and (self._queue[0].done() or self._taken < self._most):
             turn = self._queue.popleft()
             if not turn.done():
                 self._taken += 1

@@ -102,6 +102,7 @@ class Running:
                     pending.answer.set_result(asking.result())
         finally:
             asking.cancel()
+            asking.add_done_callback(_heed)
         if pending in self.pending:
             self.pending.remove(pending)
 
@@ -144,7 +145,7 @@ class Parking:
             if len(self._parked) >= self._most:
                 raise RequestFailed(f"Too many calls wait for answers already ({self._most}); try again later")
             self._parked[running.name] = (running, None)
-            running.task.add_done_callback(lambda task: None if task.cancelled() else task.exception())
+            running.task.add_done_callback(_heed)
         return running.name
 
     def park(self, running: Running) -> None:
@@ -183,3 +184,9 @@ class Parking:
     def _expire(self, running: Running) -> None:
         self.leave(running)
         running.cancel()
+
+
+def _heed(task: asyncio.Task[Any]) -> None:
+    """Take note of how something ended that nobody waits for any more: it is no failure that went unseen."""
+    if not task.cancelled():
+        task.exception()

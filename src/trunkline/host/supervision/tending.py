@@ -25,6 +25,7 @@ from trunkline.errors import (
     ConnectionLost,
     RemoteProtocolError,
     RequestFailed,
+    RequestTimeout,
     ServerExited,
     TrunklineError,
 )
@@ -446,7 +447,7 @@ class Tender:
             except BaseException as error:
                 await client.aclose()
                 if not _may_be_another(error, condition.entry):
-                    raise
+                    raise await self._doubted(error) from error
                 log.info("%s does not shake hands as it did before: %s", condition.entry.name, self._said(str(error)))
                 self._loss = None
             else:
@@ -460,6 +461,20 @@ class Tender:
             raise
         condition.probed_at = condition.probed_at or time.time()
         return client
+
+    async def _doubted(self, error: BaseException) -> BaseException:
+        """Have it asked anew at the next start, in this run or another; give the failure of this one with that said."""
+        cache, entry = self._around.cache, self._condition.entry
+        if cache is None or not isinstance(error, Exception):
+            return error
+        try:
+            await asyncio.to_thread(cache.doubt, entry)
+        except OSError as problem:
+            log.warning("that %s shook hands is not forgotten: %s", entry.name, problem)
+        if not isinstance(error, RequestTimeout):
+            return error
+        said = f"{error}; it shook hands in an earlier run, and at its next start it is asked anew what it speaks"
+        return RequestTimeout(said, clock=error.clock, seconds=error.seconds)
 
     async def _recall_handshake(self) -> float | None:
         """Say when it was found that the server shakes hands, if that is known of another run."""

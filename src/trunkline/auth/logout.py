@@ -1,0 +1,119 @@
+"""Logging out: has the tokens of a login taken back by whoever gave them, and forgets it here.
+
+Forgetting never depends on the other side: an authorization server that is away, refuses or takes too long is told of,
+and the login is gone from the store all the same.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from trunkline.auth.addresses import canonical
+from trunkline.auth.client import guarded_fetch
+from trunkline.auth.drive import Fetching, drive
+from trunkline.auth.keeping import Place, forget, places
+from trunkline.auth.oauth import OAuth
+from trunkline.auth.revoking import revoke
+from trunkline.auth.steps import Sources
+from trunkline.auth.store import Store, find_store
+from trunkline.auth.tokens import Login
+from trunkline.errors import AuthError, ConfigError
+
+__all__ = ["LoggedOut", "log_out"]
+
+#: Whoever logs out does not wait longer for one authorization server.
+_SECONDS = 10.0
+
+
+class LoggedOut(Struct, frozen=True):
+    """A login that was forgotten, and whether its tokens are of use to anybody still."""
+
+    url: str
+    issuer: str | None = None
+    #: Whether the authorization server took the tokens back.
+    revoked: bool = False
+    #: Why it did not, if it was to.
+    problem: str | None = None
+
+
+async def log_out(
+    url: str | None = None,
+    *,
+    options: OAuth | None = None,
+    store: Store | str | os.PathLike[str] | None = None,
+    local: bool = False,
+    ca_file: str | None = None,
+    seconds: float = _SECONDS,
+    fetch: Fetching | None = None,
+) -> list[LoggedOut]:
+    """Log out of a server, or of all: have the tokens taken back, and forget them; ``local`` only forgets.
+
+    ``options`` bring the secret of a client that was given by name, and the store if none is given; ``fetch`` stands in
+    for the network in tests.
+
+    Raises:
+        AuthError: the store does not let us forget.
+    """
+    options = options or OAuth()
+    # Finding the system's keyring may take a while.
+    kept = await asyncio.to_thread(find_store, options.store if store is None else store)
+    wanted = None if url is None else canonical(url)
+    found = [place for place in await places(kept) if wanted in (None, place.url)]
+    work = [_leave(kept, place, options, local=local, ca_file=ca_file, seconds=seconds, fetch=fetch) for place in found]
+    gone = await asyncio.gather(*work, return_exceptions=True)
+    # What could not be read is of no use to anybody, and goes as well.
+    if url is not None:
+        await forget(kept, url)
+    else:
+        for key in await kept.keys():
+            await kept.delete(key)
+    return _joined(gone)
+
+
+async def _leave(
+    store: Store,
+    place: Place,
+    options: OAuth,
+    *,
+    local: bool,
+    ca_file: str | None,
+    seconds: float,
+    fetch: Fetching | None,
+) -> LoggedOut | None:
+    # Nobody else renews it meanwhile: what they would get would outlive it.
+    async with store.lock(place.name):
+        login = await place.load(store)
+        problem = None
+        try:
+            if login is not None and not local:
+                send = fetch or guarded_fetch(place.url, options, ca_file=ca_file)
+                problem = await _revoked(login, options, seconds=seconds, fetch=send)
+        finally:
+            await place.forget(store)
+    if login is None:
+        return None
+    return LoggedOut(place.url, login.tokens.issuer, not local and problem is None, problem)
+
+
+async def _revoked(login: Login, options: OAuth, *, seconds: float, fetch: Fetching) -> str | None:
+    """Have a login's tokens taken back; say why they were not."""
+    try:
+        async with asyncio.timeout(seconds):
+            await drive(revoke(login, options, sources=Sources()), fetch=fetch, options=options)
+    except TimeoutError:
+        return f"The authorization server {login.server.issuer} did not answer within {seconds:g} s."
+    except (AuthError, ConfigError) as error:
+        return str(error)
+    return None
+
+
+def _joined(gone: Sequence[LoggedOut | BaseException | None]) -> list[LoggedOut]:
+    """Give what was ended; what failed for all is raised, and what was no login any more is left out."""
+    for each in gone:
+        if isinstance(each, BaseException):
+            raise each
+    return [each for each in gone if isinstance(each, LoggedOut)]

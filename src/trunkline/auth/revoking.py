@@ -1,0 +1,68 @@
+"""Takes tokens back at the authorization server that gave them (RFC 7009), as a flow: no I/O.
+
+The refresh token goes first: whoever has it has more than the access token. Each is sent to the one revocation endpoint
+that the server published when the login was made, with what shows which client asks, and to no other place.
+"""
+
+from __future__ import annotations
+
+import msgspec
+from msgspec import Struct
+
+from trunkline.auth.grants import Asking, client_shown
+from trunkline.auth.oauth import OAuth
+from trunkline.auth.registration import given_client
+from trunkline.auth.steps import Flow, Sources, post_form, shown
+from trunkline.auth.tokens import Login
+from trunkline.errors import AuthError, FetchError
+from trunkline.net import Fetched
+
+__all__ = ["revoke"]
+
+_KINDS = ("refresh_token", "access_token")
+
+
+class _Error(Struct, frozen=True):
+    error: str
+    error_description: str | None = None
+
+
+def revoke(login: Login, options: OAuth, *, sources: Sources) -> Flow[None]:
+    """Have an authorization server take back the tokens of a login.
+
+    Raises:
+        AuthError: it has no place for that, cannot be reached, or did not do so for all of them; the message says why.
+    """
+    server, tokens = login.server, login.tokens
+    who = f"The authorization server {server.issuer}"
+    if server.revocation_endpoint is None:
+        raise AuthError(f"{who} names no place to take tokens back: they are good until they expire.")
+    client = given_client(options, server) or (login.client if login.client.client_id else None)
+    asking = Asking(server, client, tokens.resource, options, sources)
+    problems: list[str] = []
+    for kind in _KINDS:
+        token: str | None = getattr(tokens, kind)
+        if token is None:
+            continue
+        head, fields = client_shown(asking)
+        form = {"token": token, "token_type_hint": kind, **fields}
+        answer = yield from post_form(server.revocation_endpoint, form, headers=head)
+        if isinstance(answer, FetchError):
+            raise AuthError(f"{who} cannot be asked to take the tokens back: {answer}") from answer
+        problem = _problem(answer)
+        if problem is not None:
+            problems.append(f"the {kind.replace('_', ' ')}: {problem}")
+    if problems:
+        raise AuthError(f"{who} does not take back {'; '.join(problems)}.")
+
+
+def _problem(answer: Fetched) -> str | None:
+    """Say why a token was not taken back; None if it was, or was nobody's (RFC 7009, 2.2)."""
+    if 200 <= answer.status < 300:
+        return None
+    try:
+        said = msgspec.json.decode(answer.body, type=_Error)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return f"status {answer.status} and no reason"
+    text = shown(said.error_description or "")
+    return f"{said.error[:80]!a}" + (f' ("{text}")' if text else "")

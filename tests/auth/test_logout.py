@@ -1,0 +1,274 @@
+"""Logging out: tokens are taken back where they came from, and the login is forgotten whatever comes of that."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from tests.auth.client_site import browse
+from tests.auth.client_web import ISSUER, SERVER, Web, answer, enter, metadata, play
+from tests.support import run_async
+from trunkline import AuthorizationServer, Client, Context, Limits, OAuth, Server
+from trunkline.auth import LoggedOut, log_out
+from trunkline.auth.keeping import Keeper, kept_logins
+from trunkline.auth.revoking import revoke
+from trunkline.auth.steps import Fetch, Sources
+from trunkline.auth.store import MemoryStore
+from trunkline.auth.tokens import Login
+from trunkline.errors import AuthError, FetchError
+from trunkline.net import Fetched
+from trunkline.transports.http.serving import serve
+
+REVOKE = f"{ISSUER}/revoke"
+WELL_KNOWN = f"{ISSUER}/.well-known/oauth-authorization-server"
+TOKENS = {"access_token": "access", "token_type": "Bearer", "refresh_token": "refresh", "expires_in": 3600}
+
+
+def web(*answers: Any, **changes: Any) -> Web:
+    """An authorization server that can take tokens back, and what it answers when asked to."""
+    said = metadata(**{"revocation_endpoint": REVOKE, **changes})
+    return Web({WELL_KNOWN: said, f"{ISSUER}/token": TOKENS, REVOKE: list(answers) or answer({})})
+
+
+def login(site: Web, options: OAuth | None = None) -> Login:
+    """Log in there."""
+    return enter(site, options)[0]
+
+
+async def keeping(made: Login, url: str = SERVER) -> MemoryStore:
+    """Give a store with a login."""
+    store = MemoryStore()
+    await Keeper(store, url, OAuth()).save(made)
+    return store
+
+
+def leave(site: Web, **options: Any) -> tuple[list[LoggedOut], list[str]]:
+    """Log in and out again; give what came of it, and what is left in the store."""
+
+    async def main() -> tuple[list[LoggedOut], list[str]]:
+        store = await keeping(login(site))
+        gone = await log_out(SERVER, **{"store": store, "fetch": site.fetch_later, **options})
+        return gone, await store.keys()
+
+    return run_async(main())
+
+
+# --- what is sent -----------------------------------------------------------------------------------------------------
+
+
+def test_both_tokens_are_taken_back_the_refresh_token_first() -> None:
+    site = web()
+    assert leave(site) == ([LoggedOut(SERVER, ISSUER, revoked=True)], [])
+    assert [(form["token"], form["token_type_hint"]) for form in site.sent("/revoke")] == [
+        ("refresh", "refresh_token"),
+        ("access", "access_token"),
+    ]
+
+
+def test_the_client_that_was_given_the_tokens_is_named() -> None:
+    site = web()
+    leave(site)
+    assert [form["client_id"] for form in site.sent("/revoke")] == ["registered", "registered"]
+
+
+def test_a_client_with_a_secret_shows_it() -> None:
+    options = OAuth(client_id="known", client_secret="hidden", issuer=ISSUER)
+    site = web(token_endpoint_auth_methods_supported=["client_secret_basic"])
+    play(revoke(login(site, options), options, sources=Sources()), site)
+    basic = f"Basic {base64.b64encode(b'known:hidden').decode()}"
+    assert [head["Authorization"] for head in site.heads("/revoke")] == [basic, basic]
+
+
+def test_a_login_without_a_refresh_token_has_one_token_taken_back() -> None:
+    site = web()
+    site.pages[f"{ISSUER}/token"] = {"access_token": "access", "token_type": "Bearer"}
+    leave(site)
+    assert [form["token"] for form in site.sent("/revoke")] == ["access"]
+
+
+def test_a_logout_that_is_local_asks_nobody() -> None:
+    site = web()
+    assert leave(site, local=True) == ([LoggedOut(SERVER, ISSUER)], [])
+    assert site.sent("/revoke") == []
+
+
+# --- what goes wrong --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("answers", "words"),
+    [
+        pytest.param(
+            [answer({"error": "invalid_client"}, 401), answer({})],
+            "does not take back the refresh token: 'invalid_client'.",
+            id="one refused",
+        ),
+        pytest.param(
+            [answer({}), answer({"error": "unsupported_token_type", "error_description": "no\nJWTs"}, 400)],
+            "does not take back the access token: 'unsupported_token_type' (\"no JWTs\").",
+            id="the other refused",
+        ),
+        pytest.param([answer({}, 503), answer({}, 503)], "status 503 and no reason", id="unwell"),
+        pytest.param([answer({}, 302), answer({}, 302)], "status 302 and no reason", id="sent elsewhere"),
+        pytest.param([FetchError("refused")], "cannot be asked to take the tokens back", id="away"),
+    ],
+)
+def test_a_failure_is_told_and_the_login_is_forgotten_all_the_same(answers: list[Any], words: str) -> None:
+    gone, left = leave(web(*answers))
+    assert (gone[0].revoked, words in (gone[0].problem or ""), left) == (False, True, [])
+
+
+def test_a_server_that_names_no_place_for_it_is_told_of() -> None:
+    site = web(revocation_endpoint=None)
+    gone, left = leave(site)
+    assert ("names no place to take tokens back" in (gone[0].problem or ""), left) == (True, [])
+    assert site.sent("/revoke") == []
+
+
+def test_a_server_that_does_not_answer_is_not_waited_for() -> None:
+    async def never(step: Fetch) -> Fetched:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    gone, left = leave(web(), fetch=never, seconds=0.01)
+    assert ("did not answer within 0.01 s" in (gone[0].problem or ""), left) == (True, [])
+
+
+def test_whoever_stops_waiting_has_forgotten_the_login() -> None:
+    async def main() -> list[str]:
+        store, asked = await keeping(login(web())), asyncio.Event()
+
+        async def never(step: Fetch) -> Fetched:
+            asked.set()
+            await asyncio.Event().wait()
+            raise AssertionError
+
+        task = asyncio.create_task(log_out(SERVER, store=store, fetch=never))
+        await asked.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        return await store.keys()
+
+    assert run_async(main()) == []
+
+
+def test_the_secret_of_a_client_is_not_shown_to_another_authorization_server() -> None:
+    options = OAuth(client_id="known", client_secret="hidden", issuer="https://other.example.com")
+    site = web()
+    gone, left = leave(site, options=options)
+    assert ("is not for the authorization server" in (gone[0].problem or ""), left) == (True, [])
+    assert site.sent("/revoke") == []
+
+
+def test_no_message_has_a_token_in_it() -> None:
+    site = web(answer({"error": "x"}, 400), answer({"error": "x"}, 400))
+    with pytest.raises(AuthError) as failed:
+        play(revoke(login(site), OAuth(), sources=Sources()), site)
+    told = str(failed.value).replace("refresh token", "").replace("access token", "")
+    assert ("refresh" in told, "access" in told) == (False, False)
+
+
+# --- which of them ----------------------------------------------------------------------------------------------------
+
+
+def test_only_the_login_that_is_meant_is_ended() -> None:
+    other = "https://other.example.net/mcp"
+
+    async def main() -> tuple[list[LoggedOut], list[str]]:
+        site = web()
+        made = login(site)
+        store = await keeping(made)
+        theirs = replace(made, tokens=replace(made.tokens, resource=other, client_id="theirs"))
+        await Keeper(store, other, OAuth()).save(theirs)
+        gone = await log_out(SERVER + "/", store=store, fetch=site.fetch_later)
+        return gone, [kept.url for kept in await kept_logins(store)]
+
+    gone, left = run_async(main())
+    assert ([each.url for each in gone], left) == ([SERVER], [other])
+
+
+def test_all_of_them_are_ended_and_what_cannot_be_read_goes_too() -> None:
+    async def main() -> tuple[int, list[str]]:
+        site = web()
+        store = await keeping(login(site))
+        await store.put("server|https://broken.example.com|0", "{")
+        return len(await log_out(store=store, fetch=site.fetch_later)), await store.keys()
+
+    assert run_async(main()) == (1, [])
+
+
+def test_a_login_that_cannot_be_read_is_forgotten_by_its_server() -> None:
+    async def main() -> tuple[list[LoggedOut], list[str]]:
+        store = MemoryStore()
+        await store.put(f"server|{SERVER}|0", "{")
+        return await log_out(SERVER, store=store), await store.keys()
+
+    assert run_async(main()) == ([], [])
+
+
+# --- at our own authorization server, over HTTP -----------------------------------------------------------------------
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+@asynccontextmanager
+async def protected() -> AsyncIterator[tuple[str, AuthorizationServer]]:
+    """Serve a server that issues its own tokens; give its URL and who issues them."""
+    port = _free_port()
+    auth = AuthorizationServer(issuer=f"http://127.0.0.1:{port}", store=":memory:", scopes={}, auto_approve="ada")
+    server = Server("protected", auth=auth)
+
+    @server.tool
+    async def who(ctx: Context) -> str:
+        return "" if ctx.auth is None else ctx.auth.subject
+
+    stopping = asyncio.Event()
+    started: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+    limits = Limits(drain_seconds=1)
+    app = server.asgi()
+    task = asyncio.create_task(serve(app, limits=limits, port=port, started=started.set_result, stopping=stopping))
+    try:
+        await started
+        yield f"http://127.0.0.1:{port}/mcp", auth
+    finally:
+        stopping.set()
+        await task
+
+
+async def _good(auth: AuthorizationServer, token: str) -> bool:
+    try:
+        return await auth.verify({"authorization": f"Bearer {token}"}) is not None
+    except AuthError:
+        return False
+
+
+@pytest.mark.parametrize("local", [False, True], ids=["taken back", "forgotten only"])
+def test_tokens_of_our_own_authorization_server_are_good_no_longer(local: bool) -> None:
+    async def main() -> tuple[str, bool, list[LoggedOut], bool, list[str]]:
+        async with protected() as (url, auth):
+            store = MemoryStore()
+            async with Client(url, auth=OAuth(store=store, open_browser=browse)) as client:
+                said = (await client.call_tool("who")).text
+            made = await Keeper(store, url, OAuth()).load()
+            assert made is not None
+            token = made.tokens.access_token
+            before = await _good(auth, token)
+            gone = await log_out(url, store=store, local=local)
+            return said, before, gone, await _good(auth, token), await store.keys()
+
+    said, before, gone, after, left = run_async(main(), seconds=30)
+    assert (said, before, after, left) == ("ada", True, local, [])
+    assert [(each.revoked, each.problem) for each in gone] == [(not local, None)]
