@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import socket
+import struct
 import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -136,8 +138,10 @@ def test_no_json_is_said() -> None:
     async def answer(request: web.Request) -> web.Response:
         return web.Response(text="<html>")
 
-    with pytest.raises(ApiError, match="no JSON"):
+    with pytest.raises(ApiError, match=r"that is no JSON$"):
         asked(answer, "GET", "/").json()
+    with pytest.raises(ApiError, match=r"that is no JSON; whether it was done is not known"):
+        asked(answer, "POST", "/").json()
 
 
 @pytest.mark.parametrize("status", [200, 400])
@@ -185,12 +189,88 @@ async def hanging_up(request: web.Request) -> web.Response:
     return web.Response()
 
 
-@pytest.mark.parametrize("answer", [pytest.param(hanging, id="no answer"), pytest.param(hanging_up, id="hung up")])
+def raw(content: bytes, *, reset: bool = False) -> Handler:
+    """Answer with these bytes and nothing behind them, and close or reset the connection."""
+
+    async def answer(request: web.Request) -> web.Response:
+        await request.read()
+        transport = request.transport
+        assert isinstance(transport, asyncio.Transport)
+        transport.write(content)
+        if reset:
+            linger = struct.pack("ii", 1, 0)
+            transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+            transport.abort()
+        transport.close()
+        return web.Response()
+
+    return answer
+
+
+async def large(request: web.Request) -> web.Response:
+    return web.Response(body=b"x" * 4096)
+
+
+async def compressed(request: web.Request) -> web.Response:
+    return web.Response(body=b"", headers={"content-encoding": "gzip"})
+
+
+LOST = [
+    pytest.param(hanging, id="no answer"),
+    pytest.param(hanging_up, id="hung up"),
+    pytest.param(raw(b"", reset=True), id="reset"),
+    pytest.param(raw(b"HTTP/1.1 201 Created\r\ncontent-length: 100\r\n\r\n{"), id="torn"),
+    pytest.param(raw(b"HTTP/1.1 201 Created\r\ncontent-length: 100\r\n\r\n{", reset=True), id="torn by a reset"),
+    pytest.param(raw(b"nonsense\r\n\r\n"), id="no HTTP"),
+    pytest.param(large, id="too large"),
+    pytest.param(compressed, id="compressed"),
+]
+
+
+@pytest.mark.parametrize("answer", LOST)
 def test_a_change_without_an_answer_may_have_been_made_and_nobody_is_told_to_try_again(answer: Handler) -> None:
     with pytest.raises(ApiError, match="whether it was done is not known: look before you try again") as caught:
-        asked(answer, "POST", "/", body={}, options={"seconds": 0.2})
+        asked(answer, "POST", "/", body={}, options={"seconds": 2 if answer is not hanging else 0.2, "max_bytes": 1024})
 
-    assert "try again later" not in str(caught.value)
+    said = str(caught.value)
+    assert ("try again later" in said, "cannot be reached" in said, "ask for less" in said) == (False, False, False)
+
+
+@pytest.mark.parametrize("answer", LOST)
+def test_what_only_reads_is_not_said_to_have_been_done(answer: Handler) -> None:
+    with pytest.raises(ApiError) as caught:
+        asked(answer, "GET", "/", options={"seconds": 2 if answer is not hanging else 0.2, "max_bytes": 1024})
+
+    assert "whether it was done" not in str(caught.value)
+
+
+def test_a_request_that_is_under_way_when_the_client_is_closed_is_not_sent_again() -> None:
+    async def main() -> int:
+        arrived = asyncio.Queue[None]()
+
+        async def answer(request: web.Request) -> web.Response:
+            arrived.put_nowait(None)
+            return await hanging(request)
+
+        async with service(answer) as api:
+            asking = asyncio.ensure_future(api.request("GET", "/"))
+            await arrived.get()
+            await api.aclose()
+            with pytest.raises(ApiError, match="closed the connection before it answered"):
+                await asking
+        return arrived.qsize()
+
+    assert run_async(main()) == 0
+
+
+def test_a_change_that_never_left_was_not_made() -> None:
+    async def main() -> None:
+        async with Api("http://127.0.0.1:1", service="Sample") as api:
+            await api.request("POST", "/", body={})
+
+    with pytest.raises(ApiError, match="cannot be reached") as caught:
+        run_async(main())
+    assert "whether it was done" not in str(caught.value)
 
 
 def test_without_the_library_that_it_takes_the_setting_is_refused_with_the_way_to_install_it(
@@ -224,14 +304,28 @@ def test_a_service_without_tls_is_said_to_be_one() -> None:
 
 
 def test_a_unix_socket_that_is_not_there_is_named(tmp_path: Path) -> None:
-    socket = tmp_path / "engine.sock"
+    path = tmp_path / "engine.sock"
 
     async def main() -> None:
-        async with Api("http://engine", service="Engine", unix_socket=str(socket)) as api:
+        async with Api("http://engine", service="Engine", unix_socket=str(path)) as api:
             await api.request("GET", "/")
 
     with pytest.raises(ApiError, match=r"engine\.sock"):
         run_async(main())
+
+
+def test_what_a_service_sets_as_a_cookie_is_not_kept() -> None:
+    async def answer(request: web.Request) -> web.Response:
+        reply = web.json_response({"cookie": request.headers.get("cookie")})
+        reply.set_cookie("session", "of somebody else")
+        return reply
+
+    async def main() -> Any:
+        async with service(answer) as api, Api(api.base.replace("127.0.0.1", "localhost"), service="Sample") as named:
+            await named.request("GET", "/")
+            return (await named.request("GET", "/")).json()
+
+    assert run_async(main()) == {"cookie": None}
 
 
 # --- redirects -------------------------------------------------------------------------------------------------------

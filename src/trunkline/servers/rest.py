@@ -11,7 +11,7 @@ import asyncio
 import os
 import re
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from email.utils import parsedate_to_datetime
 from importlib.util import find_spec
 from types import TracebackType
@@ -66,6 +66,7 @@ class Reply(Struct, frozen=True):
     headers: Mapping[str, str]
     body: bytes
     service: str = "The service"
+    method: str = "GET"
 
     def json(self) -> Any:
         """Give the answer's value.
@@ -76,7 +77,8 @@ class Reply(Struct, frozen=True):
         try:
             return msgspec.json.decode(self.body) if self.body else None
         except (msgspec.DecodeError, RecursionError) as error:
-            raise ApiError(f"{self.service} answered with something that is no JSON", status=self.status) from error
+            said = f"{self.service} answered with something that is no JSON"
+            raise ApiError(said + _afterwards(self.method), status=self.status) from error
 
 
 class Api:
@@ -178,6 +180,34 @@ class Api:
             await asyncio.sleep(wait)
         raise AssertionError("unreachable")
 
+    async def drain(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, Any],
+        begun: Callable[[], None],
+        take: Callable[[int], None],
+    ) -> None:
+        """Read an answer without an end in sight and keep nothing of it: ``take`` learns the size of each piece.
+
+        Raises:
+            ApiError: the service does not answer with success, or breaks off.
+        """
+        import aiohttp
+        from yarl import URL
+
+        url = URL(f"{self.base}{path}{_query(query)}", encoded=True)
+        try:
+            async with self._opened().request(method, url, headers=self._headers, allow_redirects=False) as response:
+                if response.status >= 300:
+                    raise ApiError(f"{self.service} answered {response.status}", status=response.status)
+                begun()
+                while piece := await response.content.readany():
+                    take(len(piece))
+        except (aiohttp.ClientError, OSError) as error:
+            raise ApiError(f"{self.service} broke its answer off") from error
+
     # --- the way -----------------------------------------------------------------------------------------------------
 
     async def _timed(
@@ -221,13 +251,17 @@ class Api:
                     method, URL(url, encoded=True), headers=head, data=content, allow_redirects=False
                 ) as response:
                     return await self._read(response, limit)
-            except (aiohttp.ServerDisconnectedError, ConnectionResetError) as error:
-                # A connection that rested may have been closed while the request was on its way.
-                if last or method not in _SAFE:
-                    then = "" if method in _SAFE else f"; {_UNKNOWN}"
-                    raise ApiError(f"{self.service} closed the connection before it answered{then}") from error
-            except (aiohttp.ClientError, OSError, ValueError) as error:
+            except (aiohttp.ClientConnectorError, ValueError) as error:
+                # Nothing was sent.
                 raise ApiError(self._unreachable(error)) from error
+            except (aiohttp.ClientConnectionError, OSError) as error:
+                # A connection that rested may have been closed while the request was on its way; not if we did it.
+                if last or method not in _SAFE or self._session is None:
+                    said = f"{self.service} closed the connection before it answered"
+                    raise ApiError(said + _afterwards(method)) from error
+            except aiohttp.ClientError as error:
+                said = f"{self.service} broke its answer off, or sent something that is no HTTP"
+                raise ApiError(said + _afterwards(method)) from error
         raise AssertionError("unreachable")
 
     def _opened(self) -> aiohttp.ClientSession:
@@ -250,19 +284,19 @@ class Api:
     async def _read(self, response: aiohttp.ClientResponse, limit: int) -> Reply:
         headers = {name.lower(): value for name, value in response.headers.items()}
         if headers.get("content-encoding", "identity").lower() != "identity":
-            raise ApiError(f"{self.service} answered compressed, which was not asked for", status=response.status)
+            said = f"{self.service} answered compressed, which was not asked for"
+            raise ApiError(said + _afterwards(response.method), status=response.status)
         pieces: list[bytes] = []
         size = 0
         while piece := await response.content.readany():
             size += len(piece)
             if size > limit:
                 response.close()
-                raise ApiError(
-                    f"The answer of {self.service} is larger than {limit} bytes; ask for less at a time",
-                    status=response.status,
-                )
+                said = f"The answer of {self.service} is larger than {limit} bytes"
+                fix = _afterwards(response.method) or "; ask for less at a time"
+                raise ApiError(said + fix, status=response.status)
             pieces.append(piece)
-        return Reply(response.status, headers, b"".join(pieces), self.service)
+        return Reply(response.status, headers, b"".join(pieces), self.service, response.method)
 
     # --- failures ----------------------------------------------------------------------------------------------------
 
@@ -277,9 +311,8 @@ class Api:
         return ApiError(sentence, status=reply.status, retry_after=wait)
 
     def _unreachable(self, error: Exception) -> str:
-        where = self._unix_socket or self._netloc
-        reason = one_line(_reason(error))
-        return f"{self.service} cannot be reached at {where} ({reason}): check its address, and the network"
+        said = f"{self.service} cannot be reached at {self._unix_socket or self._netloc} ({one_line(_reason(error))})"
+        return said if self._unix_socket else f"{said}: check its address, and the network"
 
 
 # --- parts of requests and answers -----------------------------------------------------------------------------------
@@ -303,6 +336,11 @@ def _address(base: str, service: str) -> SplitResult:
 def shown_address(url: str) -> str:
     """Give an address as it may be shown: without a password and without a query."""
     return re.sub(r"//[^/]*@", "//***@", re.split(r"[?#]", url)[0])
+
+
+def _afterwards(method: str) -> str:
+    """Say what to do after a request whose answer is lost, if it was a change."""
+    return "" if method in _SAFE else f"; {_UNKNOWN}"
 
 
 def _origin(url: str) -> tuple[str, str | None, int | None, str | None]:

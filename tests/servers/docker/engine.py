@@ -46,6 +46,8 @@ class EngineDouble:
         self.may_create = asyncio.Event()
         self.may_create.set()
         self.floods = False
+        self.is_podman = False
+        self.attachment: bytes | None = b""
         self.waiting = asyncio.Event()
         self.removed = asyncio.Event()
         self.containers: dict[str, dict[str, Any]] = {}
@@ -105,7 +107,9 @@ class EngineDouble:
         identity = self.add(name, {"Labels": labels}, body["HostConfig"])
         if self.drop_creation and request.transport is not None:
             request.transport.close()
-        return _json({"Id": identity, "Warnings": []}, status=201)
+        answer = _json({"Id": identity, "Warnings": []}, status=201)
+        answer.headers.update({"Libpod-API-Version": "4.3.1"} if self.is_podman else {})
+        return answer
 
     async def _act(self, request: web.BaseRequest, container: dict[str, Any], action: str | None) -> web.StreamResponse:
         if request.method == "DELETE":
@@ -117,6 +121,8 @@ class EngineDouble:
         if action == "logs":
             flood = self.floods and request.query.get("tail") != "100"
             return web.Response(body=frame(1, b"x" * 9_000_000) if flood else self.log)
+        if action == "attach":
+            return _json({}, status=500) if self.attachment is None else web.Response(body=self.attachment)
         if action == "stats":
             return _json(self.readings.pop(0) if self.readings else _STATS if self._is_up(container) else _NOTHING)
         if action == "wait":
@@ -147,6 +153,7 @@ class EngineDouble:
             "Id": container["Id"],
             "Names": [container["Name"]],
             "Image": "alpine:3.20",
+            "ImageID": container["Image"],
             "State": container["State"]["Status"],
             "Labels": container["Config"]["Labels"],
             "Ports": [{"PrivatePort": 80, "PublicPort": 8080, "Type": "tcp", "IP": "127.0.0.1"}],

@@ -190,20 +190,47 @@ def test_a_container_that_is_not_there_is_a_clear_error() -> None:
         ask("stop", {"container": "nowhere"})
 
 
-def test_a_mark_that_comes_with_an_image_makes_no_container_own() -> None:
-    def prepare(double: EngineDouble) -> None:
-        double.image_config = {"Labels": {"dev.trunkline.server": "docker", "dev.trunkline.run": "1"}}
+def image_is_marked(double: EngineDouble) -> None:
+    """Give the image of all containers the labels that this server gives."""
+    double.image_config = {"Labels": {"dev.trunkline.server": "docker", "dev.trunkline.run": "1"}}
 
+
+def image_is_gone(double: EngineDouble) -> None:
+    """Take the image of two containers away that have this server's labels."""
+    double.add("too", {"Labels": {"dev.trunkline.server": "docker", "dev.trunkline.run": "2"}})
+    for each in list(double.containers.values())[1:]:
+        each["Image"] = "sha256:gone"
+
+
+@pytest.mark.parametrize("prepare", [image_is_marked, image_is_gone])
+def test_a_mark_that_may_be_the_image_s_makes_no_container_own(prepare: Callable[[EngineDouble], None]) -> None:
     with pytest.raises(ToolError, match="was not made by this server"):
         ask("stop", {"container": "own"}, only_own=True, prepare=prepare)
+    assert ask("inspect", {"container": "own"}, prepare=prepare)["own"] is False
+    rows = ask("list_containers", {"all": True}, prepare=prepare)["containers"]
+    assert not any(row["own"] for row in rows)
 
 
-def test_a_container_whose_image_is_gone_is_not_said_to_be_own() -> None:
+def test_the_label_of_the_server_alone_makes_no_container_own() -> None:
     def prepare(double: EngineDouble) -> None:
-        list(double.containers.values())[1]["Image"] = "sha256:gone"
+        list(double.containers.values())[1]["Config"]["Labels"] = {"dev.trunkline.server": "docker"}
 
-    with pytest.raises(ToolError, match="was not made by this server"):
-        ask("stop", {"container": "own"}, only_own=True, prepare=prepare)
+    assert ask("inspect", {"container": "own"}, prepare=prepare)["own"] is False
+    rows = ask("list_containers", {}, prepare=prepare)["containers"]
+    assert [row["own"] for row in rows] == [False, False]
+
+
+def test_an_image_is_looked_at_once_for_all_containers_of_a_list() -> None:
+    asked: list[str] = []
+
+    def prepare(double: EngineDouble) -> None:
+        double.add("too", {"Labels": {"dev.trunkline.run": "2"}})
+
+    rows = ask("list_containers", {"all": True}, prepare=prepare, check=lambda double: asked.extend(double.asked))[
+        "containers"
+    ]
+    assert [row["own"] for row in rows] == [False, True, True]
+    assert [each.partition("?")[0].split("/")[1] for each in asked] == ["containers", "images"]
 
 
 def test_a_container_has_no_exit_code_before_it_has_ended() -> None:
@@ -277,6 +304,49 @@ def test_volumes_that_an_image_declares_are_closed_in_a_read_only_run(read_only:
     arguments = {"image": "alpine:3.20", "read_only": read_only}
     ask("run", arguments, prepare=prepare, check=lambda double: bodies.extend(double.bodies))
     assert {path: options[:2] for path, options in bodies[0]["HostConfig"]["Tmpfs"].items()} == tmpfs
+
+
+@pytest.mark.parametrize(
+    ("is_podman", "attachment", "cut"),
+    [
+        pytest.param(True, b"x" * (8 * 1024 * 1024 + 1), True, id="much"),
+        pytest.param(True, b"x" * 1000, False, id="little"),
+        pytest.param(True, None, False, id="not counted"),
+        pytest.param(False, b"x" * (8 * 1024 * 1024 + 1), False, id="docker"),
+    ],
+)
+def test_what_podman_has_forgotten_of_a_run_is_said_to_be_cut(
+    is_podman: bool, attachment: bytes | None, cut: bool
+) -> None:
+    asked: list[str] = []
+
+    def prepare(double: EngineDouble) -> None:
+        double.is_podman, double.attachment = is_podman, attachment
+
+    ran = ask("run", {"image": "alpine:3.20"}, prepare=prepare, check=lambda double: asked.extend(double.asked))
+    assert ran["logs"] == {"stdout": "out 1\nout 2\n", "stderr": "err 1\n", "cut": cut}
+    steps = [each.partition("?")[0].rpartition("/")[2] for each in asked]
+    assert steps[:3] == (["create", "attach", "start"] if is_podman else ["create", "start", "wait"])
+
+
+def test_the_container_of_a_run_is_gone_when_the_answer_comes() -> None:
+    async def main() -> list[str]:
+        async with engine_double() as double, Client(make_server(double.host)) as client:
+            await client.call_tool("run", {"image": "alpine:3.20"})
+            return double.names()
+
+    assert run_async(main()) == ["web", "own"]
+
+
+def test_a_detached_run_is_not_counted() -> None:
+    asked: list[str] = []
+
+    def prepare(double: EngineDouble) -> None:
+        double.is_podman = True
+
+    arguments = {"image": "alpine:3.20", "detach": True}
+    ask("run", arguments, prepare=prepare, check=lambda double: asked.extend(double.asked))
+    assert not any("attach" in each for each in asked)
 
 
 def test_a_detached_container_stays_and_is_known() -> None:
@@ -419,8 +489,11 @@ def test_an_engine_that_is_not_there_is_a_clear_error() -> None:
         async with Client(make_server("unix:///nowhere/docker.sock")) as client:
             await client.call_tool("list_containers", {})
 
-    with pytest.raises(ToolError, match=r"Docker cannot be reached at /nowhere/docker.sock.*Start the engine"):
+    with pytest.raises(ToolError) as caught:
         run_async(main())
+    reason = "No such file or directory"
+    fix = "Start the engine, or set DOCKER_HOST to a socket that you may use"
+    assert str(caught.value) == f"Docker cannot be reached at /nowhere/docker.sock ({reason}). {fix}"
 
 
 @pytest.mark.parametrize(

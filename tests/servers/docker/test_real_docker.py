@@ -314,6 +314,9 @@ def test_a_mark_that_comes_with_an_image_makes_no_container_ours(engine: RealEng
     engine.create("theirs", ["sleep", "1000"], image="marked:1")
     with pytest.raises(ToolError, match="was not made by this server"):
         engine.ask("start", {"container": "theirs"}, only_own=True)
+    rows = engine.ask("list_containers", {"all": True})["containers"]
+    assert {row["names"][0]: row["own"] for row in rows} == {"theirs": False, "ours": True}
+    assert [engine.ask("inspect", {"container": name})["own"] for name in ("theirs", "ours")] == [False, True]
     again = {"image": "marked:1", "command": ["sleep", "1000"], "detach": True, "name": "again"}
     assert engine.ask("run", again)["removed"] is False
     assert engine.ask("stop", {"container": "again", "seconds": 0}, only_own=True)["status"] == "exited"

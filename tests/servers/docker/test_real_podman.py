@@ -66,6 +66,11 @@ def test_a_run_that_takes_too_long_is_ended_and_removed(engine: RealEngine) -> N
     assert (ran["timed_out"], ran["exit_code"], ran["removed"], engine.names()) == (True, None, True, [])
 
 
+def test_a_run_that_fills_its_log_says_that_the_beginning_is_lost(engine: RealEngine) -> None:
+    ran = run(engine, "head -c 9980000 /dev/zero; echo end")
+    assert (ran["exit_code"], ran["logs"]["stdout"][-4:], ran["logs"]["cut"]) == (0, "end\n", True)
+
+
 def test_an_image_that_is_not_here_names_the_fix(engine: RealEngine) -> None:
     with pytest.raises(ToolError, match="The image nowhere:1 is not here: get it with docker pull nowhere:1"):
         engine.ask("run", {"image": "nowhere:1"})
@@ -88,6 +93,9 @@ def test_only_what_this_server_made_is_changed_if_so_told(engine: RealEngine) ->
     engine.create("theirs", ["sleep", "1000"], image="marked:1")
     with pytest.raises(ToolError, match="was not made by this server"):
         engine.ask("start", {"container": "theirs"}, only_own=True)
+    rows = engine.ask("list_containers", {"all": True})["containers"]
+    assert {row["names"][0]: row["own"] for row in rows} == {"theirs": False, "ours": True}
+    assert [engine.ask("inspect", {"container": name})["own"] for name in ("theirs", "ours")] == [False, True]
     assert engine.ask("stop", {"container": "ours", "seconds": 0}, only_own=True)["status"] == "exited"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import socket
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -63,7 +64,9 @@ def test_a_process_serves_over_http_by_the_official_words(word: str, path: str) 
 WRONG = [
     pytest.param(["carrier-pigeon"], "carrier-pigeon", id="unknown-transport"),
     pytest.param(["stdio", "--http", "3001"], "exclude each other", id="stdio-and-http"),
-    pytest.param(["sse", "--port", "70000"], "70000", id="port"),
+    pytest.param(["sse", "--port", "70000"], "70000 is not in the range 0<=x<=65535", id="port"),
+    pytest.param(["sse", "--port", "abc"], "'abc' is not a valid port.", id="no-port"),
+    pytest.param(["--max-fetch-size", "lots"], "'lots' is not a valid whole number.", id="no-size"),
     pytest.param(["--max-fetch-size", "0"], "max-fetch-size", id="size"),
     pytest.param(["--certfile", "x"], "--http", id="http-option-over-stdio"),
 ]
@@ -74,6 +77,19 @@ def test_a_wrong_command_line_is_refused_with_what_is_wrong(words: list[str], na
     outcome = CliRunner().invoke(command, words)
     assert outcome.exit_code != 0
     assert named in outcome.output
+
+
+@pytest.mark.parametrize(
+    ("words", "fix"),
+    [(["sse", "--port"], "e.g. --port {0} or PORT={0} "), (["--http"], "e.g. --http {0} or port={0} ")],
+    ids=["official", "ours"],
+)
+def test_a_port_in_use_is_told_with_the_words_that_it_was_given_by(words: list[str], fix: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        outcome = CliRunner().invoke(command, [*words, str(port)])
+    assert isinstance(outcome.exception, ConfigError)
+    assert fix.format(port + 1 if port < 65535 else 0) in str(outcome.exception)
 
 
 @pytest.mark.parametrize(

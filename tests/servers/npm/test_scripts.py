@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from tests.support import run_async
-from trunkline import Client, ToolError
+from trunkline import Client, ConfigError, ToolError
 from trunkline.servers.npm import make_server
 from trunkline.servers.npm.server import Running
 
@@ -247,9 +247,33 @@ def test_what_cannot_be_run_safely_is_refused(folder: Path, npm: str, arguments:
     assert not (folder / "ran.json").exists()
 
 
-def test_a_missing_npm_is_a_clear_error(folder: Path) -> None:
+@pytest.mark.parametrize("program", ["/nowhere/npm", "no-such-npm", "", "."])
+def test_a_missing_npm_is_refused_at_the_start(folder: Path, program: str) -> None:
+    with pytest.raises(ConfigError, match=r"^--npm .* is no program that can be run: give the path of npm$"):
+        make_server([str(folder)], running=Running(npm=program))
+
+
+def test_an_npm_that_goes_away_is_a_clear_error(folder: Path, npm: str) -> None:
+    server = make_server([str(folder)], running=Running(npm=npm, unasked=True))
+    Path(npm).unlink()
+
+    async def main() -> None:
+        async with Client(server) as client:
+            await client.call_tool("run_script", {"name": "hello"})
+
     with pytest.raises(ToolError, match="npm cannot be started"):
-        run(folder, "/nowhere/npm", {"name": "hello"}, unasked=True)
+        run_async(main())
+
+
+def test_npm_may_be_given_by_a_name_on_the_path(folder: Path, npm: str) -> None:
+    environ = {"PATH": f"{Path(npm).parent}:{os.environ['PATH']}"}
+    server = make_server([str(folder)], running=Running(npm="npm", unasked=True), environ=environ)
+
+    async def main() -> Any:
+        async with Client(server) as client:
+            return (await client.call_tool("run_script", {"name": "hello"})).structured_content["output"]
+
+    assert run_async(main()) == "hello\noops\n"
 
 
 def test_a_relative_path_of_npm_never_means_a_program_of_the_project(

@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 from collections.abc import Mapping
+from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from tests.support import run_async
 from trunkline import Client, ConfigError, ToolError
 from trunkline.servers.npm import make_server
 from trunkline.servers.npm.npmrc import expanded, read_lines
+from trunkline.servers.npm.registries import Registries
 from trunkline.servers.npm.settings import DEFAULT_REGISTRY, Place, Settings
 
 OURS = "https://npm.example.com"
@@ -180,6 +182,17 @@ def test_a_project_in_the_home_folder_has_the_users_file_and_no_other(desk: Desk
     assert found == Place("http://plain.example")
 
 
+def test_a_home_folder_that_is_a_link_is_the_users_all_the_same(desk: Desk, tmp_path: Path) -> None:
+    (desk.home / ".npmrc").write_text("registry=http://plain.example\n")
+    (tmp_path / "link").symlink_to(desk.home)
+    assert Settings({"HOME": str(tmp_path / "link")}).read(desk.home).place() == Place("http://plain.example")
+
+
+def test_the_file_that_the_environment_names_may_be_counted_from_the_home_folder(desk: Desk) -> None:
+    (desk.home / "work").write_text(f"registry={OURS}")
+    assert desk.place(env={"npm_config_userconfig": "~/work"}).url == OURS
+
+
 def test_a_registry_of_the_command_line_is_the_only_one(desk: Desk) -> None:
     (desk.home / ".npmrc").write_text("@acme:registry=https://u.example")
     settings = Settings({"HOME": str(desk.home), "npm_config_registry": "https://e.example"}, registry=OURS, token="t")
@@ -279,6 +292,10 @@ def test_a_project_cannot_replace_a_token(desk: Desk) -> None:
         ("https://${SECRET?}.evil.example/", "a project gets no variables filled in"),
         ("https://n.example/a/../b/", "is no address"),
         ("https://n.example/a/%2e%2E/b/", "is no address"),
+        ("https://n.example/a/x%2F..%2f../b/", "is no address"),
+        ("https://n.example/a/%5c..%5Cb/", "is no address"),
+        ("https://n.example/a/%252e%252e/b/", "is no address"),
+        ("https://n.example/a/..%3Bx/b/", "is no address"),
         ("https://n.example@evil.example/", "is no address"),
         ("https://n.example\\@evil.example/", "is no address"),
         ("https://evil.example/?x=", "is no address"),
@@ -393,6 +410,22 @@ def test_an_audit_goes_on_where_the_registry_of_a_scope_does_not_answer(desk: De
     project(desk.project, {}, LOCK)
     found, *_ = ask(desk, "audit", {}, user="registry=USER", theirs="@scope:registry=http://127.0.0.1:1")
     assert (found["packages"], "cannot be reached" in found["skipped"]["@scope"]) == (1, True)
+
+
+@pytest.mark.parametrize(("theirs", "kept"), [("", True), (f"registry={OURS}", False)], ids=["users", "projects"])
+def test_only_the_registries_of_the_user_stay_open_after_a_call(desk: Desk, theirs: str, kept: bool) -> None:
+    (desk.project / ".npmrc").write_text(theirs)
+
+    async def main() -> bool:
+        registries = Registries(Settings({"HOME": str(desk.home)}))
+        async with aclosing(registries):
+            async with registries.chosen(desk.project) as chosen:
+                first = chosen.of("left")
+                assert chosen.of("right") is first
+            async with registries.chosen(desk.project) as chosen:
+                return chosen.of("left") is first
+
+    assert run_async(main()) is kept
 
 
 def test_outdated_asks_each_registry_for_its_own_packages(desk: Desk) -> None:

@@ -218,6 +218,24 @@ def test_a_credential_that_the_service_repeats_is_not_shown(status: int) -> None
     assert "your key is ***" in result.text
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("X-Session-Token", "a-long-s3cret"), ("Authorization", "Custom a-long-s3cret"), ("X-Team", "ghp_a-long-s3cret")],
+)
+def test_a_credential_in_a_header_of_the_user_s_is_not_shown(name: str, value: str) -> None:
+    answers = {"GET /pets": Answer({"message": f"you sent {value}"}, 403)}
+    result, double = call(PETS, "listPets", {}, answers, auth=KEY, headers={name: value})
+    assert double.last.headers[name.lower()] == value
+    assert "you sent ***" in result.text
+    assert "s3cret" not in result.text
+
+
+def test_what_is_no_credential_in_a_header_of_the_user_s_is_shown() -> None:
+    answers = {"GET /pets": Answer({"message": "there is no team acme-builders"}, 403)}
+    result, _ = call(PETS, "listPets", {}, answers, auth=KEY, headers={"X-Team": "acme-builders"})
+    assert "there is no team acme-builders" in result.text
+
+
 def test_a_password_that_the_service_repeats_is_not_shown_in_any_form() -> None:
     said = {"message": "Basic YW5uOmEtbG9uZy1wYXNzd29yZA== is ann with a-long-password"}
     answers = {"DELETE /pets/7": Answer(said, 403)}

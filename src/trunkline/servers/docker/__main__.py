@@ -38,15 +38,15 @@ _MOST = Ceilings()
     type=click.IntRange(6),
     default=_MOST.memory_mb,
     show_default=True,
-    metavar="N",
-    help="Most memory of a run, in MiB.",
+    metavar="MIB",
+    help="Most memory of a run.",
 )
 @click.option(
     "--max-cpus",
     type=click.FloatRange(0.01),
     default=_MOST.cpus,
     show_default=True,
-    metavar="N",
+    metavar="CPUS",
     help="Most processors of a run.",
 )
 @click.option(
@@ -54,7 +54,7 @@ _MOST = Ceilings()
     type=click.IntRange(2),
     default=_MOST.pids,
     show_default=True,
-    metavar="N",
+    metavar="PROCESSES",
     help="Most processes of a run.",
 )
 @click.option(
@@ -62,8 +62,8 @@ _MOST = Ceilings()
     type=click.IntRange(1),
     default=_MOST.seconds,
     show_default=True,
-    metavar="N",
-    help="Longest run, in seconds.",
+    metavar="SECONDS",
+    help="Longest run.",
 )
 @serving_options
 def command(

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from trunkline.errors import ConfigError, ToolError
-from trunkline.servers.docker.bounds import LABEL, RUN_LABEL, Ceilings, Wish, check, container_ref, creation
+from trunkline.servers.docker.bounds import RUN_LABEL, Ceilings, Wish, check, container_ref, creation
 from trunkline.servers.docker.shapes import (
     Container,
     Details,
@@ -28,9 +28,9 @@ from trunkline.servers.docker.shapes import (
     image,
     image_config,
     is_up,
-    run_of,
     stats,
 )
+from trunkline.servers.members import as_dict, as_list
 from trunkline.servers.rest import Api, ApiError, Reply
 
 if TYPE_CHECKING:
@@ -43,6 +43,9 @@ DEFAULT_HOST = "unix:///var/run/docker.sock"
 _LOG_BYTES = 8 * 1024 * 1024
 _BEAT_SECONDS = 10.0
 _REMOVAL_SECONDS = 30.0
+_COUNT_SECONDS = 5.0
+#: The header that is in every answer of Podman.
+_PODMAN = "libpod-api-version"
 
 Beat = Callable[[float], Awaitable[None]]
 
@@ -108,16 +111,21 @@ class Engine:
         """List containers, newest first."""
         query = {"all": everything, "limit": limit if everything else None}
         rows = (await self._ask("GET", "/containers/json", query=query)).json()
-        return [container(row, label=LABEL) for row in _list(rows)[:limit]]
+        seen: dict[str, Any] = {}
+        return [
+            container(row, own=await self._is_own(as_dict(row).get("Labels"), as_dict(row).get("ImageID"), seen))
+            for row in as_list(rows)[:limit]
+        ]
 
     async def images(self, *, limit: int) -> list[Image]:
         """List images."""
         rows = (await self._ask("GET", "/images/json")).json()
-        return [image(row) for row in _list(rows)[:limit]]
+        return [image(row) for row in as_list(rows)[:limit]]
 
     async def details(self, ref: str) -> Details:
         """Inspect a container."""
-        return details(await self._inspect(ref), label=LABEL)
+        found = await self._inspect(ref)
+        return details(found, own=await self._made_here(found))
 
     async def stats(self, ref: str) -> Stats:
         """Read what a running container uses, which takes a second or two."""
@@ -151,7 +159,7 @@ class Engine:
     async def change(self, ref: str, action: str, *, seconds: int | None = None) -> Details:
         """Start, stop or restart a container, and say how it is then."""
         found = await self._inspect(ref)
-        if self._only_own and not await self._is_own(found):
+        if self._only_own and not await self._made_here(found):
             raise ToolError(f"The container {ref} was not made by this server, which changes only its own (--only-own)")
         # By its id: the name may be another's by now.
         path = self._api.path("containers", _id(found), action)
@@ -167,7 +175,7 @@ class Engine:
         check(wish, ceilings)
         volumes = await self._volumes(wish.image) if wish.read_only else []
         body = creation(wish, run=run, volumes=volumes)
-        async with self._made(called, body, run) as identity:
+        async with self._made(called, body, run) as identity, self._counted(identity, wanted=not detach):
             await self._ask("POST", self._api.path("containers", identity.id, "start"))
             if detach:
                 identity.keep = True
@@ -176,17 +184,44 @@ class Engine:
             if code is None:
                 with suppress(ApiError):  # it may have ended just now
                     await self._ask("POST", self._api.path("containers", identity.id, "kill"))
-            logs = await self._output(identity.id)
+            logs = await self._output(identity)
             return Ran(identity.id, called, code, code is None, True, logs)
 
-    async def _output(self, identity: str) -> Logs:
+    async def _output(self, identity: _Identity) -> Logs:
         """Read what a run wrote: if that is too much, its last lines; if those are too long, nothing."""
+        if identity.counting is not None:
+            await asyncio.wait([identity.counting], timeout=_COUNT_SECONDS)
         # Podman mends unfinished lines in its own way when it is asked for the last ones, so all are asked for first.
         for tail in (None, 10_000, 100):
             with suppress(ApiError):
-                logs = await self.logs(identity, tail=tail)
-                return Logs(logs.stdout, logs.stderr, cut=logs.cut or tail is not None)
+                logs = await self.logs(identity.id, tail=tail)
+                return Logs(logs.stdout, logs.stderr, cut=logs.cut or tail is not None or identity.written > _LOG_BYTES)
         return Logs("", "", cut=True)
+
+    @asynccontextmanager
+    async def _counted(self, identity: _Identity, *, wanted: bool) -> AsyncIterator[None]:
+        """Count what a new container writes, if its engine is Podman: that forgets a full log and does not say so."""
+        if not (wanted and identity.is_podman):
+            yield
+            return
+        begun = asyncio.Event()
+        counting = identity.counting = asyncio.ensure_future(self._count(identity, begun))
+        try:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_COUNT_SECONDS):
+                    await begun.wait()
+            yield
+        finally:
+            counting.cancel()
+
+    async def _count(self, identity: _Identity, begun: asyncio.Event) -> None:
+        path = self._api.path("containers", identity.id, "attach")
+        query = {"stream": True, "stdout": True, "stderr": True}
+        try:
+            with suppress(ApiError):  # a run is worth more than its count
+                await self._api.drain("POST", path, query=query, begun=begun.set, take=identity.wrote)
+        finally:
+            begun.set()
 
     @asynccontextmanager
     async def _made(self, name: str, body: Mapping[str, Any], run: str) -> AsyncIterator[_Identity]:
@@ -195,7 +230,8 @@ class Engine:
         # Cut off, the engine might carry it out after we have looked for what to remove.
         making = asyncio.ensure_future(self._ask("POST", "/containers/create", query={"name": name}, body=body))
         try:
-            identity.id = _id((await asyncio.shield(making)).json())
+            reply = await asyncio.shield(making)
+            identity.id, identity.is_podman = _id(reply.json()), _PODMAN in reply.headers
             yield identity
         except ApiError as error:
             if error.status == 404 and not identity.id:
@@ -214,7 +250,7 @@ class Engine:
             await making
         with suppress(ApiError, ToolError):
             found = await self._inspect(ref)
-            if run_of(found, label=RUN_LABEL) == run:
+            if _labels(found).get(RUN_LABEL) == run:
                 path = self._api.path("containers", _id(found))
                 await self._ask("DELETE", path, query={"force": True, "v": True})
 
@@ -247,18 +283,27 @@ class Engine:
             raise _not_here(ref) if error.status == 404 else error from error
         return list(declared) if isinstance(declared, dict) else []
 
-    async def _is_own(self, found: Mapping[str, Any]) -> bool:
+    async def _made_here(self, found: Mapping[str, Any]) -> bool:
+        """Say whether this server made an inspected container."""
+        return await self._is_own(_labels(found), found.get("Image"), {})
+
+    async def _is_own(self, labels: Any, image: Any, seen: dict[str, Any]) -> bool:
         """Say whether this server made a container: by the mark of its run, unless that came with the image."""
-        run = run_of(found, label=RUN_LABEL)
-        if run is None:
+        run = as_dict(labels).get(RUN_LABEL)
+        if not isinstance(run, str) or not isinstance(image, str) or not image:
             return False
+        if image not in seen:
+            seen[image] = await self._labels_of_image(image)
+        return seen[image] is not None and seen[image].get(RUN_LABEL) != run
+
+    async def _labels_of_image(self, ref: str) -> dict[str, Any] | None:
+        """Give the labels of an image; None if it is gone, so that nobody can tell any more."""
         try:
-            labels = (await self._image(str(found.get("Image")))).get("Labels")
+            return as_dict((await self._image(ref)).get("Labels"))
         except ApiError as error:
             if error.status != 404:
                 raise
-            return False  # nobody can tell any more whether it came with the image
-        return not (isinstance(labels, dict) and labels.get(RUN_LABEL) == run)
+            return None
 
     # --- asking -------------------------------------------------------------------------------------------------------
 
@@ -278,11 +323,17 @@ class Engine:
 
 
 class _Identity:
-    """The container of a run: its id once it has one, and whether it stays."""
+    """The container of a run: its id once it has one, whether it stays, and how much it wrote if that is counted."""
 
     def __init__(self) -> None:
         self.id = ""
         self.keep = False
+        self.is_podman = False
+        self.counting: asyncio.Future[None] | None = None
+        self.written = 0
+
+    def wrote(self, size: int) -> None:
+        self.written += size
 
 
 def _id(found: Any) -> str:
@@ -294,8 +345,8 @@ def _not_here(image: str) -> ToolError:
     return ToolError(f"The image {image} is not here: get it with docker pull {image}")
 
 
-def _list(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else []
+def _labels(found: Mapping[str, Any]) -> dict[str, Any]:
+    return as_dict(as_dict(found.get("Config")).get("Labels"))
 
 
 def _end_of(content: bytes, most: int) -> str:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import aclosing
 from types import MappingProxyType
 from typing import Annotated
 
@@ -47,15 +46,9 @@ def make_server(
         ConfigError: the engine's address is no socket of this machine.
     """
     engine = Engine(host, only_own=only_own)
-
-    @asynccontextmanager
-    async def lifespan(_server: Server) -> AsyncIterator[None]:
-        try:
-            yield
-        finally:
-            await engine.aclose()
-
-    server = Server("docker", _INSTRUCTIONS, version=__version__, title="Docker", lifespan=lifespan)
+    server = Server(
+        "docker", _INSTRUCTIONS, version=__version__, title="Docker", lifespan=lambda _server: aclosing(engine)
+    )
     _add_looking(server, engine)
     if not read_only:
         _add_changing(server, engine)

@@ -30,7 +30,6 @@ __all__ = [
     "image",
     "image_config",
     "is_up",
-    "run_of",
     "stats",
 ]
 
@@ -157,7 +156,7 @@ def _shown(name: str, value: str) -> str:
 # --- records ---------------------------------------------------------------------------------------------------------
 
 
-def container(row: Any, *, label: str) -> Container:
+def container(row: Any, *, own: bool) -> Container:
     """Take a row of the list of containers."""
     found = as_dict(row)
     return Container(
@@ -168,7 +167,7 @@ def container(row: Any, *, label: str) -> Container:
         status=text_of(found.get("Status")),
         created=_number(found.get("Created")),
         ports=[_port(as_dict(port)) for port in as_list(found.get("Ports"))[:50]],
-        own=label in as_dict(found.get("Labels")),
+        own=own,
     )
 
 
@@ -183,11 +182,10 @@ def image(row: Any) -> Image:
     )
 
 
-def details(row: Any, *, label: str) -> Details:
+def details(row: Any, *, own: bool) -> Details:
     """Take the answer of an inspection."""
     found = as_dict(row)
     state, config, host = (as_dict(found.get(name)) for name in ("State", "Config", "HostConfig"))
-    labels = as_dict(config.get("Labels"))
     arguments = [each for name in ("Entrypoint", "Cmd") for each in _words(config.get(name))]
     settings = as_dict(found.get("NetworkSettings"))
     return Details(
@@ -204,7 +202,7 @@ def details(row: Any, *, label: str) -> Details:
         restarts=_number(found.get("RestartCount")),
         command=hide_arguments(arguments),
         environment=hide_variables(as_list(config.get("Env"))),
-        labels=hide_variables(f"{name}={value}" for name, value in labels.items()),
+        labels=hide_variables(f"{name}={value}" for name, value in as_dict(config.get("Labels")).items()),
         mounts=[_mount(as_dict(each)) for each in as_list(found.get("Mounts"))[:50]],
         networks={name: text_of(as_dict(each).get("IPAddress")) for name, each in _pairs(settings.get("Networks"))},
         ports=[name for name, _ in _pairs(settings.get("Ports"))],
@@ -214,7 +212,7 @@ def details(row: Any, *, label: str) -> Details:
         memory=_number(host.get("Memory")),
         nano_cpus=_number(host.get("NanoCpus")),
         pids=_number(host.get("PidsLimit")),
-        own=label in labels,
+        own=own,
     )
 
 
@@ -227,12 +225,6 @@ def _exit_code(state: Mapping[str, Any]) -> int | None:
 def is_up(row: Any) -> bool:
     """Say whether an inspected container has processes, be they paused."""
     return as_dict(as_dict(row).get("State")).get("Status") in ("paused", "running")
-
-
-def run_of(row: Any, *, label: str) -> str | None:
-    """Give the mark of the run that an inspected container is of."""
-    run = as_dict(as_dict(as_dict(row).get("Config")).get("Labels")).get(label)
-    return run if isinstance(run, str) else None
 
 
 def image_config(row: Any) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from typing import Any
 import click
 from msgspec.structs import replace
 
+from trunkline.errors import ConfigError
 from trunkline.server.addresses import Address
 from trunkline.servers.everything.server import make_server
 from trunkline.servers.starting import Serving, serving_options, start
@@ -15,17 +16,29 @@ __all__ = ["command", "main"]
 
 _EPILOG = """\b
 Examples:
-  trunkline-server-everything                    over stdio
-  trunkline-server-everything --http 3001        over HTTP, at http://127.0.0.1:3001/mcp
-  PORT=3001 trunkline-server-everything sse      the oldest HTTP transport, at /sse
+  trunkline-server-everything                 over stdio
+  trunkline-server-everything --http 3001     over HTTP, at 127.0.0.1:3001/mcp
+  PORT=3001 trunkline-server-everything sse   the oldest HTTP transport, /sse
 """
+
+
+class _Port(click.IntRange):
+    """The number of a port, called so where it is none."""
+
+    name = "port"
+
+
+class _Whole(click.IntRange):
+    """A whole number within bounds, called so where it is none."""
+
+    name = "whole number"
 
 
 @click.command("trunkline-server-everything", epilog=_EPILOG)
 @click.argument("transport", type=click.Choice(["stdio", "sse", "streamableHttp"]), required=False)
 @click.option(
     "--port",
-    type=click.IntRange(0, 65535),
+    type=_Port(0, 65535),
     envvar="PORT",
     default=3001,
     show_default=True,
@@ -37,7 +50,7 @@ Examples:
 @click.option("--without-extras", is_flag=True, help="Offer only what the official server does.")
 @click.option(
     "--max-fetch-size",
-    type=click.IntRange(1, 1 << 30),
+    type=_Whole(1, 1 << 30),
     envvar="GZIP_MAX_FETCH_SIZE",
     default=10 * 1024 * 1024,
     show_default=True,
@@ -47,7 +60,7 @@ Examples:
 )
 @click.option(
     "--max-fetch-millis",
-    type=click.IntRange(1, 600_000),
+    type=_Whole(1, 600_000),
     envvar="GZIP_MAX_FETCH_TIME_MILLIS",
     default=30_000,
     show_default=True,
@@ -73,7 +86,14 @@ def command(transport: str | None, *, serving: Serving, **options: Any) -> None:
         fetch_seconds=options["max_fetch_millis"] / 1000,
         allowed_domains=[domain.strip() for domain in options["allowed_domains"].split(",") if domain.strip()],
     )
-    _addressed(serving, transport, options["port"]).run(server)
+    addressed = _addressed(serving, transport, options["port"])
+    try:
+        addressed.run(server)
+    except ConfigError as error:
+        if addressed is serving:
+            raise
+        # The port was given by the official words, so another one is too.
+        raise ConfigError(str(error).replace("--http ", "--port ").replace(" port=", " PORT=")) from error
 
 
 def _addressed(serving: Serving, transport: str | None, port: int) -> Serving:

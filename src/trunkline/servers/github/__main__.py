@@ -16,7 +16,7 @@ _EPILOG = """\
 Examples:
   GITHUB_PERSONAL_ACCESS_TOKEN=github_pat_... trunkline-server-github
   trunkline-server-github --api-url https://github.example.com/api/v3
-  trunkline-server-github --http 8000 --tokens-env CALLERS     if CALLERS=ann:TOKEN,ben:TOKEN
+  CALLERS=ann:TOKEN trunkline-server-github --http 8000 --tokens-env CALLERS
 """
 
 

@@ -12,7 +12,7 @@ _EPILOG = """\
 \b
 Examples:
   trunkline-server-mongodb mongodb://localhost:27017
-  MONGODB_URI=mongodb://reader:secret@db.example.com trunkline-server-mongodb --database shop
+  MONGODB_URI=mongodb://me:secret@db.example.com trunkline-server-mongodb
   trunkline-server-mongodb --database shop --write
 """
 
@@ -22,14 +22,17 @@ Examples:
 @click.option("--write", is_flag=True, help="Offer insert, update and delete as well.")
 @click.option("--database", "databases", multiple=True, metavar="NAME", help="Use only this one; may be repeated.")
 @click.option(
-    "--read-preference", type=click.Choice(READ_PREFERENCES), help="Which member of a replica set to read from."
+    "--read-preference",
+    type=click.Choice(READ_PREFERENCES),
+    metavar="MEMBER",
+    help=f"Which member of a replica set to read from: {', '.join(READ_PREFERENCES)}.",
 )
 @click.option(
     "--max-rows",
     type=click.IntRange(1),
     default=Caps().rows,
     show_default=True,
-    metavar="N",
+    metavar="ROWS",
     help="Most documents of an answer.",
 )
 @click.option(
@@ -37,16 +40,16 @@ Examples:
     type=click.IntRange(1),
     default=Caps().answer_bytes,
     show_default=True,
-    metavar="N",
-    help="Longest answer, in bytes.",
+    metavar="BYTES",
+    help="Longest answer.",
 )
 @click.option(
     "--max-seconds",
     type=click.FloatRange(0.1),
     default=Caps().seconds,
     show_default=True,
-    metavar="N",
-    help="Longest work on a call, in seconds.",
+    metavar="SECONDS",
+    help="Longest work on a call.",
 )
 @serving_options
 def command(

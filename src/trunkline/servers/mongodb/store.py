@@ -6,11 +6,13 @@ that names the deployment's hosts and never its password.
 
 from __future__ import annotations
 
+import os
+import re
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote_plus
+from urllib.parse import unquote, unquote_plus
 
 from msgspec import Struct
 
@@ -21,7 +23,7 @@ from trunkline.servers.wording import one_line
 if TYPE_CHECKING:
     from pymongo import AsyncMongoClient
 
-__all__ = ["DEFAULT_URI", "READ_PREFERENCES", "Caps", "Documents", "Store", "shown_hosts"]
+__all__ = ["DEFAULT_URI", "READ_PREFERENCES", "Caps", "Documents", "Store", "reason_of", "shown_hosts"]
 
 DEFAULT_URI = "mongodb://localhost:27017"
 READ_PREFERENCES = ("primary", "primaryPreferred", "secondary", "secondaryPreferred", "nearest")
@@ -30,6 +32,11 @@ _OWN = frozenset({"admin", "config", "local"})
 _UNAUTHORIZED = frozenset({13, 18, 8000})
 _EXPIRED = 50
 _MESSAGE_CHARS = 300
+#: What the driver puts behind the reason of each host, what before it, and what in place of the system's own words.
+_TIMEOUTS = re.compile(r" \(configured timeouts:[^)]*\),?")
+_HOST = re.compile(r"(?:\S+:\d+|^/\S+): ")
+_FAILED = re.compile(r"\[Errno (\d+)\] Connect call failed \([^)]*\)")
+_NUMBER = re.compile(r"\[Errno -?\d+\] ")
 _UNKNOWN = "; part of it may be done: look before you try again"
 
 
@@ -63,7 +70,18 @@ class Documents(Struct, frozen=True):
 
 def shown_hosts(uri: str) -> str:
     """Give the deployment's hosts without user, password and options."""
-    return uri.partition("://")[2].rpartition("@")[2].partition("/")[0].partition("?")[0] or "the given address"
+    hosts = uri.partition("://")[2].rpartition("@")[2].partition("/")[0].partition("?")[0]
+    return unquote(hosts) or "the given address"
+
+
+def reason_of(said: str) -> str:
+    """Say why there is no connection, once if it is the same for all hosts, without what the driver puts around it."""
+    parts = _TIMEOUTS.split(said.partition(", Timeout:")[0])
+    if len(parts) == 1:
+        return parts[0].replace("No servers found yet", "no answer in time")
+    plain = (_HOST.sub("", part.strip(), count=1) for part in parts)
+    words = (_FAILED.sub(lambda found: os.strerror(int(found[1])), each) for each in plain)
+    return ", ".join(dict.fromkeys(_NUMBER.sub("", each) for each in words if each))
 
 
 class Store:
@@ -299,7 +317,7 @@ class Store:
             raise ToolError(self._refused(error, writes=writes)) from error
         except (errors.ServerSelectionTimeoutError, errors.AutoReconnect, errors.ConfigurationError) as error:
             fix = "Start it, or start this server with its address"
-            said = f"MongoDB at {self.shown} cannot be reached ({self._line(str(error))}). {fix}"
+            said = f"MongoDB at {self.shown} cannot be reached ({self._line(reason_of(str(error)))}). {fix}"
             self._away = (time.monotonic() + self.caps.rest_seconds, said)
             raise ToolError(said + (_UNKNOWN if began else "")) from error
         except errors.PyMongoError as error:

@@ -14,7 +14,7 @@ _EPILOG = """\
 Examples:
   trunkline-server-npm ~/projects/shop
   trunkline-server-npm ~/projects --script-seconds 900
-  NPM_TOKEN=... trunkline-server-npm ~/projects --registry https://npm.example.com
+  NPM_TOKEN=... trunkline-server-npm --registry https://npm.example.com ~/shop
 """
 
 
@@ -32,8 +32,8 @@ Examples:
     type=click.FloatRange(1),
     default=300.0,
     show_default=True,
-    metavar="N",
-    help="Longest run of a script, in seconds.",
+    metavar="SECONDS",
+    help="Longest run of a script.",
 )
 @click.option("--pass-env", multiple=True, metavar="NAME", help="A variable that scripts may see; may be repeated.")
 @serving_options
@@ -50,7 +50,8 @@ def command(
     """Look at npm packages and at the projects in the FOLDERs, and run their scripts.
 
     Folders that the client shares as roots replace the ones given here. A token for the registry is taken from the
-    variable NPM_TOKEN, else from your .npmrc; scripts do not get to see it, and no registry that a project names.
+    variable NPM_TOKEN, which scripts do not see, else from your .npmrc. It goes to the registry or host that it is for
+    and to no other, whatever a project names.
     """
     running = Running(unasked=allow_scripts, npm=npm, seconds=script_seconds, passed=pass_env)
     token = os.environ.get("NPM_TOKEN") or None

@@ -24,9 +24,10 @@ def read_file(folder: Path, name: str, most: int) -> bytes | None:
         return None
     except OSError as error:
         raise ToolError(f"{name} in {folder} cannot be read: {error.strerror}") from error
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise ToolError(f"{name} in {folder} is no file")
     with os.fdopen(descriptor, "rb") as file:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise ToolError(f"{name} in {folder} is no file")
         content = file.read(most + 1)
     if len(content) > most:
         raise ToolError(f"{name} in {folder} is larger than {most} bytes, which is more than is read")

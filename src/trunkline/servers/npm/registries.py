@@ -70,5 +70,6 @@ class Registries:
 
     async def aclose(self) -> None:
         """Close the connections."""
-        for registry in self._kept.values():
+        # A call that still runs may add one meanwhile.
+        for registry in list(self._kept.values()):
             await registry.aclose()

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 
-from trunkline import Context, MissingCapability, Server, ToolError, __version__
+from trunkline import ConfigError, Context, MissingCapability, Server, ToolError, __version__
 from trunkline.servers.npm.checking import AuditReport, OutdatedReport, Severity, audit, outdated
 from trunkline.servers.npm.project import Project, find_project, package_name
 from trunkline.servers.npm.registries import Registries
@@ -47,7 +47,7 @@ class Running(Struct, frozen=True, kw_only=True):
 
     #: Run without asking.
     unasked: bool = False
-    #: The program npm; found on the path if absent.
+    #: The program npm, by its path or its name on the path; npm itself if absent.
     npm: str | None = None
     seconds: float = 300.0
     output_bytes: int = 64 * 1024
@@ -92,7 +92,7 @@ def make_server(
         environ: in place of the environment of this process.
 
     Raises:
-        ConfigError: the registry's address or the token cannot be one, or none of the folders is there.
+        ConfigError: the registry's address, the token or npm cannot be one, or none of the folders is there.
     """
     environ = os.environ if environ is None else environ
     token = read_token(token, "NPM_TOKEN")
@@ -174,6 +174,7 @@ def _add_checking(server: Server, registries: Registries, allowed: Allowed) -> N
 
 def _add_scripts(server: Server, allowed: Allowed, running: Running, environ: Mapping[str, str]) -> None:
     """Add the tools about a project's scripts."""
+    given = None if running.npm is None else _program(running.npm, environ)
 
     @server.tool(annotations=dict(_READS))
     async def list_scripts(ctx: Context, path: _Path = None) -> ScriptList:
@@ -196,12 +197,19 @@ def _add_scripts(server: Server, allowed: Allowed, running: Running, environ: Ma
             # Found anew: the folder may have become a link.
             if make_plan(await _project(ctx, path, allowed), name, arguments) != plan:
                 raise ToolError("package.json was changed while the user was asked; nothing was run. Call again.")
-        npm = running.npm or shutil.which("npm", path=environ.get("PATH"))
+        npm = given or shutil.which("npm", path=environ.get("PATH"))
         if npm is None:
             raise ToolError("npm is not installed here: install Node.js, or start this server with --npm PATH")
         env = environment(environ, running.passed)
         work = run_plan(plan, npm=npm, env=env, seconds=running.seconds, most_bytes=running.output_bytes)
         return await _with_signs_of_life(ctx, work)
+
+
+def _program(npm: str, environ: Mapping[str, str]) -> str:
+    found = shutil.which(npm, path=environ.get("PATH"))
+    if found is None:
+        raise ConfigError(f"--npm {npm!r} is no program that can be run: give the path of npm")
+    return os.path.abspath(found)
 
 
 async def _project(ctx: Context, path: str | None, allowed: Allowed) -> Project:

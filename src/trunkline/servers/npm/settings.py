@@ -9,6 +9,7 @@ the host that the user wrote it for and nowhere else.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -59,11 +60,18 @@ class Settings:
         if self._registry is not None:
             return Layers({"registry": self._registry}, {}, {}, folder=None, token=self._token)
         environment = _from_environment(self._environ)
-        named, home = environment.get("userconfig"), self._environ.get("HOME") or self._environ.get("USERPROFILE")
-        file = Path(named) if named else Path(home) / ".npmrc" if home else None
+        file = self._users_file(environment.get("userconfig"))
         # What is the user's own is no project's.
         project = {} if folder is None or folder / ".npmrc" == file else _of_project(folder)
         return Layers(environment, project, self._of_user(file), folder=folder, token=self._token)
+
+    def _users_file(self, named: str | None) -> Path | None:
+        """Say where the user's settings are, in the folder that it really is."""
+        home = self._environ.get("HOME") or self._environ.get("USERPROFILE")
+        if named and home and named.startswith("~/"):
+            named = f"{home}/{named[2:]}"
+        file = Path(named) if named else Path(home) / ".npmrc" if home else None
+        return None if file is None else Path(os.path.realpath(file.parent)) / file.name
 
     def _of_user(self, file: Path | None) -> dict[str, str]:
         if file is None or str(file) == os.devnull:
@@ -192,7 +200,9 @@ def _checked(url: str, where: str, *, foreign: bool) -> str:
 
 
 def _climbs(path: str) -> bool:
-    return any(unquote(each) in (".", "..") for each in path.split("/"))
+    """Tell whether a path leads up for whoever unquotes it, once or twice, or leaves what follows a semicolon out."""
+    names = re.split(r"[/\\]", unquote(unquote(path)))
+    return any(each.partition(";")[0] in (".", "..") for each in names)
 
 
 def _fix() -> str:

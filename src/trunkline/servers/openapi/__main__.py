@@ -19,9 +19,9 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 _EPILOG = """\
 \b
 Examples:
-  trunkline-server-openapi petstore.json --base-url https://petstore.example.com/v1
-  trunkline-server-openapi https://api.example.com/openapi.json --read-only --resources
-  trunkline-server-openapi tracker.json --tag issues --exclude 'DELETE *' --auth oauth=TRACKER_TOKEN
+  trunkline-server-openapi pets.json --base-url https://pets.example.com
+  trunkline-server-openapi https://api.example.com/openapi.json --read-only
+  trunkline-server-openapi tracker.json --tag issues --auth oauth=API_TOKEN
 """
 
 
@@ -49,7 +49,7 @@ Examples:
     "--max-operations",
     type=click.IntRange(1),
     default=MAX_OPERATIONS,
-    metavar="N",
+    metavar="OPERATIONS",
     show_default=True,
     help="Refuse to offer more than these.",
 )
@@ -57,17 +57,17 @@ Examples:
     "--max-bytes",
     type=click.IntRange(1),
     default=1024 * 1024,
-    metavar="N",
+    metavar="BYTES",
     show_default=True,
-    help="How many bytes an answer may have.",
+    help="How large an answer may be.",
 )
 @click.option(
     "--seconds",
     type=click.FloatRange(0.1, 600),
     default=30.0,
-    metavar="N",
+    metavar="SECONDS",
     show_default=True,
-    help="How many seconds an answer may take.",
+    help="How long an answer may take.",
 )
 @click.option("--allow-private", is_flag=True, help="Let the document be fetched from a private network.")
 @serving_options

@@ -137,7 +137,7 @@ class Calls:
             told = hide(str(error).encode(errors="replace")).decode()
             raise ApiError(told, status=error.status, retry_after=error.retry_after) from error
         seen = {name: hide(value.encode(errors="replace")).decode() for name, value in reply.headers.items()}
-        reply = Reply(reply.status, seen, hide(reply.body), reply.service)
+        reply = Reply(reply.status, seen, hide(reply.body), reply.service, reply.method)
         if reply.status >= 300:
             raise ToolError(f"{api.service} answered {reply.status}, a redirect that is not followed")
         return reply

@@ -17,7 +17,7 @@ from msgspec import Struct
 from trunkline.errors import ConfigError, ToolError
 from trunkline.servers.members import as_dict, as_list
 from trunkline.servers.openapi.document import Document
-from trunkline.servers.secret_looks import names_secret
+from trunkline.servers.secret_looks import looks_secret
 
 __all__ = ["Applied", "Credentials", "is_fixed_header"]
 
@@ -175,7 +175,7 @@ class Credentials:
 
     def _found_secrets(self, fixed: Mapping[str, str]) -> Sequence[bytes]:
         """List what must not be shown, as it is sent; what is shorter would be found where it is none."""
-        given = [*self._values.values(), *(value for name, value in fixed.items() if names_secret(name))]
+        given = [*self._values.values(), *(value for name, value in fixed.items() if looks_secret(name, value))]
         parts = [part for value in given for part in (value, value.rpartition(" ")[2], value.rpartition(":")[2])]
         written = [form for part in parts for form in (part, quote(part, safe=""), b64encode(part.encode()).decode())]
         return sorted({form.encode() for form in written if len(form) >= _SHORTEST_SECRET}, key=len, reverse=True)

@@ -25,15 +25,15 @@ Examples:
     type=click.IntRange(1),
     default=Caps().value_bytes,
     show_default=True,
-    metavar="N",
-    help="Longest value, in bytes.",
+    metavar="BYTES",
+    help="Longest value.",
 )
 @click.option(
     "--max-keys",
     type=click.IntRange(1),
     default=Caps().keys,
     show_default=True,
-    metavar="N",
+    metavar="KEYS",
     help="Most keys that a call lists or deletes.",
 )
 @serving_options

@@ -12,7 +12,7 @@ _EPILOG = """\
 Examples:
   SENTRY_TOKEN=sntryu_... trunkline-server-sentry
   trunkline-server-sentry --api-url https://sentry.example.com/api/0
-  trunkline-server-sentry --http 8000 --tokens-env CALLERS     if CALLERS=ann:TOKEN,ben:TOKEN
+  CALLERS=ann:TOKEN trunkline-server-sentry --http 8000 --tokens-env CALLERS
 """
 
 

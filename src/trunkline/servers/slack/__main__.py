@@ -15,7 +15,7 @@ _EPILOG = """\
 Examples:
   SLACK_BOT_TOKEN=xoxb-... trunkline-server-slack
   trunkline-server-slack --channel-ids C0123ABCD,C0456EFGH
-  trunkline-server-slack --http 8000 --tokens-env CALLERS      if CALLERS=ann:TOKEN,ben:TOKEN
+  CALLERS=ann:TOKEN trunkline-server-slack --http 8000 --tokens-env CALLERS
 """
 
 
