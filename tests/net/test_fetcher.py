@@ -357,6 +357,21 @@ def test_headers_that_are_too_large_are_cut(head: bytes) -> None:
         outcome(b"HTTP/1.1 200 OK\r\n" + head + b"\r\nContent-Length: 0\r\n\r\n")
 
 
+@pytest.mark.parametrize(
+    "told",
+    [
+        pytest.param(b"HTTP/1.1 200 OK\r\nX: " + b"obey me " * 2000 + b"\r\n\r\n", id="a long header"),
+        pytest.param(b"HTTP/1.1 200 " + b"obey me " * 2000 + b"\r\n\r\n", id="a long reason"),
+        pytest.param(b"HTTP/1.1 200 OK\r\nX: it's \0 obey me\r\n\r\n", id="a header with a null character"),
+        pytest.param(b"HTTP/1.1 obey me\r\n\r\n", id="no status"),
+    ],
+)
+def test_what_is_wrong_with_an_answer_is_told_without_its_words(told: bytes) -> None:
+    with pytest.raises(FetchError, match=r"does not speak HTTP as it should: [A-Z]") as caught:
+        outcome(told)
+    assert "obey" not in str(caught.value)
+
+
 # --- what the network does -------------------------------------------------------------------------------------------
 
 

@@ -81,9 +81,6 @@ EACH = pytest.mark.parametrize("name", SERVERS)
 #: Those that a plain install runs: what they load at their start is the standard library's and the core's.
 PLAIN = ("everything", "filesystem", "git", "memory", "sequentialthinking", "sqlite", "time")
 
-#: Those that make what fetches when they are made.
-FETCHING = ("everything", "fetch")
-
 
 def _command(name: str) -> click.Command:
     command = importlib.import_module(f"trunkline.servers.{name}.__main__").command
@@ -110,6 +107,8 @@ def test_the_help_says_what_it_is_for_and_gives_examples(name: str, capsys: pyte
     assert shown.startswith(f"Usage: trunkline-server-{name}")
     assert f"trunkline-server-{name}" in shown.partition("Examples:")[2]
     assert "--tokens-env" in shown
+    assert [line for line in shown.splitlines() if len(line) > 80] == []
+    assert not {"INTEGER", "FLOAT", "RANGE"} & set(shown.replace("]", " ").split())
 
 
 def test_each_has_a_command() -> None:
@@ -190,7 +189,7 @@ def test_over_stdio_nothing_is_loaded_of_http_and_signing_in(name: str) -> None:
     assert _below(_loaded(name) - keeping, "aiohttp", "uvicorn", "joserfc", "trunkline.auth", *ours) == []
 
 
-@pytest.mark.parametrize("name", [each for each in SERVERS if each not in FETCHING])
+@EACH
 def test_what_fetches_is_not_loaded_before_something_is_to_be_fetched(name: str) -> None:
     assert _below(_loaded(name), "trunkline.net.fetcher") == []
 

@@ -89,6 +89,23 @@ def test_what_is_wrong_is_one_sentence_and_a_code(
 
 
 @pytest.mark.parametrize(
+    ("bounds", "sentence"),
+    [
+        pytest.param(click.IntRange(1), "'few' is not a whole number. See rows --help.", id="a whole number"),
+        pytest.param(click.FloatRange(1), "'few' is not a number. See rows --help.", id="any number"),
+    ],
+)
+def test_what_is_no_number_is_told_in_plain_words(
+    bounds: click.IntRange | click.FloatRange, sentence: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = click.Command("rows", params=[click.Option(["--most"], type=bounds)])
+    with pytest.raises(SystemExit):
+        start(command, ["--most", "few"])
+
+    assert sentence in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
     "option",
     [
         "--path",

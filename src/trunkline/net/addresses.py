@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from ipaddress import IPv6Address, ip_address, ip_network
 
-__all__ = ["is_loopback", "special_range"]
+from trunkline.errors import FetchError
+
+__all__ = ["NotPublic", "is_loopback", "special_range"]
 
 # IANA's special-purpose registries and what clouds put beside them. The first row that fits gives the name.
 _RANGES = tuple(
@@ -55,6 +57,15 @@ _RANGES = tuple(
     )
 )
 _GLOBAL_IPV6 = ip_network("2000::/3")
+
+
+class NotPublic(FetchError):
+    """Whoever is to be asked has an address that is not one of the public Internet; ``where`` is its host and port."""
+
+    def __init__(self, where: str, address: str, special: str) -> None:
+        """Say which address it is, and what is special about it."""
+        super().__init__(f"Will not fetch from {where}: {address} is {special}, not on the public Internet")
+        self.where = where
 
 
 def special_range(address: str) -> str | None:

@@ -16,13 +16,13 @@ import socket
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urljoin, urlsplit
+from urllib.parse import urljoin
 
 from msgspec import Struct, structs
 
 from trunkline.errors import ConfigError, FetchError
-from trunkline.net.addresses import special_range
-from trunkline.net.urls import Target, parse_target, shown
+from trunkline.net.addresses import NotPublic, special_range
+from trunkline.net.urls import Target, is_proxy, parse_target, shown
 
 if TYPE_CHECKING:
     import aiohttp
@@ -36,6 +36,9 @@ Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
 BeforeHop = Callable[[str], Awaitable[None]]
 
 _GZIP = b"\x1f\x8b"
+# What is compressed may be padded, but an answer that unpacks to nothing does not go on for ever.
+_MOST_PARTS = 1000
+_LEAST_PACKED = 64 * 1024
 _HERE = ("127.0.0.1", "::1")
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 
@@ -283,7 +286,7 @@ class Fetcher:
             return
         special = special_range(address)
         if special is not None:
-            raise FetchError(f"Will not fetch from {target.where}: {address} is {special}, not on the public Internet")
+            raise NotPublic(target.where, address, special)
 
 
 class _Pinned:
@@ -338,15 +341,17 @@ async def _read_body(response: aiohttp.ClientResponse, headers: Mapping[str, str
     unpack = _unpacking(headers, ask, target)
     if not ask.cut and (response.content_length or 0) > ask.max_bytes:
         raise FetchError(_too_large(ask, target))
-    pieces: list[bytes] = []
-    size = 0
-    while size <= ask.max_bytes and (packed := await response.content.readany()):
-        piece = unpack(packed, ask.max_bytes + 1 - size)
-        size += len(piece)
-        pieces.append(piece)
-    if size > ask.max_bytes and not ask.cut:
+    # In one place: many pieces of a few bytes would each take far more than that.
+    body = bytearray()
+    came = 0
+    while len(body) <= ask.max_bytes and (packed := await response.content.readany()):
+        came += len(packed)
+        body += unpack(packed, ask.max_bytes + 1 - len(body))
+        if len(body) <= ask.max_bytes and came > 2 * ask.max_bytes + _LEAST_PACKED:
+            raise FetchError(f"{target.where} answered with far more bytes than they unpack to")
+    if len(body) > ask.max_bytes and not ask.cut:
         raise FetchError(_too_large(ask, target))
-    return b"".join(pieces)
+    return bytes(body)
 
 
 def _too_large(ask: _Ask, target: Target) -> str:
@@ -371,6 +376,7 @@ class _Unpacking:
     def __init__(self, target: Target) -> None:
         self._target = target
         self._stream = self._begun()
+        self._parts = 1
         #: What came behind the end of a part and is too short to tell whether another begins there.
         self._held = b""
 
@@ -392,6 +398,9 @@ class _Unpacking:
                     # Padding, or nobody's.
                     self._held = given if _GZIP.startswith(given) else b""
                     break
+                self._parts += 1
+                if self._parts > _MOST_PARTS:
+                    raise FetchError(f"{self._target.where} answered compressed, in more than {_MOST_PARTS} parts")
                 self._stream = self._begun()
             try:
                 made.append(self._stream.decompress(given, room))
@@ -420,12 +429,7 @@ def _trust(ca_file: str | None) -> Any:
 def _checked_proxy(proxy: str | None) -> str | None:
     if not proxy:
         return None
-    try:
-        parts = urlsplit(proxy)
-        sound = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        sound = False
-    if not sound:
+    if not is_proxy(proxy):
         raise ConfigError("proxy= must be a URL such as http://proxy.example:3128")
     return proxy
 
@@ -446,7 +450,7 @@ def _failure(error: Exception, target: Target, *, proxied: bool) -> str:
         case aiohttp.ClientConnectorError():
             return f"Cannot connect to {'the proxy for ' * proxied}{where}: {_reason(error.os_error)}"
         case aiohttp.ClientResponseError():
-            return f"{where} does not speak HTTP as it should: {_first_line(error.message)}"
+            return f"{where} does not speak HTTP as it should: {_without_bytes(error.message)}"
         case aiohttp.ServerDisconnectedError():
             return f"{where} closed the connection before it answered"
         case aiohttp.ClientPayloadError():
@@ -456,9 +460,12 @@ def _failure(error: Exception, target: Target, *, proxied: bool) -> str:
     return f"The connection to {where} broke: {error or type(error).__name__}"
 
 
-def _first_line(message: str) -> str:
-    # What follows is a piece of what the server sent.
-    return message.partition("\n")[0].rstrip(": ")
+def _without_bytes(message: str) -> str:
+    """Give what is wrong with an answer without the piece of it that follows: those are words of a stranger."""
+    told = message.partition("\n")[0]
+    for begin in (": b'", ': b"', ": bytearray("):
+        told = told.partition(begin)[0]
+    return told.rstrip(": ")
 
 
 def _reason(error: OSError) -> str:

@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from trunkline.errors import FetchError
 
-__all__ = ["Target", "parse_target", "shown"]
+__all__ = ["Target", "is_proxy", "parse_target", "shown"]
 
 _PORTS = MappingProxyType({"https": 443, "http": 80})
 _NAME = re.compile(r"(?=.{1,253}\.?$)(?!-)[a-z0-9_-]{1,63}(?<!-)(?:\.(?!-)[a-z0-9_-]{1,63}(?<!-))*\.?", re.ASCII)
@@ -115,6 +115,15 @@ def _host(parts: SplitResult) -> tuple[str, bool]:
             raise ValueError("an IPv4 address is written as four decimal numbers")
         return str(IPv4Address(host)), True
     return host, False
+
+
+def is_proxy(url: str) -> bool:
+    """Say whether a URL can be that of a proxy."""
+    try:
+        parts = urlsplit(url)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False
 
 
 def shown(url: str) -> str:

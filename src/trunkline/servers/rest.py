@@ -12,7 +12,6 @@ import os
 import re
 import time
 from collections.abc import Callable, Collection, Mapping
-from email.utils import parsedate_to_datetime
 from importlib.util import find_spec
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -429,6 +428,9 @@ def _retry_after(reply: Reply) -> float | None:
 def _seconds(given: str) -> float | None:
     if _is_number(given):
         return float(given)
+    # Hardly ever needed, and slow to load.
+    from email.utils import parsedate_to_datetime
+
     try:
         return max(0.0, parsedate_to_datetime(given).timestamp() - time.time())
     except (ValueError, TypeError, OverflowError):

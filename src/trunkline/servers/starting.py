@@ -305,6 +305,10 @@ def statement_options(function: Callable[..., None]) -> Callable[..., None]:
     return function
 
 
+#: What click calls a number within bounds, and what people do.
+_NUMBERS = (("a valid integer range", "a whole number"), ("a valid float range", "a number"))
+
+
 def start(command: click.Command, arguments: list[str] | None = None) -> NoReturn:
     """Run a server's command and end the process: 0 when served, 1 for wrong usage, 2 for a wrong setting."""
     name = command.name or "server"
@@ -312,6 +316,8 @@ def start(command: click.Command, arguments: list[str] | None = None) -> NoRetur
         command.main(arguments, prog_name=name, standalone_mode=False)
     except click.ClickException as error:
         told = error.format_message()
+        for theirs, plain in _NUMBERS:
+            told = told.replace(theirs, plain)
         # Some of click's sentences end with a list, and without a stop.
         stop = "" if told.endswith((".", "?", "?)")) else "."
         click.echo(f"error: {told}{stop} See {name} --help.", err=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import time
+import tracemalloc
 from collections.abc import Sequence
 
 import pytest
@@ -12,7 +13,7 @@ import pytest
 from tests.net.origins import always, answer, origin, redirect
 from tests.servers.fetch.calls import fetch_with, prompt
 from tests.support import run_async
-from trunkline import ToolError
+from trunkline import Client, ToolError
 from trunkline.servers.fetch import make_server
 from trunkline.servers.fetch.markdown import html_to_markdown
 
@@ -229,6 +230,28 @@ def test_a_body_that_trickles_is_ended_by_the_clock() -> None:
     run_async(main())
 
 
+def test_calls_that_are_cancelled_make_room_for_others() -> None:
+    async def main() -> str:
+        asked = asyncio.Semaphore(0)
+
+        async def silent(writer: asyncio.StreamWriter) -> None:
+            asked.release()
+            await asyncio.Event().wait()
+
+        async with (
+            origin({"/silent": silent, "/p": answer(b"words", TEXT)}) as site,
+            Client(make_server(allow_local=True, seconds=600)) as client,
+        ):
+            urls = [f"{site.url}/silent"] * 16
+            calls = [asyncio.ensure_future(client.call_tool("fetch", {"url": url})) for url in urls]
+            await asyncio.gather(*(asked.acquire() for _ in calls))
+            waiting = asyncio.ensure_future(client.call_tool("fetch", {"url": f"{site.url}/p"}))
+            assert [call.cancel() for call in calls] == [True] * 16
+            return (await waiting).text
+
+    assert run_async(main()).endswith("\nwords")
+
+
 def test_a_robots_txt_that_never_comes_is_ended_by_the_same_clock() -> None:
     async def silent(writer: asyncio.StreamWriter) -> None:
         await asyncio.Event().wait()
@@ -283,6 +306,31 @@ def test_parts_that_each_unpack_to_little_are_bounded_together() -> None:
     assert run_async(main()).count("x" * 1000) == 100
 
 
+def test_an_answer_that_unpacks_to_nothing_for_ever_is_ended() -> None:
+    async def empty(writer: asyncio.StreamWriter) -> None:
+        writer.write(_HEAD + b"Content-Encoding: gzip\r\n\r\n" + gzip.compress(b"")[:10])
+        while True:
+            # Blocks of no bytes.
+            writer.write(b"\0\0\0\xff\xff" * 10_000)
+            await writer.drain()
+
+    async def main() -> None:
+        async with origin({"/": empty}) as site:
+            with pytest.raises(ToolError, match="far more bytes than they unpack to"):
+                await fetch_with(make_server(allow_local=True, max_bytes=100_000), site.url)
+
+    run_async(main())
+
+
+def test_an_answer_of_very_many_compressed_parts_is_refused() -> None:
+    async def main() -> None:
+        async with origin({"/": answer(gzip.compress(b"") * 1001, TEXT, "Content-Encoding: gzip")}) as site:
+            with pytest.raises(ToolError, match="in more than 1000 parts"):
+                await fetch_with(make_server(allow_local=True), site.url)
+
+    run_async(main())
+
+
 def test_a_bomb_in_a_bomb_stays_packed_and_is_no_text() -> None:
     bomb = gzip.compress(gzip.compress(bytes(1_000_000)))
 
@@ -330,12 +378,39 @@ def test_brackets_in_links_in_links_are_not_escaped_again_and_again() -> None:
     assert text == "[" + r"\[" * 200 + "](http://x.example/x)"
 
 
+def test_the_text_of_links_in_links_is_not_gone_through_again_and_again() -> None:
+    def took(links: int) -> float:
+        page = "<h1>" + "<a href=/x><table>" * links + "a " * 200_000
+        began = time.thread_time()
+        assert html_to_markdown(page, "http://x.example/", max_chars=10_000_000).text.startswith("# [a a ")
+        return time.thread_time() - began
+
+    assert took(49) < 5 * took(1)
+
+
+def test_many_links_to_a_long_base_do_not_fill_the_memory() -> None:
+    page = "<p>" + "<a href=x>x</a> " * 1000
+    tracemalloc.start()
+    try:
+        made = html_to_markdown(page, f"http://x.example/{'a' * 7000}/", max_chars=100_000)
+        # All of the links together have seven megabytes.
+        assert tracemalloc.get_traced_memory()[1] < 3_000_000
+    finally:
+        tracemalloc.stop()
+    assert (made.is_whole, len(made.text) <= 100_000) == (False, True)
+
+
+def test_blank_lines_count_as_text() -> None:
+    assert len(html_to_markdown("<p>x" * 1000, "http://x.example/", max_chars=1000).text) <= 1000
+
+
 @pytest.mark.parametrize(
     ("piece", "read"),
     [
         pytest.param("<p>x", 333, id="elements"),
         pytest.param("<b>x</b>", 250, id="elements-that-end"),
         pytest.param("<a href=x>x</a>", 166, id="attributes"),
+        pytest.param("<a href=x a b c d e f g>x</a>", 125, id="many-attributes"),
         pytest.param("x</b>", 1001, id="ends"),
         pytest.param("x<!-->", 1001, id="comments"),
         pytest.param("x&lt&lt&lt&lt<!>", 501, id="references"),

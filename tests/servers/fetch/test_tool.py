@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from tests.net.origins import answer, origin, redirect
+from tests.net.origins import always, answer, origin, redirect
 from tests.servers.fetch.calls import PAGE, fetch, fetch_with, page_of, prompt
 from tests.support import run_async
 from trunkline import Client, ConfigError, ToolError
@@ -194,7 +194,17 @@ def test_a_wrong_argument_is_told(arguments: dict[str, object], message: str) ->
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        pytest.param({"proxy_url": "socks5://proxy"}, "proxy= must be a URL", id="proxy"),
+        pytest.param({"proxy_url": "socks5://proxy"}, "--proxy-url must be a URL", id="proxy"),
+        pytest.param({"allow_hosts": ["http://x/"]}, "'http://x/' is no host: give HOST or HOST:PORT", id="host-url"),
+        pytest.param({"allow_hosts": ["x/y"]}, "--allow-host 'x/y'", id="host-with-path"),
+        pytest.param({"allow_hosts": ["x#y"]}, "--allow-host 'x#y'", id="host-with-fragment"),
+        pytest.param({"allow_hosts": ["x?y"]}, "--allow-host 'x", id="host-with-query"),
+        pytest.param({"allow_hosts": ["a@x"]}, "--allow-host 'a@x'", id="host-with-user"),
+        pytest.param({"allow_hosts": ["*.x"]}, "--allow-host", id="host-pattern"),
+        pytest.param({"allow_hosts": ["x:"]}, "--allow-host 'x:'", id="host-without-port"),
+        pytest.param({"allow_hosts": ["x:99999"]}, "--allow-host 'x:99999'", id="host-with-no-such-port"),
+        pytest.param({"allow_hosts": [""]}, "--allow-host ''", id="no-host"),
+        pytest.param({"allow_hosts": ["x\n"]}, "--allow-host 'x'", id="host-with-line-break"),
         pytest.param({"user_agent": "a\r\nX: y"}, "--user-agent", id="header-injection"),
         pytest.param({"max_bytes": 0}, "--max-bytes", id="no-bytes"),
         pytest.param({"seconds": 0.0}, "--timeout", id="no-time"),
@@ -203,6 +213,57 @@ def test_a_wrong_argument_is_told(arguments: dict[str, object], message: str) ->
 def test_a_wrong_setting_is_told(settings: dict[str, object], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         make_server(**settings)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("named", "host"),
+    [
+        ("bücher.example", "xn--bcher-kva.example"),
+        ("XN--BCHER-KVA.example", "bücher.example"),
+        ("Rivers.Example.", "rivers.example"),
+        ("rivers.example", "RIVERS.example."),
+    ],
+)
+@pytest.mark.parametrize("port", [True, False], ids=["with-port", "without-port"])
+def test_an_allowed_host_is_known_however_it_is_written(named: str, host: str, port: bool) -> None:
+    async def main() -> str:
+        async with origin({"/p": answer(PAGE, HTML)}) as site:
+            allowed = named + f":{site.port}" * port
+            server = make_server(allow_hosts=[allowed], resolve=always("127.0.0.1"))
+            return await fetch_with(server, f"http://{host}:{site.port}/p", max_length=8)
+
+    assert "# Rivers" in run_async(main())
+
+
+@pytest.mark.parametrize("ignore", [True, False], ids=["without-robots-txt", "with-robots-txt"])
+@pytest.mark.parametrize(
+    ("url", "named"),
+    [
+        ("http://localhost:1/", "localhost:1"),
+        ("https://127.0.0.1/", "127.0.0.1:443"),
+        ("http://[::1]:8000/", "[::1]:8000"),
+        ("http://inside.example/x", "inside.example:80"),
+    ],
+)
+def test_a_refused_address_is_told_with_the_option_that_allows_it(url: str, named: str, ignore: bool) -> None:
+    server = make_server(ignore_robots_txt=ignore, resolve=always("10.0.0.1"))
+    with pytest.raises(ToolError) as caught:
+        run_async(fetch_with(server, url))
+    told = str(caught.value)
+    assert told.startswith(f"Will not fetch from {named}: ")
+    assert told.endswith(f" If the user means that, the server must be started with --allow-host {named}.")
+
+
+def test_where_a_redirect_leads_is_refused_without_a_way_to_allow_it() -> None:
+    async def main() -> str:
+        async with origin({"/": redirect("http://inside.example/")}) as site:
+            server = make_server(allow_hosts=[f"open.example:{site.port}"], resolve=always("127.0.0.1"))
+            with pytest.raises(ToolError) as caught:
+                await fetch_with(server, f"http://open.example:{site.port}/")
+            return str(caught.value)
+
+    told = run_async(main())
+    assert ("not on the public Internet" in told, "--allow-host" in told) == (True, False)
 
 
 def test_the_command_serves_over_stdio() -> None:

@@ -41,7 +41,7 @@ def test_it_serves_over_http_whoever_has_a_token(cluster: Cluster) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
-        ([], 1, "Missing argument"),
+        ([], 1, "Missing argument '[URL]': give it, or set DATABASE_URL."),
         (["mysql://ann:hunter2@db/x"], 2, "does not begin with postgresql://"),
     ],
     ids=["no-url", "another-scheme"],

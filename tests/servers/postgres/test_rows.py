@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trunkline.servers.postgres.rows import RowWriter
+from trunkline.servers.postgres.values import TUPLE_DECODERS
 from trunkline.servers.tables import to_json
 
 _SIMPLE = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text()
@@ -37,6 +38,19 @@ def test_rows_are_written_as_the_encoder_writes_them(rows: list[dict[str, Any]])
 )
 def test_a_value_is_written(value: Any, expected: str) -> None:
     assert RowWriter().write({"a": value}) == f'  {{\n    "a": {expected}\n  }}'
+
+
+@pytest.mark.parametrize(
+    ("parts", "expected"),
+    [
+        ((2**31 - 1, 2**31 - 1, 2**63 - 1), "infinity"),
+        ((-(2**31), -(2**31), -(2**63)), "-infinity"),
+        ((-13, 0, 0), {"years": -1, "months": -1}),
+    ],
+    ids=["infinity", "minus-infinity", "months"],
+)
+def test_an_interval_without_an_end_is_a_word(parts: tuple[int, int, int], expected: Any) -> None:
+    assert TUPLE_DECODERS["interval"](parts) == expected
 
 
 def test_a_row_without_columns_is_empty() -> None:

@@ -7,7 +7,7 @@ container is left that the caller does not know of.
 from __future__ import annotations
 
 import asyncio
-import secrets
+import os
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any
@@ -170,7 +170,7 @@ class Engine:
         self, wish: Wish, ceilings: Ceilings, *, name: str | None, detach: bool, seconds: float, beat: Beat
     ) -> Ran:
         """Make a container and run it; unless it stays in the background, wait for its end and remove it."""
-        run = secrets.token_hex(8)
+        run = os.urandom(8).hex()
         called = container_ref(name) if name else f"trunkline-{run}"
         check(wish, ceilings)
         volumes = await self._volumes(wish.image) if wish.read_only else []

@@ -28,12 +28,6 @@ class _Port(click.IntRange):
     name = "port"
 
 
-class _Whole(click.IntRange):
-    """A whole number within bounds, called so where it is none."""
-
-    name = "whole number"
-
-
 @click.command("trunkline-server-everything", epilog=_EPILOG)
 @click.argument("transport", type=click.Choice(["stdio", "sse", "streamableHttp"]), required=False)
 @click.option(
@@ -50,7 +44,7 @@ class _Whole(click.IntRange):
 @click.option("--without-extras", is_flag=True, help="Offer only what the official server does.")
 @click.option(
     "--max-fetch-size",
-    type=_Whole(1, 1 << 30),
+    type=click.IntRange(1, 1 << 30),
     envvar="GZIP_MAX_FETCH_SIZE",
     default=10 * 1024 * 1024,
     show_default=True,
@@ -60,7 +54,7 @@ class _Whole(click.IntRange):
 )
 @click.option(
     "--max-fetch-millis",
-    type=_Whole(1, 600_000),
+    type=click.IntRange(1, 600_000),
     envvar="GZIP_MAX_FETCH_TIME_MILLIS",
     default=30_000,
     show_default=True,

@@ -9,21 +9,23 @@ from __future__ import annotations
 import asyncio
 import binascii
 import gzip
-import secrets
+import os
 from base64 import b64decode, b64encode
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 from urllib.parse import quote, unquote_to_bytes, urlsplit
 
 from msgspec import Meta, Struct
 
 from trunkline import Context, Server, ToolError
 from trunkline.errors import FetchError, ResourceNotFound
-from trunkline.net import Fetcher
 from trunkline.protocol.caller import Caller, Session
 from trunkline.servers.everything.basics import ACTS_OUTSIDE
 from trunkline.servers.everything.state import State, exchange_of, identity_of, session_of, sink_of, state_of
 from trunkline.types import EmbeddedResource, ResourceContents, ResourceLink
+
+if TYPE_CHECKING:
+    from trunkline.net import Fetcher
 
 __all__ = ["KEPT", "SESSION", "Fetching", "add_compressing", "sees_file"]
 
@@ -37,12 +39,12 @@ _LEVEL = 6
 
 
 class Fetching(Struct, frozen=True, kw_only=True):
-    """Within which bounds something is fetched; no domains means any public one."""
+    """Within which bounds something is fetched; no domains means any public one, and no fetcher the usual one."""
 
     max_bytes: int = 10 * 1024 * 1024
     seconds: float = 30.0
     domains: Sequence[str] = ()
-    fetcher: Fetcher
+    fetcher: Fetcher | None = None
 
 
 def add_compressing(server: Server, fetching: Fetching) -> None:
@@ -101,7 +103,7 @@ async def _fetch(url: str, fetching: Fetching) -> bytes:
         raise ToolError(f"Domain {host} is not in the allowed domains list (GZIP_ALLOWED_DOMAINS).")
     try:
         # Where only some domains are allowed a redirect may not leave the one that was checked.
-        answer = await fetching.fetcher.fetch(
+        answer = await _fetcher(fetching).fetch(
             "GET", url, max_bytes=fetching.max_bytes, seconds=fetching.seconds, cross_origin=not allowed
         )
     except FetchError as error:
@@ -111,6 +113,12 @@ async def _fetch(url: str, fetching: Fetching) -> bytes:
     if answer.status != 200:
         raise ToolError(f"{host} answered with status {answer.status}; there is nothing to compress.")
     return answer.body
+
+
+def _fetcher(fetching: Fetching) -> Fetcher:
+    from trunkline.net import Fetcher
+
+    return fetching.fetcher or Fetcher()
 
 
 def _from_data_uri(uri: str, most: int) -> bytes:
@@ -143,7 +151,7 @@ def _keep(ctx: Context, name: str, packed: bytes) -> str:
     state, session = state_of(ctx), session_of(ctx)
     escaped = quote(name, safe="")
     if session is None:
-        handle = secrets.token_hex(16)
+        handle = os.urandom(16).hex()
         uri = KEPT.replace("{handle}", handle).replace("{name}", escaped)
         state.shelf.put(identity_of(ctx), uri, packed)
     else:

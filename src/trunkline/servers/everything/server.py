@@ -9,10 +9,9 @@ from __future__ import annotations
 import random
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from trunkline import Server, __version__
-from trunkline.net import Fetcher
 from trunkline.protocol.caller import Caller
 from trunkline.server.middleware import CallNext, ServerRequest
 from trunkline.servers.everything.asking import NEEDS, add_asking, add_more_asking
@@ -27,6 +26,9 @@ from trunkline.servers.everything.resources import add_more_resources, add_resou
 from trunkline.servers.everything.state import State
 from trunkline.timekeeper import Clock
 from trunkline.types import SubscribeRequestParams, UnsubscribeRequestParams
+
+if TYPE_CHECKING:
+    from trunkline.net import Fetcher
 
 __all__ = ["make_server"]
 
@@ -69,9 +71,7 @@ def make_server(
     state = State(interval=interval, files=_MOST_FILES, file_bytes=room)
     server = _bare(state, clock=clock, page_size=page_size, experimental={CHANGES: {}} if extras else None)
     add_basics(server, show_environment=show_environment)
-    fetching = Fetching(
-        max_bytes=max_fetch_bytes, seconds=fetch_seconds, domains=allowed_domains, fetcher=fetcher or Fetcher()
-    )
+    fetching = Fetching(max_bytes=max_fetch_bytes, seconds=fetch_seconds, domains=allowed_domains, fetcher=fetcher)
     add_compressing(server, fetching)
     add_toggles(server, choose)
     add_asking(server)

@@ -14,7 +14,7 @@ _EPILOG = """\
 Examples:
   trunkline-server-fetch
   trunkline-server-fetch --allow-host localhost:3000
-  trunkline-server-fetch --user-agent "acme-reader/1.0 (+https://acme.example)"
+  trunkline-server-fetch --user-agent "acme/1.0 (+https://acme.example)"
   TOKENS=... trunkline-server-fetch --http 8000 --tokens-env TOKENS
 """
 
@@ -33,8 +33,23 @@ Examples:
 @click.option(
     "--allow-host", "allow_hosts", multiple=True, metavar="HOST[:PORT]", help="Fetch from this host wherever it is."
 )
-@click.option("--max-bytes", type=int, default=DEFAULT_MAX_BYTES, show_default=True, help="How much is read of a page.")
-@click.option("--timeout", "seconds", type=float, default=DEFAULT_SECONDS, show_default=True, help="Seconds per page.")
+@click.option(
+    "--max-bytes",
+    type=int,
+    default=DEFAULT_MAX_BYTES,
+    show_default=True,
+    metavar="BYTES",
+    help="How much is read of a page.",
+)
+@click.option(
+    "--timeout",
+    "seconds",
+    type=float,
+    default=DEFAULT_SECONDS,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long a page may take.",
+)
 @serving_options
 def command(
     *,

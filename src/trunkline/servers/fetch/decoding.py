@@ -21,33 +21,45 @@ _BOMS = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16-le"), (codecs
 _MAGIC = (
     (b"\x89PNG\r\n\x1a\n", "image/png"),
     (b"\xff\xd8\xff", "image/jpeg"),
-    (b"GIF87a", "image/gif"),
-    (b"GIF89a", "image/gif"),
     (b"%PDF-", "application/pdf"),
     (b"PK\x03\x04", "application/zip"),
     (b"\x1f\x8b", "application/gzip"),
-    (b"BZh", "application/x-bzip2"),
     (b"\xfd7zXZ\x00", "application/x-xz"),
     (b"7z\xbc\xaf\x27\x1c", "application/x-7z-compressed"),
     (b"\x28\xb5\x2f\xfd", "application/zstd"),
     (b"\x7fELF", "application/x-elf"),
     (b"\x00asm", "application/wasm"),
-    (b"OggS", "application/ogg"),
-    (b"ID3", "audio/mpeg"),
-    (b"fLaC", "audio/flac"),
     (b"SQLite format 3\x00", "application/vnd.sqlite3"),
-    (b"wOFF", "font/woff"),
-    (b"wOF2", "font/woff2"),
     (b"\x00\x00\x01\x00", "image/x-icon"),
 )
+# Signs that a text may begin with too, and that count only where bytes follow that no text has; with their places.
+_LETTERS = (
+    (0, b"GIF87a", "image/gif"),
+    (0, b"GIF89a", "image/gif"),
+    (0, b"BZh", "application/x-bzip2"),
+    (0, b"OggS", "application/ogg"),
+    (0, b"ID3", "audio/mpeg"),
+    (0, b"fLaC", "audio/flac"),
+    (0, b"wOFF", "font/woff"),
+    (0, b"wOF2", "font/woff2"),
+    (4, b"ftyp", "video/mp4"),
+)
+_NEVER_IN_TEXT = re.compile(rb"[\x00-\x08\x0b\x0e-\x1a\x1c-\x1f]")
 _CONTAINERS = MappingProxyType({b"WEBP": "image/webp", b"WAVE": "audio/wav", b"AVI ": "video/x-msvideo"})
-# The labels of browsers for the encodings that Python has too, under the name that Python gives them.
+# The labels of browsers for the encodings that Python has too, under the name that Python gives them: that of the
+# larger one, where browsers read one by the table of another.
 _ENCODINGS = MappingProxyType(
     {
-        **{name: name for name in ("utf-8", "utf-16le", "utf-16be", "gbk", "gb18030", "big5", "euc-jp", "euc-kr")},
-        **{name: name for name in ("shift_jis", "iso-2022-jp", "koi8-r", "koi8-u")},
+        **{name: name for name in ("utf-8", "utf-16le", "utf-16be", "gb18030", "euc-jp", "iso-2022-jp")},
+        **{name: name for name in ("koi8-r", "koi8-u")},
         **{f"iso-8859-{part}": f"iso-8859-{part}" for part in (2, 3, 4, 5, 6, 7, 8, 10, 13, 14, 15, 16)},
-        **{f"windows-{page}": f"cp{page}" for page in range(1250, 1259)},
+        **{f"{name}{page}": f"cp{page}" for name in ("windows-", "cp", "x-cp") for page in range(1250, 1259)},
+        **dict.fromkeys(("shift_jis", "shift-jis", "sjis", "x-sjis", "ms_kanji", "windows-31j"), "cp932"),
+        **dict.fromkeys(("euc-kr", "ks_c_5601-1987", "windows-949"), "cp949"),
+        **dict.fromkeys(("gbk", "gb2312", "x-gbk", "gb_2312-80"), "gb18030"),
+        **dict.fromkeys(("big5", "big5-hkscs"), "big5hkscs"),
+        "x-euc-jp": "euc-jp",
+        "iso-8859-8-i": "iso-8859-8",
         "iso-8859-1": "cp1252",
         "latin1": "cp1252",
         "us-ascii": "cp1252",
@@ -58,21 +70,14 @@ _ENCODINGS = MappingProxyType(
         "tis-620": "cp874",
         "utf8": "utf-8",
         "utf-16": "utf-16le",
-        "gb2312": "gbk",
-        "sjis": "shift_jis",
-        "shift-jis": "shift_jis",
-        "x-sjis": "shift_jis",
-        "windows-31j": "cp932",
-        "ks_c_5601-1987": "cp949",
-        "windows-949": "cp949",
         "ibm866": "cp866",
         "macintosh": "mac-roman",
         "x-mac-cyrillic": "mac-cyrillic",
-        "big5-hkscs": "big5hkscs",
     }
 )
 _CHARSET = re.compile(r"charset\s*=\s*[\"']?([A-Za-z0-9_:.-]{1,40})", re.IGNORECASE)
 _META = re.compile(rb"<meta[^>]{0,400}?charset\s*=\s*[\"']?\s*([A-Za-z0-9_:.-]{1,40})", re.IGNORECASE)
+_XML = re.compile(rb"<\?xml\s[^>]{0,200}?encoding\s*=\s*[\"']([A-Za-z0-9_:.-]{1,40})")
 _LOOKS_HTML = re.compile(r"\s*(?:<!doctype\s+html|<(?:html|head|body|title|h1|div|p|table|article|main)\b)", re.I)
 _TEXT_TYPES = ("text/", "message/")
 _TEXT_SUFFIXES = ("+json", "+xml", "+yaml", "/json", "/xml", "/yaml", "/javascript", "/x-ndjson", "/sql", "/toml")
@@ -94,8 +99,10 @@ def binary_type(content_type: str, body: bytes) -> str | None:
             return name
     if head.startswith(b"RIFF") and head[8:12] in _CONTAINERS:
         return _CONTAINERS[head[8:12]]
-    if head[4:8] == b"ftyp":
-        return "video/mp4"
+    if _NEVER_IN_TEXT.search(head):
+        for place, letters, name in _LETTERS:
+            if head.startswith(letters, place):
+                return name
     if _bom(head) or "utf-16" in content_type.lower():
         return None
     if b"\0" in head:
@@ -113,11 +120,11 @@ def kind_of(content_type: str, text: str) -> Kind:
 
 
 def read_text(content_type: str, body: bytes) -> Text:
-    """Decode a body: by its mark, by what the server says, by what the page says, or by what fits."""
+    """Decode a body: by its mark, by what the server says, by what the page or XML says, or by what fits."""
     mark = _bom(body)
     if mark is not None:
         return Text(body.decode(mark, "replace").removeprefix("\ufeff"), mark)
-    for label in (_CHARSET.search(content_type), _META.search(body[:2048])):
+    for label in (_CHARSET.search(content_type), _META.search(body[:2048]), _XML.match(body[:256])):
         if label is not None:
             given = label.group(1)
             named = _ENCODINGS.get((given.decode() if isinstance(given, bytes) else given).lower())

@@ -22,8 +22,9 @@ _MAX_DEPTH = 100
 MAX_WORK = 250_000
 # What an element, its attributes and any piece of markup count.
 _ELEMENT, _ATTRIBUTES, _MARKUP = 2, 2, 1
-# So many references to characters count as one piece of markup.
+# So many references to characters, and so many attributes of one element, count as one more piece of markup.
 _REFERENCES = 4
+_MANY = 4
 _NEAR = 12
 
 _VOID_TAGS = "area base basefont bgsound br col embed frame hr img input keygen link meta param source track wbr"
@@ -138,13 +139,15 @@ def read_html(text: str, *, max_work: int = MAX_WORK) -> Tree:
     return reader.tree
 
 
-def _attributes(raw: str) -> dict[str, str] | None:
+def _attributes(raw: str) -> tuple[dict[str, str] | None, int]:
+    """Give the attributes that are kept, and how many there are in all."""
     found: dict[str, str] = {}
-    for name, double, single, bare in _ATTRIBUTE.findall(raw):
+    given = _ATTRIBUTE.findall(raw)
+    for name, double, single, bare in given:
         kept = name.lower()
         if kept in _KEPT and kept not in found:
             found[kept] = unescape(double or single or bare)
-    return found or None
+    return found or None, len(given)
 
 
 class _Reader:
@@ -222,8 +225,12 @@ class _Reader:
             # Words on either side of a tag that is left out stay apart.
             inside.children.append(" ")
             return None
-        self._work -= _ELEMENT + (_ATTRIBUTES + raw.count("&") // _REFERENCES if raw else 0)
-        node = Node(tag, _attributes(raw) if raw else None, len(tree.nodes))
+        self._work -= _ELEMENT
+        attributes = None
+        if raw:
+            attributes, count = _attributes(raw)
+            self._work -= _ATTRIBUTES + count // _MANY + raw.count("&") // _REFERENCES
+        node = Node(tag, attributes, len(tree.nodes))
         tree.nodes.append(node)
         tree.parents.append(inside.place)
         tree.weights.append(0)

@@ -30,10 +30,12 @@ _ENCODED = ((" ", "%20"), ("<", "%3C"), (">", "%3E"), ('"', "%22"))
 class Links:
     """The links of a page that was fetched from a URL."""
 
-    def __init__(self, base: str) -> None:
-        """Take the base apart."""
-        #: Whether every link was looked at: one of an unusual form takes long, and a page may have many.
+    def __init__(self, base: str, *, max_chars: int = 10 * _MAX_LINK) -> None:
+        """Take the base apart; all links together have at most ``max_chars`` characters."""
+        #: Whether every link was made: one of an unusual form takes long, one to a long base is long, and a page may
+        #: have many.
         self.is_whole = True
+        self._room = max_chars
         self._unusual_left = _MAX_UNUSUAL
         self._base = base
         parts = urlsplit(base)
@@ -45,8 +47,15 @@ class Links:
 
     def absolute(self, given: str) -> str:
         """Give a link of the page as an absolute one; empty if it is no link to follow."""
-        given = given.strip()
-        if not given or len(given) > _MAX_LINK or given[0] == "#":
+        made = self._made(given.strip())
+        self._room -= len(made)
+        if self._room >= 0:
+            return made
+        self.is_whole = False
+        return ""
+
+    def _made(self, given: str) -> str:
+        if self._room < 0 or not given or len(given) > _MAX_LINK or given[0] == "#":
             return ""
         if _ABSOLUTE.fullmatch(given) is not None:
             return given

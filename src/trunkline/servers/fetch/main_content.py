@@ -12,6 +12,7 @@ import re
 from msgspec import Struct
 
 from trunkline.servers.fetch.html_reading import BLOCKS, Node, Tree
+from trunkline.servers.wording import cut
 
 __all__ = ["LARGE", "SMALL", "Content", "main_content", "page_title"]
 
@@ -48,7 +49,7 @@ _MOST, _LITTLE = 0.7, 0.35
 # The part of the text above which an element is believed to be what it says that it is.
 _BELIEVED = 0.2
 _NAME_LENGTH = 500
-_TITLE_READ = 10_000
+_TITLE_READ, _TITLE_SHOWN = 10_000, 300
 
 
 class Content(Struct, frozen=True):
@@ -61,7 +62,7 @@ class Content(Struct, frozen=True):
 
 def page_title(page: Tree) -> str:
     """Give the title of a page, in one line; empty if it has none."""
-    return " ".join((page.title or "")[:_TITLE_READ].split())[:300]
+    return cut(" ".join((page.title or "")[:_TITLE_READ].split()), _TITLE_SHOWN)
 
 
 def main_content(page: Tree) -> Content:

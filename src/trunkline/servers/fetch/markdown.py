@@ -23,6 +23,7 @@ __all__ = ["Markdown", "html_to_markdown"]
 _MAX_PREFIXES = 8
 # A link around blocks is written in a line if it has no more text and pieces than this.
 _CARD, _CARD_PIECES = 300, 200
+_SHORT = 20
 _HEADINGS = frozenset({"h1", "h2", "h3", "h4", "h5", "h6"})
 # What is put around the text of an element, and what must not be in that: the same mark, or what would end it.
 _MARKS = MappingProxyType(
@@ -53,7 +54,7 @@ def html_to_markdown(text: str, url: str, *, max_chars: int, max_work: int = MAX
     """Turn the content of a page that was fetched from a URL into Markdown of so many characters, with so much work."""
     # Inside a line the null character stands for a line break.
     page = read_html(text.replace(_BREAK, "\ufffd"), max_work=max_work)
-    links = Links(_base_of(page, url))
+    links = Links(_base_of(page, url), max_chars=max_chars)
     content = main_content(page)
     writer = _Writer(links, max_chars, content.levels)
     try:
@@ -217,14 +218,16 @@ class _Writer:
     def _put(self, lines: list[str]) -> None:
         """Write lines of one block, as far as there is room."""
         if self._gap and self._lines:
-            self._lines.append("".join(self._prefixes[:-1] if self._marker else self._prefixes).rstrip())
+            gap = "".join(self._prefixes[:-1] if self._marker else self._prefixes).rstrip()
+            self._room -= len(gap) + 1
+            self._lines.append(gap)
         rest = self._prefix
         for line in lines:
             made = (self._marker or rest) + line
             self._marker = ""
             self._room -= len(made) + 1
             if self._room < 0:
-                self._lines.append(made[: self._room])
+                self._lines.append(made[: max(0, len(made) + self._room)])
                 raise _Full
             self._lines.append(made)
         self._gap = True
@@ -262,10 +265,11 @@ class _Writer:
         self._links += bool(where)
         inside = self._inside(node)
         self._links -= bool(where)
-        text = _one_line(inside)
-        if text in _PERMALINKS:
+        if len(inside) <= _SHORT and _one_line(inside) in _PERMALINKS:
             return ""
-        if not where or not text:
+        # Links may lie in links in links, and only the outermost is worth a look at all of its text.
+        text = _one_line(inside) if where else ""
+        if not text:
             return inside
         if "[" in text or "]" in text:
             text = text.replace("[", "\\[").replace("]", "\\]")

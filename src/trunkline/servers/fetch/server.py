@@ -7,11 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Annotated
+from urllib.parse import urlsplit
 
 from msgspec import Meta
 
 from trunkline import Server, ToolError, __version__
 from trunkline.errors import ConfigError, FetchError
+from trunkline.net.urls import is_proxy, parse_target
+from trunkline.servers.wording import one_line
 from trunkline.types import TextContent
 
 if TYPE_CHECKING:
@@ -69,6 +72,9 @@ def make_server(
         ConfigError: a setting makes no sense, or aiohttp is not installed.
     """
     _check(user_agent, max_bytes=max_bytes, seconds=seconds)
+    if proxy_url and not is_proxy(proxy_url):
+        raise ConfigError("--proxy-url must be a URL such as http://proxy.example:3128")
+    hosts = tuple(map(_host_named, allow_hosts))
     from trunkline.servers.fetch.web import Web
 
     def make_web(name: str, *, obey_robots: bool) -> Web:
@@ -79,7 +85,7 @@ def make_server(
             seconds=seconds,
             proxy=proxy_url,
             allow_local=allow_local,
-            allow_hosts=allow_hosts,
+            allow_hosts=hosts,
             resolve=resolve,
         )
 
@@ -134,6 +140,20 @@ def _whole(page: Page) -> str:
     if len(page.text) <= _MOST_CHARS:
         return page.note + page.text
     return f"{page.note}{page.text[:_MOST_CHARS]}\n\n<error>Cut at {_MOST_CHARS} characters.</error>"
+
+
+def _host_named(given: str) -> str:
+    """Give a host as URLs have it, with a port if one was given."""
+    try:
+        target = parse_target(f"http://{given}/")
+        host = target.shown_host.removesuffix(".")
+        parts = urlsplit(f"//{given}")
+        sound = parts.netloc == given and not given.endswith(":")
+    except (FetchError, ValueError):
+        sound = False
+    if not sound:
+        raise ConfigError(f"--allow-host {one_line(given, 100)!r} is no host: give HOST or HOST:PORT")
+    return host if parts.port is None else f"{host}:{parts.port}"
 
 
 def _check(user_agent: str | None, *, max_bytes: int, seconds: float) -> None:

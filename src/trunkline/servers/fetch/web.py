@@ -10,16 +10,21 @@ import asyncio
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Collection
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit
 
 from msgspec import Struct
 
 from trunkline.errors import FetchError, ToolError
-from trunkline.net.fetcher import Fetched, Fetcher, Resolve
+from trunkline.net.addresses import NotPublic
 from trunkline.net.urls import Target, parse_target
 from trunkline.servers.fetch.decoding import binary_type, kind_of, read_text
 from trunkline.servers.fetch.markdown import html_to_markdown
 from trunkline.servers.fetch.robots import MAX_ROBOTS_BYTES, Robots, Rule, product_of, read_robots
+from trunkline.servers.wording import one_line
+
+if TYPE_CHECKING:
+    from trunkline.net.fetcher import Fetched, Fetcher, Resolve
 
 __all__ = ["Page", "Web", "shown_address"]
 
@@ -69,20 +74,17 @@ class Web:
         resolve: Resolve | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Open nothing yet.
-
-        Raises:
-            ConfigError: the proxy makes no sense.
-        """
-        self._fetcher = Fetcher(
-            allow_private=allow_local,
-            allow_hosts=allow_hosts,
-            allow_http=True,
-            proxy=proxy,
-            resolve_proxied=True,
-            user_agent=user_agent,
-            resolve=resolve,
-        )
+        """Open nothing yet."""
+        self._settings: dict[str, Any] = {
+            "allow_private": allow_local,
+            "allow_hosts": allow_hosts,
+            "allow_http": True,
+            "proxy": proxy,
+            "resolve_proxied": True,
+            "user_agent": user_agent,
+            "resolve": resolve,
+        }
+        self._made: Fetcher | None = None
         self._product = product_of(user_agent)
         self._obey_robots = obey_robots
         self._max_bytes = max_bytes
@@ -107,6 +109,15 @@ class Web:
             async with self._reading:
                 return await asyncio.to_thread(_page_of, answer, raw=raw, max_chars=2 * self._max_bytes)
 
+    @property
+    def _fetcher(self) -> Fetcher:
+        """What fetches, made when something is to be fetched."""
+        if self._made is None:
+            from trunkline.net.fetcher import Fetcher
+
+            self._made = Fetcher(**self._settings)
+        return self._made
+
     async def _fetched(self, url: str) -> Fetched:
         before = self._ask_site if self._obey_robots else None
         try:
@@ -122,7 +133,7 @@ class Web:
                 gzip=True,
             )
         except FetchError as error:
-            raise ToolError(f"{error}.") from error
+            raise ToolError(f"{error}.{_way_out(error, url)}") from error
 
     # --- robots.txt --------------------------------------------------------------------------------------------------
 
@@ -167,6 +178,9 @@ class Web:
                 gzip=True,
             )
         except FetchError as error:
+            if isinstance(error, NotPublic) and error.where == target.where:
+                # The page is refused for the same reason, which has nothing to do with its rules.
+                raise
             return self._refused(f"Its robots.txt must be read before a page is fetched, and it could not be. {error}.")
         if answer.status in (401, 403) or answer.status >= 500:
             return self._refused(
@@ -190,6 +204,13 @@ def shown_address(url: str) -> str:
     target = parse_target(url)
     fragment = urlsplit(url).fragment
     return target.url + (f"#{quote(fragment, safe='%/?:@!$&()*+,;=-._~')}" if fragment else "")
+
+
+def _way_out(error: FetchError, url: str) -> str:
+    """Say how the user can allow what was refused, if it is what was asked for and not where that led."""
+    if isinstance(error, NotPublic) and error.where == parse_target(url).where:
+        return f" If the user means that, the server must be started with --allow-host {error.where}."
+    return ""
 
 
 def _site_of(target: Target) -> str:
@@ -216,7 +237,7 @@ def _page_of(answer: Fetched, *, raw: bool, max_chars: int) -> Page:
         raise ToolError(f"{_place(answer.url)} gave {binary[:100]!r} of {size} bytes, which is no text.")
     text = read_text(content_type, answer.body).text
     # A header may hold bytes that are no text.
-    said = " ".join(content_type.encode("utf-8", "surrogateescape").decode("utf-8", "replace").split())[:100]
+    said = one_line(content_type.encode("utf-8", "surrogateescape").decode("utf-8", "replace"), 100)
     cut = f"Only the first {len(answer.body)} bytes were read, which is the limit.\n" if answer.cut else ""
     if kind_of(content_type, text) == "html" and not raw:
         made = html_to_markdown(text, answer.url, max_chars=max_chars)

@@ -13,7 +13,7 @@ EPILOG = """\b
 Examples:
   trunkline-server-git --repository .
   trunkline-server-git -r ~/work/site -r ~/work/shop --timeout 60
-  trunkline-server-git                     (the client's roots are what is allowed)
+  trunkline-server-git                     (the client's roots are allowed)
 """
 
 

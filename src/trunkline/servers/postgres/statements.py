@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 
 from trunkline.errors import ToolError
+from trunkline.servers.wording import visible
 
 __all__ = ["check_statement"]
 
@@ -30,7 +31,7 @@ def check_statement(sql: str) -> None:
         raise ToolError("The query holds a NUL character, which PostgreSQL cannot read")
     word = _first_word(sql)
     if word not in _GIVING:
-        what = f"{word} is refused" if word else "The query is empty"
+        what = f"{visible(word)} is refused" if word else "The query is empty"
         raise ToolError(f"{what}: send one read-only query (SELECT, WITH, VALUES, TABLE, EXPLAIN or SHOW)")
 
 

@@ -18,6 +18,9 @@ __all__ = ["DECODERS", "TUPLE_DECODERS", "plain"]
 
 _MICROSECONDS = 1_000_000
 _MOST_LEVELS = 100
+_ENDLESS = MappingProxyType(
+    {(2**31 - 1, 2**31 - 1, 2**63 - 1): "infinity", (-(2**31), -(2**31), -(2**63)): "-infinity"}
+)
 
 
 def _number(text: str) -> float | int | str:
@@ -62,8 +65,10 @@ def _is_deep(value: Any) -> bool:
     return True
 
 
-def _interval(parts: tuple[int, int, int]) -> dict[str, Any]:
-    """Write an interval as an object with the parts that are not nought."""
+def _interval(parts: tuple[int, int, int]) -> dict[str, Any] | str:
+    """Write an interval as an object with the parts that are not nought; one without an end as a word."""
+    if parts in _ENDLESS:
+        return _ENDLESS[parts]
     months, days, micros = parts
     sign = -1 if micros < 0 else 1
     seconds, rest = divmod(abs(micros), _MICROSECONDS)
