@@ -6,6 +6,7 @@ import asyncio
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from tests.scenes import FOR_EVER, Scene, answer, encode_text, failure, progress, request, result
 from tests.support import run_async
@@ -16,6 +17,8 @@ from trunkline.errors import (
     MethodNotFound,
     RequestTimeout,
 )
+from trunkline.protocol.caller import STREAM
+from trunkline.protocol.jsonrpc import Malformed
 
 # --- asking ----------------------------------------------------------------------------------------------------------
 
@@ -69,6 +72,52 @@ def test_unknown_and_late_answers_are_dropped_and_counted() -> None:
         assert (scene.connection.peer.dropped, len(scene.wire.sent)) == (2, 1)
 
     run_async(main())
+
+
+TOO_LONG = Malformed(-32600, "longer than 10 bytes", response=True, too_long=True)
+
+
+def test_an_answer_too_long_without_an_id_fails_the_one_request_that_waits() -> None:
+    async def main() -> None:
+        scene = Scene()
+        task = scene.ask()
+        await scene.turn()
+        scene.connection.message_received(TOO_LONG, STREAM)
+        assert str(await failure(task)) == "the answer to request 1 is longer than 10 bytes"
+
+    run_async(main())
+
+
+@pytest.mark.parametrize("id", [1, 9, "2"], ids=["of one withdrawn", "never used", "of another kind"])
+def test_an_answer_too_long_to_no_request_that_waits_fails_none(id: int | str) -> None:
+    async def main() -> None:
+        scene = Scene()
+        withdrawn, task = scene.ask(), scene.ask()
+        await scene.turn()
+        withdrawn.cancel()
+        await scene.turn()
+        scene.connection.message_received(replace(TOO_LONG, id=id), STREAM)
+        scene.wire.bring(result(2))
+        await task
+
+    run_async(main())
+
+
+def test_the_late_answer_to_a_request_given_up_is_not_taken_for_anothers(caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        scene = Scene()
+        given_up = scene.ask()
+        await scene.turn()
+        given_up.cancel()
+        await scene.turn()
+        task = scene.ask()
+        await scene.turn()
+        scene.connection.message_received(TOO_LONG, STREAM)
+        scene.wire.bring(result(2, "mine"))
+        assert bytes(await task) == b'"mine"'
+
+    run_async(main())
+    assert "which request it is for is unknown" in caplog.text
 
 
 def test_the_first_request_leaves_at_once_and_those_behind_it_together() -> None:

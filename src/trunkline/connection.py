@@ -525,7 +525,7 @@ class Connection:
         self._withdraw(id, f"timed out after {error.seconds:g} s", error=error)
 
     def _withdraw(self, id: RequestId, reason: str, *, error: Exception | None = None) -> None:
-        waiter = self._wait().open.pop(id, None)
+        waiter = self._wait().give_up(id)
         if waiter is None:
             # The answer came while the caller was giving up.
             return

@@ -77,7 +77,7 @@ class Waiter:
 class Waiters:
     """All requests of one connection that wait."""
 
-    __slots__ = ("_asking", "_asking_since", "_expired", "_row", "_timekeeper", "next_at", "open")
+    __slots__ = ("_asking", "_asking_since", "_expired", "_row", "_timekeeper", "_withdrawn", "next_at", "open")
 
     def __init__(self, timekeeper: Timekeeper, expired: Callable[[RequestId, RequestTimeout], None]) -> None:
         """Tell ``expired`` of each request whose patience ended."""
@@ -86,6 +86,8 @@ class Waiters:
         self._row: Deadline | None = None
         self._asking = 0
         self._asking_since = 0.0
+        #: Whether one was ever given up: its answer may come all the same.
+        self._withdrawn = False
         #: The requests, by id.
         self.open: dict[RequestId, Waiter] = {}
         #: When deadlines are looked at next; whoever adds a request that ends sooner says so.
@@ -101,9 +103,20 @@ class Waiters:
         self._row = self._timekeeper.after(at - self._timekeeper.clock.now(), self._look)
 
     def only(self) -> RequestId | None:
-        """Give the one request that waits; what may stay open for ever (a subscription) counts if nothing else does."""
+        """Give the request that an answer without a readable id is for, if there is no other that it could be for.
+
+        What may stay open for ever (a subscription) counts if nothing else waits.
+        """
+        if self._withdrawn:
+            return None
         ending = [id for id, waiter in self.open.items() if waiter.patience.total is not None] or list(self.open)
         return ending[0] if len(ending) == 1 else None
+
+    def give_up(self, id: RequestId) -> Waiter | None:
+        """Let a request go that is not answered yet; None if it does not wait any more."""
+        waiter = self.open.pop(id, None)
+        self._withdrawn = self._withdrawn or waiter is not None
+        return waiter
 
     def progressed(self, waiter: Waiter) -> None:
         """Start a request's clock of silence again."""

@@ -557,6 +557,7 @@ DEEPER_THAN_ANY_PARSER = b'{"a":' + b"[" * 200_000 + b"]" * 200_000 + b"}"
         pytest.param(b'{"result":%s,"jsonrpc":"2.0","id":7}', 7, True, id="an answer, its id last"),
         pytest.param(b'{"jsonrpc":"2.0","id":7,"method":"x","params":%s}', None, False, id="a request"),
         pytest.param(b"[%s]", None, False, id="a list"),
+        pytest.param(b'{"jsonrpc":"2.0","result":%s,"id":007}', None, True, id="an id that is no number"),
     ],
 )
 def test_of_an_answer_too_deep_to_be_parsed_the_id_is_told(data: bytes, id: int | None, response: bool) -> None:

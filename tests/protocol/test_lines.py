@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from itertools import pairwise
 
 import pytest
@@ -88,7 +89,37 @@ def test_a_line_whose_beginning_is_not_enough_is_reported_with_its_end() -> None
 def test_a_line_that_never_ends_is_reported_when_the_stream_does() -> None:
     reader = LineReader(CAP, enough=lambda head: False)
     reader.feed(b"abcdefghijk")
-    assert reader.finish() == [TooLong(CAP, b"abcdefghij", b"abcdefghijk")]
+    assert reader.finish() == [TooLong(CAP, b"abcdefghij")]
+
+
+@given(
+    st.lists(
+        st.sampled_from([b'{"id":1,"result":"', b'{"result":"', b"\xc3\xa4" * 9, b"x" * 30, b'","id":7}', b"\r", b"\n"])
+    ),
+    st.integers(1, 60),
+)
+def test_a_stream_cut_at_every_byte_gives_what_the_whole_gives(pieces: list[bytes], cap: int) -> None:
+    def seen(portions: list[bytes]) -> list[bytes | TooLong]:
+        reader = LineReader(cap, enough=lambda head: b"id" in head)
+        lines = [line for portion in portions for line in reader.feed(portion)]
+        return lines + reader.finish()
+
+    data = b"".join(pieces)
+    whole = seen([data])
+    assert seen([data[at : at + 1] for at in range(len(data))]) == whole
+    assert [seen([data[:at], data[at:]]) for at in range(len(data))] == [whole] * len(data)
+
+
+def test_of_a_line_that_is_being_skipped_no_more_is_kept_however_long_it_is() -> None:
+    reader = LineReader(50_000, enough=lambda head: False)
+    tracemalloc.start()
+    try:
+        assert [line for _ in range(500) for line in reader.feed(b"x" * 65_536)] == []
+        kept, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert kept < 50_000
+    assert reader.held == 0
 
 
 def test_of_a_long_line_a_few_kilobytes_are_shown() -> None:

@@ -82,6 +82,8 @@ class LineReader:
 
     def finish(self) -> list[bytes | TooLong]:
         """Give the last line if the stream ended without a newline."""
+        # What a line that was broken off ends with is not its end.
+        self._tail = b""
         return self._close(b"") if self._size or self._skipping else []
 
     def _hold(self, portion: bytes) -> list[bytes | TooLong]:
