@@ -542,6 +542,7 @@ class Walk:
         assert not isinstance(incoming, Batch)
         event = self.peers[side].receive_message(incoming)
         if isinstance(event, ResponseReceived | ResponseUnreadable):
+            assert event.id is not None
             self.outcomes[side, event.id] += 1
         if isinstance(event, ProgressReceived) and self.outcomes[side, event.id]:
             self.late.append(event)

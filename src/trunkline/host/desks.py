@@ -6,7 +6,6 @@ uses the host. What the policy forbids does not reach it.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
@@ -15,7 +14,8 @@ from msgspec import Raw, Struct
 
 from trunkline.client.answers import Answers
 from trunkline.errors import MethodNotFound
-from trunkline.host.audit.trail import AuditEntry, AuditTrail
+from trunkline.host.audit.notes import note_of
+from trunkline.host.audit.trail import AuditTrail
 from trunkline.host.entries import ServerEntry
 from trunkline.host.events import Asked, Events
 from trunkline.host.policy.acts import Act
@@ -144,22 +144,8 @@ def recorder(audit: AuditTrail | None, events: Events | None) -> Tell:
     def tell(reviewed: Reviewed) -> None:
         act = reviewed.act
         if audit is not None:
-            audit.record(
-                AuditEntry(
-                    act_id=os.urandom(8).hex(),
-                    stage="note",
-                    kind=act.kind,
-                    server=act.server,
-                    name=act.name,
-                    session=act.session,
-                    principal=act.principal,
-                    profile=act.profile,
-                    caller=act.caller,
-                    by=reviewed.by,
-                    outcome="ok" if reviewed.allowed else "denied",
-                    note=reviewed.note,
-                )
-            )
+            outcome = "ok" if reviewed.allowed else "denied"
+            audit.record(note_of(act, by=reviewed.by, outcome=outcome, note=reviewed.note))
         if events is not None:
             events.tell(Asked(act.server, act.name, reviewed.allowed, reviewed.by))
 

@@ -30,7 +30,7 @@ from tests.support import run_async
 from trunkline import Client
 from trunkline.servers.docker import make_server
 
-__all__ = ["IMAGE", "RealEngine", "docker_engine", "podman_engine"]
+__all__ = ["IMAGE", "RealEngine", "docker_engine", "podman_engine", "run"]
 
 IMAGE = "tiny:latest"
 
@@ -109,6 +109,11 @@ class RealEngine(NamedTuple):
         async with asyncio.timeout(_SECONDS):
             while not await asyncio.to_thread(holds):  # noqa: ASYNC110 - nobody tells
                 await asyncio.sleep(0.01)
+
+
+def run(engine: RealEngine, script: str, **arguments: Any) -> Any:
+    """Run a line of a shell in a new container."""
+    return engine.ask("run", {"image": IMAGE, "command": ["sh", "-c", script], **arguments})
 
 
 @contextmanager

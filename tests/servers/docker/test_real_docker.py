@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.servers.docker.real_engine import IMAGE, RealEngine, docker_engine
+from tests.servers.docker.real_engine import IMAGE, RealEngine, docker_engine, run
 from tests.support import run_async
 from trunkline import Client, ToolError
 from trunkline.errors import ConnectionLost
@@ -29,11 +29,6 @@ def started() -> Iterator[RealEngine]:
 def engine(started: RealEngine) -> Iterator[RealEngine]:
     yield started
     started.clear()
-
-
-def run(engine: RealEngine, script: str, **arguments: Any) -> Any:
-    """Run a line of a shell in a new container."""
-    return engine.ask("run", {"image": IMAGE, "command": ["sh", "-c", script], **arguments})
 
 
 # --- running ---------------------------------------------------------------------------------------------------------

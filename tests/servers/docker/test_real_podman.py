@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
-from tests.servers.docker.real_engine import IMAGE, RealEngine, podman_engine
+from tests.servers.docker.real_engine import IMAGE, RealEngine, podman_engine, run
 from trunkline import ToolError
 
 REVISIONS = ("2025-06-18", "2026-07-28")
@@ -23,11 +22,6 @@ def started() -> Iterator[RealEngine]:
 def engine(started: RealEngine) -> Iterator[RealEngine]:
     yield started
     started.clear()
-
-
-def run(engine: RealEngine, script: str, **arguments: Any) -> Any:
-    """Run a line of a shell in a new container."""
-    return engine.ask("run", {"image": IMAGE, "command": ["sh", "-c", script], **arguments})
 
 
 @pytest.mark.parametrize("revision", REVISIONS)

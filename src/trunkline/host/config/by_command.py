@@ -45,7 +45,7 @@ def _command(found: Mapping[str, Member], into: Collector) -> str | None:
     if not isinstance(node, Leaf) or not isinstance(node.value, str):
         into.expected("command", node, "the name of a program", fix='the rest goes into "args"')
         return None
-    command = into.clean_text("command", node)
+    command = into.clean_text("command", node, spot="program")
     if command == "":
         into.fail("command", node.line, "it is empty")
     if command and re.search(r"\s-", node.value) and "args" not in found:
@@ -67,7 +67,11 @@ def _arguments(node: Node, into: Collector) -> tuple[str, ...]:
         flag = _FLAG.fullmatch(written)
         named = flag is not None and looks_secret(flag.group(1))
         text = into.text(
-            f"args[{at}]", item, show=_argument_mask(secret=secret, named=named), place=("command", at + 1)
+            f"args[{at}]",
+            item,
+            show=_argument_mask(secret=secret, named=named),
+            place=("command", at + 1),
+            spot=None if secret or named else "argument",
         )
         if secret and text is not None:
             into.hide(text)

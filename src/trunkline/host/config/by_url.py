@@ -50,7 +50,7 @@ def _url(member: Member, into: Collector) -> str | None:
     if isinstance(node, Leaf) and isinstance(node.value, str) and (space := hidden_space(node.value)):
         into.fail(member.name, node.line, f"the value has {space}", fix="take it out")
         return None
-    url = into.text(member.name, node, show=_shown_url, place=("url",))
+    url = into.text(member.name, node, show=_shown_url, place=("url",), spot="url")
     if url is None:
         return None
     if _SECRET_HOST.match(url):

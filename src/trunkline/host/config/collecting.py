@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 from msgspec import Struct
 from msgspec.structs import replace
 
+from trunkline.host.config.openness import Spot
 from trunkline.host.config.positions import Items, Leaf, Member, Members, Node, kind_of
 from trunkline.host.config.records import Problem, Provenance, Variable, Written
 from trunkline.host.config.spelling import hidden_space, looks_secret, quoted
@@ -118,16 +119,25 @@ class Collector:
     # --- reading -----------------------------------------------------------------------------------------------------
 
     def text(
-        self, key: str, node: Node, *, show: Callable[[Expansion], str] | None = None, place: Place | None = None
+        self,
+        key: str,
+        node: Node,
+        *,
+        show: Callable[[Expansion], str] | None = None,
+        place: Place | None = None,
+        spot: Spot | None = None,
     ) -> str | None:
-        """Read a text and fill its variables; secrets of the vault's may stand in it if there is a place for it."""
+        """Read a text and fill its variables; secrets of the vault's may stand in it if there is a place for it.
+
+        At a spot that decides what is run or reached, variables that are clearly no secrets may be shown.
+        """
         if not isinstance(node, Leaf) or not isinstance(node.value, str):
             self.expected(key, node, "a text", fix=_text_fix(node))
             return None
         expansion = expand(node.value, self.ground.around)
         for fault in expansion.faults:
             self.fail(key, node.line, fault.message, fix=fault.fix)
-        self.secrets.update(expansion.secrets)
+        self.secrets.update(expansion.secrets_at(spot))
         if expansion.sealed:
             self._seal(key, node, expansion, place)
         shown = expansion.shown() if show is None else show(expansion)
@@ -153,12 +163,12 @@ class Collector:
             self.hide(value)
         return value
 
-    def clean_text(self, key: str, node: Node) -> str | None:
+    def clean_text(self, key: str, node: Node, *, spot: Spot | None = None) -> str | None:
         """Read a text in which a hidden space would be a mistake."""
         if isinstance(node, Leaf) and isinstance(node.value, str) and (space := hidden_space(node.value)):
             self.fail(key, node.line, f"the value has {space}", fix="take it out")
             return None
-        return self.text(key, node)
+        return self.text(key, node, spot=spot)
 
     def texts(self, key: str, node: Node) -> tuple[str, ...]:
         """Read a list of texts."""

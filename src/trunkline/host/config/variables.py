@@ -14,6 +14,7 @@ from types import MappingProxyType
 
 from msgspec import Struct
 
+from trunkline.host.config.openness import Spot, hidden_parts
 from trunkline.host.config.records import Input, Variable
 from trunkline.host.secrecy.names import SCHEME, SecretName, read_secret_name
 
@@ -65,6 +66,8 @@ class Expansion(Struct, frozen=True, kw_only=True):
     references: tuple[str, ...] = ()
     variables: tuple[Variable, ...] = ()
     secrets: frozenset[str] = frozenset()
+    #: The variables of the environment that ``secrets`` came out of, and their values.
+    came: tuple[tuple[str, str], ...] = ()
     faults: tuple[Fault, ...] = ()
     #: If there are secrets of the vault's in it: the text in parts, with their names; in ``text`` stands
     #: ``${secret:name}`` for each.
@@ -73,6 +76,14 @@ class Expansion(Struct, frozen=True, kw_only=True):
     def __repr__(self) -> str:
         """Show nothing of the values."""
         return "Expansion()"
+
+    def secrets_at(self, spot: Spot | None) -> frozenset[str]:
+        """Give what is not to be shown of a text that stands at a spot where one must see what is run or reached."""
+        if spot is None:
+            return self.secrets
+        parts = [part for name, value in self.came for part in hidden_parts(name, value, spot)]
+        others = self.secrets - {value for _, value in self.came}
+        return others | frozenset(part for part in parts if is_secret(part))
 
     def shown(self, *, mask: Callable[[str], str] = str) -> str:
         """Give the text as it was written, with a function applied to its literal parts."""
@@ -116,6 +127,11 @@ def _expansion(literals: list[str], references: list[str], filled: list[_Filled]
         references=tuple(references),
         variables=tuple(each.variable for each in filled if each.variable is not None),
         secrets=frozenset(each.text for each in filled if each.secret and each.text and is_secret(each.text)),
+        came=tuple(
+            (each.variable.name, each.text)
+            for each in filled
+            if each.secret and each.text and each.variable is not None and each.variable.kind == "variable"
+        ),
         faults=(*inside, *(each.fault for each in filled if each.fault is not None)),
         sealed=_sealed(literals, filled),
     )

@@ -26,7 +26,7 @@ from trunkline.host.judgement.grants import Grant, GrantBook, SessionGrants, ali
 from trunkline.host.policy.acts import Act, Decision
 from trunkline.host.policy.members import TARGETS
 
-__all__ = ["Answer", "Consent", "Face", "Question", "Remember", "Ruling", "can_remember", "rule_to_add"]
+__all__ = ["Answer", "Consent", "Face", "Question", "Remember", "Ruling", "advice", "can_remember", "rule_to_add"]
 
 #: How long an answer holds: this once, for the session, for arguments like these, or always.
 Remember: TypeAlias = Literal["once", "session", "alike", "always"]
@@ -103,6 +103,11 @@ def can_remember(act: Act, definition: Any) -> tuple[Remember, ...]:
     if act.kind == "tool" and definition is None:
         return ("alike",) if act.arguments is not None else ()
     return ("session", "alike", "always") if act.arguments is not None else ("session", "always")
+
+
+def advice(act: Act) -> str:
+    """Say how to allow an act without asking."""
+    return f"add this to the policy {_WHICH}:\n{rule_to_add(act)}"
 
 
 def rule_to_add(act: Act) -> str:
@@ -278,7 +283,7 @@ def _nobody(act: Act, decision: Decision, problem: str | None) -> str:
         reason += f". {problem}"
     if act.flagged:
         return f"{reason}. To have it judged by the rules again, run: trunkline pins accept {shlex.quote(_id(act))}"
-    return f"{reason}. To allow it without asking, add this to the policy {_WHICH}:\n{rule_to_add(act)}"
+    return f"{reason}. To allow it without asking, {advice(act)}"
 
 
 class _Full(Exception):

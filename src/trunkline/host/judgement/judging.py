@@ -18,6 +18,7 @@ from msgspec.structs import replace
 
 import trunkline.types as t
 from trunkline.errors import LinkError, PolicyDenied, RequestFailed
+from trunkline.host.audit.notes import note_of
 from trunkline.host.audit.trail import AuditEntry, AuditTrail, digest_of
 from trunkline.host.catalog.items import Item
 from trunkline.host.entries import ServerEntry
@@ -131,22 +132,7 @@ class Judge:
     def note_question(self, act: Act, decision: Decision) -> None:
         """Record that a server asks something, and what the policy says of that; what it asks is not recorded."""
         if self._audit is not None:
-            self._audit.record(
-                AuditEntry(
-                    act_id=os.urandom(8).hex(),
-                    stage="note",
-                    kind=act.kind,
-                    server=act.server,
-                    name=act.name,
-                    session=act.session,
-                    principal=act.principal,
-                    profile=act.profile,
-                    caller=act.caller,
-                    effect=decision.effect,
-                    rule=decision.rule,
-                    by="policy",
-                )
-            )
+            self._audit.record(note_of(act, effect=decision.effect, rule=decision.rule, by="policy"))
 
     async def _settle(self, case: Case, act: Act, decision: Decision) -> Ruling:
         def question() -> Question:

@@ -24,7 +24,7 @@ from trunkline.errors import ConfigError, RequestFailed
 from trunkline.host.catalog.items import estimate_tokens
 from trunkline.host.desks import Notice, Reviewed, Tell, question_act
 from trunkline.host.entries import ServerEntry
-from trunkline.host.judgement.consent import rule_to_add
+from trunkline.host.judgement.consent import advice
 from trunkline.host.judgement.grants import make_grant
 from trunkline.host.models.interface import Finished, Model, ModelError, ModelRequest, Usage
 from trunkline.host.policy.acts import Act, Decision
@@ -185,8 +185,7 @@ class _Case:
         if decision.effect == "ask" and self._options.review is None:
             raise _Refused(
                 "policy",
-                "nobody is here to review it. To have it answered without a review, add this to the policy:\n"
-                + rule_to_add(act),
+                f"nobody is here to review it. To have it answered without a review, {advice(act)}",
             )
         return decision
 
