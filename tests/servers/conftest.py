@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import warnings
-from collections.abc import Iterator
 
 import pytest
 
@@ -16,16 +15,17 @@ _CONNECTING = ("not_there", "comes_back", "test_all.py")
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Let tests of MongoDB be quiet about sockets, and only about these."""
     for item in items:
-        if "mongodb" in item.nodeid and item.path.is_relative_to(__file__.removesuffix("conftest.py")):
+        if _uses_the_driver(item):
             item.add_marker(pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"))
-            if any(word in item.nodeid for word in _CONNECTING):
-                item.fixturenames.append("driver_sockets_collected")  # type: ignore[attr-defined]
 
 
-@pytest.fixture
-def driver_sockets_collected() -> Iterator[None]:
+def pytest_runtest_teardown(item: pytest.Item) -> None:
     """Collect what the driver left, in silence, before another test runs."""
-    yield
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ResourceWarning)
-        gc.collect()
+    if _uses_the_driver(item) and any(word in item.nodeid for word in _CONNECTING):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ResourceWarning)
+            gc.collect()
+
+
+def _uses_the_driver(item: pytest.Item) -> bool:
+    return "mongodb" in item.nodeid and item.path.is_relative_to(__file__.removesuffix("conftest.py"))
