@@ -118,6 +118,85 @@ def test_a_burst_wakes_the_loop_fewer_times_than_it_has_calls() -> None:
     pool.close()
 
 
+Look = tuple[float, float, int]
+
+
+@pytest.mark.parametrize(
+    ("looks", "helps"),
+    [
+        pytest.param([(0.001, 0.0, 0)], [True], id="the threads wait for something"),
+        pytest.param([(0.02, 0.008, 5)], [True], id="the processor has time left"),
+        pytest.param([(0.001, 0.001, 0)], [False], id="the processor is busy"),
+        pytest.param([(0.001, 0.0005, 0)], [False], id="busy half of a short time"),
+        pytest.param([(0.001, 0.001, 1), (0.1, 0.1, 2)], [False, False], id="busy, and calls end"),
+        pytest.param([(0.001, 0.001, 0), (0.021, 0.021, 0)], [False, True], id="busy, and none ends for long"),
+        pytest.param(
+            [(0.021, 0.021, 0), (0.022, 0.022, 0), (0.042, 0.042, 0)], [True, False, True], id="one more at a time"
+        ),
+        pytest.param([(0.01, 0.01, 1), (0.011, 0.01, 1)], [False, True], id="busy first, then waiting"),
+        pytest.param([(0.009, 0.009, 0), (0.010, 0.009, 0)], [False, False], id="busy but for a moment"),
+    ],
+)
+def test_more_threads_are_woken_only_if_that_helps(looks: list[Look], helps: list[bool]) -> None:
+    pace = threads._Pace()
+    pace.begin(0.0, 0.0, 0)
+
+    assert [pace.more_would_help(*look, awake=1) for look in looks] == helps
+
+
+def test_of_many_busy_threads_an_end_is_awaited_longer() -> None:
+    pace = threads._Pace()
+    pace.begin(0.0, 0.0, 0)
+
+    assert [pace.more_would_help(at, at, 0, awake=4) for at in (0.03, 0.07, 0.09)] == [False, False, True]
+
+
+class _Never(threads._Pace):
+    """Says that no thread would help."""
+
+    def more_would_help(self, at: float, cpu: float, ended: int, awake: int) -> bool:
+        return False
+
+
+def test_threads_too_many_go_to_sleep_and_every_call_is_answered(pool: WorkerPool) -> None:
+    barrier = threading.Barrier(4)
+
+    async def main() -> list[int]:
+        await asyncio.gather(*[pool.submit(barrier.wait, {"timeout": WAIT}) for _ in range(4)])
+        pool._pace = _Never()
+        results: list[int] = await asyncio.gather(*[pool.submit(add, {"a": n, "b": 0}) for n in range(2000)])
+        return results
+
+    assert run_async(main()) == list(range(2000))
+
+
+def test_a_call_for_which_no_thread_is_awake_wakes_one_however_busy_the_process_is(pool: WorkerPool) -> None:
+    pool._pace = _Never()
+
+    async def main() -> list[int]:
+        return [int(await pool.submit(add, {"a": n, "b": 0})) for n in range(500)]
+
+    assert run_async(main()) == list(range(500))
+
+
+def test_a_call_that_never_ends_and_keeps_the_processor_busy_does_not_keep_the_others_waiting(pool: WorkerPool) -> None:
+    done = threading.Event()
+
+    def spin() -> None:
+        while not done.is_set():
+            pass
+
+    async def main() -> int:
+        busy = pool.submit(spin, {})
+        try:
+            return int(await pool.submit(add, {"a": 1, "b": 2}))
+        finally:
+            done.set()
+            await busy
+
+    assert run_async(main()) == 3
+
+
 def test_a_function_sees_the_callers_context_and_cannot_change_it(pool: WorkerPool) -> None:
     user: contextvars.ContextVar[str] = contextvars.ContextVar("user")
 

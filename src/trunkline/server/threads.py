@@ -3,9 +3,10 @@
 It knows nothing of tools or requests: a function, its arguments and a context. Most functions are short, and for them
 one thread that takes a burst of calls one after another is much cheaper than a thread woken for each. So a call wakes a
 thread only if none is awake; if calls still wait a moment later, those awake are held up, and their number is doubled,
-up to a bound. A result is put on the outbox of the loop that asked, and the loop is woken only if it has not been woken
-since it last looked. A thread cannot be stopped from outside; a cancelled call that has not started never starts, and
-the result of one that has is dropped.
+up to a bound, unless what they do keeps the processor busy: then more of them would only fight for it. A result is put
+on the outbox of the loop that asked, and the loop is woken only if it has not been woken since it last looked. A thread
+cannot be stopped from outside; a cancelled call that has not started never starts, and the result of one that has is
+dropped.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from queue import SimpleQueue
@@ -27,12 +29,34 @@ _NOT_FOR_A_LOOP = (SystemExit, KeyboardInterrupt, GeneratorExit, asyncio.Cancell
 
 # So long the threads that are awake have for what waits, before more are woken.
 _PATIENCE = 0.001
+_TELLS_OF_THREADS = hasattr(time, "pthread_getcpuclockid")
+# Threads count as busy that together use a processor for such a share of the time; a short time tells little, and only
+# those that are as good as idle do not count as busy then.
+_BUSY = 0.5
+_IDLE = 0.25
+_SHORT = 0.01
+# So long each thread may keep the processor busy without an end of any call, before one that waits gets a thread.
+_STUCK = 0.02
 
 
 class WorkerPool:
     """Runs sync functions in at most so many threads, for one event loop after another."""
 
-    __slots__ = ("_awake", "_closed", "_jobs", "_lock", "_looking", "_max_threads", "_outbox", "_threads", "_wakes")
+    __slots__ = (
+        "_awake",
+        "_clocks",
+        "_closed",
+        "_ended",
+        "_jobs",
+        "_lock",
+        "_looking",
+        "_max_threads",
+        "_outbox",
+        "_pace",
+        "_threads",
+        "_too_many",
+        "_wakes",
+    )
 
     def __init__(self, max_threads: int) -> None:
         """Start no thread yet.
@@ -53,6 +77,12 @@ class WorkerPool:
         self._wakes: SimpleQueue[bool] = SimpleQueue()
         self._outbox: _Outbox | None = None
         self._looking = False
+        #: How many calls have ended, about: what counts is whether it is another number than before.
+        self._ended = 0
+        self._pace = _Pace()
+        self._clocks: list[int] = []
+        #: Whether one of the threads that are awake is to sleep; said by the loop's thread.
+        self._too_many = False
 
     def submit(
         self, function: Callable[..., Any], kwargs: Mapping[str, Any], context: contextvars.Context | None = None
@@ -81,6 +111,7 @@ class WorkerPool:
             self._wake(1)
         elif not self._looking:
             self._looking = True
+            self._pace.begin(time.monotonic(), self._used(), self._ended)
             loop.call_later(_PATIENCE, self._look)
         return future
 
@@ -96,15 +127,23 @@ class WorkerPool:
 
     def _look(self) -> None:
         """Wake more threads if calls still wait; in the loop's thread."""
-        self._looking = False
+        self._looking = self._too_many = False
         waiting = len(self._jobs)
         if not waiting or self._closed:
             return
-        self._wake(min(waiting, max(1, self._awake)))
+        awake = self._awake
+        if not awake or self._pace.more_would_help(time.monotonic(), self._used(), self._ended, awake):
+            self._wake(min(waiting, max(1, awake)))
+        else:
+            self._too_many = awake > 1
         outbox = self._outbox
-        if self._awake < self._max_threads and outbox is not None and not outbox.loop.is_closed():
+        if (self._too_many or self._awake < self._max_threads) and outbox is not None and not outbox.loop.is_closed():
             self._looking = True
             outbox.loop.call_later(_PATIENCE, self._look)
+
+    def _used(self) -> float:
+        """Give the time for which the threads have used a processor, where the system tells it of each; else none."""
+        return sum(map(time.clock_gettime, self._clocks)) if _TELLS_OF_THREADS else 0.0
 
     def _wake(self, count: int) -> None:
         """Wake so many threads, sleeping ones first, new ones up to the bound."""
@@ -142,12 +181,17 @@ class WorkerPool:
 
     def _work(self) -> None:
         """Be one thread: take calls while there are any, then sleep until woken."""
+        if _TELLS_OF_THREADS:
+            self._clocks.append(time.pthread_getcpuclockid(threading.get_ident()))
         while True:
             # Nothing of a call stays in this frame: an idle thread keeps no arguments of its last one.
-            while self._serve():
+            while self._serve() and not self._too_many:
                 pass
             with self._lock:
-                if self._jobs:
+                if self._too_many and self._awake > 1:
+                    # One goes to sleep although calls wait: the others are faster without it.
+                    self._too_many = False
+                elif self._jobs:
                     continue
                 self._awake -= 1
             if not self._wakes.get():
@@ -161,9 +205,35 @@ class WorkerPool:
             return False
         outcome = _CANCELLED if future.cancelled() else _call(function, kwargs, context)
         outbox.post(future, outcome)
+        self._ended += 1
         # The traceback of an error leads back to this frame: what it still held would wait for the collector.
         del future, outcome
         return True
+
+
+class _Pace:
+    """Whether more threads would help: not while those there are get on, and keep the processor busy with it."""
+
+    __slots__ = ("_cpu", "_ended", "_got_on", "_since")
+
+    def begin(self, at: float, cpu: float, ended: int) -> None:
+        """Take the time, the time for which threads have used a processor, and how many calls have ended."""
+        self._since = self._got_on = at
+        self._cpu = cpu
+        self._ended = ended
+
+    def more_would_help(self, at: float, cpu: float, ended: int, awake: int) -> bool:
+        """Judge by what was done since the last looks."""
+        if ended != self._ended:
+            self._got_on, self._ended = at, ended
+        passed = at - self._since
+        busy = cpu - self._cpu >= (_BUSY if passed >= _SHORT else _IDLE) * passed
+        if not busy or at - self._got_on >= _STUCK * awake:
+            self.begin(at, cpu, ended)
+            return True
+        if passed >= _SHORT:
+            self._since, self._cpu = at, cpu
+        return False
 
 
 class _Outbox:
