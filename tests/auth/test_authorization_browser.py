@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import re
-import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import Awaitable, Callable, MutableMapping
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit
@@ -15,23 +14,15 @@ import pytest
 
 from tests.auth.authorization_support import PASSWORD, Documents, authorize_url, make_server, register
 from tests.auth.chromium import Page, chromium, needs_chromium
+from tests.auth.served import free_port, served
 from tests.support import run_async
 from trunkline import Server
 from trunkline.auth.authorization_server import AuthorizationServer
 from trunkline.auth.oauth_proxy import OAuthProxy
-from trunkline.protocol.limits import Limits
-from trunkline.transports.http.serving import serve
 
 pytestmark = needs_chromium
 
 Message = MutableMapping[str, Any]
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 class Site:
@@ -61,19 +52,6 @@ class Site:
 
     async def drain(self, seconds: float) -> None:
         """Have nothing to finish."""
-
-
-@asynccontextmanager
-async def served(app: Any, port: int) -> AsyncIterator[str]:
-    stopping = asyncio.Event()
-    started: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-    limits = Limits(drain_seconds=1)
-    task = asyncio.create_task(serve(app, limits=limits, port=port, started=started.set_result, stopping=stopping))
-    try:
-        yield await started
-    finally:
-        stopping.set()
-        await task
 
 
 class Scene:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.auth.client_web import Web
+from tests.auth.served import free_port
 from tests.support import run_async
 from trunkline.auth.client import guarded_fetch
 from trunkline.auth.drive import Fetching, drive
@@ -26,13 +27,6 @@ def taken() -> Iterator[int]:
         other.bind(("127.0.0.1", 0))
         other.listen()
         yield other.getsockname()[1]
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def received(preferred: str | None = None, **options: Any) -> str:

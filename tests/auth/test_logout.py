@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -14,8 +13,9 @@ from msgspec.structs import replace
 
 from tests.auth.client_site import browse
 from tests.auth.client_web import ISSUER, SERVER, Web, answer, enter, metadata, play
+from tests.auth.served import free_port, served
 from tests.support import run_async
-from trunkline import AuthorizationServer, Client, Context, Limits, OAuth, Server
+from trunkline import AuthorizationServer, Client, Context, OAuth, Server
 from trunkline.auth import LoggedOut, log_out
 from trunkline.auth.keeping import Keeper, kept_logins
 from trunkline.auth.revoking import revoke
@@ -24,7 +24,6 @@ from trunkline.auth.store import MemoryStore
 from trunkline.auth.tokens import Login
 from trunkline.errors import AuthError, FetchError
 from trunkline.net import Fetched
-from trunkline.transports.http.serving import serve
 
 REVOKE = f"{ISSUER}/revoke"
 WELL_KNOWN = f"{ISSUER}/.well-known/oauth-authorization-server"
@@ -217,17 +216,10 @@ def test_a_login_that_cannot_be_read_is_forgotten_by_its_server() -> None:
 # --- at our own authorization server, over HTTP -----------------------------------------------------------------------
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
 @asynccontextmanager
 async def protected() -> AsyncIterator[tuple[str, AuthorizationServer]]:
     """Serve a server that issues its own tokens; give its URL and who issues them."""
-    port = _free_port()
+    port = free_port()
     auth = AuthorizationServer(issuer=f"http://127.0.0.1:{port}", store=":memory:", scopes={}, auto_approve="ada")
     server = Server("protected", auth=auth)
 
@@ -235,17 +227,8 @@ async def protected() -> AsyncIterator[tuple[str, AuthorizationServer]]:
     async def who(ctx: Context) -> str:
         return "" if ctx.auth is None else ctx.auth.subject
 
-    stopping = asyncio.Event()
-    started: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-    limits = Limits(drain_seconds=1)
-    app = server.asgi()
-    task = asyncio.create_task(serve(app, limits=limits, port=port, started=started.set_result, stopping=stopping))
-    try:
-        await started
+    async with served(server.asgi(), port):
         yield f"http://127.0.0.1:{port}/mcp", auth
-    finally:
-        stopping.set()
-        await task
 
 
 async def _good(auth: AuthorizationServer, token: str) -> bool:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import json
-import socket
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
@@ -31,17 +29,17 @@ from tests.auth.resource_support import (
     token,
     verifier,
 )
+from tests.auth.served import free_port, served
 from tests.server.talk import in_loop
 from tests.support import run_async
 from tests.transports.http.serving_support import Workshop, modern, tool
-from trunkline import Client, ConfigError, Context, IntrospectionVerifier, JWTVerifier, Limits, OAuth, Server
+from trunkline import Client, ConfigError, Context, IntrospectionVerifier, JWTVerifier, OAuth, Server
 from trunkline.auth.dpop import _MOST_OF_ONE, Proofs, _Seen
 from trunkline.auth.resource_server import ResourceServer
 from trunkline.auth.signing import digest
 from trunkline.auth.store import MemoryStore
 from trunkline.auth.verifiers import PROOF_ALGORITHMS, Addressed, Asked
 from trunkline.protocol.caller import Principal
-from trunkline.transports.http.serving import serve
 
 URL = AUDIENCE
 HOLDER = ECKey.generate_key("P-256", private=True)
@@ -575,9 +573,7 @@ def _page(answer: Callable[[Any, bytes], Any]) -> Any:
 @asynccontextmanager
 async def protected(**options: Any) -> AsyncIterator[tuple[str, Issuing]]:
     """Serve a server whose tokens are bound to keys; give its URL and who gives them out."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     auth = Issuing(f"http://127.0.0.1:{port}", **options)
     server = Server("protected", auth=auth)
 
@@ -585,17 +581,8 @@ async def protected(**options: Any) -> AsyncIterator[tuple[str, Issuing]]:
     async def who(ctx: Context) -> str:
         return "" if ctx.auth is None or ctx.auth.claims is None else str(sorted(ctx.auth.claims.get("cnf", {})))
 
-    stopping = asyncio.Event()
-    started: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-    limits = Limits(drain_seconds=1)
-    app = server.asgi()
-    task = asyncio.create_task(serve(app, limits=limits, port=port, started=started.set_result, stopping=stopping))
-    try:
-        await started
+    async with served(server.asgi(), port):
         yield f"http://127.0.0.1:{port}/mcp", auth
-    finally:
-        stopping.set()
-        await task
 
 
 @pytest.mark.parametrize("revision", ["2025-11-25", "2026-07-28"])
