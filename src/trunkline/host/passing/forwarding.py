@@ -169,19 +169,25 @@ class Forwarder:
     # --- a server that nobody needs to answer ------------------------------------------------------------------------
 
     async def _plainly(self, errand: Errand, client: Client) -> tuple[Any, Raw]:
-        front, settings = errand.front, errand.upstream.entry.settings
         place = await self._place(errand.upstream)
         try:
-            return await client.pass_on(
-                errand.method,
-                errand.params,
-                timeout=settings.timeout,
-                total_timeout=settings.total_timeout,
-                on_progress=front.progress if front.progress_wanted() else None,
-                meta=self._meta(errand),
-            )
+            return await self._pass_on(errand, client, errand.front.progress)
         finally:
             place.free()
+
+    def _pass_on(
+        self, errand: Errand, client: Client, progress: Callable[[t.ProgressNotificationParams], None]
+    ) -> Awaitable[tuple[Any, Raw]]:
+        """Send what was judged, under our own meta and within the server's times."""
+        settings = errand.upstream.entry.settings
+        return client.pass_on(
+            errand.method,
+            errand.params,
+            timeout=settings.timeout,
+            total_timeout=settings.total_timeout,
+            on_progress=progress if errand.front.progress_wanted() else None,
+            meta=self._meta(errand),
+        )
 
     async def _place(self, upstream: Upstream) -> Place:
         """Wait until there is room within a server's concurrency, and take it; whoever gets it frees it.
@@ -327,7 +333,6 @@ class Forwarder:
     async def _run(self, errand: Errand, lane: Lane, running: Running) -> tuple[Any, Raw]:
         client = await self._opened(errand.session, lane)
         await lane.want_logs(client, errand.front.log_level)
-        settings = errand.upstream.entry.settings
 
         def progress(news: t.ProgressNotificationParams) -> None:
             errand.upstream.heard()
@@ -336,14 +341,7 @@ class Forwarder:
 
         running.place = await self._place(errand.upstream)
         try:
-            return await client.pass_on(
-                errand.method,
-                errand.params,
-                timeout=settings.timeout,
-                total_timeout=settings.total_timeout,
-                on_progress=progress if errand.front.progress_wanted() else None,
-                meta=self._meta(errand),
-            )
+            return await self._pass_on(errand, client, progress)
         finally:
             running.place.free()
 
