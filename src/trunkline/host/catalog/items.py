@@ -64,6 +64,8 @@ class Item(Struct, frozen=True, kw_only=True, eq=False):
     annotations: Annotations
     #: What the scan found in its definition that a person should see first (``inspecting.py``).
     flagged: tuple[str, ...] = ()
+    #: How its definition differs from the one that was accepted, one line per change; empty if it is the accepted one.
+    changed: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         """Name it."""

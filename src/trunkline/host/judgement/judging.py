@@ -68,6 +68,7 @@ class Case(Struct, frozen=True, kw_only=True):
             trusted=self.entry.settings.trusted,
             tainted=session.taint.reaches(self.entry.name, self.name, hints=hints),
             flagged=item is not None and bool(item.flagged),
+            changed=item is not None and bool(item.changed),
             caller=self.caller,
             principal=session.subject,
             session=session.id,

@@ -40,6 +40,8 @@ class Act(Struct, frozen=True, kw_only=True):
     tainted: bool = False
     #: The scan found something in the definition that a person should see before it is used.
     flagged: bool = False
+    #: The definition differs from the one that was accepted, and no one has accepted the change yet.
+    changed: bool = False
     #: Who asks: ``model``, ``user``, ``gateway`` or ``server``.
     caller: str = "user"
     #: The authenticated subject, if there is one.
