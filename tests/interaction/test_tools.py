@@ -250,8 +250,8 @@ async def test_a_typed_result_is_text_where_there_is_no_structured_content(wire:
 @behaviour("tools.structured-any")
 async def test_structured_content_may_be_any_value(wire: Wire) -> None:
     async with wire.open("catalog") as peer:
-        assert (await peer.call("numbers"))["structuredContent"] == [1, 2, 3]
-        assert (await listed(peer, "numbers"))["outputSchema"]["type"] == "array"
+        assert (await peer.call("bare_numbers"))["structuredContent"] == [1, 2, 3]
+        assert (await listed(peer, "bare_numbers"))["outputSchema"]["type"] == "array"
 
 
 @behaviour("tools.structured-object")

@@ -42,6 +42,7 @@ from trunkline.host.session import HostSession
 from trunkline.host.supervision.supervisor import Supervisor
 from trunkline.host.supervision.upstream import Upstream
 from trunkline.protocol.limits import Limits
+from trunkline.protocol.shaping import with_object
 
 __all__ = ["Asker", "HostCore"]
 
@@ -248,7 +249,9 @@ class HostCore:
         result: t.CallToolResult = await self._perform(
             "tool", item.server, item.name, arguments, item, asker, method="tools/call", params=params
         )
-        return result
+        # One shape for every caller, whatever the server's era and library make of a value that is no object.
+        shaped: t.CallToolResult = with_object(result, (item.wraps and not result.is_error) or None)
+        return shaped
 
     async def get_prompt(self, item: Item, arguments: Mapping[str, str], asker: Asker) -> t.GetPromptResult:
         """Fill in a prompt of a server's."""

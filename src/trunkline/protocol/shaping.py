@@ -22,7 +22,7 @@ import trunkline.types as t
 from trunkline.protocol.fields import SEVERAL_BLOCKS, hidden, lacks
 from trunkline.protocol.revisions import Revision
 
-__all__ = ["needs_wrapping", "shape", "shape_params", "wrap_schema"]
+__all__ = ["needs_wrapping", "shape", "shape_params", "with_object", "wrap_schema"]
 
 # Words of JSON Schema: where definitions stand, what refers, what holds values and what names schemas.
 _DEFINITIONS = ("$defs", "definitions")
@@ -70,7 +70,7 @@ def shape(result: Any, revision: Revision, *, server_info: Raw | None = None, wr
         if plan.objects_only:
             content = result.structured_content
             if content is not UNSET and (wrap or type(content) is not dict):
-                result = _with_object(result, wrap)
+                result = with_object(result, wrap)
         if plan.nested or plan.rewrite:
             result = _fit(result, revision)
         else:
@@ -185,7 +185,7 @@ def _fit(value: Any, revision: Revision) -> Any:
         if type(value) is not kind:
             return _fit(value, revision)
     if plan.objects_only:
-        value = _with_object(value, None)
+        value = with_object(value, None)
     changes = {name: absent for name, absent in plan.dropped if getattr(value, name) is not absent}
     for name in plan.nested:
         part = getattr(value, name)
@@ -207,7 +207,8 @@ def _stamped_object(result: Any, server_info: Raw | None) -> dict[str, Any]:
 # --- Structured content that must be an object
 
 
-def _with_object(value: Any, wrap: bool | None) -> Any:
+def with_object(value: Any, wrap: bool | None = None) -> Any:
+    """Return a tool's result with its structured content in ``{"result": …}``; None: only if it is no object."""
     content = value.structured_content
     if content is not UNSET and (not _is_object(content) if wrap is None else wrap):
         return replace(value, structured_content={"result": content})

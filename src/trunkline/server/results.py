@@ -16,7 +16,9 @@ from typing import Any, get_args
 
 import msgspec
 from msgspec import UNSET, Raw
+from msgspec.structs import replace
 
+from trunkline.protocol.shaping import with_object
 from trunkline.types import (
     Annotations,
     AudioContent,
@@ -43,6 +45,7 @@ __all__ = [
     "to_contents",
     "to_messages",
     "to_tool_result",
+    "with_structured",
 ]
 
 # --- Content that handlers make
@@ -243,17 +246,35 @@ class ResourceContent:
 # --- Tools
 
 
-def to_tool_result(value: Any, *, encode: Callable[[Any], bytes] | None = None) -> CallToolResult:
-    """Give what a tool returned as its result; ``encode`` is there when the tool has an output schema.
+def to_tool_result(
+    value: Any,
+    *,
+    encode: Callable[[Any], bytes] | None = None,
+    finish: Callable[[Any, CallToolResult], CallToolResult] | None = None,
+    wrap: Callable[[], bool] | None = None,
+) -> CallToolResult:
+    """Return the result of a tool that returned ``value``.
+
+    ``encode`` is given when the tool has an output schema of its own, ``finish`` when the schema was written by hand.
+    ``wrap`` is None where structured content may be any value. Else what is no object goes into ``{"result": …}``,
+    and so does an object if ``wrap()`` says that the output schema is not one of objects alone.
 
     Raises:
         TypeError: the value has no JSON form.
     """
     if encode is None or (type(value) not in _DATA and isinstance(value, _WHOLE_RESULTS)):
-        return _by_value(value)
+        result = _by_value(value)
+        if finish is not None:
+            result = finish(value, result)
+        if wrap is None or result.structured_content is UNSET:
+            return result
+        return with_object(result, (wrap() and not result.is_error) or None)  # type: ignore[no-any-return]
     data = encode(value)
     text = str.__str__(value) if isinstance(value, str) else data.decode()
-    return CallToolResult(content=[TextContent(text=text)], structured_content=Raw(data))
+    structured: Any = Raw(data)
+    if wrap is not None and (data[:1] != b"{" or wrap()):
+        structured = {"result": structured}
+    return CallToolResult(content=[TextContent(text=text)], structured_content=structured)
 
 
 def _by_value(value: Any) -> CallToolResult:
@@ -266,6 +287,14 @@ def _by_value(value: Any) -> CallToolResult:
     data = encode_json(value)
     structured = Raw(data) if data.startswith(b"{") else UNSET
     return CallToolResult(content=[TextContent(text=data.decode())], structured_content=structured)
+
+
+def with_structured(value: Any, result: CallToolResult) -> CallToolResult:
+    """Return a result with the returned value as its structured content, unless the value is content."""
+    items = value if isinstance(value, list | tuple) else (value,)
+    if any(_is_one_of((*_WHOLE_RESULTS, *_CONTENT), item) for item in items):
+        return result
+    return replace(result, structured_content=Raw(encode_json(value)))
 
 
 def _from_tool_result(value: ToolResult) -> CallToolResult:

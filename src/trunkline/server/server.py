@@ -77,6 +77,7 @@ class ServerOptions(TypedDict, total=False):
     visible: Visible | None
     on_duplicate: OnDuplicate
     mask_error_details: bool
+    wrap_results: bool
     list_page_size: int | None
     cache_ttl_ms: int
     clock: Clock | None
@@ -129,6 +130,9 @@ class Server(Catalog):
         self.announced = frozenset(options.get("capabilities", ()))
         self.middleware: tuple[Middleware, ...] = tuple(middleware)
         self.masks_errors = options.get("mask_error_details", True)
+        #: Whether tools send a value that is no object as ``{"result": …}`` in every revision, so that one tool has one
+        #: shape; False sends it bare where the revision allows any value.
+        self.wraps_results = options.get("wrap_results", True)
         self.cache_ttl_ms = options.get("cache_ttl_ms", 0)
         #: Who sends a request over HTTP, by its headers; None: nobody is asked.
         self.auth: Auth | None = options.get("auth")

@@ -20,9 +20,10 @@ import trunkline.types as t
 from trunkline.connection import Exchange
 from trunkline.errors import HandlerError, HeaderMismatch, InvalidParams, MissingCapability, RequestFailed, ToolError
 from trunkline.protocol.revisions import Feature
+from trunkline.protocol.shaping import needs_wrapping, wrap_schema
 from trunkline.server.functions import FreeSignature, UserFunction, meant_for_caller
 from trunkline.server.mismatch import ArgumentError, ResultError, check_names
-from trunkline.server.results import ToolResult, to_tool_result
+from trunkline.server.results import ToolResult, to_tool_result, with_structured
 from trunkline.server.scopes import demand
 from trunkline.server.signatures import Signature
 
@@ -52,6 +53,8 @@ class ToolOptions(Struct, frozen=True, kw_only=True):
     exclude_args: Sequence[str] = ()
     timeout: float | None = None
     single_use: bool = False
+    #: Whether a value that is no object is sent as ``{"result": …}`` in every revision; None: as the server says.
+    wrap_result: bool | None = None
     #: What a caller's token must allow; over HTTP who lacks it neither sees nor calls the tool.
     scopes: tuple[str, ...] = ()
 
@@ -75,6 +78,8 @@ class ToolDefinition:
         "_plain",
         "_prepared",
         "_validator",
+        "_wrap",
+        "_wraps",
         "function",
         "headers",
         "name",
@@ -116,6 +121,9 @@ class ToolDefinition:
         elif options.output_schema is not msgspec.UNSET:
             self._finish = partial(_kept, _compiled(options.output_schema, f"tool {name!r}: output_schema"))
         self._encode: Callable[[Any], bytes] | None = None
+        #: Whether results go into ``{"result": …}`` in all revisions, or only where the revision demands an object.
+        self._wraps = owner.wraps_results if options.wrap_result is None else options.wrap_result
+        self._wrap: Callable[[], bool] = self._describes_other_than_objects
         self._prepared = False
         # The function itself, where nothing stands between the arguments and its call.
         self._plain: Callable[..., Awaitable[Any]] | None = None
@@ -128,7 +136,9 @@ class ToolDefinition:
         """Describe the tool; made when first wanted, since schemas cost more than registration."""
         if self._listed is None:
             options, signature = self.options, self.function.signature
-            output = signature.output_schema() if options.output_schema is msgspec.UNSET else options.output_schema
+            output = self._output_schema()
+            if output and self._wraps and needs_wrapping(output):
+                output = wrap_schema(output)
             self._listed = t.Tool(
                 name=self.name,
                 title=options.title,
@@ -140,6 +150,18 @@ class ToolDefinition:
                 meta=dict(options.meta) if options.meta else None,
             )
         return self._listed
+
+    def _output_schema(self) -> dict[str, Any] | None:
+        """Return the schema of what the function returns, not yet in an object."""
+        written = self.options.output_schema
+        return self.function.signature.output_schema() if written is msgspec.UNSET else written
+
+    def _describes_other_than_objects(self) -> bool:
+        """Return whether the output schema is not one of objects alone; found out once, when an object is returned."""
+        output = self._output_schema()
+        found = bool(output) and needs_wrapping(output or {})
+        self._wrap = partial(bool, found)
+        return found
 
     # --- calling -----------------------------------------------------------------------------------------------------
 
@@ -158,8 +180,8 @@ class ToolDefinition:
                 value = await function.run(exchange, kwargs)
             else:
                 value = await self._run_in_time(exchange, kwargs, self.options.timeout)
-            result = to_tool_result(value, encode=self._encode)
-            return result if self._finish is None else self._finish(value, result)
+            bare = not self._wraps and exchange.admitted.caller.revision.any_structured_content
+            return to_tool_result(value, encode=self._encode, finish=self._finish, wrap=None if bare else self._wrap)
         except (ArgumentError, HandlerError) as error:
             if isinstance(error, ArgumentError) and not _is_object(arguments):
                 raise InvalidParams("Invalid params: arguments must be an object") from error
@@ -343,6 +365,9 @@ def _kept(promise: Validator, value: Any, result: t.CallToolResult) -> t.CallToo
     """
     if result.is_error:
         return result
+    if result.structured_content is msgspec.UNSET:
+        # A text or a list goes out as content by itself; the schema says that it is a value.
+        result = with_structured(value, result)
     if result.structured_content is msgspec.UNSET:
         raise ResultError("there is no structured value")
     problem = promise.first_problem(msgspec.json.decode(msgspec.json.encode(result.structured_content)))

@@ -67,6 +67,11 @@ def add_tools(server: Server) -> None:
         """Give some numbers."""
         return [1, 2, 3]
 
+    @server.tool(wrap_result=False)
+    async def bare_numbers() -> list[int]:
+        """Give some numbers, in a list of their own where the revision allows it."""
+        return [1, 2, 3]
+
     @server.tool(input_schema={"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]})
     async def by_hand(n: int) -> str:
         """Take what a schema written by hand lets pass."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from tests.interaction.rows import (
     ALL,
-    ELICITING,
     EVERYWHERE,
     SINCE_2025_03,
     SINCE_2025_06,
@@ -195,7 +194,7 @@ ROWS: tuple[Row, ...] = (
         id="tools.structured-object",
         spec="2025-06-18 server/tools#structured-content",
         sentence="A value that is no object is wrapped in one.",
-        revisions=ELICITING,
+        revisions=SINCE_2025_06,
     ),
     Row(
         id="tools.structured-promise",

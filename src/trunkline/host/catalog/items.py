@@ -25,6 +25,7 @@ from trunkline.host.pins.pin import pin_of
 from trunkline.host.policy.acts import Annotations
 from trunkline.protocol.headers import header_parameters
 from trunkline.protocol.json_schema import SchemaError, compile_schema
+from trunkline.protocol.shaping import needs_wrapping, wrap_schema
 from trunkline.protocol.uri_template import UriTemplate
 
 __all__ = ["KINDS", "Dropped", "Item", "Kind", "Part", "estimate_tokens", "filters_of", "make_part"]
@@ -54,7 +55,8 @@ class Item(Struct, frozen=True, kw_only=True, eq=False):
     id: str
     #: What it is called outside: a wire name, or an outer URI.
     wire: str
-    #: As the server gave it.
+    #: As the server gave it, but for an output schema of anything but objects: that is one of ``{"result": …}``, as
+    #: servers of the handshake era list it, so that a tool is the same tool in both eras.
     definition: Definition
     pin: str
     #: What showing it to a model costs, estimated.
@@ -66,6 +68,8 @@ class Item(Struct, frozen=True, kw_only=True, eq=False):
     flagged: tuple[str, ...] = ()
     #: How its definition differs from the one that was accepted, one line per change; empty if it is the accepted one.
     changed: tuple[str, ...] = ()
+    #: Its server answers with the bare value, where ``definition`` says ``{"result": …}``.
+    wraps: bool = False
 
     def __repr__(self) -> str:
         """Name it."""
@@ -163,7 +167,7 @@ class _Making:
         self._server = server
         self._settings = settings
         self._naming = naming
-        self._known = {} if before is None else {(item.kind, item.pin): item for item in before.items}
+        self._known = {} if before is None else {(item.kind, item.pin, item.wraps): item for item in before.items}
         self.items: list[Item] = []
         self.dropped: list[Dropped] = []
         self.hidden: list[Dropped] = []
@@ -173,16 +177,18 @@ class _Making:
         if len(definitions) > _MOST_ITEMS:
             self._drop(kind, "", f"the server lists {len(definitions)} of this kind; the first {_MOST_ITEMS} are read")
         filters = filters_of(self._settings, kind)
-        for definition, pin in self._distinct(kind, definitions[:_MOST_ITEMS]):
+        for given, pin in self._distinct(kind, definitions[:_MOST_ITEMS]):
+            definition = _in_one_shape(given)
             name = name_of(definition)
             reason = keeps(filters, definition, kind)
             if reason is not None:
                 self.hidden.append(Dropped(self._server, kind, name, reason))
                 continue
-            known = self._known.get((kind, pin))
+            wraps = definition is not given
+            known = self._known.get((kind, pin, wraps))
             problem = None if known is not None else _problem(definition)
             if problem is None:
-                self.items.append(known or self._item(kind, definition, pin))
+                self.items.append(known or self._item(kind, definition, pin, wraps=wraps))
             else:
                 self._drop(kind, name, problem)
 
@@ -203,7 +209,7 @@ class _Making:
             else:
                 self._drop(kind, name, f"the server lists {len(by_pin)} different ones under this name")
 
-    def _item(self, kind: Kind, definition: Definition, pin: str) -> Item:
+    def _item(self, kind: Kind, definition: Definition, pin: str, *, wraps: bool) -> Item:
         name = name_of(definition)
         named = kind in ("tool", "prompt")
         wire = wire_name(self._server, name, self._naming) if named else outer_uri(self._server, name)
@@ -218,6 +224,7 @@ class _Making:
             tokens=_tokens(definition, wire),
             trusted=self._settings.trusted,
             annotations=annotations_of(definition),
+            wraps=wraps,
         )
 
     def _drop(self, kind: Kind, name: str, reason: str) -> None:
@@ -234,9 +241,18 @@ def _name_problem(kind: Kind, name: str) -> str | None:
     return text_problem(name)
 
 
+def _in_one_shape(definition: Definition) -> Definition:
+    """Return a tool with an output schema of an object, as both eras can carry it."""
+    schema = definition.output_schema if isinstance(definition, t.Tool) else None
+    if not schema or not needs_wrapping(schema):
+        return definition
+    return msgspec.structs.replace(definition, output_schema=wrap_schema(schema))
+
+
 def _pin(definition: Definition) -> str | None:
+    """Return the pin of a definition in its one shape; None if it cannot be pinned."""
     try:
-        return pin_of(definition, most_bytes=_MOST_BYTES)
+        return pin_of(_in_one_shape(definition), most_bytes=_MOST_BYTES)
     except (ValueError, TypeError, RecursionError):
         return None
 
