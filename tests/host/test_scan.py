@@ -28,12 +28,12 @@ def told(document: Any) -> list[str]:
 
 
 def test_the_corpora_are_large_enough() -> None:
-    assert (len(BENIGN) >= 60, len(HOSTILE) >= 40) == (True, True)
+    assert (len(BENIGN) >= 120, len(HOSTILE) >= 100) == (True, True)
 
 
 @pytest.mark.parametrize("name", BENIGN)
-def test_an_honest_definition_is_not_hidden(name: str) -> None:
-    assert [str(finding) for finding in judged(BENIGN[name]) if finding.severity == "hide"] == []
+def test_an_honest_definition_is_not_flagged(name: str) -> None:
+    assert [str(finding) for finding in judged(BENIGN[name]) if finding.severity != "info"] == []
 
 
 @pytest.mark.parametrize("name", HOSTILE)

@@ -19,6 +19,7 @@ from typing import NamedTuple
 __all__ = [
     "ASKED_IN_OTHER_SCRIPTS",
     "ASKED_SECRET",
+    "SECRET_TERMS",
     "SecretSpan",
     "asks_for_secret",
     "find_secrets",
@@ -40,7 +41,7 @@ def _split(terms: str) -> tuple[str, ...]:
 # x-api-key and apikey alike.
 
 #: Terms that announce a secret at the end of any name, in an assignment within a text, and in a sentence.
-_TERMS = _split(
+SECRET_TERMS = _split(
     "password|passwd|passphrase|pass phrase|passcode|pass code|pwd|secret|token|credential|client secret|jwt"
     "|api key|access key|secret key|private key|signing key|encryption key|ssh key|gpg key|pgp key|master key"
     "|account key|shared key|shared access key|auth key|service key|subscription key|license key|deploy key"
@@ -126,11 +127,11 @@ _SHELL_FOLDERS = frozenset({"PWD", "OLDPWD"})
 _WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+|[^\W\d_a-zA-Z]+")
 # No variable, header or argument is called that; what has such a name is hidden unread.
 _LONGEST_NAME = 256
-_JOINED = frozenset(term.replace(" ", "") for term in _TERMS)
+_JOINED = frozenset(term.replace(" ", "") for term in SECRET_TERMS)
 _PLURALS = frozenset(f"{term}s" for term in _JOINED) - {"tokens"}
 _NAME_JOINED = frozenset(term.replace(" ", "") for term in _NAME_TERMS)
 _ENDS = ("pass", *sorted(each for each in _JOINED | _PLURALS if len(each) >= 5))
-_KEY_QUALIFIERS = frozenset(term.removesuffix(" key") for term in _TERMS if term.endswith(" key"))
+_KEY_QUALIFIERS = frozenset(term.removesuffix(" key") for term in SECRET_TERMS if term.endswith(" key"))
 _IDS = frozenset({("client", "id"), ("user", "id"), ("tenant", "id")})
 _DESKTOPS = frozenset({"desktop", "xdg", "gdm"})
 # Terms have at most three words.
@@ -418,7 +419,8 @@ def _ends_with_term(name: str) -> bool:
 ASKED_SECRET = (
     "(?:(?:"
     + "|".join(
-        f"{term.replace(' ', ' ?')}{'' if term == 'token' else 's?'}" for term in sorted(_TERMS, key=len, reverse=True)
+        f"{term.replace(' ', ' ?')}{'' if term == 'token' else 's?'}"
+        for term in sorted(SECRET_TERMS, key=len, reverse=True)
     )
     + rf")|{_SENTENCE_TERMS})"
     r"(?! (?:names?|ids?|types?|polic(?:y|ies)|lengths?|managers?|strength|limits?|counts?|budgets?|labels?"
