@@ -19,7 +19,7 @@ __all__ = ["masked_diff", "masked_text"]
 _FLAG = re.compile(r"-{0,2}([A-Za-z_][\w-]*)(=.*)?", re.S)
 _REFERENCE = re.compile(r"\$\{[^}]*\}")
 _QUERY = re.compile(r"(?<==)[^&#]+")
-_USER = re.compile(r"(?<=://)[^/?#@]*@")
+_USER = re.compile(r"(?<=://)[^\s/?#@]*@")
 _COVER = "***"
 
 

@@ -20,7 +20,6 @@ __all__ = ["FormRefused", "credentials_in", "read_form"]
 
 _MOST_FIELDS = 100
 _LONGEST_TEXT = 20_000
-_SECRET_FORMATS = ("credential", "password", "secret", "token")
 
 _NEGATED = re.compile(
     r"\b(?:do not|don t|dont|does not|doesn t|never|not|no|without)"
@@ -111,7 +110,7 @@ def _is_free(field: dict[str, Any]) -> bool:
 
 
 def _asks(name: str, field: dict[str, Any]) -> bool:
-    if str(field.get("format", "")).lower() in _SECRET_FORMATS or field.get("writeOnly") is True:
+    if names_secret(str(field.get("format", ""))) or field.get("writeOnly") is True:
         return True
     labels = [_words(name), _words(name.translate(_LOOKALIKES)), _words(str(field.get("title") or ""))]
     if names_secret(name) or any(map(asks_for_secret, labels)):

@@ -70,8 +70,8 @@ class _Patterns(NamedTuple):
 def mention_of(text: str, name: str, *, argument: bool, shared: bool) -> Mention | None:
     """Return what a folded text says of another server's tool; None if it means something else by the name.
 
-    ``argument``: the definition has an argument of this name itself. ``shared``: several servers have such a tool, so
-    that a mere mention points to none of them.
+    ``argument``: the definition has an argument, or a value of one, of this name itself. ``shared``: several servers
+    have such a tool, so that a mere mention points to none of them.
     """
     patterns = _patterns(name.lower())
     if argument and not patterns.call.search(text):

@@ -155,6 +155,12 @@ _OWNED = (
     r"|so far\b|you (?:know|can find|have access to|have seen)\b)"
 )
 
+# "Before any other tool of this server" is about an order among its own.
+_UNSCOPED = (
+    r"(?! (?:in|of|from|on|within|provided by|offered by) (?:this|the|our|that|its) (?:same )?(?:[a-z0-9]{1,30} )?"
+    r"(?:server|workflow|toolset|toolkit|package|integration|api|group|category|suite|module|list|mcp|family|set)\b)"
+)
+
 # --- telling the model what to do beyond the tool --------------------------------------------------------------------
 
 _INSTRUCTIONS = (
@@ -201,11 +207,13 @@ _INSTRUCTIONS = (
         "ask",
         "before everything else",
         words="before prior first after every each whenever",
-        pattern=rf"\b(?:before|prior to) (?:{_few(2)}{_USING} )?{_ANY} (?:other )?{_TOOLS}"
+        pattern=rf"\b(?:before|prior to) (?:{_few(2)}{_USING} )?(?:any|all|every|each) (?:other )?{_TOOLS}{_UNSCOPED}"
+        rf"|\b(?:must|always|never|have to|need to|required|mandatory)\b[^.!?\n]{{0,120}}\b(?:before|prior to) "
+        rf"(?:{_few(2)}{_USING} )?(?:other|another) {_TOOLS}{_UNSCOPED}"
         rf"|\b(?:before|prior to) {_few(1)}(?:do|doing|using|calling) {_few(1)}(?:anything|everything)\b"
         rf"|\b(?:after|whenever|each time|every time) {_few(3)}{_USING} {_few(2)}{_ANY} {_few(1)}{_TOOLS}"
         rf"|\b(?:must|always|should|have to|need to) {_few(2)}{_USING} (?:this|it) {_few(2)}"
-        r"(?:first|before (?:any|all|every|each|other))\b",
+        r"(?:first\b(?! (?:when|if|to|for|in order|so|before) [a-z])|before (?:everything|anything)\b)",
         message="it wants to be used before or after everything else",
         advice=True,
     ),
@@ -216,7 +224,9 @@ _INSTRUCTIONS = (
         words="always must required mandatory",
         pattern=rf"\b(?:always|must|must always|required to|mandatory to) (?:also )?{_USING} {_few(5)}"
         r"(?:(?:for|on|with|in|after|before) (?:every|each)|every (?:message|request|turn|response|time|conversation)"
-        r"|no matter|regardless|afterwards|at the (?:start|end|beginning)|even if)\b",
+        r"|no matter|regardless|afterwards|at the (?:start|end|beginning)|even if"
+        r"|when(?:ever)? (?:a|an|the|each|every|any) (?:new )?"
+        r"(?:conversation|chat|session|message|request|turn|answer))\b",
         message="it tells the model to call it whether or not it is needed",
         advice=True,
     ),
@@ -459,12 +469,13 @@ _ABOUT_KEYS = (
 )
 _ABOUT_PROGRAMS = (
     r"\b(?:deploy\w*|containers?|docker|functions?|lambda|services?|builds?|process(?:es)?|commands?|jobs?|tasks?|pods?"
-    r"|apps?|applications?|runtimes?|workflows?|pipelines?|launch\w*|scripts?|servers?|projects?|sandbox\w*|stacks?)\b"
+    r"|apps?|applications?|runtimes?|workflows?|pipelines?|launch\w*|scripts?|servers?|projects?|sandbox\w*|stacks?"
+    r"|infrastructure|cloud\w*|resources?|terraform|templates?)\b"
 )
 #: Whose it is, in the description of an argument: that of the model which reads this, or of its user.
 OWN = re.compile(
-    r"\b(?:your (?:own|current|full|entire|complete|exact|system|initial|original|instructions?|conversation|chat|context"
-    r"|prompt|session|history|reasoning|thoughts?|chain|available|previous|ssh|private|keys?|environment|shell)"
+    r"\b(?:your (?:own|current|full|entire|complete|exact|system|initial|original|instructions?|conversation|chat"
+    r"|context|prompt|session|history|reasoning|thoughts?|chain|available|previous|ssh|private|keys?|environment|shell)"
     r"|you (?:were|are|have|received|got|see)|this (?:conversation|chat|session)|so far"
     r"|(?:current|active|ongoing|calling|host|client|entire|full|complete|verbatim|exact) (?:\w+ ){0,2}"
     r"(?:conversation|chat|prompt|instructions?|context|session|history|messages?|transcript|assistant|model|agent|user)"

@@ -131,7 +131,7 @@ def scan_references(document: Any, words: frozenset[str], others: Names) -> tupl
     if not named:
         return ()
     texts = list(_texts(document))
-    arguments = {text for _, role, text in texts if role == "name"}
+    arguments = {text for _, _, text in texts if " " not in text}
     found = []
     for pointer, _, text in texts:
         # A name by itself, of a property or in an enum, tells nobody to do anything.
