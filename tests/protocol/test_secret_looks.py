@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -199,7 +200,7 @@ def test_spans_are_in_order_and_apart(before: str, secret: str, after: str) -> N
     text = f"{before} {secret} {after}"
     spans = find_secrets(text)
     assert all(span.sign <= span.start < span.end <= len(text) for span in spans)
-    assert all(one.end <= two.start for one, two in zip(spans, spans[1:], strict=False))
+    assert all(one.end <= two.start for one, two in pairwise(spans))
 
 
 @pytest.mark.parametrize(

@@ -55,7 +55,10 @@ _STEERS = (
     r"\b(?:when|whenever|before|after|while|if|instead of|every time|each time|once)\b[^\n]{0,60}?NAME"
     r"[\s\S]{0,200}?\b(?:must|always|never|change|replace|redirect|instead|modify|set|add|append|include|first|send|use)\b"
 )
-_CONDITION = r"\b(?:when|whenever|before|after|while|if|every time|each time|once)\b[^\n]{0,60}?"
+_CONDITION = (
+    r"\b(?:when|whenever|before|after|while|if|(?:for|on|in|with) (?:every|each|any|all)|every time|each time|once)\b"
+    r"[^\n]{0,60}?"
+)
 
 
 class _Patterns(NamedTuple):

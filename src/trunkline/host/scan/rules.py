@@ -351,7 +351,8 @@ _PRIVATE = (
         "credentials",
         signs=(*(term.rpartition(" ")[2] for term in SECRET_TERMS), "key", "cookie", "phrase"),
         pattern=rf"{_GIVING} {_few(4)}(?:any|all|every|known|available|stored|found|user s|users|your own|other) "
-        rf"{_few(2)}{_SECRETS}|{_GIVING} {_few(4)}(?:{_OWNED})|\b(?:seed|recovery|mnemonic) phrase\b",
+        rf"{_few(2)}{_SECRETS}|{_GIVING} {_few(4)}(?:{_OWNED})"
+        rf"|\b(?:give|tell|send|show|hand) (?:me|us|it) {_few(3)}{_SECRETS}|\b(?:seed|recovery|mnemonic) phrase\b",
         message="it asks for credentials",
     ),
     _words(
