@@ -266,7 +266,7 @@ _SHAPE = re.compile(
     r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----(?s:.*?)(?:-----END [A-Z0-9 ]{0,40}KEY(?: BLOCK)?-----|\Z)"
     rf"|\b(?:{'|'.join(_TOKENS)}"
     # Any word may follow "basic"; base64 has capitals, digits or signs.
-    r"|(?:[Bb]earer|BEARER|(?:[Bb]asic|BASIC)(?=[ ]{1,4}[a-z._~/-]{0,256}[A-Z0-9+=]))[ ]{1,4}[A-Za-z0-9._~+/=-]{8,})"
+    r"|(?:(?i:bearer)|(?i:basic)(?=[ ]{1,4}[a-z._~/-]{0,256}[A-Z0-9+=]))[ ]{1,4}[A-Za-z0-9._~+/=-]{8,})"
 )
 _ADDRESS = re.compile(
     # A user and a password in a URL: after a port follows a path, not a password.

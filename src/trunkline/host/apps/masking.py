@@ -17,7 +17,7 @@ from trunkline.protocol.secret_looks import hide_secrets, names_secret
 __all__ = ["masked_diff", "masked_text"]
 
 _FLAG = re.compile(r"-{0,2}([A-Za-z_][\w-]*)(=.*)?", re.S)
-_REFERENCE = re.compile(r"\$\{[^}]*\}")
+_REFERENCE = re.compile(r"(\$\{[^}]*\})")
 _QUERY = re.compile(r"(?<==)[^&#]+")
 _USER = re.compile(r"(?<=://)[^\s/?#@]*@")
 _COVER = "***"
@@ -68,7 +68,8 @@ def _shown(way: tuple[Any, ...], value: str, before: str) -> str:
     if "://" in value:
         address, mark, query = _USER.sub(f"{_COVER}@", value).partition("?")
         value = address + mark + _QUERY.sub(_COVER, query)
-    return hide_secrets(value, _COVER)
+    parts = _REFERENCE.split(value)
+    return "".join(part if at % 2 else hide_secrets(part, _COVER) for at, part in enumerate(parts))
 
 
 def _covered(value: str) -> str:

@@ -217,7 +217,8 @@ def _is_about(document: Any, pointer: str, name: str, topic: re.Pattern[str]) ->
     """Return True if a definition has to do with a topic, and an argument is not said to be the reader's own."""
     # In a list of arguments the name is a member of the argument; in a schema it is the way to it.
     argument = pointer.removesuffix("/name")
-    own, others = [], []
+    own: list[str] = []
+    others: list[str] = []
     for at, _, text in _texts(document):
         if text != name:
             (own if at.startswith(f"{argument}/") else others).append(fold(text))
