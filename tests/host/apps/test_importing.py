@@ -139,6 +139,16 @@ def test_everything_that_could_be_secret_is_covered() -> None:
     assert all(word in shown for word in ("${KEY}", "Bearer ${T}", '"plain"', "--token"))
 
 
+def test_what_looks_like_a_secret_is_covered_wherever_it_stands() -> None:
+    entry = {
+        "args": ["Server=h;Pwd=s3cret", "ghp_s3cret0123456789", "Server=h;Pwd=${PW}"],
+        "env": {"NOTE": "https://u:s3cret@h/x", "GITHUB_PAT": "s3cret", "JWT": "s3cret", "PLAIN": "a text"},
+    }
+    shown = masked_text(json.dumps({"mcpServers": {"a": entry}}))
+    assert "s3cret" not in shown
+    assert all(word in shown for word in ("Server=h;Pwd=***", "Server=h;Pwd=${PW}", "a text", "GITHUB_PAT"))
+
+
 def test_a_difference_is_shown_without_secrets() -> None:
     before = json.dumps({"a": {"env": {"TOKEN": "s3cret"}}}, indent=2)
     shown = masked_diff(before, put_member(before, (), "b", {"env": {"TOKEN": "s3cret"}}), "f")

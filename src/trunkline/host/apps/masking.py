@@ -1,7 +1,7 @@
 """Shows a file that may hold secrets: what could be one is covered, value by value, before anything is compared.
 
-Covered are all texts under names that sound secret, all headers, the values of secret arguments, and what a URL may
-hide; references to variables are no secrets. It does no I/O.
+Covered are all texts under names that announce a secret, all headers, the values of secret arguments, what a URL may
+hide, and whatever looks like a secret by itself; references to variables are no secrets. It does no I/O.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ import re
 from typing import Any
 
 from trunkline.host.apps.spans import span_of, walk
-from trunkline.host.config.spelling import looks_secret
+from trunkline.protocol.secret_looks import hide_secrets, names_secret
 
 __all__ = ["masked_diff", "masked_text"]
 
 _FLAG = re.compile(r"-{0,2}([A-Za-z_][\w-]*)(=.*)?", re.S)
-_REFERENCE = re.compile(r"\$\{[^}]*\}")
+_REFERENCE = re.compile(r"(\$\{[^}]*\})")
 _QUERY = re.compile(r"(?<==)[^&#]+")
-_USER = re.compile(r"(?<=://)[^/?#@]*@")
+_USER = re.compile(r"(?<=://)[^\s/?#@]*@")
 _COVER = "***"
 
 
@@ -52,18 +52,24 @@ def masked_diff(before: str, after: str, name: str) -> str:
 
 def _shown(way: tuple[Any, ...], value: str, before: str) -> str:
     names = [part for part in way if isinstance(part, str)]
-    if "headers" in names[:-1] or any(looks_secret(name) for name in names[-1:]):
+    if "headers" in names[:-1] or any(names_secret(name, setting=True) for name in names[-1:]):
         return _covered(value)
     if isinstance(way[-1], int):
         flag, own = _FLAG.fullmatch(before), _FLAG.fullmatch(value)
-        if flag is not None and before.startswith("-") and "=" not in before and looks_secret(flag.group(1)):
+        if (
+            flag is not None
+            and before.startswith("-")
+            and "=" not in before
+            and names_secret(flag.group(1), setting=True)
+        ):
             return _covered(value)
-        if own is not None and own.group(2) and looks_secret(own.group(1)):
+        if own is not None and own.group(2) and names_secret(own.group(1), setting=True):
             return f"{value.partition('=')[0]}={_COVER}"
     if "://" in value:
         address, mark, query = _USER.sub(f"{_COVER}@", value).partition("?")
-        return address + mark + _QUERY.sub(_COVER, query)
-    return value
+        value = address + mark + _QUERY.sub(_COVER, query)
+    parts = _REFERENCE.split(value)
+    return "".join(part if at % 2 else hide_secrets(part, _COVER) for at, part in enumerate(parts))
 
 
 def _covered(value: str) -> str:

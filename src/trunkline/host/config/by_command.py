@@ -14,8 +14,9 @@ from trunkline.host.config.env_files import read_env_file
 from trunkline.host.config.files import Unreadable, read_text
 from trunkline.host.config.positions import Leaf, Member, Node
 from trunkline.host.config.reaching import Reach, say_unused
-from trunkline.host.config.spelling import hidden_space, looks_secret, quoted
+from trunkline.host.config.spelling import hidden_space, quoted
 from trunkline.host.config.variables import Expansion, masked
+from trunkline.protocol.secret_looks import hide_secrets, names_secret
 
 __all__ = ["by_command"]
 
@@ -65,7 +66,7 @@ def _arguments(node: Node, into: Collector) -> tuple[str, ...]:
     for at, item in enumerate(items):
         written = item.value if isinstance(item, Leaf) and isinstance(item.value, str) else ""
         flag = _FLAG.fullmatch(written)
-        named = flag is not None and looks_secret(flag.group(1))
+        named = flag is not None and names_secret(flag.group(1), setting=True)
         text = into.text(
             f"args[{at}]",
             item,
@@ -88,7 +89,7 @@ def _argument_mask(*, secret: bool, named: bool) -> Callable[[Expansion], str]:
     def show(expansion: Expansion) -> str:
         if secret:
             return expansion.shown(mask=masked)
-        shown = expansion.shown()
+        shown = expansion.shown(mask=hide_secrets)
         name, equals, value = shown.partition("=")
         return f"{name}=***" if named and equals and "${" not in value else shown
 
@@ -105,7 +106,7 @@ def _env(found: Mapping[str, Member], into: Collector) -> dict[str, str]:
         if not name or "=" in name or "\x00" in name or hidden_space(name):
             into.fail(key, member.line, "it is no name of a variable", fix=f"write {quoted(name.strip())}")
             continue
-        read = into.secret_text if looks_secret(name) else into.text
+        read = into.secret_text if names_secret(name, setting=True) else into.text
         value = read(key, member.value, place=("env", name))
         into.check_bare(key, member.value)
         if value is not None:

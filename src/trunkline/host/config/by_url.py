@@ -14,8 +14,9 @@ from urllib.parse import parse_qsl, urlsplit
 from trunkline.host.config.collecting import Collector
 from trunkline.host.config.positions import Leaf, Member, Members
 from trunkline.host.config.reaching import Reach, say_unused
-from trunkline.host.config.spelling import hidden_space, looks_secret, quoted
+from trunkline.host.config.spelling import hidden_space, quoted
 from trunkline.host.config.variables import Expansion, masked
+from trunkline.protocol.secret_looks import hide_secrets, names_secret
 
 __all__ = ["by_url"]
 
@@ -74,7 +75,7 @@ def _url(member: Member, into: Collector) -> str | None:
         into.fail(member.name, node.line, "it has a user or a password in it", fix="give them by headers")
         return None
     for name, value in parse_qsl(parts.query):
-        if looks_secret(name):
+        if names_secret(name, setting=True):
             into.hide(value)
     into.check_bare(member.name, node)
     return url
@@ -82,7 +83,7 @@ def _url(member: Member, into: Collector) -> str | None:
 
 def _shown_url(expansion: Expansion) -> str:
     """Hide what a URL may have of a secret in its literal parts: a user, and the values of its query."""
-    shown = _USER.sub("***@", expansion.shown())
+    shown = _USER.sub("***@", expansion.shown(mask=hide_secrets))
     address, mark, query = shown.partition("?")
     return address + mark + _QUERY_VALUE.sub(lambda value: value.group() if "${" in value.group() else "***", query)
 
@@ -107,7 +108,7 @@ def _headers(found: Mapping[str, Member], into: Collector) -> dict[str, str]:
 
 
 def _header(key: str, member: Member, into: Collector) -> str | None:
-    if looks_secret(member.name):
+    if names_secret(member.name, setting=True):
         value = into.secret_text(key, member.value, place=("headers", member.name))
     else:
         value = into.text(key, member.value, show=_shown_header, place=("headers", member.name))

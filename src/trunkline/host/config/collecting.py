@@ -16,9 +16,10 @@ from msgspec.structs import replace
 from trunkline.host.config.openness import Spot
 from trunkline.host.config.positions import Items, Leaf, Member, Members, Node, kind_of
 from trunkline.host.config.records import Problem, Provenance, Variable, Written
-from trunkline.host.config.spelling import hidden_space, looks_secret, quoted
+from trunkline.host.config.spelling import hidden_space, quoted
 from trunkline.host.config.variables import Expansion, Surroundings, expand, is_secret, masked
 from trunkline.host.secrecy.names import Sealed
+from trunkline.protocol.secret_looks import find_secrets, hide_secrets, names_secret
 
 __all__ = ["Collector", "Ground", "Place"]
 
@@ -140,12 +141,19 @@ class Collector:
         self.secrets.update(expansion.secrets_at(spot))
         if expansion.sealed:
             self._seal(key, node, expansion, place)
-        shown = expansion.shown() if show is None else show(expansion)
+        self._hide_looks(expansion)
+        shown = expansion.shown(mask=hide_secrets) if show is None else show(expansion)
         self.note(key, node.line, shown, variables=expansion.variables)
         if expansion.text is not None and "\x00" in expansion.text:
             self.fail(key, node.line, "the text holds the character U+0000, which no program can be given")
             return None
         return expansion.text
+
+    def _hide_looks(self, expansion: Expansion) -> None:
+        """Hide, wherever it is shown, what looks like a secret in a text: the password of a connection string."""
+        for text in (expansion.text or "", *expansion.literals):
+            for span in find_secrets(text):
+                self.hide(text[span.start : span.end])
 
     def _seal(self, key: str, node: Leaf, expansion: Expansion, place: Place | None) -> None:
         """Note what is to be filled in when the server is started."""
@@ -210,7 +218,11 @@ class Collector:
 
     def _leaf(self, key: str, member: Member, place: Place | None) -> Any:
         inner = _in(place, member.name)
-        if looks_secret(member.name) and isinstance(member.value, Leaf) and isinstance(member.value.value, str):
+        if (
+            names_secret(member.name, setting=True)
+            and isinstance(member.value, Leaf)
+            and isinstance(member.value.value, str)
+        ):
             return self.secret_text(key, member.value, place=inner)
         return self.tree(key, member.value, place=inner)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from typing import Literal, TypeAlias
 
-from trunkline.host.config.spelling import looks_secret
+from trunkline.protocol.secret_looks import holds_secret, names_secret
 
 __all__ = ["Spot", "hidden_parts"]
 
@@ -30,7 +30,7 @@ _LONG = 32
 def hidden_parts(name: str, value: str, spot: Spot) -> frozenset[str]:
     """Give the parts of a variable's value that are not to be shown at a spot: all of it if in doubt."""
     whole = frozenset({value})
-    if looks_secret(name) or not value.isprintable():
+    if names_secret(name, setting=True) or holds_secret(value) or not value.isprintable():
         return whole
     host = _ADDRESS.match(value)
     if host is not None:

@@ -1,4 +1,4 @@
-"""How names are spelt in a configuration: both usual ways, near misses, what an editor hides, what sounds secret.
+"""How names are spelt in a configuration: both usual ways, near misses, what an editor hides.
 
 Pure functions over single texts.
 """
@@ -8,14 +8,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-__all__ = ["camel", "hidden_space", "looks_secret", "nearest", "quoted", "snake"]
+__all__ = ["camel", "hidden_space", "nearest", "quoted", "snake"]
 
 # What is not seen in an editor: spaces at the ends, and characters without a width or that look like a space.
 _INVISIBLE = re.compile("[\u00a0\u00ad\u115f\u180e\u2000-\u200f\u2028-\u202f\u205f-\u206f\u3000\ufeff]")
 _UPPER = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
-_SECRET = re.compile(
-    r"token|secret|passw|passphrase|credential|authorization|cookie|apikey|(?:^|_)(?:key|pat|pwd)(?:$|_)"
-)
 
 
 def snake(name: str) -> str:
@@ -27,11 +24,6 @@ def camel(name: str) -> str:
     """Give a name in the spelling ``idleStop``."""
     first, *rest = name.split("_")
     return first + "".join(part.capitalize() for part in rest)
-
-
-def looks_secret(name: str) -> bool:
-    """Tell whether a variable, header or member of this name holds a secret, judged by the name."""
-    return _SECRET.search(snake(name)) is not None
 
 
 def hidden_space(text: str) -> str | None:

@@ -14,37 +14,21 @@ from typing import Any
 
 import trunkline.types as t
 from trunkline.protocol.json_schema import SchemaError, check_flat, inline_defs
+from trunkline.protocol.secret_looks import ASKED_IN_OTHER_SCRIPTS, ASKED_SECRET, asks_for_secret, names_secret
 
 __all__ = ["FormRefused", "credentials_in", "read_form"]
 
 _MOST_FIELDS = 100
 _LONGEST_TEXT = 20_000
-_SECRET_FORMATS = ("credential", "password", "secret", "token")
 
-# What opens doors or moves money, in words that are one space apart and in small letters.
-_SECRET = (
-    r"(?:pass ?(?:word|phrase|code|wd)s?|pwd|secrets?|tokens?(?<!tokens)|bearer|jwt|credentials?"
-    r"|(?:api|access|private|secret|signing|encryption|ssh|gpg|pgp|master|recovery|account|auth|aws|service) ?keys?"
-    r"|ssn|social security(?: number)?|(?:credit|debit|bank|payment) ?cards?|card (?:number|no|verification)"
-    r"|cvv2?|cvc2?|t?otp|one time (?:codes?|pins?|pass\w*)"
-    r"|(?:2fa|mfa|sms|verification|authenticator|authentication|security) codes?"
-    r"|security answers?|(?:card|sim|bank|atm) pin|pin (?:codes?|numbers?)|seed (?:phrase|words?)"
-    r"|recovery (?:phrase|codes?|words?)|mnemonic(?: phrase)?|connection string|session cookies?"
-    r"|passwort|kennwort|contrasena|contraseña|mot de passe|senha|wachtwoord|hasło|пароль)"
-    # Of these one may well say what they are called or how long they should be.
-    r"(?! (?:names?|ids?|types?|polic(?:y|ies)|lengths?|managers?|strength|limits?|counts?|budgets?|labels?"
-    r"|alias(?:es)?|expiry|expirations?|rotations?|formats?|stores?|vaults?|references?|providers?|required|hints?)\b)"
-)
-_NAMED = re.compile(rf"\b{_SECRET}\b|密码|密碼|パスワード|暗証番号|비밀번호")
-_PIN = re.compile(r"(?:your |the |a )?pins?")
 _NEGATED = re.compile(
     r"\b(?:do not|don t|dont|does not|doesn t|never|not|no|without)"
     r"(?: (?:a|an|any|the|your|my|need|needs|enter|type|provide|put|ask|asks|for|share|send|include|use|to|is))*"
-    rf" {_SECRET}\b"
+    rf" {ASKED_SECRET}\b"
 )
 _ASKED = re.compile(
     r"\b(?:enter|provide|type|paste|supply|give|share|send|input|insert|submit|tell|need|needs|require|requires|confirm"
-    rf"|what is|your)\b(?: \w+){{0,6}}? {_SECRET}\b|密码|密碼|パスワード|暗証番号|비밀번호"
+    rf"|what is|your)\b(?: \w+){{0,6}}? {ASKED_SECRET}\b|{ASKED_IN_OTHER_SCRIPTS}"
 )
 # Letters that are written as digits and signs, to be read as the letters.
 _LOOKALIKES = str.maketrans("013457@$!", "oieastasi")
@@ -126,12 +110,12 @@ def _is_free(field: dict[str, Any]) -> bool:
 
 
 def _asks(name: str, field: dict[str, Any]) -> bool:
-    if str(field.get("format", "")).lower() in _SECRET_FORMATS or field.get("writeOnly") is True:
+    if names_secret(str(field.get("format", ""))) or field.get("writeOnly") is True:
         return True
     labels = [_words(name), _words(name.translate(_LOOKALIKES)), _words(str(field.get("title") or ""))]
-    if any(_NAMED.search(label) or _PIN.fullmatch(label) for label in labels):
+    if names_secret(name) or any(map(asks_for_secret, labels)):
         return True
-    return _NAMED.search(_without_no(str(field.get("description") or ""))) is not None
+    return asks_for_secret(_without_no(str(field.get("description") or "")))
 
 
 def _without_no(text: str) -> str:

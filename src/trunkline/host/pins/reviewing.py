@@ -23,7 +23,7 @@ from trunkline.host.catalog.names import id_of
 from trunkline.host.pins.locks import PinLock
 from trunkline.host.pins.pin import canonical
 from trunkline.host.pins.records import PINNED, Key, PinKind, Seen, ServerPins, Sight, compared
-from trunkline.host.scan.scan import Finding, references_in, scan, scan_references, weigh, worst
+from trunkline.host.scan.scan import Finding, names_of_others, references_in, scan, scan_references, weigh, worst
 
 __all__ = [
     "Quarantined",
@@ -232,7 +232,7 @@ class _Review:
                 )
             known = self._scanned[kind, pin] = scan(document, kind=kind), references_in(document)
         texts, words = known
-        others = {name: self._names[name] for name in words & self._names.keys() if server not in self._names[name]}
+        others = names_of_others(server, words, self._names)
         if not others:
             return weigh(texts) if texts else ()
         document = msgspec.to_builtins(definition) if document is None else document

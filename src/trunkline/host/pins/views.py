@@ -14,7 +14,7 @@ from trunkline.host.catalog.names import id_of
 from trunkline.host.pins.drift import Change
 from trunkline.host.pins.locks import PinLock
 from trunkline.host.pins.records import Pin, ServerPins, compared
-from trunkline.host.scan.scan import Finding, references_in, scan, scan_references, weigh, worst
+from trunkline.host.scan.scan import Finding, names_of_others, references_in, scan, scan_references, weigh, worst
 
 __all__ = ["Discrepancy", "PinView", "against_lock", "find_views", "views_of"]
 
@@ -107,5 +107,5 @@ def _findings(record: ServerPins, pin: Pin, names: dict[str, frozenset[str]]) ->
     if document is None or (pin.vetted and pin.drift is None):
         return ()
     words = references_in(document)
-    others = {name: names[name] for name in words & names.keys() if record.name not in names[name]}
+    others = names_of_others(record.name, words, names)
     return weigh((*scan(document, kind=pin.kind), *scan_references(document, words, others)))

@@ -17,7 +17,9 @@ from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
-__all__ = ["NAME_RULES", "RULES", "Category", "Severity", "TextRule"]
+from trunkline.protocol.secret_looks import SECRET_TERMS
+
+__all__ = ["NAME_RULES", "OWN", "RULES", "Category", "Severity", "TextRule"]
 
 Severity: TypeAlias = Literal["info", "ask", "hide"]
 #: What a finding is about. The first four are what somebody would want; the others are how they would do it.
@@ -49,6 +51,8 @@ class TextRule(Struct, frozen=True, kw_only=True):
     unless_after: re.Pattern[str] | None = None
     #: In a server's instructions, which are there to instruct, it is no more than that.
     advice: bool = False
+    #: Harmless in a definition that is about this, as its other texts say.
+    unless_about: re.Pattern[str] | None = None
 
 
 def _words(
@@ -77,7 +81,14 @@ def _words(
 
 
 def _signs(
-    category: Category, severity: Severity, name: str, *, signs: tuple[str, ...], pattern: str, message: str
+    category: Category,
+    severity: Severity,
+    name: str,
+    *,
+    signs: tuple[str, ...],
+    pattern: str,
+    message: str,
+    unless_about: str | None = None,
 ) -> TextRule:
     return TextRule(
         name=name,
@@ -87,6 +98,7 @@ def _signs(
         pattern=re.compile(pattern, re.IGNORECASE | re.MULTILINE),
         message=message,
         folded=False,
+        unless_about=None if unless_about is None else re.compile(unless_about),
     )
 
 
@@ -124,9 +136,29 @@ _UNTOLD = (
     r"(?:inform|informing|alert|alerting|warn|warning|show|showing|display|displaying|notify|notifying|explain"
     r"|explaining|let|letting|report|reporting)"
 )
-_SECRETS = (
-    r"(?:passwords?|(?:access |api |auth |bearer |session |oauth )?(?:tokens?|keys?)|credentials?|secrets?|cookies?"
-    r"|(?:seed|recovery|pass)(?: )?phrases?)\b"
+# What is a secret by its name alone; of keys and tokens there are other kinds, too.
+_TOKEN_KINDS = ("access", "api", "auth", "bearer", "login", "oauth", "refresh", "session", "user")
+_SECRET_NOUNS = (
+    *(term for term in SECRET_TERMS if term != "token"),
+    *(f"{kind} token" for kind in _TOKEN_KINDS),
+    *("cookie", "seed phrase", "recovery phrase"),
+)
+_SECRETS = "(?:" + "|".join(noun.replace(" ", "(?: )?") for noun in _SECRET_NOUNS) + r")s?\b"
+_AMBIGUOUS = r"(?:keys?|tokens?)\b"
+# Whose it is: the user's, the model's, this machine's.
+_OWNED = (
+    rf"(?:your own|the users?(?: s)?|users?(?: s)?|{_USER} s|stored|saved|known|leaked|local|personal|sensitive) "
+    rf"{_few(2)}{_AMBIGUOUS}"
+    rf"|(?:any|all|every|each) {_few(2)}{_AMBIGUOUS} {_few(3)}(?:(?:of|from|for|belonging to|owned by) {_USER}"
+    rf"|(?:in|from|on|found in|stored (?:in|on)) {_few(2)}(?:environment|env|home|machine|computer|disk|keychain"
+    r"|keyring|conversation|chat|memory|config(?:uration)?|browser|context|files?system|other (?:tools?|servers?))\b"
+    r"|so far\b|you (?:know|can find|have access to|have seen)\b)"
+)
+
+# "Before any other tool of this server" is about an order among its own.
+_UNSCOPED = (
+    r"(?! (?:in|of|from|on|within|provided by|offered by) (?:this|the|our|that|its) (?:same )?(?:[a-z0-9]{1,30} )?"
+    r"(?:server|workflow|toolset|toolkit|package|integration|api|group|category|suite|module|list|mcp|family|set)\b)"
 )
 
 # --- telling the model what to do beyond the tool --------------------------------------------------------------------
@@ -175,11 +207,13 @@ _INSTRUCTIONS = (
         "ask",
         "before everything else",
         words="before prior first after every each whenever",
-        pattern=rf"\b(?:before|prior to) (?:{_few(2)}{_USING} )?{_ANY} (?:other )?{_TOOLS}"
+        pattern=rf"\b(?:before|prior to) (?:{_few(2)}{_USING} )?(?:any|all|every|each) (?:other )?{_TOOLS}{_UNSCOPED}"
+        rf"|\b(?:must|always|never|have to|need to|required|mandatory)\b[^.!?\n]{{0,120}}\b(?:before|prior to) "
+        rf"(?:{_few(2)}{_USING} )?(?:other|another) {_TOOLS}{_UNSCOPED}"
         rf"|\b(?:before|prior to) {_few(1)}(?:do|doing|using|calling) {_few(1)}(?:anything|everything)\b"
         rf"|\b(?:after|whenever|each time|every time) {_few(3)}{_USING} {_few(2)}{_ANY} {_few(1)}{_TOOLS}"
         rf"|\b(?:must|always|should|have to|need to) {_few(2)}{_USING} (?:this|it) {_few(2)}"
-        r"(?:first|before (?:any|all|every|each|other))\b",
+        r"(?:first\b(?! (?:when|if|to|for|in order|so|before) [a-z])|before (?:everything|anything)\b)",
         message="it wants to be used before or after everything else",
         advice=True,
     ),
@@ -190,7 +224,9 @@ _INSTRUCTIONS = (
         words="always must required mandatory",
         pattern=rf"\b(?:always|must|must always|required to|mandatory to) (?:also )?{_USING} {_few(5)}"
         r"(?:(?:for|on|with|in|after|before) (?:every|each)|every (?:message|request|turn|response|time|conversation)"
-        r"|no matter|regardless|afterwards|at the (?:start|end|beginning)|even if)\b",
+        r"|no matter|regardless|afterwards|at the (?:start|end|beginning)|even if"
+        r"|when(?:ever)? (?:a|an|the|each|every|any) (?:new )?"
+        r"(?:conversation|chat|session|message|request|turn|answer))\b",
         message="it tells the model to call it whether or not it is needed",
         advice=True,
     ),
@@ -313,10 +349,10 @@ _PRIVATE = (
         "secret",
         "ask",
         "credentials",
-        words="password passwords token tokens key keys credential credentials secret secrets cookie cookies phrase"
-        " phrases",
+        signs=(*(term.rpartition(" ")[2] for term in SECRET_TERMS), "key", "cookie", "phrase"),
         pattern=rf"{_GIVING} {_few(4)}(?:any|all|every|known|available|stored|found|user s|users|your own|other) "
-        rf"{_few(2)}{_SECRETS}|\b(?:seed|recovery|mnemonic) phrase\b",
+        rf"{_few(2)}{_SECRETS}|{_GIVING} {_few(4)}(?:{_OWNED})"
+        rf"|\b(?:give|tell|send|show|hand) (?:me|us|it) {_few(3)}{_SECRETS}|\b(?:seed|recovery|mnemonic) phrase\b",
         message="it asks for credentials",
     ),
     _words(
@@ -334,6 +370,20 @@ _PRIVATE = (
 
 _URGENT = "important|critical|urgent|hidden|secret|priority|mandatory|override|internal|confidential|instructions?"
 
+# "<script> tags are removed" speaks of an element; "<script>call collect</script>" is one: it has attributes, or holds
+# something, or what follows is not said about it.
+_PLACEHOLDER = r"(?:comments?|\.{3}|…|text|more|notes?)"
+_SPOKEN_OF = (
+    r"[`'\")\],.;:/]|\Z|\s{0,2}(?:tags?|elements?|blocks?|nodes?|sections?|contents?|markup|html|injection|snippets?|embeds?"
+    r"|and|or|is|are|was|were|will|can|to|in|from|with|without|if|unless|by|inside|within|for|that|which|as|at)\b"
+    r"|\s{0,2}[-<,|]"
+)
+_JOINER = r"\s*(?:and|or|to|\.{3}|…|,|/|code|content)?\s*</"
+_ELEMENT = (
+    r"<(?:script|iframe|object|embed)(?:\s+[a-z:-]{1,20}\s*=|\s*/?>"
+    rf"(?:(?!{_SPOKEN_OF})|(?!{_JOINER})[^<\n]{{1,400}}</(?:script|iframe|object|embed)))"
+)
+
 _MARKUP = (
     _signs(
         "markup",
@@ -350,8 +400,8 @@ _MARKUP = (
         "ask",
         "comment",
         signs=("<", "]:"),
-        pattern=r"<!--\s{0,40}(?=[^\s>-])[\s\S]{0,400}?(?:-->|\Z)|^\s{0,3}\[(?://|comment|_)\]:\s?[#<(][^\n]{1,200}"
-        r"|<(?:script|iframe|object|embed)\b",
+        pattern=rf"<!--(?!\s{{0,4}}{_PLACEHOLDER}\s{{0,4}}-->)\s{{0,40}}(?=[^\s>-])[\s\S]{{0,400}}?(?:-->|\Z)"
+        rf"|^\s{{0,3}}\[(?://|comment|_)\]:\s?[#<(][^\n]{{1,200}}|{_ELEMENT}",
         message="a comment or a script, which is not shown where the text is",
     ),
     _signs(
@@ -402,7 +452,37 @@ _MARKUP = (
 #: The rows about texts: descriptions, titles, enum values, defaults, instructions.
 RULES: tuple[TextRule, ...] = (*_INSTRUCTIONS, *_CONCEALMENTS, *_PRIVATE, *_MARKUP)
 
+_ONE_WORD_SECRETS = "|".join(term for term in SECRET_TERMS if " " not in term)
 _NAMED = "an argument is named after what no tool needs"
+#: What a definition is about that has to do with a model, or with conversations, of its own.
+_ABOUT_MODELS = (
+    r"\b(?:llms?|models?|gpt|claude|gemini|openai|anthropic|ollama|mistral|agents?|assistants?|chat ?bots?|bots?"
+    r"|personas?|completions?|prompts?|temperature|ai|voices?|fine tun\w*|inference|playground)\b"
+)
+_ABOUT_TALKS = (
+    rf"{_ABOUT_MODELS}|\b(?:conversations?|chats?|messages?|threads?|dialog(?:ue)?s?|channels?|tickets?|transcripts?|slack"
+    r"|discord|telegram|calls?|meetings?|support|email)\b"
+)
+_ABOUT_KEYS = (
+    r"\b(?:ssh|sftp|scp|certificates?|tls|ssl|wallets?|sign(?:ing|ed|s|atures?)?|jwt|encrypt\w*|decrypt\w*|deploy keys?"
+    r"|service accounts?|key ?pairs?|instances?|virtual machines?|vms?|pem|pgp|gpg|clusters?|connections?|databases?"
+    r"|snowflake|github apps?|repositor(?:y|ies))\b"
+)
+_ABOUT_PROGRAMS = (
+    r"\b(?:deploy\w*|containers?|docker|functions?|lambda|services?|builds?|process(?:es)?|commands?|jobs?|tasks?|pods?"
+    r"|apps?|applications?|runtimes?|workflows?|pipelines?|launch\w*|scripts?|servers?|projects?|sandbox\w*|stacks?"
+    r"|infrastructure|cloud\w*|resources?|terraform|templates?)\b"
+)
+#: Whose it is, in the description of an argument: that of the model which reads this, or of its user.
+OWN = re.compile(
+    r"\b(?:your (?:own|current|full|entire|complete|exact|system|initial|original|instructions?|conversation|chat"
+    r"|context|prompt|session|history|reasoning|thoughts?|chain|available|previous|ssh|private|keys?|environment|shell)"
+    r"|you (?:were|are|have|received|got|see)|this (?:conversation|chat|session)|so far"
+    r"|(?:current|active|ongoing|calling|host|client|entire|full|complete|verbatim|exact) (?:\w+ ){0,2}"
+    r"(?:conversation|chat|prompt|instructions?|context|session|history|messages?|transcript|assistant|model|agent|user)"
+    r"|that (?:calls|called|uses|is calling)|the user s|user's|verbatim|word for word|of this machine|local machine"
+    r"|home directory)|~/"
+)
 #: The rows about names of properties and arguments, which they fit as a whole.
 NAME_RULES: tuple[TextRule, ...] = (
     _signs(
@@ -411,19 +491,46 @@ NAME_RULES: tuple[TextRule, ...] = (
         "the conversation",
         signs=("",),
         pattern=r"(?:full|entire|raw|previous|prior|all)?[_-]?(?:conversation|chat|message|dialog(?:ue)?|tool_?calls?"
-        r"|session|prompt)s?[_-]?(?:history|log|transcript|context|dump)|chain[_-]?of[_-]?thought"
-        r"|(?:hidden|internal)[_-]?reasoning|system[_-]?prompt|(?:all|available|list_?of)[_-]?tools(?:[_-]?list)?"
-        r"|tools[_-]?list|developer[_-]?message|model[_-]?instructions",
+        r"|session|prompt)s?[_-]?(?:history|log|transcript|context|dump)",
         message=_NAMED,
+        unless_about=_ABOUT_TALKS,
+    ),
+    _signs(
+        "secret",
+        "ask",
+        "the conversation",
+        signs=("",),
+        pattern=r"chain[_-]?of[_-]?thought|(?:hidden|internal)[_-]?reasoning|system[_-]?prompt"
+        r"|(?:all|available|list_?of)[_-]?tools(?:[_-]?list)?|tools[_-]?list|developer[_-]?message"
+        r"|model[_-]?instructions",
+        message=_NAMED,
+        unless_about=_ABOUT_MODELS,
     ),
     _signs(
         "secret",
         "ask",
         "credentials",
         signs=("",),
-        pattern=r"(?:user|host|local|all)?[_-]?(?:ssh|private)[_-]?keys?(?:[_-]?(?:file|contents?))?"
-        r"|env(?:ironment)?[_-]?(?:dump|variables|contents?)|(?:seed|recovery)[_-]?phrase"
-        r"|(?:all|user)[_-]?(?:passwords|credentials|tokens|secrets|cookies)|id_rsa",
+        pattern=r"(?:host|local)?[_-]?(?:ssh|private)[_-]?keys?(?:[_-]?(?:file|contents?))?",
+        message=_NAMED,
+        unless_about=_ABOUT_KEYS,
+    ),
+    _signs(
+        "secret",
+        "ask",
+        "credentials",
+        signs=("",),
+        pattern=r"env(?:ironment)?[_-]?(?:variables|contents?)",
+        message=_NAMED,
+        unless_about=_ABOUT_PROGRAMS,
+    ),
+    _signs(
+        "secret",
+        "ask",
+        "credentials",
+        signs=("",),
+        pattern=r"(?:user|all)[_-]?(?:ssh|private)[_-]?keys?(?:[_-]?(?:file|contents?))?|env(?:ironment)?[_-]?dump"
+        rf"|(?:seed|recovery)[_-]?phrase|(?:all|user)[_-]?(?:{_ONE_WORD_SECRETS}|cookie)s|id_rsa",
         message=_NAMED,
     ),
 )

@@ -10,15 +10,16 @@ from __future__ import annotations
 
 import binascii
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from typing import Any, Literal, TypeAlias
 
 from msgspec import Struct
 
 from trunkline.host.scan.characters import fold, oddities, visible
-from trunkline.host.scan.rules import NAME_RULES, RULES, Category, Severity, TextRule
+from trunkline.host.scan.mentions import mention_of
+from trunkline.host.scan.rules import NAME_RULES, OWN, RULES, Category, Severity, TextRule
 
-__all__ = ["Finding", "Names", "references_in", "scan", "scan_references", "weigh", "worst"]
+__all__ = ["Finding", "Names", "names_of_others", "references_in", "scan", "scan_references", "weigh", "worst"]
 
 #: What other servers call their tools: each name with the servers that have it.
 Names: TypeAlias = Mapping[str, frozenset[str]]
@@ -41,10 +42,6 @@ _HEX = re.compile(r"(?<!\w)(?:[0-9a-fA-F]{2}[ :]?){20,}(?!\w)")
 _IMAGE = re.compile(r"data:[\w.+-]{1,40}/[\w.+-]{1,60};base64,\Z")
 _SHORTEST_CODE = 24
 _BLOB = 200
-_STEERS = (
-    r"\b(?:when|whenever|before|after|while|if|instead of|every time|each time|once)\b[^\n]{0,60}?NAME"
-    r"[\s\S]{0,200}?\b(?:must|always|never|change|replace|redirect|instead|modify|set|add|append|include|first|send|use)\b"
-)
 
 
 class Finding(Struct, frozen=True):
@@ -82,6 +79,8 @@ def scan(document: Any, *, kind: str = "tool") -> tuple[Finding, ...]:
             message = f"more than {_MOST_TEXT} characters, which is too much to be looked through"
             return (*found[: _MOST_FINDINGS - 1], Finding("too long", "size", "hide", pointer, "", message))
         found += _in_text(pointer, role, text, kind)
+        if role == "name":
+            found += _in_name(document, pointer, text)
         if len(found) >= _MOST_FINDINGS:
             break
     return tuple(found[:_MOST_FINDINGS])
@@ -107,15 +106,41 @@ def references_in(document: Any) -> frozenset[str]:
     )
 
 
+def names_of_others(server: str, words: frozenset[str], names: Names) -> Names:
+    """Return which of these words are names of tools that a server itself does not have.
+
+    A server that has ``jira_get_issue`` and speaks of ``get_issue`` means its own: it counts among those that have it.
+    """
+    foreign = {name: names[name] for name in words & names.keys() if server not in names[name]}
+    if not foreign:
+        return foreign
+    own = [name for name, servers in names.items() if server in servers]
+    return {
+        name: servers | {server} if any(_is_short_for(name, each) for each in own) else servers
+        for name, servers in foreign.items()
+    }
+
+
+def _is_short_for(name: str, whole: str) -> bool:
+    return whole.endswith(name) and whole[: -len(name)][-1:] in ("_", "-", ".", "/")
+
+
 def scan_references(document: Any, words: frozenset[str], others: Names) -> tuple[Finding, ...]:
     """Find the tools of other servers that a definition speaks of; ``words`` are those of ``references_in``."""
     named = sorted(words & others.keys())
     if not named:
         return ()
+    texts = list(_texts(document))
+    arguments = {text for _, _, text in texts if " " not in text}
     found = []
-    for pointer, _, text in _texts(document):
-        there = set(_IDENTIFIER.findall(text))
-        found += [_reference(pointer, text, name, others[name]) for name in named if name in there]
+    for pointer, _, text in texts:
+        # A name by itself, of a property or in an enum, tells nobody to do anything.
+        there = set(_IDENTIFIER.findall(text)) if " " in text.strip() else ()
+        found += [
+            finding
+            for name in named
+            if name in there and (finding := _reference(pointer, text, name, others[name], arguments)) is not None
+        ]
     return tuple(found[:_MOST_FINDINGS])
 
 
@@ -124,18 +149,22 @@ def _is_distinctive(word: str) -> bool:
     return len(word) >= 5 and not (word.isalpha() and (word.islower() or word.istitle() or word.isupper()))
 
 
-def _reference(pointer: str, text: str, name: str, servers: frozenset[str]) -> Finding:
+def _reference(
+    pointer: str, text: str, name: str, servers: frozenset[str], arguments: Container[str]
+) -> Finding | None:
+    said = mention_of(fold(text), name, argument=name in arguments, shared=len(servers) > 1)
+    if said is None:
+        return None
     at = text.index(name)
     whose = ", ".join(sorted(servers))
-    steers = re.search(_STEERS.replace("NAME", re.escape(name.lower())), fold(text))
-    said = "tells how to use" if steers else "speaks of"
+    does = "tells how to use" if said == "steers" else "speaks of"
     return Finding(
         "another server's tool",
         "other server",
-        "hide" if steers else "ask",
+        "hide" if said == "steers" else "ask",
         pointer,
         _excerpt(text, at, at + len(name)),
-        f"it {said} {visible(name)}, a tool of {visible(whose)}",
+        f"it {does} {visible(name)}, a tool of {visible(whose)}",
     )
 
 
@@ -168,13 +197,38 @@ def _in_text(pointer: str, role: _Role, text: str, kind: str) -> Iterator[Findin
         severity: Any = odd.severity
         excerpt = _excerpt(text, odd.start, odd.end)
         yield Finding(odd.rule, "characters", severity, pointer, excerpt, odd.message)
-    if role == "name":
-        yield from (_finding(rule, pointer, text, None) for rule in NAME_RULES if rule.pattern.fullmatch(text))
     yield from _in_words(pointer, text, kind)
     yield from _encoded(pointer, text, kind)
     if len(text) > _LONG:
         severity = "ask" if len(text) > _TOO_LONG else "info"
         yield Finding("too long", "size", severity, pointer, "", f"a text of {len(text)} characters")
+
+
+def _in_name(document: Any, pointer: str, name: str) -> Iterator[Finding]:
+    """Judge the name of an argument by what the rest of the definition is about, and by whose it is said to be."""
+    for rule in NAME_RULES:
+        if rule.pattern.fullmatch(name) and not (
+            rule.unless_about and _is_about(document, pointer, name, rule.unless_about)
+        ):
+            yield _finding(rule, pointer, name, None)
+
+
+def _is_about(document: Any, pointer: str, name: str, topic: re.Pattern[str]) -> bool:
+    """Return True if a definition has to do with a topic, and an argument is not said to be the reader's own."""
+    # In a list of arguments the name is a member of the argument; in a schema it is the way to it.
+    argument = pointer.removesuffix("/name")
+    own: list[str] = []
+    others: list[str] = []
+    for at, _, text in _texts(document):
+        if text != name:
+            (own if at.startswith(f"{argument}/") else others).append(fold(text))
+    if OWN.search(" ".join(own)):
+        return False
+    return topic.search(_apart(" ".join(others))) is not None
+
+
+def _apart(text: str) -> str:
+    return re.sub(r"[_\W]+", " ", text)
 
 
 def _in_words(pointer: str, text: str, kind: str) -> Iterator[Finding]:

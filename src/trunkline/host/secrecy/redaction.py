@@ -1,8 +1,8 @@
 """Takes out of a value what nobody should read later: credentials by name, by place and by look, and sheer size.
 
 Pure: values in, values out, nothing of the input is changed or shared. A ``Redaction`` is made once of what is to be
-hidden and applied many times. What it hides by look is a net, not a proof: a policy names the places that it must hide.
-Every pattern is bounded, so that a hostile text costs no more than a plain one.
+hidden and applied many times. What looks like a credential is said by ``protocol.secret_looks``. That is a net, not a
+proof: a policy names the places that must be hidden.
 """
 
 from __future__ import annotations
@@ -10,93 +10,19 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from hashlib import sha256
-from itertools import pairwise
 from typing import Any, TypeAlias
 
 from trunkline.host.policy.pointers import parse_pointer
+from trunkline.protocol.secret_looks import find_secrets, names_secret
 
-__all__ = ["DEFAULT_NAMES", "HIDDEN", "Redaction", "redact"]
+__all__ = ["HIDDEN", "Redaction", "redact"]
 
 #: What stands in place of something hidden.
 HIDDEN = "***"
 
-#: Names of members whose values are credentials: letters and digits alone, in lower case. A member is hidden if its
-#: name, a word of it, two words together, or its end is one of these.
-DEFAULT_NAMES: frozenset[str] = frozenset(
-    {
-        "accesskey",
-        "apikey",
-        "apitoken",
-        "auth",
-        "authorization",
-        "authtoken",
-        "bearer",
-        "clientsecret",
-        "connectionstring",
-        "cookie",
-        "cookies",
-        "credential",
-        "credentials",
-        "encryptionkey",
-        "jwt",
-        "otp",
-        "passcode",
-        "passphrase",
-        "passwd",
-        "password",
-        "passwords",
-        "privatekey",
-        "pwd",
-        "secret",
-        "secretkey",
-        "secrets",
-        "sessionid",
-        "setcookie",
-        "signingkey",
-        "sshkey",
-        "token",
-    }
-)
-
-_WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
-# Shorter ones are looked for as whole names and words only.
-_LONG_ENOUGH = 5
 # A shorter secret would be found in every other word; it is hidden where it is the whole text.
 _SHORTEST_SECRET = 4
-_LOOKS = (
-    r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY-----(?s:.*?)(?:-----END [A-Z0-9 ]{0,40}KEY-----|\Z)",
-    r"\beyJ[A-Za-z0-9_-]{10,}(?:\.[A-Za-z0-9_-]*){0,4}",
-    r"\b(?:sk|pk|rk)[-_][A-Za-z0-9_-]{16,}",
-    r"\bgh[pousr]_[A-Za-z0-9]{16,}",
-    r"\bgithub_pat_[A-Za-z0-9_]{16,}",
-    r"\bglpat-[A-Za-z0-9_-]{16,}",
-    r"\bxox[abeoprs]-[A-Za-z0-9-]{10,}",
-    r"\b(?:AKIA|ASIA)[A-Z0-9]{16}\b",
-    r"\bAIza[A-Za-z0-9_-]{30,}",
-    r"\bya29\.[A-Za-z0-9_-]{16,}",
-    r"\bnpm_[A-Za-z0-9]{30,}",
-    r"\bpypi-[A-Za-z0-9_-]{30,}",
-    r"\bhf_[A-Za-z0-9]{30,}",
-    r"(?i:\b(?:bearer|basic))[ ]{1,4}[A-Za-z0-9._~+/=-]{8,}",
-    # A user and a password in a URL.
-    r"(?<=://)[^\s/@:]{1,256}:[^\s/@]{1,256}(?=@)",
-    # What a command line or a query string sets.
-    r"(?i:(?<=password)|(?<=passwd)|(?<=secret)|(?<=token)|(?<=api_key)|(?<=api-key)|(?<=apikey))"
-    r"[\"']?[ ]{0,3}[=:][ ]{0,3}[\"']?[^\s\"'&;,]{3,}",
-)
-# One of these is in every text that holds something of such a look, in lower case: nearly all texts are done with that.
-_SIGNS = (
-    *("-----begin", "eyj", "sk-", "sk_", "pk-", "pk_", "rk-", "rk_", "ghp_", "gho_", "ghu_", "ghs_", "ghr_"),
-    *("github_pat_", "glpat-", "xox", "akia", "asia", "aiza", "ya29.", "npm_", "pypi-", "hf_", "bearer", "basic", "@"),
-    *("password", "passwd", "secret", "token", "api_key", "api-key", "apikey"),
-)
-# As long as ``://a:b@``.
-_SHORTEST_LOOK = 7
 _MARGIN = 1024
-# Names of members come from whoever calls: so many judgements are remembered.
-_MOST_NAMES = 1024
-# Nobody calls an argument that; whatever it is, it is not looked at.
-_LONGEST_NAME = 256
 # What a decoder of the trail reads back as the same number.
 _WHOLE_NUMBERS = range(-(2**63), 2**64)
 Segments: TypeAlias = tuple[str, ...]
@@ -107,7 +33,7 @@ def redact(
     *,
     pointers: Iterable[str] = (),
     secrets: frozenset[str] = frozenset(),
-    names: frozenset[str] = DEFAULT_NAMES,
+    names: frozenset[str] | None = None,
 ) -> Any:
     """Give a copy of a JSON value without what is to be hidden."""
     return Redaction(pointers=pointers, secrets=secrets, names=names).apply(value)
@@ -121,20 +47,20 @@ class Redaction:
         *,
         pointers: Iterable[str] = (),
         secrets: frozenset[str] = frozenset(),
-        names: frozenset[str] = DEFAULT_NAMES,
+        names: frozenset[str] | None = None,
         text_length: int = 1024,
         depth: int = 16,
         members: int = 512,
     ) -> None:
-        """Take JSON pointers (``*`` for any one step), known secrets, names of members, and how much is kept."""
+        """Take JSON pointers (``*`` for any one step), known secrets, and how much is kept.
+
+        ``names`` are names of members to hide, in small letters, in place of those that look like secrets.
+        """
+        self._names = names
         self._pointers = tuple(parse_pointer(pointer) for pointer in pointers)
         self._short = frozenset(each for each in secrets if 0 < len(each) < _SHORTEST_SECRET)
         long = sorted((each for each in secrets if len(each) >= _SHORTEST_SECRET), key=len, reverse=True)
-        self._secrets = tuple(long)
-        self._hidden = re.compile("|".join([*map(re.escape, long), *_LOOKS]))
-        self._names = names
-        self._ends = tuple(each for each in names if len(each) >= _LONG_ENOUGH)
-        self._judged: dict[str, bool] = {}
+        self._known = re.compile("|".join(map(re.escape, long))) if long else None
         self._text_length = text_length
         self._margin = max(_MARGIN, *map(len, long)) if long else _MARGIN
         self._depth = depth
@@ -152,11 +78,12 @@ class Redaction:
         window = text[: limit + self._margin]
         kept: list[str] = []
         at, end = 0, min(limit, len(text))
-        for found in self._hidden.finditer(window) if self._may_hold(window) else ():
-            if found.start() >= end:
+        for start, stop in self._hidden_in(window):
+            if start >= end:
                 break
-            kept += (window[at : found.start()], HIDDEN)
-            at = found.end()
+            if start >= at:
+                kept += (window[at:start], HIDDEN)
+            at = max(at, stop)
         kept.append(window[at : max(at, end)])
         if len(text) <= limit:
             return "".join(kept)
@@ -165,34 +92,16 @@ class Redaction:
         return f"{''.join(kept)}... ({len(text)} characters{about})"
 
     def hides(self, name: str) -> bool:
-        """Tell whether a member of this name is a credential."""
-        if len(name) > _LONGEST_NAME:
-            return True
-        judged = self._judged.get(name)
-        if judged is None:
-            if len(self._judged) >= _MOST_NAMES:
-                self._judged.clear()
-            judged = self._judged[name] = self._judge(name)
-        return judged
+        """Return True if a member of this name is a credential."""
+        return names_secret(name) if self._names is None else name.lower() in self._names
 
-    def _may_hold(self, text: str) -> bool:
-        """Tell whether there is anything in a text to look at more closely."""
-        if len(text) >= _SHORTEST_LOOK:
-            lowered = text.lower()
-            for sign in _SIGNS:
-                if sign in lowered:
-                    return True
-        return any(secret in text for secret in self._secrets) if self._secrets else False
-
-    def _judge(self, name: str) -> bool:
-        words = [word.lower() for word in _WORDS.findall(name)]
-        whole = "".join(words)
-        return (
-            whole in self._names
-            or any(word in self._names for word in words)
-            or any(one + two in self._names for one, two in pairwise(words))
-            or whole.endswith(self._ends)
-        )
+    def _hidden_in(self, text: str) -> list[tuple[int, int]]:
+        """Return where known secrets, and what looks like one, stand in a text."""
+        spans = [(span.sign, span.end) for span in find_secrets(text)]
+        if self._known is not None and (known := [found.span() for found in self._known.finditer(text)]):
+            # Of two that begin at one place the longer one covers both.
+            return sorted([*spans, *known], key=lambda span: (span[0], -span[1]))
+        return spans
 
 
 class _Copy:

@@ -11,8 +11,8 @@ from typing import Any
 
 from msgspec import Struct
 
+from trunkline.protocol.secret_looks import holds_secret, looks_secret, names_secret
 from trunkline.servers.members import as_dict, as_list, text_of
-from trunkline.servers.secret_looks import holds_secret, looks_secret, names_secret
 
 __all__ = [
     "Container",
@@ -137,16 +137,20 @@ def hide_arguments(arguments: Sequence[str]) -> list[str]:
     follows = False
     for argument in arguments[:_MOST_MEMBERS]:
         name, equals, value = argument.partition("=")
-        secret = name.startswith("-") and names_secret(name)
-        if (follows and not argument.startswith("--")) or (" " in argument and names_secret(argument)):
+        secret = name.startswith("-") and names_secret(name, setting=True)
+        if (follows and not argument.startswith("--")) or (" " in argument and _mentions_secret(argument)):
             # A line for a shell is hidden whole: nobody can tell where its secret ends.
             shown.append(HIDDEN)
-        elif equals and (secret or names_secret(name)):
+        elif equals and names_secret(name, setting=True):
             shown.append(f"{name[:_TEXT_CHARS]}={HIDDEN if value else ''}")
         else:
             shown.append(HIDDEN if holds_secret(argument) else argument[:_TEXT_CHARS])
         follows = secret and not equals
     return shown
+
+
+def _mentions_secret(line: str) -> bool:
+    return any(names_secret(word, setting=True) for word in line.split())
 
 
 def _shown(name: str, value: str) -> str:

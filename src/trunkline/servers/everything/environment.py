@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from trunkline.servers.secret_looks import looks_secret
+from trunkline.protocol.secret_looks import looks_secret
 
 __all__ = ["HIDDEN", "shown_environment"]
 

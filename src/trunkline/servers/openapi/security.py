@@ -15,9 +15,9 @@ from urllib.parse import quote
 from msgspec import Struct
 
 from trunkline.errors import ConfigError, ToolError
+from trunkline.protocol.secret_looks import looks_secret
 from trunkline.servers.members import as_dict, as_list
 from trunkline.servers.openapi.document import Document
-from trunkline.servers.secret_looks import looks_secret
 
 __all__ = ["Applied", "Credentials", "is_fixed_header"]
 
