@@ -81,12 +81,12 @@ def test_the_key_of_a_client_without_a_secret_is_in_a_private_file(tmp_path: Pat
         assert await second.upstream_token(principal) == "upstream-secret-token"
         await first.aclose()
         await second.aclose()
-        key = tmp_path / "proxy.db.key"
-        assert key.stat().st_mode & 0o777 == 0o600
-        assert sorted(path.name for path in tmp_path.iterdir() if "key" in path.name) == ["proxy.db.key"]
-        assert key.read_bytes().strip() not in Path(store).read_bytes()
 
     run_async(main())
+    key = tmp_path / "proxy.db.key"
+    assert key.stat().st_mode & 0o777 == 0o600
+    assert [path.name for path in tmp_path.iterdir() if "key" in path.name] == ["proxy.db.key"]
+    assert key.read_bytes().strip() not in (tmp_path / "proxy.db").read_bytes()
 
 
 def test_tokens_that_were_sealed_by_the_store_alone_are_sealed_anew(tmp_path: Path) -> None:
@@ -105,8 +105,8 @@ def test_tokens_that_were_sealed_by_the_store_alone_are_sealed_anew(tmp_path: Pa
         (tmp_path / "proxy.db.key").unlink()
         again = make_proxy(a_provider(), store=str(store), client_secret=None)
         assert await again.upstream_token(principal) == "from-before"
+        sealed = sealed_in(store)[grant]
         with pytest.raises(InvalidTag):
-            sealed = sealed_in(store)[grant]
             AESGCM(legacy_key(store)).decrypt(sealed[:12], sealed[12:], grant.encode())
         await again.aclose()
         assert base64.b64encode(old) not in contents(tmp_path)
@@ -146,7 +146,7 @@ def test_a_key_that_changed_is_told_at_the_start(tmp_path: Path, caplog: pytest.
 
 @pytest.mark.parametrize("key", ["", "short", [], ["short", KEY]])
 def test_a_storage_key_is_no_word(key: str | list[str]) -> None:
-    with pytest.raises(ConfigError, match="storage_key= needs 32 characters.*token_urlsafe"):
+    with pytest.raises(ConfigError, match=r"storage_key= needs 32 characters.*token_urlsafe"):
         make_proxy(a_provider(), storage_key=key)
 
 

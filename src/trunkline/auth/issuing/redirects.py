@@ -18,9 +18,8 @@ _LONGEST = 2000
 _WRITTEN = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:[A-Za-z0-9\-._~:/?#\[\]@!$&'()*+,;=%]+")
 _HOST = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?|\[[0-9A-Fa-f:.]+\]")
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "[::1]"})
-_LOOPBACK_PORT = re.compile(
-    r"(http://(?:localhost|127\.0\.0\.1|\[::1\]))(?::([1-9][0-9]{0,4}))?((?:[/?].*)?)", re.ASCII
-)
+# The address without its port, the port, and what follows.
+_LOOPBACK_PORT = re.compile(r"(http://(?:localhost|127\.0\.0\.1|\[::1\]))(?::([1-9][0-9]{0,4}))?((?:[/?].*)?)")
 #: Schemes that mean something to a browser, and so are no application's own.
 _TAKEN = frozenset(
     ("about", "blob", "data", "file", "filesystem", "ftp", "http", "https", "javascript", "mailto")

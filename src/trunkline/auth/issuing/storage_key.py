@@ -89,7 +89,7 @@ def _read(path: str) -> str:
         mode = os.fstat(descriptor).st_mode
         if os.name == "posix" and stat.S_IMODE(mode) & 0o077:
             raise ConfigError(
-                f"the key file {path!r} can be read by other users: run chmod 600 {path}. If somebody may have read it, "
+                f"the key file {path!r} can be read by other users: run chmod 600 {path}. If it may have been read, "
                 f"remove it instead; a new key is made, and people sign in again"
             )
         text = os.read(descriptor, _LONGEST).decode("utf-8", "replace").strip()
@@ -97,7 +97,7 @@ def _read(path: str) -> str:
         os.close(descriptor)
     if len(text) < _SHORTEST:
         raise ConfigError(
-            f"the key file {path!r} holds no key: restore it from a backup, or remove it; a new key is made, and people "
-            f"sign in again"
+            f"the key file {path!r} holds no key: restore it from a backup, or remove it; a new key is made, and "
+            f"people sign in again"
         )
     return text
