@@ -89,6 +89,15 @@ def test_an_address_on_https_or_loopback_is_good(uri: str) -> None:
         "https://app.example.net/\r\nSet-Cookie: a=b",
         "https://bücher.example/cb",
         "https://app.example.net:99999/cb",
+        "https://app.example.net/cb#",
+        "http://127.0.0.1/cb#",
+        "http://127.0.0.1/c\tb",
+        "http://127.0.0.1/cb\n",
+        " http://127.0.0.1/cb",
+        "\x00http://127.0.0.1/cb",
+        "http://127.0.0.1/cb\x7f",
+        "http://127.0.0.1/cb\u2028",
+        "http://127.0.0.1/cb\u00a0",
         "https://app.example.net/" + "x" * 2000,
         "",
         7,
@@ -118,7 +127,31 @@ def test_any_other_address_is_not(uri: object) -> None:
         ("http://127.0.0.1:51000@evil.example/cb", "http://127.0.0.1/cb", False),
         ("http://127.0.0.1:x/cb", "http://127.0.0.1/cb", False),
         ("https://127.0.0.1:51000/cb", "http://127.0.0.1/cb", False),
+        ("http://127.0.0.1:51000/cb#fragment", "http://127.0.0.1/cb", False),
+        ("http://127.0.0.1:51000/cb#", "http://127.0.0.1/cb", False),
+        ("http://127.0.0.1:51000/cb?", "http://127.0.0.1/cb", False),
+        ("http://127.0.0.1:51000/c\tb", "http://127.0.0.1/cb", False),
+        ("http://127.0.0.1:51000/c\nb", "http://127.0.0.1/cb", False),
+        ("http://127.0.0.1:51000/c\r\nb", "http://127.0.0.1/cb", False),
+        ("http://127.0.0.1:51000/cb\n", "http://127.0.0.1/cb", False),
+        ("ht\ntp://127.0.0.1:51000/cb", "http://127.0.0.1/cb", False),
+        (" http://127.0.0.1:51000/cb", "http://127.0.0.1/cb", False),
+        ("\x00http://127.0.0.1:51000/cb", "http://127.0.0.1/cb", False),
+        ("http://127.0.0.1:51000/cb ", "http://127.0.0.1/cb", False),
+        ("HTTP://127.0.0.1:51000/cb", "http://127.0.0.1/cb", False),
+        ("http://LOCALHOST:51000/cb", "http://localhost/cb", False),
+        ("http:127.0.0.1:51000/cb", "http://127.0.0.1/cb", False),
+        ("http:/127.0.0.1:51000/cb", "http://127.0.0.1/cb", False),
+        ("http://127.0.0.1:/cb", "http://127.0.0.1/cb", False),
+        ("http://127.0.0.1:00051000/cb", "http://127.0.0.1/cb", False),
+        ("http://127.0.0.1:99999/cb", "http://127.0.0.1/cb", False),
+        ("http://127.0.0.1:\u0661\u0662/cb", "http://127.0.0.1/cb", False),
+        ("http://127.0.0.1:51000cb", "http://127.0.0.1/cb", False),
+        ("http://127.0.0.1:51000", "http://127.0.0.1", True),
+        ("http://127.0.0.1:51000?x=1", "http://127.0.0.1:1?x=1", True),
+        ("http://127.0.0.1:51000", "http://127.0.0.1/", False),
     ],
+    ids=repr,
 )
 def test_addresses_are_compared_as_written_but_for_the_port_of_loopback(asked: str, known: str, good: bool) -> None:
     assert registered(asked, [known]) is good
@@ -146,6 +179,47 @@ def test_nobody_is_sent_to_an_address_that_is_not_the_clients(changes: dict[str,
         assert response.status == 400
         assert "location" not in response.headers
         assert "evil.example" not in response.text
+
+    run(story)
+
+
+LOOPBACK = "http://127.0.0.1/callback"
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        "http://127.0.0.1:51000/callback#top",
+        "http://127.0.0.1:51000/callback#",
+        "http://127.0.0.1:51000/call\nback",
+        "http://127.0.0.1:51000/callback\r\nset-cookie: a=b",
+        "http://127.0.0.1:51000/callback ",
+        "\thttp://127.0.0.1:51000/callback",
+        "http://127.0.0.1:51000/%63allback",
+    ],
+    ids=repr,
+)
+def test_a_loopback_address_is_the_one_that_was_registered_but_for_its_port(asked: str) -> None:
+    async def story(server: AuthorizationServer) -> None:
+        client = await register(server, redirect_uris=[LOOPBACK])
+        good = await Browser(server).get(authorize_url(client_id=client["client_id"], redirect_uri=LOOPBACK))
+        other_port = authorize_url(client_id=client["client_id"], redirect_uri="http://127.0.0.1:51000/callback")
+        assert (good.status, (await Browser(server).get(other_port)).status) == (200, 200)
+        bad = await Browser(server).get(authorize_url(client_id=client["client_id"], redirect_uri=asked))
+        assert bad.status == 400
+        assert "location" not in bad.headers
+
+    run(story)
+
+
+@pytest.mark.parametrize(
+    "uri", [f"{LOOPBACK}#", f"{CALLBACK}#x", f"{LOOPBACK}\n", f" {CALLBACK}", "https://app.example.net/c\tb"], ids=repr
+)
+def test_an_address_with_a_fragment_or_a_character_that_none_has_is_not_registered(uri: str) -> None:
+    async def story(server: AuthorizationServer) -> None:
+        body = json.dumps({"redirect_uris": [CALLBACK, uri]}).encode()
+        response = await post_json(server, body)
+        assert (response.status, response.json["error"]) == (400, "invalid_redirect_uri")
 
     run(story)
 

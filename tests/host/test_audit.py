@@ -22,7 +22,15 @@ import trunkline
 from trunkline.errors import ConfigError, TrunklineError
 from trunkline.host import state_files
 from trunkline.host.audit.reading import Verification, Wanted, query, verify
-from trunkline.host.audit.trail import GENESIS, AuditEntry, AuditFailed, AuditTrail, digest_of, read_head, rotated_files
+from trunkline.host.audit.trail import (
+    GENESIS,
+    AuditEntry,
+    AuditFailed,
+    AuditTrail,
+    digest_of,
+    read_head,
+    rotated_files,
+)
 from trunkline.host.state_files import PathLock
 
 SECONDS = 30.0
@@ -346,6 +354,8 @@ def judged(folder: Path, content: bytes) -> Verification:
     """Verify this content, as a trail by itself."""
     path = folder / "judged.jsonl"
     path.write_bytes(content)
+    # As it is when nothing was brought to the disk yet.
+    Path(f"{path}.head").write_bytes(b'{"seq":0,"hash":"%s"}' % GENESIS.encode())
     return verify(path)
 
 
@@ -503,7 +513,7 @@ def test_a_trail_that_another_process_holds_for_ever_is_named(path: Path, monkey
 
 def test_verifying_leaves_nothing_behind(small: bytes, tmp_path: Path) -> None:
     assert judged(tmp_path, small).ok
-    assert [each.name for each in tmp_path.iterdir()] == ["judged.jsonl"]
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["judged.jsonl", "judged.jsonl.head"]
 
 
 # --- finding ---------------------------------------------------------------------------------------------------------

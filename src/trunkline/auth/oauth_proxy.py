@@ -26,6 +26,7 @@ from trunkline.auth.issuing.records import AuthorizationRequest, OAuthClient, di
 from trunkline.auth.issuing.redirects import is_loopback
 from trunkline.auth.issuing.sealing import kept_secret
 from trunkline.auth.issuing.settings import IssuerOptions, Settings
+from trunkline.auth.issuing.storage_key import find_storage_secrets
 from trunkline.auth.issuing.store import Store
 from trunkline.auth.issuing.tokens import GRANT_CLAIM
 from trunkline.auth.issuing.upstream import Identify, Sealed, Upstream, UpstreamRefused, UpstreamSettings
@@ -58,6 +59,9 @@ class ProxyOptions(IssuerOptions, total=False):
     #: Prove ourselves to it in the header and not in the body.
     upstream_basic: bool
     upstream_fetcher: Any
+    #: What the provider's tokens are sealed with in the store, 32 characters at least; several: the first seals, the
+    #: others open what was sealed before. By default ``client_secret``; without one, the file ``<store>.key``.
+    storage_key: str | Sequence[str] | None
 
 
 class OAuthProxy(AuthorizationServer):
@@ -89,6 +93,7 @@ class OAuthProxy(AuthorizationServer):
         for name, url in (("upstream_authorize", upstream_authorize), ("upstream_token", upstream_token)):
             if urlsplit(url).scheme != "https" and not is_loopback(url):
                 raise ConfigError(f"{name}={url!r} must be an https address; http is for loopback alone")
+        storage = find_storage_secrets(options.get("storage_key"), client_secret=client_secret, store=store)
         self._upstream = Upstream(
             UpstreamSettings(
                 authorize=upstream_authorize,
@@ -106,8 +111,29 @@ class OAuthProxy(AuthorizationServer):
             fetcher=options.get("upstream_fetcher"),
             clock=self._settings.clock,
             salt=kept_secret(self._store, "upstream", self._settings.clock()),
+            storage_secrets=storage.secrets,
         )
+        self._reseal(without_secret=storage.new_file)
         self._authorization = self._proxied = _Proxied(self._settings, self._store, self._book, self._upstream)
+
+    def _reseal(self, *, without_secret: bool) -> None:
+        """Seal with the present key what an older one sealed, so that the older one can be forgotten."""
+        lost, moved = 0, 0
+        for grant_id, sealed, until in self._store.all("upstream", Sealed, now=self._settings.clock()):
+            fresh = self._upstream.resealed(grant_id, sealed, without_secret=without_secret)
+            if fresh is not None:
+                moved += 1
+                self._store.put("upstream", grant_id, fresh, until=until)
+            elif self._upstream.unseal(grant_id, sealed) is None:
+                lost += 1
+        if moved:
+            self._store.erase_traces()
+        if lost:
+            log.warning(
+                "%d people have to sign in again: the provider's tokens in the store were sealed with another key "
+                "(storage_key=, client_secret= or the key file changed)",
+                lost,
+            )
 
     async def upstream_token(self, principal: Principal) -> str | None:
         """Give the provider's own token of who calls a tool, to ask the provider for them; None if it gives none.

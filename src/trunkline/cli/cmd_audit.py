@@ -43,7 +43,7 @@ def verify(file: Path | None, *, partial: bool, anchor: str | None, as_json: boo
     Without FILE, the trail of this user. The hash of the last entry is shown: kept where nobody who can write the trail
     can write, it proves later, as --anchor, that the trail up to there was not written anew.
     """
-    from trunkline.cli.output import say, say_json
+    from trunkline.cli.output import complain, say, say_json
     from trunkline.host.audit.reading import verify as prove
 
     path = _trail(file)
@@ -55,6 +55,9 @@ def verify(file: Path | None, *, partial: bool, anchor: str | None, as_json: boo
     else:
         where = "" if found.file is None else f"{found.file}:{found.first_bad_line}: "
         say(f"{path}: NOT whole after {found.entries} good entries: {where}{found.reason}")
+    if not as_json:
+        for remark in found.remarks:
+            complain(f"remarked in {remark}")
     return Exit.OK if found.ok else Exit.FAILED
 
 

@@ -32,6 +32,8 @@ _LIMITS = Limits()
 _LAST_WORDS_SECONDS = 0.3
 # An exit follows the end of the output at once, unless the server only closed its output.
 _EXIT_SECONDS = 1.0
+# A watcher gives up earlier by itself, unless it was stopped.
+_FIGHT_SECONDS = 10.0
 _TAIL_LINES = 10
 _TAIL_CHARACTERS = 2000
 
@@ -256,11 +258,13 @@ class ProcessLink(PipeLink):
             self._conclude()
 
     def _reap(self) -> None:
+        """Wait for the watcher's end; one that still fights processes that fork goes on beside us, bounded."""
         try:
             self._watcher.wait(timeout=1)
         except subprocess.TimeoutExpired:
-            self._watcher.kill()
-            self._watcher.wait()
+            from threading import Thread
+
+            Thread(target=_wait_or_kill, args=(self._watcher,), daemon=True, name="trunkline-watcher").start()
 
     def _release(self) -> None:
         """Free everything; a watcher that still climbs is told to kill now, which takes it milliseconds."""
@@ -302,6 +306,14 @@ class _Sieve:
     def eof_received(self, error: Exception | None = None, *, about: RequestId | None = None) -> None:
         """Pass the end on."""
         self._receiver.eof_received(error, about=about)
+
+
+def _wait_or_kill(watcher: subprocess.Popen[bytes]) -> None:
+    try:
+        watcher.wait(timeout=_FIGHT_SECONDS)
+    except subprocess.TimeoutExpired:
+        watcher.kill()
+        watcher.wait()
 
 
 def _kill_group(pid: int) -> None:

@@ -7,6 +7,11 @@ also those that left the process group by ``setsid`` or by a double fork. A pare
 direct child; a watcher beside the server, started at the same time, would not inherit the orphans. The price is one
 small interpreter (some 10 ms before the server starts, 5 MB of its own); what can wait is done after the start.
 
+Killing one process after another loses against a server whose processes fork and exit faster than they are found. So
+where the user may write the kernel's control groups (cgroup v2), the server is started in one of its own, which the
+kernel ends at one blow. Everywhere else a process is *stopped* the moment it is found, before its children are looked
+for, until a round finds none that is new; only then all are killed, and that again until nothing is left.
+
 It holds one socket to the client. It tells: ``started PID``, ``failed ERRNO``, ``exited STATUS``. It is told: ``c``,
 close by the ladder (wait, TERM, wait, KILL), or ``k``, kill now; the end of the socket, or of the parent, means that
 the client died, and the ladder runs with short waits. Everything the server started ends with it.
@@ -23,11 +28,12 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["Watcher", "descendants", "main", "pack_launch", "unpack_launch"]
+__all__ = ["ControlGroup", "Watcher", "descendants", "main", "pack_launch", "unpack_launch"]
 
 # Longest wait of each step after the client has died.
 _ORPHAN_SECONDS = 1.0
-_KILL_SECONDS = 2.0
+# Longest fight against processes that fork; a client waits a little longer.
+_KILL_SECONDS = 5.0
 _TICK_SECONDS = 0.02
 _PR_SET_CHILD_SUBREAPER = 36
 
@@ -81,11 +87,97 @@ def _read_row(pid: int) -> tuple[int, int, int] | None:
     return (pid, int(fields[1]), int(fields[2])) if len(fields) > 2 else None
 
 
+def _children(pid: int) -> list[int]:
+    """List the children of a process, of all its threads; faster by far than a look at every process."""
+    found: list[int] = []
+    try:
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            with open(f"/proc/{pid}/task/{thread}/children", "rb", buffering=0) as file:
+                found += [int(word) for word in file.read().split()]
+    except OSError:
+        # It is gone, and its children are ours.
+        pass
+    return found
+
+
+def _lists_children() -> bool:
+    return os.path.exists(f"/proc/self/task/{os.getpid()}/children")
+
+
+class ControlGroup:
+    """A control group (cgroup v2) of the server's own, below the watcher's."""
+
+    def __init__(self, parent: str, path: str) -> None:
+        """Take the folders of the watcher's group and of the server's."""
+        self._parent = parent
+        self._path = path
+
+    @classmethod
+    def make(cls) -> "ControlGroup | None":
+        """Make a group and move this process into it, so that the server is born there; None where not allowed."""
+        parent = _own_group()
+        if parent is None:
+            return None
+        group = cls(parent, f"{parent}/trunkline-{os.getpid()}")
+        try:
+            os.mkdir(group._path)
+        except OSError:
+            return None
+        if os.path.exists(f"{group._path}/cgroup.kill") and _write(f"{group._path}/cgroup.procs", b"0"):
+            return group
+        group.remove()
+        return None
+
+    def leave(self) -> bool:
+        """Move this process back to where it was; return False if that fails, and the group must not be killed."""
+        return _write(f"{self._parent}/cgroup.procs", b"0")
+
+    def kill(self) -> None:
+        """Kill everything in the group, and everything that it forks meanwhile."""
+        _write(f"{self._path}/cgroup.kill", b"1")
+
+    def remove(self) -> None:
+        """Remove the group, if it is empty."""
+        try:
+            os.rmdir(self._path)
+        except OSError:
+            return
+
+
+def _own_group() -> str | None:
+    """Return the folder of the control group that this process is in."""
+    try:
+        with open("/proc/self/cgroup", "rb", buffering=0) as file:
+            lines = [line for line in file.read().decode().splitlines() if line.startswith("0::/")]
+        with open("/proc/self/mountinfo", "rb", buffering=0) as file:
+            mounts = [line.split() for line in file.readall().decode().splitlines() if " - cgroup2 " in line]
+    except (OSError, UnicodeDecodeError):
+        return None
+    if not lines or not mounts or lines[0].startswith("0::/.."):
+        return None
+    own, (root, mounted) = lines[0][3:], mounts[0][3:5]
+    inside = own if root == "/" else own.removeprefix(root)
+    return f"{mounted}{inside}".rstrip("/")
+
+
+def _write(path: str, data: bytes) -> bool:
+    try:
+        with open(path, "wb", buffering=0) as file:
+            file.write(data)
+    except OSError:
+        return False
+    return True
+
+
 class Watcher:
     """Watches one server, the client and the clock."""
 
-    def __init__(self, control: int, *, parent: int, server: int, seconds: float) -> None:
-        """Take the socket to the client, the two processes, and the wait between the steps of the ladder."""
+    def __init__(
+        self, control: int, *, parent: int, server: int, seconds: float, group: ControlGroup | None = None
+    ) -> None:
+        """Take the socket to the client, the two processes, the wait between steps, and the server's control group."""
+        self._group = group
+        self._stopped: set[int] = set()
         self._control = control
         self._parent = parent
         self._server = server
@@ -107,6 +199,8 @@ class Watcher:
         while not self._order and not self._orphaned:
             self._wait(self._timeout)
         self._end()
+        if self._group is not None:
+            self._group.remove()
 
     # --- watching ----------------------------------------------------------------------------------------------------
 
@@ -153,6 +247,8 @@ class Watcher:
                 return
             if pid == 0:
                 return
+            # Its number may soon be another's.
+            self._stopped.discard(pid)
             if pid == self._server:
                 self._server_exited = True
                 tell(self._control, f"exited {os.waitstatus_to_exitcode(status)}")
@@ -169,8 +265,10 @@ class Watcher:
             self._strike(_signal.SIGTERM)
             self._wait_until(self._gone)
         until = time.monotonic() + _KILL_SECONDS
+        if self._group is not None:
+            self._group.kill()
         while not self._gone() and time.monotonic() < until:
-            self._strike(_signal.SIGKILL)
+            self._kill(until)
             self._wait(_TICK_SECONDS)
 
     def _wait_until(self, over: "Callable[[], bool]") -> None:
@@ -191,6 +289,35 @@ class Watcher:
         except OSError:
             return True
         return False
+
+    def _kill(self, until: float) -> None:
+        """Stop everything below this process until nothing new appears there, then kill it."""
+        if not _lists_children():
+            self._strike(_signal.SIGKILL)
+            return
+        self._stopped.clear()
+        while self._stop_new() and time.monotonic() < until:
+            self._reap()
+        for pid in self._stopped:
+            _signal_quietly(os.kill, pid, _signal.SIGKILL)
+        self._strike(_signal.SIGKILL)
+
+    def _stop_new(self) -> bool:
+        """Stop the descendants not stopped yet, each before its children are looked for; return True if there were any.
+
+        One that is stopped forks no more, so what is below it does not change. Children of one that exited before it
+        was stopped are children of this process by then, and found in the next round.
+        """
+        new, stopped = False, self._stopped
+        ahead = _children(os.getpid())
+        while ahead:
+            pid = ahead.pop()
+            if pid not in stopped:
+                new = True
+                stopped.add(pid)
+                _signal_quietly(os.kill, pid, _signal.SIGSTOP)
+            ahead += _children(pid)
+        return new
 
     def _strike(self, number: int) -> None:
         """Signal the server's group and every descendant outside it."""
@@ -278,12 +405,17 @@ def main() -> None:
     with open(launch, "rb") as file:
         path, argv, env = unpack_launch(file.read())
     _become_subreaper()
+    group = ControlGroup.make()
     try:
         server = _start(path, argv, env)
     except OSError as error:
         tell(control, f"failed {error.errno}")
+        if group is not None and group.leave():
+            group.remove()
         os._exit(0)
     tell(control, f"started {server}")
+    if group is not None and not group.leave():
+        group = None
     _step_aside()
-    Watcher(control, parent=parent, server=server, seconds=float(sys.argv[4])).run()
+    Watcher(control, parent=parent, server=server, seconds=float(sys.argv[4]), group=group).run()
     os._exit(0)

@@ -275,6 +275,10 @@ def test_a_hint_that_meets_a_question_does_not_hide_a_denial_below() -> None:
         "file:///home/me/work/%2e%2e/.ssh/id",
         "file:///home/me/work/..%2f.ssh/id",
         "file:///home/me/work/..\\.ssh/id",
+        "file:/home/me/.ssh/id",
+        "file://127.0.0.1/home/me/.ssh/id",
+        "FILE://localhost/home/me/.ssh/id",
+        "file:///home/me/.ssh/id?x",
     ],
 )
 def test_no_spelling_of_a_uri_leads_out_of_what_is_allowed_or_past_what_is_denied(uri: str) -> None:

@@ -236,3 +236,42 @@ def test_a_regex_fits_the_whole_text(pattern: str, text: str, fits: bool) -> Non
 )
 def test_a_predicate_says_what_it_wants(predicate: Predicate, said: str) -> None:
     assert str(predicate) == said
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "file:///etc/passwd",
+        "file:/etc/passwd",
+        "file://127.0.0.1/etc/passwd",
+        "FILE:///etc/x/../passwd",
+        "file:///%65tc/passwd",
+        " file:/etc/passwd",
+    ],
+)
+@pytest.mark.parametrize(
+    ("test", "wanted"),
+    [
+        ("glob", ["file:///etc/*"]),
+        ("glob", ["file:/etc/*"]),
+        ("equals", "file:///etc/passwd"),
+        ("one_of", ["file://localhost/etc/passwd", 7]),
+        ("regex", "file:///etc/.*"),
+    ],
+)
+def test_a_file_uri_in_an_argument_is_closed_in_every_spelling(test: str, wanted: Any, value: str) -> None:
+    assert _holds(Predicate("/x", test, wanted), {"x": value}, opens=False) is True
+    # Turned round in a rule that allows, fitting closes as well.
+    assert _holds(Predicate("/x", test, wanted, True), {"x": value}, opens=True) is False
+
+
+@pytest.mark.parametrize(
+    ("test", "wanted"),
+    [("glob", ["file:///srv/*"]), ("equals", "file:///srv/a*"), ("regex", "file:///srv/.*")],
+)
+def test_a_file_uri_in_an_argument_is_opened_in_every_certain_spelling_and_no_other(test: str, wanted: Any) -> None:
+    predicate = Predicate("/x", test, wanted)
+    for value in ("file:///srv/a*", "file:/srv/a*", "file://localhost/srv/a*"):
+        assert _holds(predicate, {"x": value}, opens=True) is True
+    for value in ("file:///srv/../etc/passwd", "file:/srv/%2e%2e/etc/passwd", "file://nas/etc/passwd"):
+        assert _holds(predicate, {"x": value}, opens=True) is False

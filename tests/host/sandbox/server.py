@@ -5,10 +5,13 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import resource
 import signal
 import socket
+import struct
 import subprocess
 import sys
+import threading
 import time
 from typing import Any
 
@@ -158,6 +161,130 @@ def do_trace(pid: int) -> str:
     if libc.ptrace(_PTRACE_ATTACH, pid, None, None) < 0:
         raise OSError(ctypes.get_errno(), "not traced")
     return "traced"
+
+
+def checked(result: int, what: str) -> int:
+    """Raise the error of a function of the C library that failed."""
+    if result < 0:
+        raise OSError(ctypes.get_errno(), what)
+    return result
+
+
+def do_peek(pid: int) -> str:
+    """Read the memory of another process."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    part = (ctypes.c_void_p * 2)(ctypes.addressof(ctypes.create_string_buffer(8)), 8)
+    checked(libc.process_vm_readv(pid, part, 1, part, 1, 0), "not read")
+    return "read"
+
+
+def do_steal(pid: int) -> str:
+    """Copy a descriptor of another process."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    checked(libc.syscall(438, os.pidfd_open(pid), 0, 0), "not copied")
+    return "copied"
+
+
+def do_limit(pid: int) -> str:
+    resource.prlimit(pid, resource.RLIMIT_CORE, (0, 0))
+    return "limited"
+
+
+def do_own_limit() -> str:
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    return str(resource.getrlimit(resource.RLIMIT_CORE))
+
+
+def do_priority(pid: int, which: int = os.PRIO_PROCESS) -> str:
+    os.setpriority(which, pid, 5)
+    return "lowered"
+
+
+def do_nice() -> str:
+    return str(os.nice(1))
+
+
+def do_affinity(pid: int) -> str:
+    os.sched_setaffinity(pid, os.sched_getaffinity(0))
+    return "moved"
+
+
+def do_scheduler(pid: int) -> str:
+    os.sched_setscheduler(pid, os.SCHED_BATCH, os.sched_param(0))
+    return "scheduled"
+
+
+def do_schedule_parameter(pid: int) -> str:
+    os.sched_setparam(pid, os.sched_param(0))
+    return "scheduled"
+
+
+def do_schedule_attributes(pid: int) -> str:
+    libc = ctypes.CDLL(None, use_errno=True)
+    number = {"x86_64": 314}.get(os.uname().machine, 274)
+    attributes = ctypes.create_string_buffer(struct.pack("=IIQi28x", 48, 0, 0, 10), 48)
+    checked(libc.syscall(number, pid, attributes, 0), "not scheduled")
+    return "scheduled"
+
+
+def do_disk_priority(pid: int, which: int = 1) -> str:
+    libc = ctypes.CDLL(None, use_errno=True)
+    number = {"x86_64": 251}.get(os.uname().machine, 30)
+    checked(libc.syscall(number, which, pid, 3 << 13), "not lowered")
+    return "lowered"
+
+
+def do_threads() -> str:
+    """Start a thread, since an interpreter sets the limits and places of its own ones."""
+    said: list[str] = []
+    thread = threading.Thread(target=lambda: said.append("ran"))
+    thread.start()
+    thread.join()
+    return said[0]
+
+
+def do_raw_pair(path: str) -> str:
+    """Send to a name by one end of a raw pair, which is one of datagrams to the kernel."""
+    one, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_RAW)
+    with one, other:
+        one.sendto(b"x", path)
+    return "sent"
+
+
+def do_shared_memory(key: int) -> str:
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.shmat.restype = ctypes.c_void_p
+    segment = checked(libc.shmget(key, 1, 0o600), "no segment")
+    address = libc.shmat(segment, None, 0)
+    return ctypes.string_at(address).decode()
+
+
+def do_message_queue() -> str:
+    libc = ctypes.CDLL(None, use_errno=True)
+    return str(checked(libc.msgget(0, 0o1600), "no queue"))
+
+
+def do_semaphores() -> str:
+    libc = ctypes.CDLL(None, use_errno=True)
+    return str(checked(libc.semget(0, 1, 0o1600), "no semaphores"))
+
+
+def do_posix_queue(name: str) -> str:
+    libc = ctypes.CDLL(None, use_errno=True)
+    return str(checked(libc.mq_open(name.encode(), os.O_RDWR | os.O_CREAT, 0o600, None), "no queue"))
+
+
+def do_watch(path: str) -> str:
+    libc = ctypes.CDLL(None, use_errno=True)
+    fd = checked(libc.inotify_init1(0), "no watch")
+    checked(libc.inotify_add_watch(fd, path.encode(), 0xFFF), "not watched")
+    return "watched"
+
+
+def do_watch_all() -> str:
+    libc = ctypes.CDLL(None, use_errno=True)
+    # Reports identifiers of files, which is what a user without privileges may ask for.
+    return str(checked(libc.fanotify_init(0x200, 0), "no watch"))
 
 
 def do_mount(path: str) -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
+import resource
 import socket
 import subprocess
 import sys
@@ -188,11 +190,12 @@ def test_an_abstract_socket_cannot_be_reached(stage: Stage) -> None:
         assert stage.try_one("unix", path=name).startswith("refused")
 
 
-def test_no_datagram_is_sent_to_a_name_by_a_pair(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("name", ["datagram", "raw_pair"])
+def test_no_datagram_is_sent_to_a_name_by_a_pair(stage: Stage, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(stage.inside)
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as server:
         server.bind("log")
-        assert stage.try_one("datagram", path=str(stage.inside / "log")).startswith("refused")
+        assert stage.try_one(name, path=str(stage.inside / "log")).startswith("refused")
 
 
 def test_a_socket_in_a_root_can_be_reached_if_sockets_are_allowed(
@@ -216,12 +219,98 @@ def test_no_ring_makes_sockets_around_the_filter(stage: Stage) -> None:
 # --- other processes -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["kill", "trace"])
+@pytest.mark.parametrize("name", ["kill", "trace", "peek", "steal"])
 def test_another_program_cannot_be_touched(stage: Stage, name: str, bystander: int) -> None:
     if name == "kill" and stage.launch({}).notes:
         pytest.skip(stage.launch({}).notes[0])
     assert stage.try_one(name, pid=bystander).startswith("refused")
     os.kill(bystander, 0)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "limit",
+        "priority",
+        "affinity",
+        "scheduler",
+        "schedule_parameter",
+        "schedule_attributes",
+        "disk_priority",
+    ],
+)
+def test_another_program_is_neither_limited_nor_slowed_down(stage: Stage, name: str, bystander: int) -> None:
+    limit, nice = resource.prlimit(bystander, resource.RLIMIT_CORE), os.getpriority(os.PRIO_PROCESS, bystander)
+    assert stage.try_one(name, pid=bystander).startswith("refused")
+    assert resource.prlimit(bystander, resource.RLIMIT_CORE) == limit
+    assert os.getpriority(os.PRIO_PROCESS, bystander) == nice
+    assert os.sched_getscheduler(bystander) == os.SCHED_OTHER
+
+
+@pytest.mark.parametrize(("name", "which"), [("priority", os.PRIO_USER), ("disk_priority", 3)])
+def test_the_user_s_programs_are_not_slowed_down_all_at_once(
+    stage: Stage, name: str, which: int, bystander: int
+) -> None:
+    assert stage.try_one(name, pid=0, which=which).startswith("refused")
+    assert stage.try_one(name, pid=os.getuid(), which=which).startswith("refused")
+    assert os.getpriority(os.PRIO_PROCESS, bystander) == os.getpriority(os.PRIO_PROCESS, 0)
+
+
+def test_a_server_sets_its_own_limits_priority_and_processors(stage: Stage) -> None:
+    asked: list[tuple[str, dict[str, int]]] = [
+        ("own_limit", {}),
+        ("nice", {}),
+        ("priority", {"pid": 0}),
+        ("priority", {"pid": 0, "which": os.PRIO_PGRP}),
+        ("affinity", {"pid": 0}),
+        ("scheduler", {"pid": 0}),
+        ("schedule_attributes", {"pid": 0}),
+        ("disk_priority", {"pid": 0}),
+        ("threads", {}),
+    ]
+    expected = ["(0, 0)", "1", "lowered", "lowered", "moved", "scheduled", "scheduled", "lowered", "ran"]
+    assert stage.tries(*asked) == expected
+
+
+# --- what processes share ---------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def segment() -> Iterator[int]:
+    """The key of a segment of shared memory that another program of the same user made."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.shmat.restype = ctypes.c_void_p
+    key = 0x7A110000 | os.getpid() & 0xFFFF
+    number = libc.shmget(key, 4096, 0o1600)
+    assert number >= 0, os.strerror(ctypes.get_errno())
+    try:
+        ctypes.memmove(libc.shmat(number, None, 0), SECRET.encode() + b"\0", len(SECRET) + 1)
+        yield key
+    finally:
+        libc.shmctl(number, 0, None)
+
+
+def test_shared_memory_of_another_program_cannot_be_read(stage: Stage, segment: int) -> None:
+    assert stage.try_one("shared_memory", key=segment).startswith("refused")
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [("message_queue", {}), ("semaphores", {}), ("posix_queue", {"name": f"/trunkline-test-{os.getpid()}"})],
+)
+def test_queues_and_semaphores_of_the_system_cannot_be_had(stage: Stage, name: str, arguments: dict[str, str]) -> None:
+    assert stage.try_one(name, **arguments).startswith("refused")
+
+
+def test_files_can_be_watched_unless_that_is_switched_off(stage: Stage) -> None:
+    inside = str(stage.inside)
+    assert stage.try_one("watch", path=inside) == "watched"
+    assert stage.try_one("watch", path=inside, sandbox={"watch": False}).startswith("refused")
+    assert stage.try_one("watch", path=str(stage.outside), sandbox={"watch": False}).startswith("refused")
+
+
+def test_a_whole_file_system_cannot_be_watched(stage: Stage) -> None:
+    assert stage.try_one("watch_all").startswith("refused")
 
 
 # --- the environment -------------------------------------------------------------------------------------------------

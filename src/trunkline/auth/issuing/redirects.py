@@ -1,7 +1,8 @@
 """Where users may be sent back to: which addresses are acceptable, which one is meant, and what is added to it.
 
-Addresses are compared as they are written. Only the port of a loopback address is free, since a program takes whatever
-port the system gives it (RFC 8252, 7.3).
+Addresses are compared as they are written, character by character: what takes them apart first removes line breaks,
+folds capitals and drops fragments, and so takes two for one. Only the port of a loopback address is free, since a
+program takes whatever port the system gives it (RFC 8252, 7.3).
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ _LONGEST = 2000
 _WRITTEN = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:[A-Za-z0-9\-._~:/?#\[\]@!$&'()*+,;=%]+")
 _HOST = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?|\[[0-9A-Fa-f:.]+\]")
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "[::1]"})
+# The address without its port, the port, and what follows.
+_LOOPBACK_PORT = re.compile(r"(http://(?:localhost|127\.0\.0\.1|\[::1\]))(?::([1-9][0-9]{0,4}))?((?:[/?].*)?)")
 #: Schemes that mean something to a browser, and so are no application's own.
 _TAKEN = frozenset(
     ("about", "blob", "data", "file", "filesystem", "ftp", "http", "https", "javascript", "mailto")
@@ -45,7 +48,10 @@ def redirect_fault(uri: object, *, schemes: Iterable[str] = ()) -> str | None:
 
 
 def registered(uri: str, known: Iterable[str]) -> bool:
-    """Tell whether an address is one of those a client made known."""
+    """Return True if an address is one of those that a client registered, as written but for a loopback port.
+
+    ``known`` were checked by ``redirect_fault``, so what equals them has neither a fragment nor a control character.
+    """
     return any(uri == one or _same_but_port(uri, one) for one in known)
 
 
@@ -74,10 +80,10 @@ def with_parameters(uri: str, parameters: Mapping[str, str | None]) -> str:
 
 
 def _same_but_port(uri: str, known: str) -> bool:
-    if not (is_loopback(uri) and is_loopback(known)):
+    one, other = _LOOPBACK_PORT.fullmatch(uri), _LOOPBACK_PORT.fullmatch(known)
+    if one is None or other is None or int(one[2] or 0) > 65535:
         return False
-    one, other = urlsplit(uri), urlsplit(known)
-    return (_name(one), one.path, one.query) == (_name(other), other.path, other.query)
+    return (one[1], one[3]) == (other[1], other[3])
 
 
 def _split(uri: str) -> SplitResult | None:

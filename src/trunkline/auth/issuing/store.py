@@ -119,6 +119,10 @@ class Store:
         row = self._db.execute("SELECT count(*) FROM records WHERE kind = ? AND until > ?", (kind, now)).fetchone()
         return int(row[0])
 
+    def erase_traces(self) -> None:
+        """Write the log of changes into the file and empty it: what was replaced is then in neither."""
+        self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
     def sweep(self, now: float) -> None:
         """Remove what has expired, once in a while."""
         if now - self._swept >= _SWEEP_SECONDS:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import secrets
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 from urllib.parse import quote_plus, urlencode
 
@@ -72,15 +72,15 @@ class Upstream:
         fetcher: Any,
         clock: Callable[[], float],
         salt: str,
+        storage_secrets: Sequence[str],
     ) -> None:
-        """Take what is known of it; the key for its tokens comes of its secret and of our salt."""
+        """Set up for a provider; the keys for its tokens are derived from ``storage_secrets`` and the store's salt."""
         self.settings = settings
         self._identify = identify
         self._fetcher = fetcher
         self._clock = clock
-        self._key = hashlib.scrypt(
-            (settings.client_secret or "").encode(), salt=salt.encode(), n=2**10, r=8, p=1, dklen=32
-        )
+        self._salt = salt
+        self._keys = [self._derived(each) for each in storage_secrets]
 
     # --- the way there and back --------------------------------------------------------------------------------------
 
@@ -205,20 +205,40 @@ class Upstream:
 
     # --- keeping -----------------------------------------------------------------------------------------------------
 
+    def _derived(self, secret: str) -> bytes:
+        return hashlib.scrypt(secret.encode(), salt=self._salt.encode(), n=2**10, r=8, p=1, dklen=32)
+
     def seal(self, grant_id: str, tokens: UpstreamTokens) -> Sealed:
         """Write tokens so that only we can read them, and only as those of this grant."""
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
         nonce = secrets.token_bytes(12)
-        return Sealed(nonce + AESGCM(self._key).encrypt(nonce, msgspec.json.encode(tokens), grant_id.encode()))
+        return Sealed(nonce + AESGCM(self._keys[0]).encrypt(nonce, msgspec.json.encode(tokens), grant_id.encode()))
 
     def unseal(self, grant_id: str, sealed: Sealed) -> UpstreamTokens | None:
-        """Read them back; None if another secret or another grant sealed them."""
+        """Return the tokens; None if they were sealed with another secret or for another grant."""
+        found = (self._opened(key, grant_id, sealed) for key in self._keys)
+        return next((tokens for tokens in found if tokens is not None), None)
+
+    def resealed(self, grant_id: str, sealed: Sealed, *, without_secret: bool) -> Sealed | None:
+        """Return tokens under the first key that are sealed with an older one; None if there is nothing to do.
+
+        ``without_secret`` tries the key of versions that derived it from the store alone for a public client.
+        """
+        older = [*self._keys[1:], *([self._derived("")] if without_secret else [])]
+        if not older or self._opened(self._keys[0], grant_id, sealed) is not None:
+            return None
+        found = (self._opened(key, grant_id, sealed) for key in older)
+        tokens = next((tokens for tokens in found if tokens is not None), None)
+        return None if tokens is None else self.seal(grant_id, tokens)
+
+    @staticmethod
+    def _opened(key: bytes, grant_id: str, sealed: Sealed) -> UpstreamTokens | None:
         from cryptography.exceptions import InvalidTag
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
         try:
-            data = AESGCM(self._key).decrypt(sealed.data[:12], sealed.data[12:], grant_id.encode())
+            data = AESGCM(key).decrypt(sealed.data[:12], sealed.data[12:], grant_id.encode())
         except InvalidTag:
             return None
         return msgspec.json.decode(data, type=UpstreamTokens)

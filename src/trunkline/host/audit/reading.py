@@ -3,10 +3,10 @@
 It writes nothing and needs no running host; a host may go on writing meanwhile. A trail is the file, those it filled
 before, and the note beside it of how far it had reached.
 
-What ``verify`` finds: any change of a byte, any entry that was taken out, put in or moved, and an end that was cut off
-before the last note. What it cannot find by itself: entries cut off after that note, and a trail that somebody who may
-write all these files wrote anew from some entry on, note included. An ``anchor``, the hash of an entry kept
-elsewhere, finds that too, for all up to that entry.
+What ``verify`` finds: any change of a byte, any entry that was taken out, put in or moved, an end that was cut off
+before the last note, and that the note itself is missing. What it cannot find by itself: entries cut off after that
+note, and a trail that somebody who may write all these files wrote anew from some entry on, note included. An
+``anchor``, the hash of an entry kept elsewhere, finds that too, for all up to that entry.
 """
 
 from __future__ import annotations
@@ -38,6 +38,8 @@ class Verification(Struct, frozen=True, kw_only=True):
     file: str | None = None
     first_bad_line: int | None = None
     reason: str | None = None
+    #: What the host remarked in the trail about the trail: an end that was torn, cut off or could not be checked.
+    remarks: tuple[str, ...] = ()
     #: The last good entry: to be kept elsewhere, as an anchor.
     seq: int = 0
     hash: str = GENESIS
@@ -153,15 +155,28 @@ def verify(path: str | os.PathLike[str], *, partial: bool = False, anchor: str |
     with _parts(path) as parts:
         if not parts and noted is None:
             raise ConfigError(f"{path}: there is no audit trail.")
-        return _Walk(noted, anchor, partial=partial).over(parts)
+        return _Walk(path, noted, anchor, partial=partial).over(parts)
+
+
+class _Note(Struct):
+    note: str = ""
+
+
+_note_decoder = msgspec.json.Decoder(_Note)
+# How an entry about the trail itself begins: it belongs to no act.
+_REMARK = b'"act_id":"","stage":"note"'
+_MOST_REMARKS = 100
 
 
 class _Walk:
     """One way through a trail."""
 
-    def __init__(self, noted: Head | None, anchor: str | None, *, partial: bool) -> None:
+    def __init__(self, path: str, noted: Head | None, anchor: str | None, *, partial: bool) -> None:
         """Start before the first entry."""
+        self._path = path
         self._noted = noted
+        self._remarks: list[str] = []
+        self._vouched = anchor is not None
         self._anchor = anchor
         self._partial = partial
         self._last = Head(0, GENESIS)
@@ -192,11 +207,19 @@ class _Walk:
             self._anchor = None
         self._last = head
         self._entries += 1
+        if _REMARK in line and len(self._remarks) < _MOST_REMARKS:
+            self._remarks.append(f"entry {head.seq}: {_note_decoder.decode(line).note}")
 
     def _missing(self) -> str | None:
         """Say what should have come and did not."""
         if self._noted is not None and self._noted.seq > self._last.seq:
             return f"the end is missing: the trail had reached entry {self._noted.seq}, and is over at {self._last.seq}"
+        # One that began only while this one was read has its head by now.
+        if self._noted is None and self._entries and not self._vouched and not os.path.exists(f"{self._path}.head"):
+            return (
+                f"{self._path}.head is missing, and without it nobody knows whether the end was cut off: put it back, "
+                f"or give the hash of an entry that was kept elsewhere (--anchor)"
+            )
         if self._anchor is not None:
             return f"no entry has the hash {self._anchor}: the trail was written anew, or this is another one"
         return None
@@ -208,6 +231,7 @@ class _Walk:
             file=file,
             first_bad_line=line,
             reason=reason,
+            remarks=tuple(self._remarks),
             seq=self._last.seq,
             hash=self._last.hash,
         )

@@ -2,7 +2,9 @@
 
 An entry is in the kernel's hands before ``record`` returns, by one write of one whole line: killing the process loses
 nothing that was acknowledged. ``sync`` brings it to the disk, and notes beside the file how far the trail reached, so
-that a cut-off end is seen too. Several processes may append to one file, each line under a lock.
+that a cut-off end is seen too. That note, the head, is there from the beginning: a trail without one was tampered with.
+Whatever is found missing when a trail is opened is logged, recorded, and left as a gap in the chain where it can be.
+Several processes may append to one file, each line under a lock.
 
 A line is ``{"seq":…,"at":…,"prev":"…", …,"hash":"…"}``. Its hash is the SHA-256 of the hash before it and of the line's
 own bytes without ``,"hash":"…"``: the bytes as they stand, so there is no second way to write the same entry.
@@ -11,6 +13,7 @@ Whoever cannot record does not act: ``AuditFailed`` is a reason to deny.
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import threading
@@ -52,6 +55,8 @@ _TAIL = 8 * 1024
 _SEAL = re.compile(rb',"hash":"([0-9a-f]{64})"\}\n\Z')
 _SEAL_LENGTH = len(',"hash":""}\n') + 64
 _APPEND = os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_BINARY", 0)
+log = logging.getLogger("trunkline.host")
+
 _encoder = msgspec.json.Encoder()
 _sorted_encoder = msgspec.json.Encoder(order="sorted")
 
@@ -170,7 +175,8 @@ class AuditTrail:
         self._inode = -1
         self._size = -1
         self._head = _START
-        self._noted = 0
+        self._noted = -1
+        self._begun = False
         self._closed = False
 
     @classmethod
@@ -178,6 +184,9 @@ class AuditTrail:
         cls, path: str | os.PathLike[str], *, clock: Callable[[], float] = time.time, max_bytes: int = _MAX_BYTES
     ) -> AuditTrail:
         """Open a trail, or begin one; an end that was torn is put aside, and the trail says so.
+
+        What is missing from the trail (its head, its end, its beginning) is logged as a warning; the first two are
+        recorded in the trail as well.
 
         Raises:
             AuditFailed: the file cannot be opened, or its end is no entry.
@@ -191,6 +200,7 @@ class AuditTrail:
         trail = cls(path, lock, clock=clock, max_bytes=max_bytes)
         try:
             trail._locked(trail._catch_up)
+            trail._begin()
         except BaseException:
             trail._shut()
             raise
@@ -337,16 +347,58 @@ class AuditTrail:
             kept = _put_aside(self._path, torn)
             os.ftruncate(self._file, self._size - len(torn))
             self._size -= len(torn)
-        end = self._end()
-        # A trail that is shorter than we know was cut: going on from what we know leaves the gap to be seen.
-        if end.seq >= self._head.seq:
-            self._head = end
+        remarks = self._go_on_from(self._end())
         if torn:
-            self._append(_remark(f"the file ended with {len(torn)} bytes of no whole entry, moved to {kept}"))
+            remarks.append(f"the file ended with {len(torn)} bytes of no whole entry, moved to {kept}")
+        for text in remarks:
+            self._append(_remark(text))
         return self._head.seq
 
+    def _go_on_from(self, end: Head) -> list[str]:
+        """Choose the entry that the next one continues; return what has to be said about it.
+
+        A trail that is shorter than it was known to be was cut: going on from what is known leaves the gap to be seen.
+        """
+        remarks: list[str] = []
+        if not self._begun or end.seq == 0:
+            try:
+                noted = read_head(self._path)
+            except ValueError as error:
+                if end.seq == 0:
+                    raise AuditFailed(f"{error}: {_FIX.format(path=self._path)}") from error
+                noted = end
+                remarks.append(f"{error}: entries after {end.seq} may have been cut off")
+            if noted is None and end.seq:
+                remarks.append(f"{self._path}.head was missing: entries after {end.seq} may have been cut off")
+            if noted is not None and noted.seq > self._head.seq:
+                self._head = noted
+        if end.seq < self._head.seq:
+            reached = self._head.seq
+            remarks.append(f"the end was missing: the trail had reached entry {reached}, and was over at {end.seq}")
+        else:
+            self._head = end
+        for text in remarks:
+            log.warning("the audit trail %s is not whole: %s (run trunkline audit verify)", self._path, text)
+        return remarks
+
+    def _begin(self) -> None:
+        """Warn of a beginning that is missing, and note how far the trail is, so that there is always a head."""
+        self._begun = True
+        if (first := _first_number(self._path)) not in (None, 1):
+            log.warning(
+                "the audit trail %s begins with entry %d: those before it are missing, or were moved away "
+                "(trunkline audit verify --partial checks the rest)",
+                self._path,
+                first,
+            )
+        if not os.path.exists(f"{self._path}.head"):
+            try:
+                self._note(self._head)
+            except OSError as error:
+                raise _failed(self._path, error) from error
+
     def _end(self) -> Head:
-        """Find the last entry, in this file or wherever the trail was before."""
+        """Find the last entry, in this file or in one that was filled before."""
         assert self._file is not None
         if self._size:
             return _last_entry(self._path, self._file, self._size)
@@ -355,10 +407,7 @@ class AuditTrail:
                 size = os.fstat(file.fileno()).st_size
                 if size:
                     return _last_entry(path, file.fileno(), size)
-        try:
-            return read_head(self._path) or _START
-        except ValueError as error:
-            raise AuditFailed(f"{error}: {_FIX.format(path=self._path)}") from error
+        return _START
 
     def _note(self, head: Head) -> None:
         """Note beside the file how far it reached, unless another process noted more."""
@@ -391,6 +440,15 @@ def _failed(path: str, error: OSError) -> AuditFailed:
 
 def _remark(text: str) -> bytes:
     return _encoder.encode(AuditEntry(act_id="", stage="note", note=text))[1:]
+
+
+def _first_number(path: str) -> int | None:
+    """Return the number of the first entry that is there; None if there is none, or it cannot be read."""
+    for name in [*rotated_files(path), path]:
+        with suppress(OSError, ValueError), open(name, "rb") as file:
+            if line := file.readline():
+                return read_line(line)[0].seq
+    return None
 
 
 def _torn_end(file: int, size: int) -> bytes:

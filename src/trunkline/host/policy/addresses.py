@@ -8,9 +8,22 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
+from urllib.parse import unquote
 
-__all__ = ["HostError", "compile_hosts", "host_of", "uri_forms"]
+from trunkline.host.policy.globs import any_glob, escape_glob, is_glob
+
+__all__ = [
+    "FileForms",
+    "HostError",
+    "compile_hosts",
+    "file_uri_forms",
+    "host_of",
+    "is_file_uri",
+    "uri_forms",
+    "uri_matcher",
+]
 
 _MOST_TEXT = 8192
 _MOST_HOST = 253
@@ -25,7 +38,15 @@ _NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*", re.ASCII)
 _URI = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(//[^/?#]*)?([^?#]*)(.*)", re.ASCII | re.DOTALL)
 # What an escape may stand for without changing the meaning (RFC 3986, 2.3), and what would change the path.
 _ESCAPE = re.compile(r"%(2[de]|2f|3[0-9]|4[1-9a-f]|5[0-9ac]|5f|6[1-9a-f]|7[0-9ae])", re.IGNORECASE)
-_CASELESS = frozenset({"file", "ftp", "http", "https", "ws", "wss"})
+_CASELESS = frozenset({"ftp", "http", "https", "ws", "wss"})
+# Programs take these out of a URI wherever they stand, and those from its ends.
+_REMOVED = re.compile(r"[\t\n\r]")
+_STRIPPED = "".join(map(chr, range(0x21)))
+_FILE = re.compile(r"[\x00-\x20]*" + r"[\t\n\r]*".join("file:"), re.IGNORECASE)
+_FILE_PARTS = re.compile(r"(//[^/?#]*)?([^?#]*)(.*)", re.DOTALL)
+_FILE_PATTERN = re.compile(r"file:(?://([^/?#*[]*|\[[0-9a-f:.]+\]))?(/.*)", re.DOTALL | re.IGNORECASE)
+_ESCAPES = re.compile(r"(?:%[0-9A-Fa-f]{2})+")
+_MOST_DECODINGS = 4
 
 
 class HostError(ValueError):
@@ -96,18 +117,134 @@ def _host_fix(pattern: str) -> str:
     return "write a name, an address, or '*.' and a name for all below it"
 
 
+# --- URIs ------------------------------------------------------------------------------------------------------------
+
+
+def uri_matcher(patterns: Iterable[str], *, opens: bool) -> Callable[[str], bool]:
+    """Return the function that tells whether a URI fits one of the globs, in the spellings it may have.
+
+    Where fitting opens the door, the URI must fit in every form that a server may read it as; where fitting closes it,
+    one form is enough. A URI that is written out in a rule is meant as written.
+
+    Raises:
+        GlobError: a pattern is no glob.
+    """
+    given = tuple(patterns)
+    literals = frozenset(given)
+    written = any_glob(dict.fromkeys((*given, *map(_with_plain_authority, given))))
+    decoded = any_glob(dict.fromkeys(map(_decoded_pattern, given)))
+    every = all if opens else any
+
+    def fits(uri: str) -> bool:
+        if uri in literals:
+            return True
+        if not is_file_uri(uri):
+            return every(written(form) for form in uri_forms(uri))
+        forms = file_uri_forms(uri)
+        fitting = [bool(written(forms.written)), *(bool(decoded(form)) for form in forms.decoded)]
+        # A file is the same with a slash after it; a folder's own rule may be written with one.
+        return every(fitting) or (not opens and any(decoded(form.rstrip("/")) for form in forms.decoded))
+
+    return fits
+
+
 def uri_forms(uri: str) -> tuple[str, ...]:
-    """Give a URI as it is and, if that differs, with dots, double slashes and escapes of its path resolved."""
-    found = _URI.fullmatch(uri)
+    """Return a URI as it is and, if that differs, with dots, double slashes and escapes of its path resolved."""
+    found = _URI.fullmatch(_clean(uri))
     if found is None:
         return (uri,)
     scheme, authority, path, rest = found[1].lower(), found[2], found[3], found[4]
     path = _ESCAPE.sub(lambda escape: chr(int(escape[1], 16)), path).replace("\\", "/")
     if authority is not None:
         authority = authority.lower() if scheme in _CASELESS else authority
-        authority = "//" if scheme == "file" and authority == "//localhost" else authority
-    if path.startswith("/"):
-        straight = posixpath.normpath(path)
-        path = "/" + straight.lstrip("/") + ("/" if path.endswith("/") and straight.strip("/") else "")
-    straightened = f"{scheme}:{authority or ''}{path}{rest}"
+    straightened = f"{scheme}:{authority or ''}{_straight(path)}{rest}"
     return (uri,) if straightened == uri else (uri, straightened)
+
+
+class FileForms(NamedTuple):
+    """What a ``file:`` URI may be read as."""
+
+    #: As written; if it is beyond doubt on this machine, in the one spelling ``file:///path``.
+    written: str
+    #: With escapes, dots and double slashes resolved: one for each way in which programs read it.
+    decoded: tuple[str, ...]
+
+
+def is_file_uri(text: str) -> bool:
+    """Return True if a program may read a text as a ``file:`` URI: capitals, and spaces around it, do not matter."""
+    return _FILE.match(text) is not None
+
+
+def file_uri_forms(uri: str) -> FileForms:
+    """Return the forms of a ``file:`` URI.
+
+    ``file:/x``, ``file:///x``, ``file://localhost/x`` and a loopback address in its place are one (RFC 8089). Programs
+    differ in more than that: some take no notice of any host, some end the path at ``?`` and ``#`` and some do not,
+    some remove backslashes or undo escapes twice. Each of these is a form.
+    """
+    cleaned = _clean(uri)
+    authority, path, rest = _file_parts(cleaned.partition(":")[2].replace("\\", "/"))
+    host = (authority or "//")[2:].lower()
+    local = _is_this_machine(host)
+    certain = local and path.startswith("/") and cleaned == uri and "\\" not in uri
+    paths = dict.fromkeys(_straight(each) for text in (path, path + rest) for each in _decodings(text))
+    hosts = ("",) if local else ("", host)
+    return FileForms(
+        written=f"file://{path}{rest}" if certain else uri,
+        decoded=tuple(f"file://{host}{each}" for host in hosts for each in paths),
+    )
+
+
+def _clean(uri: str) -> str:
+    """Remove what programs take out of a URI before they read it, as the URL standard of browsers says."""
+    return _REMOVED.sub("", uri).strip(_STRIPPED)
+
+
+def _file_parts(rest: str) -> tuple[str | None, str, str]:
+    found = _FILE_PARTS.fullmatch(rest)
+    assert found is not None
+    path = found[2] if found[2].startswith("/") else f"/{found[2]}"
+    return found[1], path, found[3]
+
+
+def _is_this_machine(host: str) -> bool:
+    if host.removesuffix(".") in ("", "localhost"):
+        return True
+    from ipaddress import ip_address
+
+    try:
+        return ip_address(host.removeprefix("[").removesuffix("]")).is_loopback
+    except ValueError:
+        return False
+
+
+def _decodings(text: str) -> Iterator[str]:
+    """Yield a text with its escapes undone once, and as often as a careless program may undo them."""
+    for _ in range(_MOST_DECODINGS):
+        decoded = unquote(text, errors="surrogateescape")
+        yield decoded.replace("\\", "/")
+        if decoded == text:
+            return
+        text = decoded
+
+
+def _straight(path: str) -> str:
+    """Resolve dots and double slashes of an absolute path; a slash at the end is kept."""
+    if not path.startswith("/"):
+        return path
+    straight = posixpath.normpath(path)
+    return "/" + straight.lstrip("/") + ("/" if path.endswith("/") and straight.strip("/") else "")
+
+
+def _with_plain_authority(pattern: str) -> str:
+    """Return a pattern of local files in the spelling ``file:///path``; every other one as it is."""
+    found = _FILE_PATTERN.fullmatch(pattern)
+    return f"file://{found[2]}" if found is not None and _is_this_machine((found[1] or "").lower()) else pattern
+
+
+def _decoded_pattern(pattern: str) -> str:
+    """Return a pattern with its escapes undone, to be compared with what is decoded; no escape becomes a star."""
+    plain = _with_plain_authority(pattern)
+    if not is_glob(plain) and is_file_uri(plain):
+        return escape_glob(file_uri_forms(plain).decoded[-1])
+    return _ESCAPES.sub(lambda found: escape_glob(unquote(found[0], errors="surrogateescape")), plain)

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterable
 from typing import TypeAlias
 
-__all__ = ["GlobError", "Matcher", "any_glob", "compile_glob", "is_glob"]
+__all__ = ["GlobError", "Matcher", "any_glob", "compile_glob", "escape_glob", "is_glob"]
 
 #: Tells whether a text fits; what it gives is true or not.
 Matcher: TypeAlias = Callable[[str], object]
@@ -45,6 +45,11 @@ def compile_glob(pattern: str) -> Matcher:
     if not before and not is_glob(after):
         return lambda text: text.endswith(after)
     return re.compile(_expression(pieces), re.DOTALL).fullmatch
+
+
+def escape_glob(text: str) -> str:
+    """Return the pattern that fits a text and nothing else."""
+    return "".join(f"[{character}]" if character in _SPECIAL else character for character in text)
 
 
 def any_glob(patterns: Iterable[str]) -> Matcher:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from trunkline.host.policy.acts import Act, ActKind, Annotations, Decision
-from trunkline.host.policy.addresses import uri_forms
+from trunkline.host.policy.addresses import uri_matcher
 from trunkline.host.policy.defaults import FLAGGED, NO_HINTS, TAINTED, effective
 from trunkline.host.policy.globs import any_glob
 from trunkline.host.policy.paths import Paths
@@ -108,10 +108,8 @@ def _name_matcher(rule: Rule) -> Callable[[ActKind, str], object]:
     fits = any_glob(rule.names or ("*",))
     if not rule.names or "resource" not in rule.kinds:
         return lambda kind, name: fits(name)
-    # A rule that opens holds for a URI only in every way it may be spelt, one that closes in any.
-    every = all if rule.effect == "allow" else any
-    literals = frozenset(rule.names)
-    return lambda kind, name: name in literals or every(fits(form) for form in uri_forms(name))
+    fits_uri = uri_matcher(rule.names, opens=rule.effect == "allow")
+    return lambda kind, name: fits_uri(name)
 
 
 # --- conditions ------------------------------------------------------------------------------------------------------

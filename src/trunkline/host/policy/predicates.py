@@ -26,8 +26,8 @@ from typing import Any, NamedTuple, TypeAlias
 from msgspec import Struct
 
 from trunkline.host.policy.acts import Act, Annotations
-from trunkline.host.policy.addresses import compile_hosts, host_of
-from trunkline.host.policy.globs import any_glob
+from trunkline.host.policy.addresses import compile_hosts, file_uri_forms, host_of, is_file_uri, uri_matcher
+from trunkline.host.policy.globs import any_glob, escape_glob
 from trunkline.host.policy.paths import Paths, compile_within
 from trunkline.host.policy.pointers import MISSING, UNJUDGED, follow, parse_pointer
 
@@ -176,8 +176,24 @@ def _within(folders: list[str], given: _Circumstances) -> _Judge:
 
 
 def _glob(patterns: list[str], given: _Circumstances) -> _Judge:
-    fits = any_glob(patterns)
-    return _of_text(lambda value: bool(fits(value)))
+    fits, fits_uri = any_glob(patterns), uri_matcher(patterns, opens=not given.loose)
+    return _of_text(lambda value: fits_uri(value) if is_file_uri(value) else bool(fits(value)))
+
+
+def _in_forms(test: Callable[[str], bool | None], *, loose: bool) -> Callable[[str], bool | None]:
+    """Return a test that asks a ``file:`` URI in every form it may be read as, so that no spelling escapes it."""
+
+    def of_forms(value: str) -> bool | None:
+        if not is_file_uri(value):
+            return test(value)
+        forms = file_uri_forms(value)
+        as_written = (value, forms.written) if loose else (forms.written,)
+        verdicts = [test(each) for each in dict.fromkeys((*as_written, *forms.decoded))]
+        if loose in verdicts:
+            return loose
+        return None if None in verdicts else not loose
+
+    return of_forms
 
 
 def _regex(pattern: str, given: _Circumstances) -> _Judge:
@@ -201,7 +217,7 @@ def _regex(pattern: str, given: _Circumstances) -> _Judge:
         except UnicodeEncodeError:
             return None
 
-    return _of_text(test)
+    return _of_text(_in_forms(test, loose=given.loose))
 
 
 def _host_in(patterns: list[str], given: _Circumstances) -> _Judge:
@@ -229,13 +245,17 @@ def _range(bounds: tuple[float | None, float | None], given: _Circumstances) -> 
 
 def _one_of(wanted: list[Any], given: _Circumstances) -> _Judge:
     types = frozenset(map(type_of, wanted))
+    uris = [escape_glob(each) for each in wanted if type(each) is str and is_file_uri(each)]
+    fits_uri = uri_matcher(uris, opens=not given.loose)
 
     def judge(value: Any, act: Act) -> bool | None:
         if value is MISSING:
             return False
         if value is UNJUDGED or type_of(value) not in types:
             return None
-        return any(_same(value, each) for each in wanted)
+        if any(_same(value, each) for each in wanted):
+            return True
+        return bool(uris) and type(value) is str and is_file_uri(value) and fits_uri(value)
 
     return judge
 

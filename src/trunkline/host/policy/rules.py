@@ -11,6 +11,7 @@ from types import MappingProxyType
 from msgspec import Struct
 
 from trunkline.host.policy.acts import Act, ActKind, Annotations, Effect
+from trunkline.host.policy.addresses import uri_matcher
 from trunkline.host.policy.globs import Matcher, any_glob
 from trunkline.host.policy.pointers import parse_pointer
 from trunkline.host.policy.predicates import Predicate
@@ -77,7 +78,9 @@ class Redact:
         self.pointers = pointers
         self.servers, self.names, self.kinds, self.where = servers, names, kinds, where
         self._server_fits: Matcher = any_glob(servers or ("*",))
-        self._name_fits: Matcher = any_glob(names or ("*",))
+        self._name_fits: Matcher = (
+            uri_matcher(names, opens=False) if names and "resource" in kinds else any_glob(names or ("*",))
+        )
 
     def matches(self, act: Act) -> bool:
         """Tell whether it is about the arguments of an act."""

@@ -1,10 +1,21 @@
 """The filter of system calls that goes with a sandbox, as the kernel's small programs; pure.
 
-Landlock and a view of the file system do not cover two ways out. A *named Unix socket* is reached by whoever knows its
-name: the session bus and the sockets of container engines run programs for whoever asks. And *no network* means no
-datagrams, too. So ``socket`` is refused by the kind of address. What would go around that is refused as well: rings
-that make sockets without a call, datagram pairs that can be sent anywhere, and the calls of other architectures. The
-keys that the kernel keeps for a user are nothing for a server either.
+Landlock and a view of the file system do not cover these ways out:
+
+- *Named Unix sockets* are reached by every program that knows the name: the session bus and the sockets of container
+  engines run programs for their callers. And *no network* means no datagrams either. So ``socket`` is refused by the
+  kind of address, and so is what would go around that: rings that make sockets without a call, pairs that can send to
+  any address, and the calls of other architectures.
+- *Limits, priorities and processors of other processes of the same user*: a limit of no open files ends a program as
+  surely as a signal. Such a call passes for process 0 only, the caller itself. The filter cannot know the caller's own
+  number, so a program that names itself by number is refused as well.
+- *Memory, queues and semaphores of the system* (System V and POSIX message queues) have keys instead of paths, and the
+  kernel's *keyrings* belong to the user.
+- *Watches*: ``inotify`` takes a path, which a filter cannot read, so all of it is refused or none of it. A watch on a
+  whole file system (``fanotify``) is always refused.
+
+What asks for leave to trace (``ptrace``, ``process_vm_readv``, ``pidfd_getfd``, ``kcmp``) is refused by Landlock and by
+the view of processes for everything outside, and works among the server's own processes.
 """
 
 from __future__ import annotations
@@ -14,29 +25,104 @@ import struct
 from collections.abc import Mapping
 from types import MappingProxyType
 
-__all__ = ["ARCHITECTURES", "socket_filter"]
+__all__ = ["ARCHITECTURES", "system_call_filter"]
 
-#: By machine: the architecture's number, and its numbers of socket, socketpair, add_key, request_key, keyctl. The
-#: filter reads the low half of an argument where little-endian machines have it.
-ARCHITECTURES: Mapping[str, tuple[int, tuple[int, int, int, int, int]]] = MappingProxyType(
+# The table that newer architectures share.
+_GENERIC: Mapping[str, int] = MappingProxyType(
     {
-        "x86_64": (0xC000003E, (41, 53, 248, 249, 250)),
-        "aarch64": (0xC00000B7, (198, 199, 217, 218, 219)),
-        "riscv64": (0xC00000F3, (198, 199, 217, 218, 219)),
+        "socket": 198,
+        "socketpair": 199,
+        "add_key": 217,
+        "request_key": 218,
+        "keyctl": 219,
+        "prlimit64": 261,
+        "sched_setparam": 118,
+        "sched_setscheduler": 119,
+        "sched_setaffinity": 122,
+        "sched_setattr": 274,
+        "setpriority": 140,
+        "ioprio_set": 30,
+        "shmget": 194,
+        "shmctl": 195,
+        "shmat": 196,
+        "semget": 190,
+        "semctl": 191,
+        "semtimedop": 192,
+        "semop": 193,
+        "msgget": 186,
+        "msgctl": 187,
+        "msgrcv": 188,
+        "msgsnd": 189,
+        "mq_open": 180,
+        "mq_unlink": 181,
+        "fanotify_init": 262,
+        "inotify_init1": 26,
+        "inotify_add_watch": 27,
+        "io_uring_setup": 425,
+    }
+)
+_X86_64: Mapping[str, int] = MappingProxyType(
+    {
+        "socket": 41,
+        "socketpair": 53,
+        "add_key": 248,
+        "request_key": 249,
+        "keyctl": 250,
+        "prlimit64": 302,
+        "sched_setparam": 142,
+        "sched_setscheduler": 144,
+        "sched_setaffinity": 203,
+        "sched_setattr": 314,
+        "setpriority": 141,
+        "ioprio_set": 251,
+        "shmget": 29,
+        "shmat": 30,
+        "shmctl": 31,
+        "semget": 64,
+        "semop": 65,
+        "semctl": 66,
+        "semtimedop": 220,
+        "msgget": 68,
+        "msgsnd": 69,
+        "msgrcv": 70,
+        "msgctl": 71,
+        "mq_open": 240,
+        "mq_unlink": 241,
+        "fanotify_init": 300,
+        "inotify_init": 253,
+        "inotify_init1": 294,
+        "inotify_add_watch": 254,
+        "io_uring_setup": 425,
     }
 )
 
-_IO_URING_SETUP = 425
+#: By machine: the architecture's number, and the numbers of the calls that are filtered. The filter reads the low half
+#: of an argument where little-endian machines have it; the kernel takes no more of a process id, a family or a kind.
+ARCHITECTURES: Mapping[str, tuple[int, Mapping[str, int]]] = MappingProxyType(
+    {"x86_64": (0xC000003E, _X86_64), "aarch64": (0xC00000B7, _GENERIC), "riscv64": (0xC00000F3, _GENERIC)}
+)
+
+_ALWAYS_REFUSED = (
+    *("add_key", "request_key", "keyctl", "fanotify_init", "mq_open", "mq_unlink"),
+    *("shmget", "shmat", "shmctl", "semget", "semop", "semctl", "semtimedop", "msgget", "msgsnd", "msgrcv", "msgctl"),
+)
+_WATCHES = ("inotify_init", "inotify_init1", "inotify_add_watch")
+# The first argument is the process.
+_OF_A_PROCESS = ("prlimit64", "sched_setparam", "sched_setscheduler", "sched_setaffinity", "sched_setattr")
+# The first argument says of what kind the second is: a process and a process group, in this order, or all of a user.
+_OF_A_KIND = {"setpriority": (0, 1), "ioprio_set": (1, 2)}
+
 # x86 has a second set of numbers, which mean the same calls.
 _X32 = 0x40000000
 _AF_UNIX = 1
-_SOCK_DGRAM = 2
+_SOCK_STREAM, _SOCK_SEQPACKET = 1, 5
 _SOCK_TYPE = 0xF
 
 _NUMBER, _ARCHITECTURE, _FIRST_ARGUMENT, _SECOND_ARGUMENT = 0, 4, 16, 24
 _LOAD, _AND, _EQUAL, _AT_LEAST, _RETURN = 0x20, 0x54, 0x15, 0x35, 0x06
 _ALLOW = 0x7FFF0000
 _REFUSE = 0x00050000 | errno.EACCES
+_NOT_YOURS = 0x00050000 | errno.EPERM
 _UNKNOWN = 0x00050000 | errno.ENOSYS
 
 
@@ -53,12 +139,10 @@ def _if_call(number: int, body: bytes) -> bytes:
     return _step(_EQUAL, number, 0, otherwise=len(body) // 8) + body
 
 
-def socket_filter(machine: str, *, network: bool, sockets: bool) -> bytes:
-    """Make the filter for a machine: whether addresses of a network, and of Unix sockets, can be had."""
-    architecture, (socket, socketpair, *keys) = ARCHITECTURES[machine]
-    allow, refuse = _step(_RETURN, _ALLOW), _step(_RETURN, _REFUSE)
-    unix = _return_if(_EQUAL, _AF_UNIX, _ALLOW if sockets else _REFUSE)
-    pair = b"" if sockets else _step(_AND, _SOCK_TYPE) + _return_if(_EQUAL, _SOCK_DGRAM, _REFUSE)
+def system_call_filter(machine: str, *, network: bool, sockets: bool, watch: bool) -> bytes:
+    """Return the filter for a machine: whether network addresses, Unix sockets and file watches can be had."""
+    architecture, numbers = ARCHITECTURES[machine]
+    refused = (*_ALWAYS_REFUSED, *(() if watch else _WATCHES))
     return b"".join(
         [
             _step(_LOAD, _ARCHITECTURE),
@@ -66,10 +150,55 @@ def socket_filter(machine: str, *, network: bool, sockets: bool) -> bytes:
             _step(_RETURN, _UNKNOWN),
             _step(_LOAD, _NUMBER),
             _return_if(_AT_LEAST, _X32, _UNKNOWN),
-            _return_if(_EQUAL, _IO_URING_SETUP, _UNKNOWN),
-            *(_return_if(_EQUAL, key, _REFUSE) for key in keys),
-            _if_call(socket, _step(_LOAD, _FIRST_ARGUMENT) + unix + (allow if network else refuse)),
-            _if_call(socketpair, _step(_LOAD, _SECOND_ARGUMENT) + pair + allow),
-            allow,
+            _return_if(_EQUAL, numbers["io_uring_setup"], _UNKNOWN),
+            *(_return_if(_EQUAL, numbers[name], _REFUSE) for name in refused if name in numbers),
+            *(_if_call(numbers[name], _own_process()) for name in _OF_A_PROCESS),
+            *(_if_call(numbers[name], _own_processes(*kinds)) for name, kinds in _OF_A_KIND.items()),
+            _if_call(numbers["socket"], _socket(network=network, sockets=sockets)),
+            _if_call(numbers["socketpair"], _socketpair(sockets=sockets)),
+            _step(_RETURN, _ALLOW),
+        ]
+    )
+
+
+def _own_process() -> bytes:
+    """Allow a call whose first argument is process 0, the caller."""
+    return _step(_LOAD, _FIRST_ARGUMENT) + _return_if(_EQUAL, 0, _ALLOW) + _step(_RETURN, _NOT_YOURS)
+
+
+def _own_processes(process: int, group: int) -> bytes:
+    """Allow a call for the caller or its process group; the server is in a session, and so in groups, of its own."""
+    return b"".join(
+        [
+            _step(_LOAD, _SECOND_ARGUMENT),
+            _step(_EQUAL, 0, 1, otherwise=0),
+            _step(_RETURN, _NOT_YOURS),
+            _step(_LOAD, _FIRST_ARGUMENT),
+            _return_if(_EQUAL, process, _ALLOW),
+            _return_if(_EQUAL, group, _ALLOW),
+            _step(_RETURN, _NOT_YOURS),
+        ]
+    )
+
+
+def _socket(*, network: bool, sockets: bool) -> bytes:
+    unix = _return_if(_EQUAL, _AF_UNIX, _ALLOW if sockets else _REFUSE)
+    return _step(_LOAD, _FIRST_ARGUMENT) + unix + _step(_RETURN, _ALLOW if network else _REFUSE)
+
+
+def _socketpair(*, sockets: bool) -> bytes:
+    """Allow pairs of Unix sockets: all kinds, or those whose ends stay connected to each other.
+
+    The kernel makes a pair of datagrams of a raw one, and an end of such a pair can send to any address.
+    """
+    connected = b"".join(_return_if(_EQUAL, kind, _ALLOW) for kind in (_SOCK_STREAM, _SOCK_SEQPACKET))
+    return b"".join(
+        [
+            _step(_LOAD, _FIRST_ARGUMENT),
+            _step(_EQUAL, _AF_UNIX, 1, otherwise=0),
+            _step(_RETURN, _REFUSE),
+            _step(_LOAD, _SECOND_ARGUMENT),
+            _step(_AND, _SOCK_TYPE),
+            _step(_RETURN, _ALLOW) if sockets else connected + _step(_RETURN, _REFUSE),
         ]
     )

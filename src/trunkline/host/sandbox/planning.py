@@ -22,7 +22,7 @@ from trunkline.host.entries import ServerEntry
 from trunkline.host.sandbox.bubblewrap import bubblewrap_words
 from trunkline.host.sandbox.container import choose_engine, container_words, engine_environment
 from trunkline.host.sandbox.entering import pack
-from trunkline.host.sandbox.filters import socket_filter
+from trunkline.host.sandbox.filters import system_call_filter
 from trunkline.host.sandbox.landlock import ruleset
 from trunkline.host.sandbox.machine import (
     NO_COUNT_FOR_ROOT,
@@ -291,7 +291,9 @@ def _entered(start: _Start, made: Made, more: Mapping[str, Any]) -> Launch:
 def _filter(sandbox: Sandbox, able: Capabilities) -> str | None:
     if not able.filters:
         return None
-    return socket_filter(able.architecture, network=sandbox.network, sockets=sandbox.sockets).hex()
+    return system_call_filter(
+        able.architecture, network=sandbox.network, sockets=sandbox.sockets, watch=sandbox.watch
+    ).hex()
 
 
 def _program(name: str) -> tuple[str, ...]:

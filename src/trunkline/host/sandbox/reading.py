@@ -188,6 +188,7 @@ _SANDBOX: Mapping[str, _Read] = MappingProxyType(
         "read_only": _flag,
         "network": _flag,
         "sockets": _flag,
+        "watch": _flag,
         "env": lambda key, raw: _list(key, raw, _variable),
         "limits": lambda key, raw: Quotas(**_members(key, raw, _QUOTAS)),
         "container": _container,

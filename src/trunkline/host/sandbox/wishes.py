@@ -53,6 +53,8 @@ class Sandbox(Struct, frozen=True, kw_only=True):
     network: bool = True
     #: It may use named Unix sockets, by which other programs of the user can be reached.
     sockets: bool = False
+    #: It may watch files (inotify); in Landlock alone, folders outside too.
+    watch: bool = True
     #: Variables it gets besides its entry's own and a few harmless ones; a star at the end stands for any ending.
     env: tuple[str, ...] = ()
     limits: Quotas = NO_QUOTAS
