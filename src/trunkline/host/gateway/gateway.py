@@ -35,11 +35,13 @@ from trunkline.host.core import Asker, HostCore
 from trunkline.host.entries import NO_FILTERS, Filters
 from trunkline.host.gateway.asking import consent_face
 from trunkline.host.gateway.guests import Guests
-from trunkline.host.gateway.searching import MetaTool, Searching
+from trunkline.host.gateway.searching import Found, MetaTool, Searching
 from trunkline.host.gateway.shelves import Shelved, Shelves, outward
 from trunkline.host.gateway.watching import Ear, GatewayHub, Watches, Wish
+from trunkline.host.judgement.approval import Approval
 from trunkline.host.judgement.consent import Face
 from trunkline.host.judgement.judging import decoded
+from trunkline.host.judgement.refusals import CLIENT_CANNOT, NEVER_ASKS, NO_ONE, called_by_proxy
 from trunkline.host.passing.forwarding import VIA
 from trunkline.host.passing.fronts import GatewayFront
 from trunkline.host.passing.lanes import Needs
@@ -71,6 +73,8 @@ class GatewayOptions(Struct, frozen=True, kw_only=True):
     profile: str | None = None
     servers: frozenset[str] | None = None
     tools: Filters = NO_FILTERS
+    #: Who asks a person before a call: the client in front, the gateway itself, or no one (``judgement/approval.py``).
+    approval: Approval = "ask"
     #: Calls a minute, and at once, of one principal.
     per_minute: float | None = None
     concurrent: int = 256
@@ -216,23 +220,31 @@ class Gateway(Server):
             return self.listing.page("tools/list", self.registry, caller, cursor=params.cursor, stamp=self.stamp)
         # What stands for the rest names it, so it depends on who asks.
         shown = self._searching.described(lambda item: self._sees(caller, item))
-        shelved = () if self._shelves is None else self._shelves.of["tool"].values()
-        shown += [each.listed() for each in shelved if self._sees(caller, each.item)]
+        shelved = {} if self._shelves is None else self._shelves.of["tool"]
+        found = self._searching.found(self._guests.session(exchange))
+        listed = {name: each.item for name, each in shelved.items()} | {item.wire: item for item in found}
+        shown += [item.outer for item in listed.values() if self._sees(caller, item)]
         return t.ListToolsResult(tools=shown, ttl_ms=0, cache_scope="private")
 
     async def _tools_call(self, exchange: Exchange, params: t.CallToolRequestParams) -> Any:
         caller: Caller = exchange.admitted.caller
         arguments = decoded(params.arguments)
-        if params.name in self._meta_tools:
+        by_proxy = params.name in self._meta_tools
+        if by_proxy:
             tool = self._meta_tools[params.name]
             found = self._searching.resolve(tool, arguments, lambda item: self._sees(caller, item))
-            if isinstance(found, t.CallToolResult):
-                return found
+            if isinstance(found, Found):
+                self._list_found(exchange, found.items)
+            if not isinstance(found, tuple):
+                return found.result if isinstance(found, Found) else found
             item, arguments = found
         else:
             item = self._tool(exchange, params)
 
         async def call(asker: Asker) -> Any:
+            if by_proxy and asker.consented_by is not None:
+                # The client's user was shown the name of the proxy, and consented to no more than that.
+                asker = replace(asker, consented_by=None, unasked=called_by_proxy(params.name, item.wire))
             try:
                 return await self._core.call_tool(item, arguments, asker)
             except PolicyDenied as denial:
@@ -256,6 +268,20 @@ class Gateway(Server):
         if shelved is not None and shelved.headers:
             check_headers(shelved, exchange, params.arguments)
         return item
+
+    def _list_found(self, exchange: Exchange, items: Iterable[Item]) -> None:
+        """List what a search found to this client from now on, so that its user sees each tool by name."""
+        if self.options.approval != "client":
+            return
+        if not self._searching.remember(self._guests.session(exchange), items):
+            return
+        session = exchange.admitted.caller.session
+        if session is None:
+            self.hub.tell(("tools", None))
+            return
+        for sink in self.hub.sinks():
+            if getattr(sink, "session", None) is session:
+                sink.tell(("tools", None))
 
     def _on_shelf(self, kind: Kind, name: str) -> Shelved | None:
         return None if self._shelves is None else self._shelves.find(kind, name)
@@ -423,13 +449,17 @@ class Gateway(Server):
         caller: Caller = exchange.admitted.caller
         level = session.log_level if caller.session is not None else caller.request_log_level
         front = GatewayFront(self, exchange, log_level=level)
+        mode = self.options.approval
         return Asker(
             session=session,
             front=front,
             policy=self.policy,
-            face=self._face or consent_face(front),
+            face=None if mode == "deny" else self._face or consent_face(front),
             caller="gateway",
             via=via,
+            consented_by="client" if mode == "client" else None,
+            unasked={"client": NO_ONE, "ask": CLIENT_CANNOT, "deny": NEVER_ASKS}[mode],
+            strict=mode == "deny",
         )
 
     def _came_through(self, exchange: Exchange) -> tuple[str, ...]:
