@@ -26,16 +26,18 @@ from trunkline.errors import (
     RemoteProtocolError,
     RequestFailed,
     ResourceNotFound,
+    UrlElicitationRequired,
 )
 from trunkline.host.audit.trail import AuditFailed
 from trunkline.host.catalog.filters import keeps
 from trunkline.host.catalog.items import Item, Kind
 from trunkline.host.catalog.names import inner_uri
+from trunkline.host.catalog.search import SEARCH_TOOL
 from trunkline.host.core import Asker, HostCore
 from trunkline.host.entries import NO_FILTERS, Filters
 from trunkline.host.gateway.asking import consent_face
 from trunkline.host.gateway.guests import Guests
-from trunkline.host.gateway.searching import Found, MetaTool, Searching
+from trunkline.host.gateway.searching import MetaTool, Searching
 from trunkline.host.gateway.shelves import Shelved, Shelves, outward
 from trunkline.host.gateway.watching import Ear, GatewayHub, Watches, Wish
 from trunkline.host.judgement.approval import Approval
@@ -44,6 +46,7 @@ from trunkline.host.judgement.judging import decoded
 from trunkline.host.judgement.refusals import CLIENT_CANNOT, NEVER_ASKS, NO_ONE, called_by_proxy
 from trunkline.host.passing.forwarding import VIA
 from trunkline.host.passing.fronts import GatewayFront
+from trunkline.host.passing.labels import label_pages
 from trunkline.host.passing.lanes import Needs
 from trunkline.host.passing.loops import announcement
 from trunkline.host.policy.acts import Act, Annotations
@@ -230,14 +233,13 @@ class Gateway(Server):
         caller: Caller = exchange.admitted.caller
         arguments = decoded(params.arguments)
         by_proxy = params.name in self._meta_tools
+        if by_proxy and params.name == SEARCH_TOOL:
+            return self._search(exchange, arguments)
         if by_proxy:
-            tool = self._meta_tools[params.name]
-            found = self._searching.resolve(tool, arguments, lambda item: self._sees(caller, item))
-            if isinstance(found, Found):
-                self._list_found(exchange, found.items)
-            if not isinstance(found, tuple):
-                return found.result if isinstance(found, Found) else found
-            item, arguments = found
+            meant = self._searching.inner_call(arguments, lambda item: self._sees(caller, item))
+            if isinstance(meant, t.CallToolResult):
+                return meant
+            item, arguments = meant
         else:
             item = self._tool(exchange, params)
 
@@ -269,18 +271,20 @@ class Gateway(Server):
             check_headers(shelved, exchange, params.arguments)
         return item
 
-    def _list_found(self, exchange: Exchange, items: Iterable[Item]) -> None:
-        """List what a search found to this client from now on, so that its user sees each tool by name."""
-        if self.options.approval != "client":
-            return
-        if not self._searching.remember(self._guests.session(exchange), items):
-            return
-        session = exchange.admitted.caller.session
-        if session is None:
+    def _search(self, exchange: Exchange, arguments: dict[str, Any]) -> t.CallToolResult:
+        """Search the tools; in mode ``client`` list what was found, so that it is called by names a person can read."""
+        caller: Caller = exchange.admitted.caller
+        found = self._searching.search(arguments, lambda item: self._sees(caller, item))
+        if self.options.approval == "client" and self._searching.remember(self._guests.session(exchange), found.items):
+            self._tools_changed_for(caller)
+        return found.result
+
+    def _tools_changed_for(self, caller: Caller) -> None:
+        """Notify one session that its list of tools changed; those without sessions are told apart by nothing."""
+        if caller.session is None:
             self.hub.tell(("tools", None))
-            return
         for sink in self.hub.sinks():
-            if getattr(sink, "session", None) is session:
+            if caller.session is not None and getattr(sink, "session", None) is caller.session:
                 sink.tell(("tools", None))
 
     def _on_shelf(self, kind: Kind, name: str) -> Shelved | None:
@@ -435,7 +439,7 @@ class Gateway(Server):
             return await work(self._asker(exchange, session, via))
         except RequestFailed as error:
             # Anew: what the server's transport said beside it (a challenge, a status) is between it and us.
-            raise type(error)(error.message, code=error.code, data=error.data) from error
+            raise type(error)(error.message, code=error.code, data=_outer_data(error, server)) from error
         except PolicyDenied as error:
             raise RequestFailed(error.told) from error
         except AuditFailed as error:
@@ -507,6 +511,10 @@ class Gateway(Server):
         if self._wants.pop(session, None) is not None:
             self._follow_soon()
         self._guests.left(session)
+
+
+def _outer_data(error: RequestFailed, server: str) -> Any:
+    return label_pages(error.data, server) if isinstance(error, UrlElicitationRequired) else error.data
 
 
 def _is_not_found(error: RequestFailed, uri: str) -> bool:

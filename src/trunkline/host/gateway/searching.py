@@ -102,22 +102,28 @@ class Searching:
         """Find a tool that is not shown but may be called by its name: a model may have learnt of it by a search."""
         return self._hidden.get(name)
 
-    def resolve(
-        self, tool: MetaTool, arguments: dict[str, Any], sees: Callable[[Item], bool]
-    ) -> Found | t.CallToolResult | tuple[Item, dict[str, Any]]:
-        """Serve a search, or say which tool with which arguments is to be called.
+    def search(self, arguments: dict[str, Any], sees: Callable[[Item], bool]) -> Found:
+        """Search the catalog.
 
         Raises:
-            InvalidParams: an argument of the tool's is missing or wrong.
+            InvalidParams: an argument is missing or wrong.
         """
-        if tool.name == SEARCH_TOOL:
-            query, limit = arguments.get("query"), arguments.get("limit", 10)
-            if not isinstance(query, str) or not isinstance(limit, int):
-                raise InvalidParams(f"Invalid params: {SEARCH_TOOL} takes query (text) and limit (a whole number)")
-            if self._index is None:
-                self._index = SearchIndex(self._all, instructions=self._core.catalog.instructions)
-            hits = [hit for hit in self._index.search(query, 50) if sees(hit.item)][: max(1, min(limit, 50))]
-            return Found(tuple(hit.item for hit in hits), render_hits(hits))
+        query, limit = arguments.get("query"), arguments.get("limit", 10)
+        if not isinstance(query, str) or not isinstance(limit, int):
+            raise InvalidParams(f"Invalid params: {SEARCH_TOOL} takes query (text) and limit (a whole number)")
+        if self._index is None:
+            self._index = SearchIndex(self._all, instructions=self._core.catalog.instructions)
+        hits = [hit for hit in self._index.search(query, 50) if sees(hit.item)][: max(1, min(limit, 50))]
+        return Found(tuple(hit.item for hit in hits), render_hits(hits))
+
+    def inner_call(
+        self, arguments: dict[str, Any], sees: Callable[[Item], bool]
+    ) -> tuple[Item, dict[str, Any]] | t.CallToolResult:
+        """Return the tool that is to be called and its arguments, or the answer if there is no such tool.
+
+        Raises:
+            InvalidParams: an argument is missing or wrong.
+        """
         name, inner = arguments.get("name"), arguments.get("arguments", {})
         if isinstance(inner, str):
             # Models write arguments as a text, too.

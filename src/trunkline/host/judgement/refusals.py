@@ -71,11 +71,10 @@ def needs_approval(
     if act.flagged or act.changed:
         return f"{text}{ALLOW_IT}trunkline pins accept {shlex.quote(_id(act))}"
     if decision.cause == "rule":
-        # Asking beats allowing within a tier: another rule would change nothing.
-        step = f'change effect to "allow" in {decision.rule}, or make the call where you can be asked'
-    else:
-        step = advice(act)
-    return f"{text}{ALLOW_IT}{step}" if unasked.instead is None else f"{text}{ALLOW_IT}{unasked.instead}; or {step}"
+        # Asking beats allowing within a tier, so another rule would change nothing; nor does consent from elsewhere.
+        return f'{text}{ALLOW_IT}change the effect of that rule to "allow", or make the call where you can be asked'
+    other_way = "" if unasked.instead is None else f"{unasked.instead}; or "
+    return f"{text}{ALLOW_IT}{other_way}{advice(act)}"
 
 
 def denied(act: Act, decision: Decision) -> str:
