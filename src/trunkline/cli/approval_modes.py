@@ -103,8 +103,8 @@ def setup_sentence(mode: Approval) -> str:
 def status_line(mode: Approval) -> str:
     """Return the same in the width of a terminal."""
     if no_call_passes(mode, _own_policy()):
-        who = "unless the client can be asked" if mode == "ask" else "since no rule allows one"
-        return f"trunkline serve: approval mode {mode}, refuses tool calls {who}"
+        why = " if the client cannot be asked" if mode == "ask" else ", as no rule allows one"
+        return f"trunkline serve: approval mode {mode}, refuses calls{why}"
     return f"trunkline serve: approval mode {mode}, {_SHORT[mode]}"
 
 

@@ -26,7 +26,7 @@ from trunkline.protocol.revisions import ALL_NAMES
 CLIENT = GatewayOptions(approval="client")
 SEARCHED = GatewayOptions(approval="client", search="on")
 ASK = '[[rule]]\nname = "careful"\neffect = "ask"\nserver = "s"\ntool = "write"\n'
-DENY = '[[rule]]\nname = "no"\neffect = "deny"\nserver = "s"\ntool = "write"\n[rule.when]\narg = "/to"\nequals = "x"\n'
+DENY = '[[rule]]\nname = "no"\neffect = "deny"\nserver = "s"\ntool = "write"\nwhen = [{ arg = "/to", equals = "x" }]\n'
 DENY_ALL = '[[rule]]\neffect = "deny"\nserver = "s"\ntool = "write"\n'
 
 
@@ -73,8 +73,8 @@ def trail(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (folder / "audit.jsonl").read_text(encoding="utf-8").splitlines()]
 
 
-async def _call(client: Client, name: str = "s__write", **arguments: Any) -> tuple[bool, str]:
-    result = await client.call_tool(name, arguments, raise_on_error=False)
+async def _call(client: Client, tool: str = "s__write", /, **arguments: Any) -> tuple[bool, str]:
+    result = await client.call_tool(tool, arguments, raise_on_error=False)
     return result.is_error, result.text
 
 
@@ -377,7 +377,7 @@ async def test_what_is_denied_is_listed_to_no_one_who_searches(front: str, tmp_p
         on_stage({"s": Desk().server}, tmp_path, policy=rules(DENY_ALL), gateway=SEARCHED) as stage,
         stage.client(front) as client,
     ):
-        await client.call_tool("search_tools", {"query": "write a letter", "limit": 50})
+        await client.call_tool("search_tools", {"query": "write a letter, look around", "limit": 50})
         names = [tool.name for tool in await client.list_tools()]
     assert "s__write" not in names
     assert "s__look" in names
@@ -516,7 +516,7 @@ async def test_taint_is_recorded_and_refuses_nothing_that_the_client_asks_about(
     mode: Approval, passes: bool, tmp_path: Path
 ) -> None:
     desk, web = Desk(), Desk()
-    policy = rules('[[rule]]\neffect = "allow"\nserver = "*"\ntool = "*"\n')
+    policy = rules("".join(f'[[rule]]\neffect = "allow"\nserver = "{name}"\ntool = "*"\n' for name in ("s", "web")))
     async with (
         on_stage(
             {"s": desk.server, "web": web.server},
