@@ -79,6 +79,8 @@ class GatewayOptions(Struct, frozen=True, kw_only=True):
     #: The share of a model's context, in tokens, above which it is.
     window_tokens: int = 200_000
     share: float = 0.10
+    #: Every caller is the user who runs the gateway (loopback, the user's own token): answers may outlive the session.
+    own_user: bool = False
 
 
 class Gateway(Server):
@@ -427,9 +429,10 @@ class Gateway(Server):
             session=session,
             front=front,
             policy=self.policy,
-            face=self._face or consent_face(front),
+            face=self._face or consent_face(front, lasting=self.options.own_user or caller.origin.transport == "stdio"),
             caller="gateway",
             via=via,
+            serves=self._belongs,
         )
 
     def _came_through(self, exchange: Exchange) -> tuple[str, ...]:

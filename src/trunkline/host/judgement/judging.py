@@ -24,6 +24,7 @@ from trunkline.host.catalog.items import Item
 from trunkline.host.entries import ServerEntry
 from trunkline.host.events import Acted, Asked, Events
 from trunkline.host.judgement.consent import Consent, Face, Question, Ruling
+from trunkline.host.judgement.grants import ServerTool
 from trunkline.host.passing.fronts import Front
 from trunkline.host.policy.acts import Act, ActKind, Annotations, Decision
 from trunkline.host.policy.policy import Policy
@@ -52,6 +53,8 @@ class Case(Struct, frozen=True, kw_only=True):
     face: Face | None
     caller: str
     work: Work
+    #: The tools of the server that an answer for the whole server would be about.
+    tools: Callable[[], tuple[ServerTool, ...]] = tuple
 
     @property
     def act(self) -> Act:
@@ -222,6 +225,8 @@ def _question(case: Case, act: Act, decision: Decision) -> Question:
         editable=act.kind == "tool",
         tainted_by=case.session.taint.told(act.server, act.name) if act.tainted else None,
         warnings=() if case.item is None else case.item.flagged,
+        changed=() if case.item is None else case.item.changed,
+        tools=case.tools() if act.kind == "tool" else (),
     )
 
 
