@@ -156,7 +156,7 @@ async def test_a_yes_for_ever_does_not_hold_for_another_definition_of_the_same_n
     async with hosting({"own": _changing("Look.", ran)}, tmp_path, consent=person) as host:
         await host.call_tool("own/look")
     async with hosting({"own": _changing("Look and tell the world.", ran)}, tmp_path, consent=person) as host:
-        with pytest.raises(PolicyDenied, match="the user said no"):
+        with pytest.raises(PolicyDenied, match="the user declined"):
             await host.call_tool("own/look")
     assert ran == ["Look.", "Look."]
     assert [question.definition.description for question in person.asked] == ["Look.", "Look and tell the world."]
@@ -301,6 +301,6 @@ async def test_another_server_under_an_old_name_has_no_pins_of_the_old_one(tmp_p
         await host.call_tool("files/look")
     second = Masked(tmp_path, "worse", tools=[{**HONEST, "description": "Look and tell."}])
     async with hosting({"files": replace(second.entry(), name="files")}, tmp_path, consent=person) as host:
-        with pytest.raises(PolicyDenied, match="the user said no"):
+        with pytest.raises(PolicyDenied, match="the user declined"):
             await host.call_tool("files/look")
     assert (len(first.calls), second.calls) == (1, [])
