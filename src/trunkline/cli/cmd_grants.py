@@ -101,7 +101,7 @@ def _granted(target: str, profile: str | None, principal: str | None, expires: f
     if name:
         pinned = replace(act, pin=_usable_pin(target, tools.get(name)))
         return replace(make_grant(pinned, "always", now=time.time()), expires=expires)
-    known = [ServerTool(each.pin.name, each.pin.pin, _reads(each)) for each in tools.values() if _is_usable(each)]
+    known = [ServerTool(each.pin.name, each.pin.pin, each.is_read_only) for each in tools.values() if each.is_usable]
     try:
         grant = make_server_grant(act, "always", known, now=time.time(), read_only=True)
     except ValueError as problem:
@@ -111,19 +111,11 @@ def _granted(target: str, profile: str | None, principal: str | None, expires: f
 
 
 def _pinned_tools(server: str) -> dict[str, PinView]:
-    """Return the tools of a server that are pinned, by name; of servers that had this name, the latest counts."""
     from trunkline.host.folders import state_folder
     from trunkline.host.pins.book import PinBook
-    from trunkline.host.pins.views import views_of
+    from trunkline.host.pins.views import tools_of, views_of
 
-    views = views_of(PinBook(state_folder() / "pins.json").servers())
-    own = [view for view in views if view.server.name == server and view.pin.kind == "tool"]
-    latest = max((view.server.since for view in own), default=None)
-    return {view.pin.name: view for view in own if view.server.since == latest}
-
-
-def _is_usable(view: PinView) -> bool:
-    return view.state in ("pinned", "new")
+    return tools_of(views_of(PinBook(state_folder() / "pins.json").servers()), server)
 
 
 def _usable_pin(target: str, view: PinView | None) -> str:
@@ -133,17 +125,10 @@ def _usable_pin(target: str, view: PinView | None) -> str:
     if view is None or view.state == "gone":
         why = "is not known here" if view is None else "is no longer offered by its server"
         raise Failure(f"{target} {why}; run trunkline list tools once, or look at trunkline pins list", Exit.CONFIG)
-    if not _is_usable(view):
+    if not view.is_usable:
         look = f"look at it first: trunkline pins diff {word}, then trunkline pins accept {word}"
         raise Failure(f"{target} is {view.state}, so it cannot be allowed in advance; {look}", Exit.DENIED)
     return view.pin.pin
-
-
-def _reads(view: PinView) -> bool:
-    """Return True if the definition says that the tool only reads."""
-    definition = view.pin.definition
-    hints = definition.get("annotations") if isinstance(definition, dict) else None
-    return isinstance(hints, dict) and hints.get("readOnlyHint") is True
 
 
 @command.command("list")

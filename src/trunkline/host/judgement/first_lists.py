@@ -7,15 +7,21 @@ lists first is what was allowed, tool by tool and pin by pin. What it adds or ch
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+
+from msgspec.structs import replace
 
 from trunkline.errors import ConfigError
 from trunkline.host.catalog.catalog import Catalog, Item
 from trunkline.host.entries import ServerEntry
-from trunkline.host.judgement.grants import GrantBook, ServerTool
+from trunkline.host.judgement.grants import Grant, GrantBook, ServerTool, make_server_grant, make_waiting_grant
 from trunkline.host.pins.book import reach_of
+from trunkline.host.pins.records import ServerPins
+from trunkline.host.pins.views import tools_of, views_of
+from trunkline.host.policy.acts import Act
 
-__all__ = ["FirstLists", "grantable_tools"]
+__all__ = ["FirstLists", "grantable_tools", "grants_for_reading"]
 
 log = logging.getLogger("trunkline.host")
 
@@ -31,6 +37,30 @@ def grantable_tools(
         for item in items
         if not item.flagged and not item.changed and is_usable(item)
     )
+
+
+def grants_for_reading(entries: Iterable[ServerEntry], pinned: Iterable[ServerPins], *, now: float) -> list[Grant]:
+    """Return a grant without an end for the read-only tools of each server.
+
+    A server that was listed before has its pinned tools allowed; one that was not has a grant that waits.
+    """
+    views = views_of(pinned)
+    made = []
+    for entry in entries:
+        reach = reach_of(entry)[0]
+        tools = tools_of(views, entry.name, key=reach)
+        if not tools:
+            made.append(make_waiting_grant(entry.name, reach, now=now))
+            continue
+        known = [
+            ServerTool(each.pin.name, each.pin.pin, each.is_read_only) for each in tools.values() if each.is_usable
+        ]
+        # Without any tool that reads there is nothing to allow.
+        with suppress(ValueError):
+            act = Act(kind="tool", server=entry.name, name="")
+            grant = make_server_grant(act, "always", known, now=now, read_only=True)
+            made.append(replace(grant, expires=None))
+    return made
 
 
 class FirstLists:
