@@ -192,7 +192,7 @@ def _application(assembly: Assembly, options: ServeOptions, auth: Any) -> Gatewa
 
 def _gateway(assembly: Assembly, options: ServeOptions, name: str | None, profile: Profile | None) -> Gateway:
     known = {key: options[key] for key in _SHARED if key in options}  # type: ignore[literal-required]
-    made = GatewayOptions(**known, profile=name)
+    made = GatewayOptions(**known, profile=name, own_user=_is_own_user(options))
     policy = assembly.policy
     if profile is not None:
         own = {
@@ -210,6 +210,15 @@ def _gateway(assembly: Assembly, options: ServeOptions, name: str | None, profil
 
 
 _SHARED = ("per_minute", "concurrent", "search", "window_tokens", "share", "name")
+
+
+def _is_own_user(options: ServeOptions) -> bool:
+    """Return True if only the user's own clients can come in over HTTP: at a loopback address, with the one token."""
+    address = options.get("http")
+    if address is None or not is_loopback(_address(address)[0].strip("[]"), below=False):
+        return False
+    others = ("auth", "no_auth", "allowed_hosts", "allowed_origins", "resource")
+    return not any(options.get(each) for each in others)
 
 
 def _auth(options: ServeOptions) -> tuple[Any, str | None]:
