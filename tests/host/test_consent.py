@@ -188,7 +188,7 @@ def test_what_is_no_answer_is_a_no(answer: Any, book: GrantBook) -> None:
     ("answer", "by", "reason"),
     [
         (NO, "user", "the user declined files/write"),
-        (Answer(allow=False, by="client"), "user", "the client declined files/write"),
+        (Answer(allow=False, by="client"), "client", "the client declined files/write"),
         (
             Answer(allow=False, no="cancelled"),
             "user",
@@ -511,6 +511,16 @@ def test_a_yes_for_a_server_is_for_its_tools_of_this_moment_in_this_session(book
     assert rule(consent, session_grants=session).allowed
     for act in (replace(READ, pin="sha256:9"), replace(READ, name="new"), replace(READ, session="s2")):
         assert not rule(consent, act, session_grants=session).allowed
+
+
+def test_a_yes_for_a_server_may_be_counted_too(book: GrantBook) -> None:
+    consent, face = Consent(book), Faces(Answer(allow=True, remember="read-only", uses=1, expires=1e12))
+    rule(consent, READ, face=face, question=lambda: question(READ, tools=TOOLS))
+    assert [rule(consent, READ).allowed for _ in range(2)] == [True, False]
+
+
+def test_a_yes_of_the_client_in_front_is_not_recorded_as_the_users(book: GrantBook) -> None:
+    assert rule(Consent(book), face=Faces(Answer(allow=True, by="client"))).by == "client"
 
 
 def test_a_yes_for_read_only_tools_to_a_writing_call_holds_once_for_that_call(book: GrantBook) -> None:

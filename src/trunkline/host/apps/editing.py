@@ -110,8 +110,8 @@ def _cut(text: str, start: int, end: int) -> str:
     line = text.rfind("\n", 0, start) + 1
     remark = _REMARK.match(text, end)
     if not text[line:start].strip(" \t") and remark is not None:
-        rest = remark.end()
-        return text[:line] + text[rest + (2 if text.startswith("\r\n", rest) else 1) :]
+        behind = remark.end()
+        return text[:line] + text[behind + (2 if text.startswith("\r\n", behind) else 1) :]
     rest = text[end:].lstrip(" \t")
     return (text[:start].rstrip(" \t") if rest.startswith("}") else text[:start]) + rest
 

@@ -127,7 +127,7 @@ class Ruling(Struct, frozen=True, kw_only=True):
     """What came of it: whether the act may be done, and on whose word."""
 
     allowed: bool
-    #: ``policy``, ``grant:<id>``, ``user`` or ``deadline``.
+    #: ``policy``, ``grant:<id>``, ``user``, ``client`` or ``deadline``.
     by: str
     rule: str
     reason: str
@@ -285,7 +285,7 @@ class Consent:
             except (ConfigError, ValueError) as problem:
                 reason += f"; it could not be remembered: {problem}"
         return Ruling(
-            allowed=True, by="user", rule=decision.rule, reason=reason, arguments=answer.arguments, grant=grant
+            allowed=True, by=answer.by, rule=decision.rule, reason=reason, arguments=answer.arguments, grant=grant
         )
 
     def _remember(
@@ -311,9 +311,11 @@ class Consent:
         now, length = self._clock(), answer.remember
         assert length != "once"
         if length == "server":
-            return make_server_grant(act, "session", tools, now=now, expires=answer.expires)
+            return make_server_grant(act, "session", tools, now=now, expires=answer.expires, uses=answer.uses)
         if length == "read-only":
-            return make_server_grant(act, "always", tools, now=now, read_only=True, expires=answer.expires)
+            return make_server_grant(
+                act, "always", tools, now=now, read_only=True, expires=answer.expires, uses=answer.uses
+            )
         match = alike(act.arguments, vary=answer.vary, like=answer.like) if length == "alike" else None
         return make_grant(act, length, now=now, match=match, expires=answer.expires, uses=answer.uses)
 
@@ -349,8 +351,8 @@ class _Case(Struct, frozen=True):
         if answer.no == "misfit":
             return self.misfit(f"the {answer.by} chose nothing that was offered")
         if answer.no == "cancelled":
-            return self.no("user", f"the {answer.by} cancelled {self.question} without an answer{self.step}")
-        return self.no("user", f"the {answer.by} declined {self.act.server}/{self.act.name}")
+            return self.no(answer.by, f"the {answer.by} cancelled {self.question} without an answer{self.step}")
+        return self.no(answer.by, f"the {answer.by} declined {self.act.server}/{self.act.name}")
 
     def misfit(self, what: str) -> Ruling:
         """Rule on an answer that does not fit the question."""

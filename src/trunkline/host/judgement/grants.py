@@ -237,6 +237,7 @@ def make_server_grant(
     now: float,
     read_only: bool = False,
     expires: float | None = None,
+    uses: int | None = None,
 ) -> Grant:
     """Make a grant for several tools of an act's server, as they are now.
 
@@ -261,6 +262,7 @@ def make_server_grant(
         tainted=act.tainted,
         created=now,
         expires=now + _LIFETIME if scope != "session" and expires is None else expires,
+        uses=uses,
     )
 
 
