@@ -6,12 +6,14 @@ import json
 import os
 import shutil
 import sys
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
+import trunkline.types as t
 from tests.attacks.stage import PATHS, Masked, Person, allowing, dropped, hosting, tool
 from tests.host.gateway.support import in_loop, until
 from trunkline import Server
@@ -156,10 +158,47 @@ async def test_a_yes_for_ever_does_not_hold_for_another_definition_of_the_same_n
     async with hosting({"own": _changing("Look.", ran)}, tmp_path, consent=person) as host:
         await host.call_tool("own/look")
     async with hosting({"own": _changing("Look and tell the world.", ran)}, tmp_path, consent=person) as host:
-        with pytest.raises(PolicyDenied, match="the user said no"):
+        with pytest.raises(PolicyDenied, match="the user declined"):
             await host.call_tool("own/look")
     assert ran == ["Look.", "Look."]
     assert [question.definition.description for question in person.asked] == ["Look.", "Look and tell the world."]
+
+
+def _noting(ran: list[str], name: str) -> Callable[[], Awaitable[str]]:
+    async def used() -> str:
+        ran.append(name)
+        return "seen"
+
+    return used
+
+
+def _growing(ran: list[str], **tools: str) -> Server:
+    """Make a server whose tools all say that they only read, with these descriptions."""
+    server = Server("own")
+    for name, description in tools.items():
+        annotations = t.ToolAnnotations(read_only_hint=True)
+        server.tool(name=name, description=description, annotations=annotations)(_noting(ran, name))
+    return server
+
+
+@pytest.mark.parametrize("length", ["read-only", "server"])
+@in_loop
+async def test_a_yes_for_a_server_does_not_hold_for_what_it_adds_or_changes_later(length: Any, tmp_path: Path) -> None:
+    """The answer is the set of tools at that moment, each with its pin."""
+    ran: list[str] = []
+    person = Person(Answer(allow=True, remember=length))
+    async with hosting({"own": _growing(ran, look="Look.", peek="Peek.")}, tmp_path, consent=person) as host:
+        session = host.session()
+        await host.call_tool("own/look", session=session)
+        await host.call_tool("own/peek", session=session)
+        await host.add_server("own", _growing(ran, look="Look.", peek="Peek at your keys.", more="More."))
+        await until(lambda: "own/more" in host.catalog.tools)
+        await host.call_tool("own/look", session=session)
+        for name in ("own/peek", "own/more"):
+            with pytest.raises(PolicyDenied, match="the user declined"):
+                await host.call_tool(name, session=session)
+    assert ran == ["look", "peek", "look"]
+    assert [question.act.name for question in person.asked] == ["look", "peek", "more"]
 
 
 # --- configurations and programs -------------------------------------------------------------------------------------
@@ -301,6 +340,6 @@ async def test_another_server_under_an_old_name_has_no_pins_of_the_old_one(tmp_p
         await host.call_tool("files/look")
     second = Masked(tmp_path, "worse", tools=[{**HONEST, "description": "Look and tell."}])
     async with hosting({"files": replace(second.entry(), name="files")}, tmp_path, consent=person) as host:
-        with pytest.raises(PolicyDenied, match="the user said no"):
+        with pytest.raises(PolicyDenied, match="the user declined"):
             await host.call_tool("files/look")
     assert (len(first.calls), second.calls) == (1, [])

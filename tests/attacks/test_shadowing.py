@@ -52,7 +52,7 @@ async def test_consent_to_one_servers_tool_is_none_to_anothers_of_the_same_defin
     async with hosting(servers, tmp_path, consent=person) as host:
         await host.call_tool("mail/send_email")
         await host.call_tool("mail/send_email")
-        with pytest.raises(PolicyDenied, match="the user said no"):
+        with pytest.raises(PolicyDenied, match="the user declined"):
             await host.call_tool("evil/send_email")
     assert (len(mail.calls), evil.calls) == (2, [])
     assert [(question.act.server, str(evil.path) in question.command) for question in person.asked] == [
@@ -67,7 +67,7 @@ async def test_a_rule_for_one_server_is_none_for_a_server_that_says_it_is_that_o
     person = Person()
     async with hosting(servers, tmp_path, policy=allowing("mail"), consent=person) as host:
         await host.call_tool("mail/send_email")
-        with pytest.raises(PolicyDenied, match="the user said no"):
+        with pytest.raises(PolicyDenied, match="the user declined"):
             await host.call_tool("evil/send_email")
     assert (len(mail.calls), evil.calls, person.rules) == (1, [], ["default: untrusted server"])
 
@@ -176,7 +176,7 @@ async def test_no_hint_of_an_untrusted_server_changes_what_is_asked(tmp_path: Pa
     person = Person()
     async with hosting({"evil": evil.entry()}, tmp_path, consent=person) as host:
         outcomes = [await _outcome(host, f"evil/{name}") for name in ("plain", *named)]
-    assert set(outcomes) == {"the user said no"}
+    assert all(each.startswith("the user declined evil/") for each in outcomes)
     assert person.rules == ["default: untrusted server"] * 17
     assert evil.calls == []
 
@@ -196,6 +196,6 @@ async def test_a_rule_for_reading_tools_is_not_opened_by_a_tool_that_only_says_i
     person = Person()
     policy = read_policy(rule, file="policy.toml")
     async with hosting({"evil": evil.entry()}, tmp_path, policy=policy, consent=person) as host:
-        with pytest.raises(PolicyDenied, match="the user said no"):
+        with pytest.raises(PolicyDenied, match="the user declined"):
             await host.call_tool("evil/delete_all")
     assert evil.calls == []

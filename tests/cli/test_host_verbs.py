@@ -344,7 +344,7 @@ def test_a_person_is_asked_and_says_no(desk: Desk, monkeypatch: pytest.MonkeyPat
     words = ("call", "demo", "echo", "text=hi", "-c", str(desk.config), "--policy", str(desk.policy))
     code, screen = at_a_terminal(monkeypatch, *words, script=(("Allow it?", "no\n"),))
     assert code == 6
-    assert "the user said no" in screen
+    assert "the user declined" in screen
 
 
 def test_a_question_of_the_server_is_asked_in_the_terminal(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:

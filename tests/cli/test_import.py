@@ -10,6 +10,7 @@ import pytest
 
 from tests.cli.support import Outcome, at_a_terminal, run
 from trunkline.host.apps.places import Machine, files_of
+from trunkline.host.judgement.grants import GrantBook
 
 GITHUB = {"command": "npx", "args": ["-y", "github@1.0.0"], "env": {"GITHUB_TOKEN": "s3cret-token"}}
 
@@ -106,7 +107,7 @@ def test_without_anybody_to_ask_nothing_is_written(desk: Desk) -> None:
 @pytest.mark.parametrize(("typed", "code", "written"), [("y\n", 0, True), ("\n", 6, False)])
 def test_a_person_is_asked(desk: Desk, monkeypatch: pytest.MonkeyPatch, typed: str, code: int, written: bool) -> None:
     desk.have("cursor", {"github": GITHUB})
-    ended, _ = at_a_terminal(monkeypatch, "import", "cursor", script=(("[y/N]", typed),))
+    ended, _ = at_a_terminal(monkeypatch, "import", "cursor", script=(("[y/a/m/N]", typed),))
     assert (ended, desk.own.exists()) == (code, written)
 
 
@@ -170,3 +171,143 @@ def test_importing_twice_changes_nothing(desk: Desk) -> None:
     desk.run("--yes")
     code, _, err = desk.run("--yes")
     assert (code, "nothing to take over" in err) == (0, True)
+
+
+# --- our own gateway -------------------------------------------------------------------------------------------------
+
+
+def test_our_own_gateway_is_skipped_and_that_is_said(desk: Desk) -> None:
+    own = {"command": "/usr/bin/python3", "args": ["-P", "-m", "trunkline", "serve", "-c", "/x.json"]}
+    source = desk.have("cursor", {"trunkline": own, "github": GITHUB})
+    code, out, _ = desk.run("cursor", "--yes", "--remove-originals")
+    assert (code, set(desk.servers())) == (0, {"github"})
+    assert "it starts this gateway (trunkline serve), which cannot be a server of itself" in out
+    assert json.loads(source.read_text(encoding="utf-8")) == {"mcpServers": {"trunkline": own}}
+
+
+# --- the originals ---------------------------------------------------------------------------------------------------
+
+
+def test_the_originals_stay_unless_it_is_said(desk: Desk) -> None:
+    source = desk.have("cursor", {"github": GITHUB})
+    before = source.read_bytes()
+    _, _, err = desk.run("cursor", "--yes")
+    assert source.read_bytes() == before
+    assert f"the originals stay in {source}; to take them out: trunkline import cursor --remove-originals" in err
+
+
+def test_the_originals_are_taken_out_with_a_backup(desk: Desk) -> None:
+    source = desk.have("cursor", {"github": GITHUB, "broken": {}}, theme="dark")
+    before = source.read_bytes()
+    outcome = desk.run("cursor", "--yes", "--remove-originals", "--json")
+    said = json.loads(outcome.out)
+    assert json.loads(source.read_text(encoding="utf-8")) == {"mcpServers": {"broken": {}}, "theme": "dark"}
+    ((file, backup),) = [(Path(each["file"]), Path(each["backup"])) for each in said["removed"]]
+    assert (file, backup.read_bytes()) == (source, before)
+    assert desk.servers() == {"github": GITHUB}
+
+
+def test_what_was_taken_out_is_put_back_by_undo(desk: Desk, capsys: pytest.CaptureFixture[str]) -> None:
+    source = desk.have("cursor", {"github": GITHUB})
+    before = source.read_bytes()
+    _, _, err = desk.run("cursor", "--yes", "--remove-originals")
+    assert "to use them there again: trunkline install --gateway --into cursor" in err
+    assert run(capsys, "install", "--undo", "--into", "cursor").code == 0
+    assert source.read_bytes() == before
+
+
+def test_both_places_of_one_file_are_taken_out_and_a_shared_file_is_left_alone(desk: Desk) -> None:
+    shared = desk.have("claude-code", {"c": {"command": "z"}}, "project")
+    source = desk.have("claude-code", {"b": {"command": "y"}}, "local", mcpServers={"a": {"command": "x"}})
+    before = shared.read_bytes()
+    assert desk.run("claude-code", "--yes", "--remove-originals").code == 0
+    left = json.loads(source.read_text(encoding="utf-8"))
+    assert (left["mcpServers"], left["projects"][str(desk.machine.project)]["mcpServers"]) == ({}, {})
+    assert shared.read_bytes() == before
+    assert set(desk.servers()) == {"a", "b", "c"}
+
+
+def test_what_is_there_already_can_be_taken_out_later(desk: Desk) -> None:
+    source = desk.have("cursor", {"github": GITHUB})
+    desk.run("cursor", "--yes")
+    assert desk.run("cursor", "--remove-originals").code == 6
+    assert desk.run("cursor", "--yes", "--remove-originals").code == 0
+    assert json.loads(source.read_text(encoding="utf-8")) == {"mcpServers": {}}
+
+
+def test_a_name_that_was_skipped_is_not_taken_out(desk: Desk) -> None:
+    source = desk.have("cursor", {"github": GITHUB})
+    desk.own.parent.mkdir()
+    desk.own.write_text('{"mcpServers": {"github": {"command": "mine"}}}', encoding="utf-8")
+    desk.run("cursor", "--yes", "--remove-originals")
+    assert json.loads(source.read_text(encoding="utf-8")) == {"mcpServers": {"github": GITHUB}}
+
+
+def test_the_file_that_is_written_to_is_no_original(desk: Desk) -> None:
+    path = desk.machine.project / "mine.json"
+    path.write_text(json.dumps({"mcpServers": {"github": GITHUB}}), encoding="utf-8")
+    desk.run("mine.json", "--to", "mine.json", "--yes", "--remove-originals")
+    assert json.loads(path.read_text(encoding="utf-8")) == {"mcpServers": {"github": GITHUB}}
+
+
+# --- one question for all of it --------------------------------------------------------------------------------------
+
+
+def waiting(desk: Desk) -> list[str]:
+    """Give the servers whose reading tools are allowed once they are listed."""
+    return sorted(grant.server for grant in GrantBook(desk.own.parent / "grants.json").waiting())
+
+
+@pytest.mark.parametrize(
+    ("typed", "allowed", "removed"),
+    [("y\n", ["github"], False), ("yes\n", ["github"], False), ("a\n", [], False), ("m\n", ["github"], True)],
+)
+def test_one_question_settles_what_is_allowed_and_what_is_taken_out(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, typed: str, allowed: list[str], removed: bool
+) -> None:
+    source = desk.have("cursor", {"github": GITHUB})
+    code, screen = at_a_terminal(monkeypatch, "import", "cursor", script=(("[y/a/m/N] ", typed),))
+    assert (code, set(desk.servers()), waiting(desk)) == (0, {"github"}, allowed)
+    assert (json.loads(source.read_text(encoding="utf-8")) == {"mcpServers": {}}) is removed
+    assert "Write 1 server to " in screen
+
+
+@pytest.mark.parametrize(
+    ("flags", "keys", "typed", "allowed"),
+    [
+        (("--allow-reading",), "[y/m/N]", "y\n", ["github"]),
+        (("--ask-all",), "[y/m/N]", "y\n", []),
+        (("--remove-originals",), "[y/a/N]", "a\n", []),
+        (("--remove-originals", "--allow-reading"), "[y/N]", "y\n", ["github"]),
+    ],
+)
+def test_what_the_command_line_said_is_not_asked(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, flags: tuple[str, ...], keys: str, typed: str, allowed: list[str]
+) -> None:
+    source = desk.have("cursor", {"github": GITHUB})
+    code, _ = at_a_terminal(monkeypatch, "import", "cursor", *flags, script=((keys, typed),))
+    assert (code, waiting(desk)) == (0, allowed)
+    left = json.loads(source.read_text(encoding="utf-8"))["mcpServers"]
+    assert (left == {}) is ("--remove-originals" in flags)
+
+
+@pytest.mark.parametrize(("flags", "allowed"), [((), []), (("--ask-all",), []), (("--allow-reading",), ["github"])])
+def test_a_script_allows_reading_only_by_a_flag(desk: Desk, flags: tuple[str, ...], allowed: list[str]) -> None:
+    desk.have("cursor", {"github": GITHUB})
+    assert desk.run("cursor", "--yes", *flags).code == 0
+    assert waiting(desk) == allowed
+
+
+def test_flags_that_contradict_each_other_are_refused(desk: Desk) -> None:
+    desk.have("cursor", {"github": GITHUB})
+    assert desk.run("cursor", "--yes", "--allow-reading", "--ask-all").code == 1
+    assert not desk.own.exists()
+
+
+def test_a_dry_run_allows_nothing_and_takes_nothing_out(desk: Desk) -> None:
+    source = desk.have("cursor", {"github": GITHUB})
+    before = source.read_bytes()
+    code, out, _ = desk.run("cursor", "--dry-run", "--allow-reading", "--remove-originals")
+    assert (code, waiting(desk), source.read_bytes()) == (0, [], before)
+    assert f"--- {source}" in out
+    assert "s3cret" not in out

@@ -11,9 +11,10 @@ import pytest
 from msgspec.structs import replace
 
 from tests.support import run_async
+from trunkline.errors import ConnectionLost, RequestFailed, RequestTimeout
 from trunkline.host.judgement.consent import Answer, Consent, Face, Question, Ruling, can_remember
-from trunkline.host.judgement.grants import GrantBook, SessionGrants, alike, make_grant
-from trunkline.host.policy.acts import Act, Decision
+from trunkline.host.judgement.grants import MOST_TOOLS, GrantBook, ServerTool, SessionGrants, alike, make_grant
+from trunkline.host.policy.acts import Act, Annotations, Decision
 
 ACT = Act(kind="tool", server="files", name="write", arguments={"path": "/a/b", "n": 1}, pin="sha256:1", session="s1")
 ASK = Decision("ask", "policy.toml:3", "writes are asked about")
@@ -62,6 +63,10 @@ def rule(consent: Consent, act: Act = ACT, decision: Decision = ASK, **more: Any
 
 
 YES, NO = Answer(allow=True), Answer(allow=False)
+#: What follows where a person did not say no.
+STEP = " Allow it: trunkline grants allow files/write"
+TOOLS = (ServerTool("write", "sha256:1"), ServerTool("read", "sha256:2", True), ServerTool("list", "sha256:3", True))
+READ = replace(ACT, name="read", pin="sha256:2")
 
 
 # --- the order of things ---------------------------------------------------------------------------------------------
@@ -108,8 +113,8 @@ def test_a_counted_grant_is_spent(book: GrantBook) -> None:
     assert [rule(consent).allowed for _ in range(3)] == [True, True, False]
 
 
-@pytest.mark.parametrize(("answer", "allowed", "by"), [(YES, True, "user"), (NO, False, "user"), (None, False, "user")])
-def test_the_person_decides(answer: Answer | None, allowed: bool, by: str, book: GrantBook) -> None:
+@pytest.mark.parametrize(("answer", "allowed", "by"), [(YES, True, "user"), (NO, False, "user")])
+def test_the_person_decides(answer: Answer, allowed: bool, by: str, book: GrantBook) -> None:
     ruling = rule(Consent(book), face=Faces(answer))
     assert (ruling.allowed, ruling.by, ruling.rule) == (allowed, by, ASK.rule)
 
@@ -147,12 +152,74 @@ def test_with_a_broken_book_the_person_can_still_say_yes(book: GrantBook, tmp_pa
 def test_a_face_that_fails_is_a_no(book: GrantBook) -> None:
     ruling = rule(Consent(book), face=Faces(RuntimeError("secret detail")))
     assert (ruling.allowed, ruling.by) == (False, "policy")
-    assert ruling.reason == "the question could not be asked: RuntimeError"
+    assert ruling.reason == f"the question about files/write could not be asked: RuntimeError.{STEP}"
 
 
 @pytest.mark.parametrize("answer", [True, "yes", 1, {"allow": True}, Answer(allow=1)], ids=repr)  # type: ignore[arg-type]
 def test_what_is_no_answer_is_a_no(answer: Any, book: GrantBook) -> None:
     assert not rule(Consent(book), face=Faces(answer)).allowed
+
+
+# --- four ways to a no -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("answer", "by", "reason"),
+    [
+        (NO, "user", "the user declined files/write"),
+        (Answer(allow=False, by="client"), "client", "the client declined files/write"),
+        (
+            Answer(allow=False, no="cancelled"),
+            "user",
+            f"the user cancelled the question about files/write without an answer.{STEP}",
+        ),
+        (
+            Answer(allow=False, no="misfit", by="client"),
+            "policy",
+            "the answer to the question about files/write does not fit it: the client chose nothing that was "
+            f"offered.{STEP}",
+        ),
+        ("yes", "policy", f"the answer to the question about files/write does not fit it: {{}}.{STEP}"),
+        (None, "policy", f"the question about files/write was left without an answer.{STEP}"),
+        (
+            RequestTimeout("", clock="total", seconds=7),
+            "deadline",
+            f"the question about files/write was not answered within 7 s.{STEP}",
+        ),
+        (
+            ConnectionLost("gone"),
+            "policy",
+            f"the question about files/write could not be asked: the client went away.{STEP}",
+        ),
+        (
+            RequestFailed("no", code=-32601),
+            "policy",
+            f"the question about files/write could not be asked: the client answered with error -32601.{STEP}",
+        ),
+    ],
+    ids=["declined", "client declined", "cancelled", "misfit", "no answer", "none", "silence", "gone", "error"],
+)
+def test_each_no_says_how_it_came_about(answer: Any, by: str, reason: str, book: GrantBook) -> None:
+    ruling = rule(Consent(book), face=Faces(answer))
+    expected = reason.format("what was answered is no Answer")
+    assert (ruling.allowed, ruling.by, ruling.reason) == (False, by, expected)
+
+
+@pytest.mark.parametrize(
+    ("act", "step"),
+    [
+        (replace(ACT, flagged=True), "trunkline pins accept files/write"),
+        (replace(ACT, changed=True), "trunkline pins accept files/write"),
+        (
+            replace(ACT, profile="at work", principal="ann"),
+            "trunkline grants allow files/write --profile 'at work' --principal ann",
+        ),
+        (replace(ACT, name="a b"), "trunkline grants allow 'files/a b'"),
+    ],
+    ids=["flagged", "changed", "profile", "quoted"],
+)
+def test_a_no_that_is_no_decision_names_the_command_that_allows_it(act: Act, step: str, book: GrantBook) -> None:
+    assert rule(Consent(book), act, face=Faces(None)).reason.endswith(f". Allow it: {step}")
 
 
 # --- time ------------------------------------------------------------------------------------------------------------
@@ -186,7 +253,8 @@ async def aborted(question: Question) -> Answer | None:
 @pytest.mark.parametrize("face", [silent, stubborn])
 def test_a_question_that_nobody_answers_in_time_is_a_no(face: Face, book: GrantBook) -> None:
     ruling = rule(Consent(book, deadline=0.01), face=face)
-    assert (ruling.allowed, ruling.by, ruling.reason) == (False, "deadline", "nobody answered within 0.01 s")
+    assert (ruling.allowed, ruling.by) == (False, "deadline")
+    assert ruling.reason == f"the question about files/write was not answered within 0.01 s.{STEP}"
 
 
 @pytest.mark.parametrize("face", [impatient, aborted])
@@ -330,7 +398,8 @@ def test_a_session_may_have_so_many_questions_waiting(book: GrantBook) -> None:
         consent, desk = Consent(book), Desk()
         tasks = await started(*(settled(consent, face=desk) for _ in range(66)))
         ruling = await tasks[-1]
-        assert (ruling.allowed, ruling.reason) == (False, "64 questions of this session wait for an answer already")
+        assert not ruling.allowed
+        assert "could not be asked: 64 questions of this session wait for an answer already" in ruling.reason
         await desk.serve(65)
         await asyncio.gather(*tasks)
 
@@ -389,6 +458,97 @@ def test_a_yes_for_always_is_remembered_in_the_book(book: GrantBook) -> None:
     assert (ruling.grant.expires, ruling.grant.uses) == (1e12, 5)
 
 
+def test_a_yes_for_read_only_tools_is_for_those_of_this_moment(book: GrantBook) -> None:
+    consent, face = Consent(book), Faces(Answer(allow=True, remember="read-only"))
+    ruling = rule(consent, READ, face=face, question=lambda: question(READ, tools=TOOLS))
+    assert ruling.grant is not None
+    assert (ruling.grant.tools, ruling.grant.read_only) == ({"read": "sha256:2", "list": "sha256:3"}, True)
+    assert book.all() == [ruling.grant]
+    assert rule(consent, replace(READ, arguments={"any": 1}, session="s2")).allowed
+    assert rule(consent, replace(READ, name="list", pin="sha256:3")).allowed
+    later = {
+        "writing": ACT,
+        "added": replace(READ, name="new", pin="sha256:9"),
+        "changed": replace(READ, pin="sha256:9"),
+        "drifted": replace(READ, changed=True),
+        "flagged": replace(READ, flagged=True),
+        "no pin": replace(READ, pin=None),
+        "another server": replace(READ, server="other"),
+        "another principal": replace(READ, principal="eve"),
+        "another profile": replace(READ, profile="work"),
+    }
+    assert [name for name, act in later.items() if rule(consent, act).allowed] == []
+
+
+def test_a_yes_for_a_server_is_for_its_tools_of_this_moment_in_this_session(book: GrantBook) -> None:
+    consent, session = Consent(book), SessionGrants()
+    face = Faces(Answer(allow=True, remember="server"))
+    ruling = rule(consent, face=face, session_grants=session, question=lambda: question(tools=TOOLS))
+    assert session.all() == [ruling.grant]
+    assert book.all() == []
+    assert rule(consent, READ, session_grants=session).allowed
+    assert rule(consent, session_grants=session).allowed
+    for act in (replace(READ, pin="sha256:9"), replace(READ, name="new"), replace(READ, session="s2")):
+        assert not rule(consent, act, session_grants=session).allowed
+
+
+def test_a_yes_for_a_server_may_be_counted_too(book: GrantBook) -> None:
+    consent, face = Consent(book), Faces(Answer(allow=True, remember="read-only", uses=1, expires=1e12))
+    rule(consent, READ, face=face, question=lambda: question(READ, tools=TOOLS))
+    assert [rule(consent, READ).allowed for _ in range(2)] == [True, False]
+
+
+def test_a_yes_of_the_client_in_front_is_not_recorded_as_the_users(book: GrantBook) -> None:
+    assert rule(Consent(book), face=Faces(Answer(allow=True, by="client"))).by == "client"
+
+
+def test_a_yes_for_read_only_tools_to_a_writing_call_holds_once_for_that_call(book: GrantBook) -> None:
+    consent, wide = Consent(book), {"question": lambda: question(tools=TOOLS)}
+    face = Faces(Answer(allow=True, remember="read-only"), Answer(allow=True, remember="read-only"), NO)
+    assert [rule(consent, face=face, **wide).allowed for _ in range(3)] == [True, True, False]
+    assert rule(consent, READ).allowed
+    # The same answer again, as in the next round of a request, is no second grant.
+    assert len(book.all()) == 1
+
+
+def test_reading_in_a_tainted_session_is_allowed_only_where_nothing_leads_out(book: GrantBook) -> None:
+    consent, face = Consent(book), Faces(Answer(allow=True, remember="read-only"))
+    rule(consent, READ, face=face, question=lambda: question(READ, tools=TOOLS))
+    tainted = replace(READ, tainted=True)
+    assert not rule(consent, tainted).allowed
+    assert not rule(consent, replace(tainted, annotations=Annotations(read_only=True, open_world=True))).allowed
+    assert rule(consent, replace(tainted, annotations=Annotations(read_only=True, open_world=False))).allowed
+
+
+def test_a_grant_given_before_the_scan_found_something_is_asked_about_again(book: GrantBook) -> None:
+    consent = Consent(book)
+    rule(consent, face=Faces(Answer(allow=True, remember="always")))
+    flagged = replace(ACT, flagged=True)
+    assert not rule(consent, flagged).allowed
+    rule(consent, flagged, face=Faces(Answer(allow=True, remember="always")))
+    assert rule(consent, flagged).allowed
+
+
+@pytest.mark.parametrize(
+    ("act", "tools", "offered"),
+    [
+        (ACT, TOOLS, {"read-only", "server"}),
+        (ACT, TOOLS[:1], {"server"}),
+        (replace(ACT, flagged=True), TOOLS, set()),
+        (replace(ACT, changed=True), TOOLS, set()),
+        (ACT, tuple(ServerTool(str(number), "x", True) for number in range(MOST_TOOLS + 1)), set()),
+        (Act(kind="resource", server="files", name="file:///a"), TOOLS, set()),
+    ],
+    ids=["all", "none reads", "flagged", "changed", "too many", "resource"],
+)
+def test_an_answer_for_the_server_is_offered_where_it_means_something(
+    act: Act, tools: tuple[ServerTool, ...], offered: set[str], book: GrantBook
+) -> None:
+    face = Faces(NO)
+    rule(Consent(book), act, face=face, question=lambda: question(act, tools=tools))
+    assert set(face.asked[0].can_remember) & {"read-only", "server"} == offered
+
+
 def test_a_yes_for_arguments_like_these_is_for_these(book: GrantBook) -> None:
     consent = Consent(book)
     rule(consent, face=Faces(Answer(allow=True, remember="alike", vary="/path", like="/a/**")))
@@ -411,7 +571,7 @@ def test_without_a_book_nothing_outlives_the_session() -> None:
 @pytest.mark.parametrize(
     ("act", "definition", "offered"),
     [
-        (ACT, DEFINITION, ("session", "alike", "always")),
+        (ACT, DEFINITION, ("session", "always", "alike")),
         (ACT, None, ("alike",)),
         (replace(ACT, pin=None), DEFINITION, ()),
         (replace(ACT, arguments=None), DEFINITION, ("session", "always")),

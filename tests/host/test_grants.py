@@ -17,7 +17,21 @@ from msgspec.structs import replace
 import trunkline
 from trunkline.errors import ConfigError
 from trunkline.host import state_files
-from trunkline.host.judgement.grants import Grant, GrantBook, Likeness, SessionGrants, alike, covers, make_grant
+from trunkline.host.judgement.grants import (
+    MOST_TOOLS,
+    Grant,
+    GrantBook,
+    Likeness,
+    ServerTool,
+    SessionGrants,
+    alike,
+    allow_command,
+    covers,
+    is_same,
+    make_grant,
+    make_server_grant,
+    make_waiting_grant,
+)
 from trunkline.host.policy.acts import Act
 from trunkline.host.state_files import PathLock
 
@@ -460,3 +474,72 @@ def test_two_processes_at_once_lose_nothing(path: Path) -> None:
     processes = [subprocess.Popen([*command, name], env=environment) for name in "ab"]
     assert [process.wait(30) for process in processes] == [0, 0]
     assert len(GrantBook(path).all()) == 40
+
+
+# --- several tools of a server ---------------------------------------------------------------------------------------
+
+TOOLS = (ServerTool("write", "sha256:1"), ServerTool("read", "sha256:2", True))
+
+
+def test_a_grant_for_several_tools_comes_back_as_one(book: GrantBook, path: Path, clock: Clock) -> None:
+    grant = make_server_grant(ACT, "always", TOOLS, now=0.0)
+    book.add(grant)
+    assert GrantBook(path, clock=clock).all() == [grant]
+    assert (grant.tools, grant.name) == ({"write": "sha256:1", "read": "sha256:2"}, "")
+    assert grant.expires == 30 * DAY
+    assert book.revoke(grant.id)
+    assert book.find(ACT) is None
+
+
+@pytest.mark.parametrize("count", [0, MOST_TOOLS + 1])
+def test_a_grant_is_bounded(count: int) -> None:
+    tools = [ServerTool(str(number), "x") for number in range(count)]
+    with pytest.raises(ValueError, match=f"files has {count} such tools; a grant is for 1 to {MOST_TOOLS}"):
+        make_server_grant(ACT, "always", tools, now=0.0)
+
+
+def test_two_grants_for_the_same_are_known_as_such() -> None:
+    one, other = always(), make_grant(ACT, "always", now=5.0)
+    assert is_same(one, other)
+    assert not is_same(one, replace(other, uses=1))
+
+
+def test_a_grant_that_waits_allows_nothing(book: GrantBook) -> None:
+    act = replace(ACT, principal=None, profile=None)
+    book.add(make_waiting_grant("files", "reach", now=0.0))
+    assert book.find(act) is None
+    assert book.find(replace(act, name="", pin=None)) is None
+
+
+def test_a_grant_that_waited_is_for_the_read_only_tools_of_the_list(book: GrantBook, path: Path, clock: Clock) -> None:
+    waiting = make_waiting_grant("files", "reach", now=0.0)
+    book.add(waiting)
+    other = GrantBook(path, clock=clock)
+    assert other.waiting() == [waiting]
+    other.settle(waiting, TOOLS)
+    assert book.waiting() == []
+    (grant,) = book.all()
+    assert (grant.id, grant.tools, grant.expires) == (waiting.id, {"read": "sha256:2"}, None)
+    # What another process settled first stays as it is.
+    book.settle(waiting, [*TOOLS, ServerTool("late", "sha256:3", True)])
+    assert book.all() == [grant]
+
+
+def test_a_grant_that_was_revoked_while_it_waited_is_not_settled(book: GrantBook) -> None:
+    waiting = make_waiting_grant("files", "reach", now=0.0)
+    book.add(waiting)
+    book.revoke(waiting.id)
+    book.settle(waiting, TOOLS)
+    assert book.all() == []
+
+
+def test_a_grant_that_waited_for_tools_that_are_not_there_is_gone(book: GrantBook) -> None:
+    waiting = make_waiting_grant("files", "reach", now=0.0)
+    book.add(waiting)
+    book.settle(waiting, TOOLS[:1])
+    assert book.all() == []
+
+
+def test_what_no_grant_can_allow_has_no_command() -> None:
+    assert allow_command(replace(ACT, pin=None)) is None
+    assert allow_command(Act(kind="resource", server="files", name="file:///a")) is None

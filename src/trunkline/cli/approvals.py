@@ -1,8 +1,8 @@
-"""Asks a person in the terminal whether something may be done, with everything in sight that a yes would allow.
+"""Asks a person in the terminal whether something may be done: one question, with single keys for the answers.
 
 What a server or a model wrote is marked line by line and cannot control the terminal. What was typed before the
-question stood there does not answer it. A yes that holds for longer is given in two steps: what would be remembered is
-shown whole first.
+question stood there does not answer it. The definition of a tool is folded: its first line is shown, and a key shows
+all of it. What the scan found in a definition, and what changed in it, is never folded.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ import sys
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
-from trunkline.cli.output import one_line, wire_json
+from trunkline.cli.output import clip, one_line, wire_json
 from trunkline.cli.screen import Screen
 from trunkline.cli.terminal import InputEnded, Terminal, is_there
 from trunkline.host.judgement.consent import Answer, Face, Question, Remember
@@ -23,14 +23,24 @@ from trunkline.host.judgement.consent import Answer, Face, Question, Remember
 __all__ = ["terminal_face"]
 
 _NO = Answer(allow=False)
-_WORDS: Mapping[str, tuple[Remember, str]] = MappingProxyType(
-    {
-        "session": ("session", "session (until it ends)"),
-        "like": ("alike", "like (arguments like these)"),
-        "always": ("always", "always"),
-    }
+_LEFT = Answer(allow=False, no="cancelled")
+_VERBS: Mapping[str, str] = MappingProxyType({"tool": "call the tool", "resource": "read", "prompt": "use the prompt"})
+_CALLERS: Mapping[str, str] = MappingProxyType(
+    {"user": "You want", "model": "The model wants", "gateway": "A client of the gateway wants"}
 )
 _MOST_FIELDS = 30
+_LONGEST_LINE = 160
+_DAYS = 30
+
+
+class _Choice(NamedTuple):
+    """Something that can be typed: a key, or a word that begins like this one."""
+
+    key: str
+    word: str
+    text: str
+    #: How long a yes holds; None for a no and for what is no answer yet.
+    remember: Remember | None = None
 
 
 def terminal_face(
@@ -56,7 +66,7 @@ def terminal_face(
             try:
                 return await _Asking(Terminal(shown), question, edit).answer()
             except InputEnded:
-                return None
+                return _LEFT
 
     return face
 
@@ -86,32 +96,23 @@ class _Asking:
         """Ask until there is an answer."""
         self._show()
         while True:
-            choice = await self._terminal.choose(f"Allow it? {self._offer()}: ", self._words())
-            if choice == "no":
+            choice = await self._choose()
+            if choice.word == "no":
                 return _NO
-            if choice == "yes":
-                return self._yes("once")
-            if choice == "edit":
+            if choice.word == "like":
+                return await self._alike()
+            if choice.remember is not None:
+                return self._yes(choice.remember)
+            if choice.word == "edit":
                 await self._edit()
-            elif choice == "definition":
-                self._terminal.show(f"The whole definition:\n{_marked(_pretty(self._question.definition))}")
+            elif choice.word == "tools":
+                self._show_tools()
             else:
-                given = await (self._alike() if choice == "like" else self._longer(_WORDS[choice][0]))
-                if given is not None:
-                    return given
-
-    def _words(self) -> dict[str, str]:
-        question = self._question
-        longer = [word for word, (remember, _) in _WORDS.items() if remember in question.can_remember]
-        extra = ["edit"] if question.editable else []
-        extra += ["definition"] if question.definition is not None else []
-        return {word: word for word in ("yes", *longer, *extra, "no")}
-
-    def _offer(self) -> str:
-        names = {word: text for word, (_, text) in _WORDS.items()} | {"yes": "yes (once)", "edit": "edit the arguments"}
-        return ", ".join(names.get(word, word) for word in self._words())
+                self._show_definition()
 
     def _yes(self, remember: Remember, *, vary: str | None = None, like: str | None = None) -> Answer:
+        if remember in ("always", "read-only", "alike"):
+            self._terminal.show("trunkline grants list shows what you allowed; trunkline grants revoke takes it back.")
         return Answer(
             allow=True,
             remember=remember,
@@ -120,49 +121,113 @@ class _Asking:
             arguments=self._arguments if self._edited else None,
         )
 
+    # --- choosing ----------------------------------------------------------------------------------------------------
+
+    async def _choose(self) -> _Choice:
+        rows = self._rows()
+        choices = [choice for row in rows for choice in row]
+        keys = "/".join(choice.key for choice in choices)
+        lines = ["  " + "   ".join(f"[{each.key}] {each.text}" for each in row) for row in rows]
+        self._terminal.show("\n".join(lines))
+        while True:
+            typed = (await self._terminal.ask(f"Allow it? [{keys}] ")).lower()
+            found = _meant(typed, choices)
+            if found is not None:
+                return found
+            self._terminal.show(f"Type one of: {', '.join(f'{each.key} ({each.word})' for each in choices)}.")
+
+    def _rows(self) -> list[list[_Choice]]:
+        """Return the choices, in lines: for this tool, for its server, and what else can be done."""
+        question, offered = self._question, self._question.can_remember
+        one = [choice for choice in self._lengths() if choice.remember == "once" or choice.remember in offered]
+        wide = [choice for choice in self._server_wide() if choice.remember in offered]
+        rest = [
+            *([_Choice("d", "definition", "show the definition")] if question.definition is not None else []),
+            *([_Choice("t", "tools", "list those tools")] if wide else []),
+            *([_Choice("x", "edit", "edit the arguments")] if question.editable else []),
+            _Choice("n", "no", "no"),
+        ]
+        return [row for row in (one, wide, rest) if row]
+
+    def _lengths(self) -> list[_Choice]:
+        what = f"this {self._question.act.kind}"
+        return [
+            _Choice("y", "yes", "once", "once"),
+            _Choice("s", "session", f"this session, {what} with any arguments", "session"),
+            _Choice("a", "always", f"always for {what}, any arguments, until {_day(_DAYS)}", "always"),
+            _Choice("l", "like", "always with arguments like these", "alike"),
+        ]
+
+    def _server_wide(self) -> list[_Choice]:
+        question = self._question
+        server, readers = one_line(question.act.server), question.reading_tools
+        now_too = "" if any(tool.name == question.act.name for tool in readers) else ", and this call once"
+        reading = f"always for {_whose(server, len(readers), 'read-only tool')}, until {_day(_DAYS)}{now_too}"
+        everything = f"everything of {server} this session ({_count(len(question.tools), 'tool')})"
+        return [
+            *([_Choice("r", "read-only", reading, "read-only")] if readers else []),
+            *([_Choice("e", "everything", everything, "server")] if question.tools else []),
+        ]
+
     # --- showing -----------------------------------------------------------------------------------------------------
 
     def _show(self) -> None:
+        """Show what would happen, to what, with which arguments, and why it is asked."""
         question, act = self._question, self._question.act
+        who = _CALLERS.get(act.caller, f"{one_line(act.caller)} wants")
+        name = one_line(act.name)
+        self._terminal.show(f"{who} to {_VERBS.get(act.kind, 'do')} {name} of {one_line(act.server)}.")
+        self._show_arguments()
         rows = [
-            ("server", act.server),
-            ("runs as", question.command),
-            (act.kind, act.name if question.title in (None, act.name) else f"{act.name} (it says: {question.title})"),
-            ("asked by", act.caller if act.principal is None else f"{act.caller}, for {act.principal}"),
+            ("because", f"{question.decision.reason} ({question.decision.rule})"),
+            ("for", act.principal),
             ("profile", act.profile),
-            ("rule", f"{question.decision.rule}: {question.decision.reason}"),
-            ("pin", act.pin),
+            ("runs as", question.command),
+            ("title", None if question.title == act.name else question.title),
         ]
-        lines = [f"  {name:<9} {one_line(value)}" for name, value in rows if value]
-        self._terminal.show("\n".join(["Something wants to be done that has to be asked about:", *lines]))
+        self._terminal.show("\n".join(f"  {title:<8} {one_line(value)}" for title, value in rows if value))
         if act.tainted:
             whose = f": {one_line(question.tainted_by)}" if question.tainted_by else "."
             self._terminal.show(f"  Something from a server that is not trusted came into this session before{whose}")
+        self._show_definition_as_needed()
+
+    def _show_definition_as_needed(self) -> None:
+        """Fold the definition, unless there is something in it that must be seen."""
+        question = self._question
         for warning in question.warnings:
             self._terminal.show(f"  The scan found in its definition: {one_line(warning)}")
-        if question.description:
-            self._terminal.show(f"What its server says of it:\n{_marked(question.description)}")
-        self._show_arguments()
+        for change in question.changed:
+            self._terminal.show(f"  Its definition changed since it was accepted: {one_line(change)}")
+        if question.warnings or question.changed or question.act.flagged or question.act.changed:
+            self._show_definition()
+        elif question.description:
+            lines = question.description.strip().splitlines()
+            first = clip(one_line(lines[0]), _LONGEST_LINE) if lines else ""
+            more = " (d shows all of it)" if len(lines) > 1 or first.endswith("...") else ""
+            self._terminal.show(f"What its server says of it{more}:\n{_marked(first)}")
+
+    def _show_definition(self) -> None:
+        pin = f", pin {one_line(self._question.act.pin)}" if self._question.act.pin else ""
+        self._terminal.show(f"The whole definition{pin}:\n{_marked(_pretty(self._question.definition))}")
+
+    def _show_tools(self) -> None:
+        question = self._question
+        others = [tool for tool in question.tools if not tool.read_only]
+        for title, tools in (("read-only tool", question.reading_tools), ("other tool", others)):
+            if tools:
+                names = "\n".join(one_line(tool.name) for tool in tools)
+                self._terminal.show(
+                    f"{_count(len(tools), title)} of {one_line(question.act.server)}:\n{_marked(names)}"
+                )
 
     def _show_arguments(self) -> None:
         if self._arguments is not None:
             heading = "Arguments, as you changed them" if self._edited else "Arguments"
             self._terminal.show(f"{heading}:\n{_marked(_pretty(self._arguments))}")
 
-    # --- a yes that holds for longer ---------------------------------------------------------------------------------
+    # --- arguments like these ----------------------------------------------------------------------------------------
 
-    async def _longer(self, remember: Remember) -> Answer | None:
-        act = self._question.act
-        until = "until this session ends" if remember == "session" else f"until {_day(30)}"
-        if self._question.definition is not None:
-            self._terminal.show(f"The whole definition:\n{_marked(_pretty(self._question.definition))}")
-        self._terminal.show(
-            f"To be remembered: {one_line(act.server)} / {one_line(act.name)}, with ANY arguments, {until}, "
-            "as long as its definition stays the same."
-        )
-        return self._yes(remember) if await self._sure() else None
-
-    async def _alike(self) -> Answer | None:
+    async def _alike(self) -> Answer:
         """Ask which argument may differ, and how."""
         fields = _fields(self._arguments or {})[:_MOST_FIELDS]
         vary = like = None
@@ -176,10 +241,10 @@ class _Asking:
         said = "exactly these arguments" if vary is None else f"these arguments, but {one_line(vary)} {_said(like)}"
         act = self._question.act
         self._terminal.show(
-            f"To be remembered: {one_line(act.server)} / {one_line(act.name)}, with {said}, until {_day(30)}, "
+            f"Allowed: {one_line(act.server)}/{one_line(act.name)} with {said}, until {_day(_DAYS)}, "
             "as long as its definition stays the same."
         )
-        return self._yes("alike", vary=vary, like=like) if await self._sure() else None
+        return self._yes("alike", vary=vary, like=like)
 
     async def _number(self, numbers: Mapping[str, str]) -> int:
         while (typed := await self._terminal.ask("number: ")) not in numbers:
@@ -194,9 +259,6 @@ class _Asking:
         self._terminal.show("It may be like a pattern: * within a name, ** over any number of folders; or anything.")
         typed = await self._terminal.ask(f"like [{one_line(proposal)}]: ") or proposal
         return None if typed == "anything" else typed
-
-    async def _sure(self) -> bool:
-        return await self._terminal.choose("Sure? yes or no: ", {"yes": "yes", "no": "no"}) == "yes"
 
     # --- changing arguments ------------------------------------------------------------------------------------------
 
@@ -254,6 +316,24 @@ def _content(path: str) -> str:
         return file.read()
 
 
+def _meant(typed: str, choices: list[_Choice]) -> _Choice | None:
+    """Return the choice whose key was typed, or the only one whose word begins so; None if there is none."""
+    by_key = next((choice for choice in choices if choice.key == typed), None)
+    if by_key is not None or len(typed) < 2:
+        return by_key
+    by_word = [choice for choice in choices if choice.word.startswith(typed)]
+    return by_word[0] if len(by_word) == 1 else None
+
+
+def _count(count: int, what: str) -> str:
+    return f"{count} {what}{'' if count == 1 else 's'}"
+
+
+def _whose(server: str, count: int, what: str) -> str:
+    owner = f"{server}'" if server.endswith("s") else f"{server}'s"
+    return f"{owner} {_count(count, what)}"
+
+
 def _pretty(value: Any) -> str:
     return wire_json(value, indent=2).decode()
 
@@ -264,8 +344,6 @@ def _marked(text: str) -> str:
 
 
 def _short(value: Any) -> str:
-    from trunkline.cli.output import clip
-
     return clip(one_line(wire_json(value).decode()), 60)
 
 

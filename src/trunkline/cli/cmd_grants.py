@@ -1,4 +1,4 @@
-"""``trunkline grants``: see what was allowed in advance, and take it back."""
+"""``trunkline grants``: allow tools in advance, list what is allowed, and take it back."""
 
 from __future__ import annotations
 
@@ -12,24 +12,123 @@ from trunkline.cli.options import json_option
 
 if TYPE_CHECKING:
     from trunkline.host.judgement.grants import Grant, GrantBook
+    from trunkline.host.pins.views import PinView
 
 __all__ = ["command"]
 
 _EPILOG = """\
 \b
 Examples:
+  trunkline grants allow files/read_file
+  trunkline grants allow files --read-only
   trunkline grants list
+  trunkline grants show 5f0c2a9be1d4
   trunkline grants revoke 5f0c2a9be1d4
   trunkline grants revoke --all
 
-A grant is made by answering a question with "like" or "always". It holds for one tool as it was shown, and ends after
-30 days. What was allowed for a session ends with the session, and is not listed here.
+A grant holds for tools as they are defined now: a tool that is added or changed later is asked about. An answer to a
+question holds for 30 days, a grant made here until it is revoked. What was allowed for a session ends with the session,
+and is not listed here.
 """
 
 
 @click.group("grants", epilog=_EPILOG)
 def command() -> None:
-    """List what was allowed in advance, and take it back."""
+    """Allow tools in advance, list what is allowed, and take it back."""
+
+
+@command.command()
+@click.argument("targets", nargs=-1, required=True, metavar="SERVER/TOOL|SERVER...")
+@click.option("--read-only", "reading", is_flag=True, help="All tools of SERVER that say that they only read.")
+@click.option("--profile", metavar="NAME", help="For callers in this profile of the gateway; else for none.")
+@click.option("--principal", metavar="SUBJECT", help="For the caller whose token names this subject; else for none.")
+@click.option("--days", type=click.FloatRange(min=0, min_open=True), help="End after so many days; else when revoked.")
+@json_option
+def allow(
+    targets: tuple[str, ...],
+    *,
+    reading: bool,
+    profile: str | None,
+    principal: str | None,
+    days: float | None,
+    as_json: bool,
+) -> int:
+    """Allow a tool, or the read-only tools of a server, without asking; nothing is started.
+
+    The server must have been listed here before: the grant is for the definitions that were pinned then.
+    """
+    from trunkline.cli.output import say, say_json
+    from trunkline.host.judgement.grants import is_same
+
+    for target in targets:
+        if ("/" in target) is reading:
+            wanted = "SERVER with --read-only" if reading else "SERVER/TOOL, or SERVER with --read-only"
+            raise click.UsageError(f"{target}: give {wanted}.")
+    book = _book()
+    expires = None if days is None else time.time() + days * 86400
+    wanted_grants = [_granted(target, profile, principal, expires) for target in targets]
+    made = []
+    for grant in wanted_grants:
+        known = next((kept for kept in book.all() if is_same(kept, grant)), None)
+        if known is not None and known.expires != grant.expires:
+            book.revoke(known.id)
+            known = None
+        if known is None:
+            book.add(grant)
+        made.append(known or grant)
+    if as_json:
+        say_json({"grants": [_document(grant) for grant in made]})
+    else:
+        for grant in made:
+            say(f"{grant.id}: {grant.server}: {_what(grant)} allowed, until {_until(grant)}")
+    return Exit.OK
+
+
+def _granted(target: str, profile: str | None, principal: str | None, expires: float | None) -> Grant:
+    """Make the grant for a target.
+
+    Raises:
+        Failure: it is not known, or a person must look at its definition first.
+    """
+    from msgspec.structs import replace
+
+    from trunkline.host.judgement.grants import ServerTool, make_grant, make_server_grant
+    from trunkline.host.policy.acts import Act
+
+    server, _, name = target.partition("/")
+    tools = _pinned_tools(server)
+    act = Act(kind="tool", server=server, name=name, profile=profile, principal=principal)
+    if name:
+        pinned = replace(act, pin=_usable_pin(target, tools.get(name)))
+        return replace(make_grant(pinned, "always", now=time.time()), expires=expires)
+    known = [ServerTool(each.pin.name, each.pin.pin, each.is_read_only) for each in tools.values() if each.is_usable]
+    try:
+        grant = make_server_grant(act, "always", known, now=time.time(), read_only=True)
+    except ValueError as problem:
+        hint = "" if tools else "; it has not been listed here yet: run trunkline list tools first"
+        raise Failure(f"nothing is allowed: {problem}{hint}", Exit.CONFIG) from problem
+    return replace(grant, expires=expires)
+
+
+def _pinned_tools(server: str) -> dict[str, PinView]:
+    from trunkline.host.folders import state_folder
+    from trunkline.host.pins.book import PinBook
+    from trunkline.host.pins.views import tools_of, views_of
+
+    return tools_of(views_of(PinBook(state_folder() / "pins.json").servers()), server)
+
+
+def _usable_pin(target: str, view: PinView | None) -> str:
+    import shlex
+
+    word = shlex.quote(target)
+    if view is None or view.state == "gone":
+        why = "is not known here" if view is None else "is no longer offered by its server"
+        raise Failure(f"{target} {why}; run trunkline list tools once, or look at trunkline pins list", Exit.CONFIG)
+    if not view.is_usable:
+        look = f"look at it first: trunkline pins diff {word}, then trunkline pins accept {word}"
+        raise Failure(f"{target} is {view.state}, so it cannot be allowed in advance; {look}", Exit.DENIED)
+    return view.pin.pin
 
 
 @command.command("list")
@@ -42,10 +141,29 @@ def list_them(*, as_json: bool) -> int:
     if as_json:
         say_json({"grants": [_document(each) for each in found]})
     elif found:
-        rows = [(each.id, each.server, each.name, _who(each), _until(each), _arguments(each)) for each in found]
+        rows = [(each.id, each.server, _what(each), _who(each), _until(each), _arguments(each)) for each in found]
         say(table(("ID", "SERVER", "NAME", "FOR", "UNTIL", "ARGUMENTS"), rows))
     else:
         complain("nothing is allowed in advance")
+    return Exit.OK
+
+
+@command.command()
+@click.argument("id")
+@json_option
+def show(id: str, *, as_json: bool) -> int:
+    """Show one grant, with the names of all tools that it allows."""
+    from trunkline.cli.output import one_line, say, say_json
+
+    grant = next((each for each in _book().all() if each.id == id), None)
+    if grant is None:
+        raise Failure(f"there is no grant {id}: trunkline grants list shows them", Exit.USAGE)
+    if as_json:
+        say_json(_document(grant))
+        return Exit.OK
+    say(f"{grant.server}: {_what(grant)}, for {_who(grant)}, until {_until(grant)}, arguments: {_arguments(grant)}")
+    for name in sorted(grant.tools or {}):
+        say(f"  {one_line(name)}")
     return Exit.OK
 
 
@@ -88,6 +206,16 @@ def _document(grant: Grant) -> dict[str, Any]:
     document: dict[str, Any] = msgspec.to_builtins(grant)
     document.get("match", {}).pop("rest", None)
     return document
+
+
+def _what(grant: Grant) -> str:
+    """Say which tools a grant is for."""
+    kind = "read-only tool" if grant.read_only else "tool"
+    if grant.awaits is not None:
+        return f"{kind}s, once it is first listed"
+    if grant.tools is None:
+        return grant.name
+    return f"{len(grant.tools)} {kind}{'' if len(grant.tools) == 1 else 's'}"
 
 
 def _who(grant: Grant) -> str:

@@ -28,6 +28,7 @@ from trunkline.host.entries import ServerEntry, Source
 from trunkline.host.events import Events, Reloaded
 from trunkline.host.folders import config_folder, private_folder, state_folder
 from trunkline.host.judgement.consent import Consent, Face
+from trunkline.host.judgement.first_lists import FirstLists
 from trunkline.host.judgement.grants import GrantBook
 from trunkline.host.models.interface import Model
 from trunkline.host.pins.book import PinBook
@@ -157,6 +158,7 @@ class Assembly:
             events=events,
             folder=self.folder,
             inspector=inspector,
+            on_catalog=FirstLists(self.grants, self._entry_of),
             limits=options.get("limits"),
             secrets=secrets,
             supervisor=lambda core: Supervisor(

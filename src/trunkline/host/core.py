@@ -29,6 +29,7 @@ from trunkline.host.entries import ServerEntry
 from trunkline.host.events import CatalogChanged, Events
 from trunkline.host.judgement.approval import ConsentedBy
 from trunkline.host.judgement.consent import Consent, Face
+from trunkline.host.judgement.first_lists import grantable_tools
 from trunkline.host.judgement.judging import Case, Judge
 from trunkline.host.judgement.refusals import NO_ONE, Unasked
 from trunkline.host.passing.forwarding import Errand, Forwarder
@@ -72,6 +73,8 @@ class Asker(Struct, frozen=True, kw_only=True):
     unasked: Unasked = NO_ONE
     #: Questions of servers that no rule allows are refused instead of passed to the front.
     strict: bool = False
+    #: Which items are served to the asker at all; None for all.
+    serves: Callable[[Item], bool] | None = None
 
 
 class HostCore:
@@ -89,8 +92,12 @@ class HostCore:
         limits: Limits | None = None,
         inspector: Inspector | None = None,
         secrets: SecretBook | None = None,
+        on_catalog: Callable[[Catalog], None] | None = None,
     ) -> None:
-        """Put the parts together; nothing runs before ``start``."""
+        """Put the parts together; nothing runs before ``start``.
+
+        ``on_catalog`` is called with each catalog before it is used.
+        """
         limits = limits or Limits()
         #: Names this host to other gateways, so that none passes a request on to itself.
         self.id = os.urandom(8).hex()
@@ -113,6 +120,7 @@ class HostCore:
         self._naming = naming
         #: Looks at a catalog before anybody sees it, and takes out what is not to be seen.
         self._inspector = inspector
+        self._on_catalog = on_catalog
         self._followers: list[Callable[[tuple[str, ...]], None]] = []
         self._rebuilding = False
         self._house: asyncio.Task[None] | None = None
@@ -213,6 +221,8 @@ class HostCore:
         self._whole = after
         if self._inspector is not None:
             after = self._inspector(after)
+        if self._on_catalog is not None:
+            self._on_catalog(after)
         kinds = differences(before, after)
         self.catalog = after
         if kinds:
@@ -333,6 +343,7 @@ class HostCore:
             work=work,
             consented_by=asker.consented_by,
             unasked=asker.unasked,
+            tools=lambda: grantable_tools(self.catalog, server, lambda each: _is_usable(each, asker)),
         )
         try:
             result = await self.judge.perform(case)
@@ -379,3 +390,19 @@ class HostCore:
         if act.kind == "elicitation":
             return Raw(b'{"action":"decline"}')
         raise PolicyDenied(f"{entry.name} asks for {method}, which is not allowed ({decision.rule}).")
+
+
+def _is_usable(item: Item, asker: Asker) -> bool:
+    """Return True if an asker may know of a tool: an answer for a whole server counts and names no other."""
+    act = Act(
+        kind="tool",
+        server=item.server,
+        name=item.name,
+        annotations=item.annotations,
+        pin=item.pin,
+        trusted=item.trusted,
+        caller=asker.caller,
+        principal=asker.session.subject,
+        profile=asker.session.profile,
+    )
+    return (asker.serves is None or asker.serves(item)) and asker.policy.sees(act)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trunkline.errors import ConfigError
-from trunkline.host.apps.editing import put_member
+from trunkline.host.apps.editing import put_member, remove_member
 from trunkline.host.apps.spans import span_of, walk
 from trunkline.host.config.positions import plain, read_json
 
@@ -111,3 +111,69 @@ def test_every_value_is_found_where_it_stands(root: dict[str, Any], form: Any) -
     text = json.dumps(root, indent=form, ensure_ascii=False)
     found = {way: json.loads(text[span.start : span.end]) for way, span in walk(span_of(text))}
     assert found == {way: reduce(_inside, way, cast("Any", root)) for way in found}
+
+
+# --- taking out ------------------------------------------------------------------------------------------------------
+
+SERVERS = """\
+{
+  // mine
+  "mcpServers": {
+    "a": {"command": "x"}, // the first
+    // about b
+    "b": {
+      "command": "y"
+    },
+    /* about c */
+    "c": {"command": "z"} // the last
+  },
+  "other": [1, 2]
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "gone", "kept"),
+    [
+        ("a", ['"a"', "the first"], ["// about b", "/* about c */", "// the last"]),
+        ("b", ['"b"', '"y"'], ["// the first", "/* about c */", "// the last"]),
+        ("c", ['"c"', "the last"], ["// the first", "// about b", '"b": {\n      "command": "y"\n    }\n']),
+    ],
+)
+def test_a_member_is_taken_out_and_nothing_else(name: str, gone: list[str], kept: list[str]) -> None:
+    changed = remove_member(SERVERS, ("mcpServers",), name)
+    assert [text for text in gone if text in changed] == []
+    assert [text for text in (*kept, "// mine", '"other": [1, 2]') if text not in changed] == []
+
+
+@pytest.mark.parametrize("newline", ["\n", "\r\n"], ids=["lf", "crlf"])
+@pytest.mark.parametrize(
+    ("text", "left"),
+    [
+        ('{"mcpServers": {"a": 1}}', '{"mcpServers": {}}'),
+        ('{"mcpServers": {"a": 1, "b": 2}}', '{"mcpServers": {"b": 2}}'),
+        ('{"mcpServers": {"b": 2, "a": 1}}', '{"mcpServers": {"b": 2}}'),
+        ('{"mcpServers": {"b": 2, "a": 1,}}', '{"mcpServers": {"b": 2,}}'),
+        ('{\n "mcpServers": {\n  "a": 1\n }\n}\n', '{\n "mcpServers": {\n }\n}\n'),
+        ('{\n "mcpServers": {\n  "b": 2,\n  "a": 1,\n }\n}\n', '{\n "mcpServers": {\n  "b": 2,\n }\n}\n'),
+        ('{\n "mcpServers": {\n  "b": 2,\n  "a": 1\n }\n}\n', '{\n "mcpServers": {\n  "b": 2\n }\n}\n'),
+        ('{"mcpServers": {"b": 2}}', '{"mcpServers": {"b": 2}}'),
+        ("{}", "{}"),
+    ],
+)
+def test_what_is_left_has_its_form(text: str, left: str, newline: str) -> None:
+    given = text.replace("\n", newline)
+    assert remove_member(given, ("mcpServers",), "a") == left.replace("\n", newline)
+
+
+@given(st.dictionaries(TEXTS, VALUES, min_size=1, max_size=4), st.data(), st.sampled_from([None, 1, "\t"]))
+def test_a_document_without_a_member_is_what_was_meant(document: dict[str, Any], data: Any, indent: Any) -> None:
+    name = data.draw(st.sampled_from(sorted(document)))
+    text = json.dumps({"mcpServers": document}, indent=indent)
+    left = {key: value for key, value in document.items() if key != name}
+    assert json.loads(remove_member(text, ("mcpServers",), name)) == {"mcpServers": left}
+
+
+def test_a_member_that_is_written_twice_is_not_taken_out() -> None:
+    with pytest.raises(ConfigError):
+        remove_member('{"mcpServers": {"a": 1, "a": 2}}', ("mcpServers",), "a")

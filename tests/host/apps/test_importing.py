@@ -106,6 +106,29 @@ def test_an_input_that_means_something_else_here_stops_it() -> None:
         applied([step], there)
 
 
+@pytest.mark.parametrize(
+    ("entry", "own"),
+    [
+        ({"command": "trunkline", "args": ["serve"]}, True),
+        ({"command": "/opt/bin/trunkline", "args": ["serve", "-c", "x.json"]}, True),
+        ({"command": "C:\\py\\trunkline.exe", "args": ["serve"]}, True),
+        ({"command": "python", "args": ["-P", "-m", "trunkline", "serve"]}, True),
+        ({"command": "uvx", "args": ["trunkline@1.2", "serve"]}, True),
+        ({"command": "uvx", "args": ["--from", "x", "trunkline[http]==1.2", "serve"]}, True),
+        ({"command": "uv", "args": ["run", "trunkline", "serve"]}, True),
+        ({"command": "trunkline", "args": ["run", "server.py"]}, False),
+        ({"command": "trunkline"}, False),
+        ({"command": "node", "args": ["serve", "trunkline"]}, False),
+        ({"command": "mytrunkline", "args": ["serve"]}, False),
+        ({"command": "trunkline-like", "args": ["serve"]}, False),
+        ({"url": "http://127.0.0.1:8000/mcp"}, False),
+    ],
+)
+def test_our_own_gateway_is_known_by_its_command(entry: dict[str, Any], own: bool) -> None:
+    step = one(source({"a": entry}))
+    assert (step.own, step.action) == (own, "skip" if own else "add")
+
+
 # --- reading ---------------------------------------------------------------------------------------------------------
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -29,7 +30,7 @@ from tests.host.gateway.support import (
     server,
     until,
 )
-from trunkline import ConfigError, Context, JWTVerifier, Server, TrunklineError
+from trunkline import Client, ConfigError, Context, JWTVerifier, Server, TrunklineError
 from trunkline.auth.static_tokens import StaticTokens
 from trunkline.errors import InvalidParams
 from trunkline.host.entries import Filters, ServerEntry, ServerSettings, Source
@@ -261,6 +262,57 @@ async def test_consent_for_a_session_holds_for_a_stateless_principal(tmp_path: P
         await ada.call_tool("o__risk")
         await ada.call_tool("o__risk")
     assert office.events == ["done", "done"]
+
+
+@FRONTS
+@pytest.mark.parametrize(
+    ("options", "lasting"),
+    [
+        ({}, True),
+        ({"token": ADA}, True),
+        ({"auth": USERS}, False),
+        ({"no_auth": True}, False),
+        ({"allowed_hosts": ["gateway.example"]}, False),
+        ({"allowed_origins": ["https://app.example"]}, False),
+    ],
+    ids=["own token", "given token", "users", "no token", "other hosts", "browsers"],
+)
+@in_loop
+async def test_answers_that_last_are_offered_to_the_users_own_client_alone(
+    front: str, options: dict[str, Any], lasting: bool, tmp_path: Path
+) -> None:
+    seen: list[list[str]] = []
+
+    def decline(question: t.ElicitRequestParams) -> Any:
+        assert question.requested_schema is not None
+        seen.append(question.requested_schema["properties"]["decision"]["enum"])
+        return t.ElicitResult(action="decline")
+
+    policy = read_policy('[[rule]]\neffect = "ask"\nserver = "o"\ntool = "*"\n', file="policy.toml")
+    async with (
+        served(Office(NEW), tmp_path, policy=policy, **options) as web,
+        web.client(front, token=ADA if "auth" in options else None, elicitation=decline) as client,
+    ):
+        await client.call_tool("o__risk", raise_on_error=False)
+    (choices,) = seen
+    assert choices[:2] == ["allow once", "allow for this session"]
+    assert ("always allow this tool" in choices) is lasting
+
+
+@FRONTS
+@in_loop
+async def test_a_client_over_stdio_may_allow_for_longer_than_the_session(front: str, tmp_path: Path) -> None:
+    seen: list[str] = []
+
+    def always(question: t.ElicitRequestParams) -> Any:
+        seen.append(question.message)
+        return {"decision": "always allow this tool"}
+
+    command = [sys.executable, "-m", "tests.host.gateway.own_gateway", str(tmp_path)]
+    for _ in range(2):
+        async with Client(command, revision=front, elicitation=always) as client:
+            assert (await client.call_tool("s__look")).text == "seen"
+    assert len(seen) == 1
 
 
 @FRONTS

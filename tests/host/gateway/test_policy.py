@@ -11,11 +11,13 @@ import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 import trunkline.types as t
-from tests.host.gateway.support import CELLS, FRONTS, NEW, OLD, UPSTREAMS, allow, in_loop, on_stage, server
+from tests.host.gateway.support import CELLS, FRONTS, NEW, OLD, UPSTREAMS, allow, asked, in_loop, on_stage, server
 from tests.support import run_async
 from trunkline import Client, Context, RequestFailed, Server, ToolError
+from trunkline.host.entries import Filters
 from trunkline.host.gateway.gateway import GatewayOptions
 from trunkline.host.judgement.consent import Answer, Question
 from trunkline.host.policy.policy import Policy
@@ -303,17 +305,221 @@ async def test_the_client_in_front_is_asked_for_consent(
 
 
 @CELLS
-@pytest.mark.parametrize("action", ["decline", "cancel"])
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (t.ElicitResult(action="decline"), "the client declined s/danger"),
+        ({"decision": NO}, "the client declined s/danger"),
+        (t.ElicitResult(action="cancel"), "the client cancelled the question about s/danger without an answer"),
+    ],
+    ids=["decline", "no", "cancel"],
+)
 @in_loop
-async def test_everything_but_a_yes_is_a_no(front: str, upstream: str, action: Any, tmp_path: Path) -> None:
+async def test_each_answer_but_a_yes_is_a_no_of_its_own(
+    front: str, upstream: str, answer: Any, said: str, tmp_path: Path
+) -> None:
+    shelf, trail = Shelf(upstream), tmp_path / "audit.jsonl"
+    async with (
+        on_stage({"s": shelf.server}, tmp_path, policy=ASK, audit=trail) as stage,
+        stage.client(front, elicitation=lambda _: answer) as client,
+    ):
+        with pytest.raises(ToolError, match=said):
+            await client.call_tool("s__danger")
+    assert shelf.done == []
+    notes = [json.loads(line).get("note") or "" for line in trail.read_text().splitlines()]
+    assert [note for note in notes if note.startswith(said)]
+
+
+@UPSTREAMS
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {"action": "accept", "content": {"decision": "maybe"}},
+        {"action": "accept", "content": {"decision": "always allow this tool"}},
+        {"action": "accept", "content": {"decision": ["allow once"]}},
+        {"action": "accept", "content": {}},
+        {"action": "accept"},
+        {"action": "accept", "content": {"decision": True}},
+    ],
+    ids=["unknown", "not offered", "list", "empty", "no content", "boolean"],
+)
+@in_loop
+async def test_an_answer_that_fits_no_choice_is_a_no(upstream: str, answer: Any, tmp_path: Path) -> None:
+    """Our own client would not send such answers, so they are put on the wire by hand."""
     shelf = Shelf(upstream)
     async with (
         on_stage({"s": shelf.server}, tmp_path, policy=ASK) as stage,
-        stage.client(front, elicitation=lambda _: t.ElicitResult(action=action)) as client,
+        stage.client(NEW, elicitation=lambda _: pytest.fail("asked")) as client,
     ):
-        with pytest.raises(ToolError, match="said no"):
+        params, question = await asked(client, "s__danger")
+        raw = msgspec.Raw(msgspec.json.encode(answer))
+        result, _ = await client.pass_on(
+            "tools/call",
+            replace(params, input_responses={"consent": raw}, request_state=question.request_state),
+        )
+    assert (result.is_error, shelf.done) == (True, [])
+    said = "the answer to the question about s/danger does not fit it: the client chose nothing that was offered"
+    assert result.content[0].text.startswith(said)
+
+
+@CELLS
+@in_loop
+async def test_a_client_that_fails_to_ask_is_told_so(front: str, upstream: str, tmp_path: Path) -> None:
+    def broken(question: t.ElicitRequestParams) -> Any:
+        raise RequestFailed("no window", code=-32050)
+
+    shelf = Shelf(upstream)
+    async with (
+        on_stage({"s": shelf.server}, tmp_path, policy=ASK) as stage,
+        stage.client(front, elicitation=broken) as client,
+    ):
+        if front == NEW:
+            # Nothing is sent back in this era: the client's own call ends.
+            with pytest.raises(RequestFailed, match="no window"):
+                await client.call_tool("s__danger")
+        else:
+            with pytest.raises(ToolError, match="could not be asked: the client answered with error -32050"):
+                await client.call_tool("s__danger")
+    assert shelf.done == []
+
+
+@in_loop
+async def test_a_client_that_does_not_answer_is_told_so(tmp_path: Path) -> None:
+    async def silent(question: t.ElicitRequestParams) -> Any:
+        await asyncio.Event().wait()
+
+    shelf = Shelf(OLD)
+    async with (
+        on_stage({"s": shelf.server}, tmp_path, policy=ASK, consent_seconds=0.05) as stage,
+        stage.client(OLD, elicitation=silent) as client,
+    ):
+        with pytest.raises(ToolError, match=r"about s/danger was not answered within 0\.05 s"):
             await client.call_tool("s__danger")
     assert shelf.done == []
+
+
+# --- how long a yes holds --------------------------------------------------------------------------------------------
+
+READS = t.ToolAnnotations(read_only_hint=True)
+
+
+def library(era: str) -> Server:
+    """Make a server with two tools that read and one that writes."""
+    made = server("library", era)
+
+    async def look() -> str:
+        return "look done"
+
+    async def lists() -> str:
+        return "list done"
+
+    async def burn() -> str:
+        return "burn done"
+
+    made.tool(annotations=READS)(look)
+    made.tool(name="list", annotations=READS)(lists)
+    made.tool(burn)
+    return made
+
+
+def choices(question: t.ElicitRequestParams) -> list[str]:
+    """Give what can be chosen."""
+    found: list[str] = question.requested_schema["properties"]["decision"]["enum"]
+    return found
+
+
+SESSION_WIDE = "allow all 3 tools of s for this session"
+READING = "always allow all 2 read-only tools of s"
+
+
+@CELLS
+@in_loop
+async def test_what_outlives_the_session_is_offered_only_to_the_users_own_client(
+    front: str, upstream: str, tmp_path: Path
+) -> None:
+    offered = []
+
+    def decline(question: t.ElicitRequestParams) -> Any:
+        offered.append(choices(question))
+        return t.ElicitResult(action="decline")
+
+    for own in (False, True):
+        options = GatewayOptions(own_user=own)
+        async with (
+            on_stage({"s": library(upstream)}, tmp_path, policy=ASK, gateway=options) as stage,
+            stage.client(front, elicitation=decline) as client,
+        ):
+            await client.call_tool("s__look", raise_on_error=False)
+    assert offered == [
+        [ONCE, SESSION, SESSION_WIDE, NO],
+        [ONCE, SESSION, "always allow this tool", READING, SESSION_WIDE, NO],
+    ]
+
+
+@CELLS
+@in_loop
+async def test_everything_of_a_server_is_allowed_for_the_session(front: str, upstream: str, tmp_path: Path) -> None:
+    seen: list[str] = []
+
+    def once_for_all(question: t.ElicitRequestParams) -> Any:
+        seen.append(question.message)
+        return {"decision": SESSION_WIDE} if SESSION_WIDE in choices(question) else {"decision": NO}
+
+    async with (
+        on_stage({"s": library(upstream), "other": library(upstream)}, tmp_path, policy=ASK) as stage,
+        stage.client(front, elicitation=once_for_all) as client,
+    ):
+        for name in ("look", "list", "burn"):
+            assert (await client.call_tool(f"s__{name}")).text == f"{name} done"
+        # It is about this server alone: another is asked about by its own name.
+        refused = await client.call_tool("other__look", raise_on_error=False)
+    assert (len(seen), refused.is_error) == (2, True)
+    assert "Tools of 's': burn, list, look" in seen[0]
+
+
+@CELLS
+@in_loop
+async def test_read_only_tools_are_allowed_beyond_the_session(front: str, upstream: str, tmp_path: Path) -> None:
+    seen: list[str] = []
+
+    def reading(question: t.ElicitRequestParams) -> Any:
+        seen.append(question.message)
+        return {"decision": READING} if len(seen) == 1 else t.ElicitResult(action="decline")
+
+    for _ in range(2):
+        async with (
+            on_stage({"s": library(upstream)}, tmp_path, policy=ASK, gateway=GatewayOptions(own_user=True)) as stage,
+            stage.client(front, elicitation=reading) as client,
+        ):
+            assert (await client.call_tool("s__look")).text == "look done"
+            assert (await client.call_tool("s__list")).text == "list done"
+    assert len(seen) == 1
+    assert "Read-only tools of 's': list, look" in seen[0]
+
+
+@FRONTS
+@in_loop
+async def test_what_a_profile_hides_is_not_named_in_a_question(front: str, tmp_path: Path) -> None:
+    seen: list[tuple[str, list[str]]] = []
+
+    def decline(question: t.ElicitRequestParams) -> Any:
+        seen.append((question.message, choices(question)))
+        return t.ElicitResult(action="decline")
+
+    denying = read_policy(
+        '[[rule]]\neffect = "ask"\nserver = "s"\ntool = "*"\n[[rule]]\neffect = "deny"\nserver = "s"\ntool = "burn"\n',
+        file="policy.toml",
+    )
+    options = GatewayOptions(tools=Filters(deny=("list",)))
+    async with (
+        on_stage({"s": library(NEW)}, tmp_path, policy=denying, gateway=options) as stage,
+        stage.client(front, elicitation=decline) as client,
+    ):
+        await client.call_tool("s__look", raise_on_error=False)
+    ((message, offered),) = seen
+    assert "Tools of 's': look" in message
+    assert not {"list", "burn"} & set(message.split())
+    assert "allow the tool of s for this session" in offered
 
 
 @CELLS

@@ -13,9 +13,12 @@ from trunkline.errors import ConfigError
 from trunkline.host.apps.spans import Span, span_of
 from trunkline.host.config.positions import NotJson, plain, read_json
 
-__all__ = ["put_member"]
+__all__ = ["put_member", "remove_member"]
 
 _INDENT = re.compile(r"(?:^|\n)([ \t]+)\S")
+#: What may follow a member and its comma on the same line: spaces and a remark about it.
+_REMARK = re.compile(r"[ \t]*(?://[^\r\n]*|/\*[^\r\n]*?\*/[ \t]*)?(?=\r?\n)")
+_BETWEEN = re.compile(r"(?:[ \t\r\n]|//[^\r\n]*|/\*.*?\*/)*", re.S)
 _LINE_REST = re.compile(r"[ \t]*(?:/\*[^\r\n]*?\*/[ \t]*)*(?://[^\r\n]*)?(?=\r?\n)")
 
 
@@ -37,6 +40,80 @@ def put_member(text: str, way: tuple[str, ...], name: str, value: Any) -> str:
     if not _same(after, expected):
         raise ConfigError("the text cannot be changed without changing more than that; nothing was written")
     return changed
+
+
+def remove_member(text: str, way: tuple[str, ...], name: str) -> str:
+    """Remove a member from the object at the end of a way, with the remark behind it; without the member do nothing.
+
+    Raises:
+        ConfigError: something on the way is no object, or is written twice; or the text cannot be changed safely.
+    """
+    try:
+        before = plain(read_json(text))
+        if not _has(before, (*way, name)):
+            return text
+        changed = _removed(text, (*way, name))
+        after = plain(read_json(changed))
+    except NotJson as error:
+        raise ConfigError(f"the text is not JSON (line {error.line}): {error}") from error
+    if not _same(after, _without(before, (*way, name))):
+        raise ConfigError("the text cannot be changed without changing more than that; nothing was written")
+    return changed
+
+
+def _has(document: Any, way: tuple[str, ...]) -> bool:
+    for step in way:
+        if not isinstance(document, dict) or step not in document:
+            return False
+        document = document[step]
+    return True
+
+
+def _without(document: Any, way: tuple[str, ...]) -> Any:
+    """Return a copy of a document without one member."""
+    if len(way) == 1:
+        return {name: value for name, value in document.items() if name != way[0]}
+    return {name: _without(value, way[1:]) if name == way[0] else value for name, value in document.items()}
+
+
+def _removed(text: str, way: tuple[str, ...]) -> str:
+    span = span_of(text)
+    for name in way[:-1]:
+        inner = _only(span, name)
+        assert inner is not None
+        span = inner
+    assert _only(span, way[-1]) is not None
+    at = next(number for number, member in enumerate(span.members) if member.name == way[-1])
+    member = span.members[at]
+    is_last = at == len(span.members) - 1
+    end = member.value.end
+    if not is_last or span.comma is not None:
+        # Its own comma goes with it; what stands before it keeps the one it has.
+        end = _comma(text, end)
+    elif at > 0:
+        comma = _comma(text, span.members[at - 1].value.end)
+        text = text[: comma - 1] + text[comma:]
+        return _cut(text, member.start - 1, end - 1)
+    return _cut(text, member.start, end)
+
+
+def _comma(text: str, end: int) -> int:
+    """Return the place behind the comma that follows a value."""
+    between = _BETWEEN.match(text, end)
+    assert between is not None
+    assert text[between.end()] == ","
+    return between.end() + 1
+
+
+def _cut(text: str, start: int, end: int) -> str:
+    """Cut out a member: its whole lines if it has them for itself, else no more than the spaces behind it."""
+    line = text.rfind("\n", 0, start) + 1
+    remark = _REMARK.match(text, end)
+    if not text[line:start].strip(" \t") and remark is not None:
+        behind = remark.end()
+        return text[:line] + text[behind + (2 if text.startswith("\r\n", behind) else 1) :]
+    rest = text[end:].lstrip(" \t")
+    return (text[:start].rstrip(" \t") if rest.startswith("}") else text[:start]) + rest
 
 
 def _with(document: Any, way: tuple[str, ...], value: Any) -> Any:

@@ -2,10 +2,12 @@
 
 Pure: documents in, a plan and a text out. Only what says how a server is reached is taken; what another application
 allows without asking, or what would raise a server's standing here, is not. Entries of a project keep their folder.
+Entries that start this gateway are skipped: it would be a server of itself.
 """
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -16,11 +18,11 @@ from msgspec import Struct
 
 from trunkline.errors import ConfigError
 from trunkline.host.apps.documents import AppDocument
-from trunkline.host.apps.editing import put_member
+from trunkline.host.apps.editing import put_member, remove_member
 from trunkline.host.apps.places import AppFile
 from trunkline.host.config.spelling import snake
 
-__all__ = ["Conflict", "Step", "applied", "plan_import"]
+__all__ = ["Conflict", "Step", "applied", "is_own_gateway", "plan_import", "without_originals"]
 
 #: What is done with an entry whose name is taken by another one.
 Conflict: TypeAlias = Literal["skip", "rename", "replace"]
@@ -33,6 +35,9 @@ _TAKEN = frozenset(
 )  # fmt: skip
 _INPUT = re.compile(r"\$\{input:([^}]+)\}")
 _RELATIVE = re.compile(r"\.{1,2}[/\\]")
+#: A program called trunkline, as a path, a file of Windows, or with a version as uvx and pipx take it.
+_OURS = re.compile(r"(?:.*[/\\])?trunkline(?:\.exe)?(?:\[[^\]]*\])?(?:(?:@|==).*)?", re.I)
+_SKIPPED_OWN = "it starts this gateway (trunkline serve), which cannot be a server of itself"
 
 
 class Step(Struct, frozen=True, kw_only=True):
@@ -49,6 +54,8 @@ class Step(Struct, frozen=True, kw_only=True):
     #: Members that are not taken over.
     dropped: tuple[str, ...] = ()
     inputs: tuple[Any, ...] = ()
+    #: It starts our own gateway.
+    own: bool = False
 
     def __repr__(self) -> str:
         """Show nothing of the entry."""
@@ -58,6 +65,11 @@ class Step(Struct, frozen=True, kw_only=True):
     def writes(self) -> bool:
         """Tell whether something is written for it."""
         return self.action in ("add", "replace")
+
+    @property
+    def is_here(self) -> bool:
+        """Return True if the server is in our configuration once the plan is carried out."""
+        return self.action != "skip"
 
 
 def plan_import(
@@ -81,6 +93,8 @@ def _step(document: AppDocument, name: str, raw: Any, *, taken: Mapping[str, Any
     if not isinstance(raw, dict) or not ({"command", "url", "httpUrl", "serverUrl"} & set(raw)):
         why = "it has neither a command nor a url"
         return Step(name=name, target=name, file=file, entry={}, action="skip", why=why)
+    if is_own_gateway(raw):
+        return Step(name=name, target=name, file=file, entry={}, action="skip", why=_SKIPPED_OWN, own=True)
     entry, dropped = _taken_over(raw, file)
     inputs = tuple(_used_inputs(entry, document.inputs))
     step = Step(name=name, target=name, file=file, entry=entry, action="add", dropped=dropped, inputs=inputs)
@@ -93,6 +107,39 @@ def _step(document: AppDocument, name: str, raw: Any, *, taken: Mapping[str, Any
     if conflict == "rename":
         return _renamed(step, taken)
     return _changed(step, action="skip", why="another of that name is there (--conflict rename or replace)")
+
+
+def is_own_gateway(raw: Mapping[str, Any]) -> bool:
+    """Return True if an entry starts our gateway: ``trunkline serve``, by itself, by Python's -m, or by a runner."""
+    arguments = raw.get("args")
+    words = [raw.get("command"), *(arguments if isinstance(arguments, list) else ())]
+    if not all(isinstance(word, str) for word in words):
+        return False
+    return any(_OURS.fullmatch(word) and after == "serve" for word, after in itertools.pairwise(words))
+
+
+def without_originals(
+    steps: Iterable[Step], sources: Iterable[AppDocument], target: AppDocument
+) -> list[tuple[AppDocument, str, tuple[str, ...]]]:
+    """Return the files whose servers are here now, each with its text without them and the names that were taken out.
+
+    Files that a project shares with others are left alone, and so is the file that is written to.
+
+    Raises:
+        ConfigError: a file cannot be changed safely.
+    """
+    found = []
+    taken = [step for step in steps if step.is_here and step.file.scope != "project"]
+    documents = {document.file.path: document for document in reversed(list(sources))}
+    for path, document in reversed(documents.items()):
+        own = [step for step in taken if step.file.path == path]
+        if not own or os.path.realpath(path) == os.path.realpath(target.file.path):
+            continue
+        text = document.text
+        for step in own:
+            text = remove_member(text, step.file.way, step.name)
+        found.append((document, text, tuple(step.name for step in own)))
+    return found
 
 
 def _changed(step: Step, **changes: Any) -> Step:

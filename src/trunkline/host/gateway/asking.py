@@ -1,4 +1,8 @@
-"""Asks the gateway's own client for consent, by elicitation, when nobody sits at the gateway itself."""
+"""Asks the gateway's client for consent by elicitation, when no face is given at the gateway itself.
+
+The client may answer by itself: many agents do. So an answer that outlives the session is offered only if ``lasting``
+says that the client is the user's own (over stdio, or at a loopback address with the user's own token).
+"""
 
 from __future__ import annotations
 
@@ -7,56 +11,136 @@ from typing import Any
 import msgspec
 
 import trunkline.types as t
-from trunkline.host.judgement.consent import Answer, Face, Question
+from trunkline.host.judgement.consent import Answer, Face, Question, Remember
 from trunkline.host.passing.fronts import Front
+from trunkline.host.scan.characters import visible
 from trunkline.protocol.caller import supports
 
 __all__ = ["consent_face"]
 
-_ONCE, _SESSION, _NO = "allow once", "allow for this session", "do not allow"
+_NO = "do not allow"
 _LONGEST = 16_000
+_MOST_NAMES = 30
+#: Answers that end with the session, and those that do not.
+_PASSING: tuple[Remember, ...] = ("session", "server")
+_LASTING: tuple[Remember, ...] = ("always", "read-only")
 
 
-def consent_face(front: Front) -> Face | None:
-    """Give the way to ask a client for consent; None if it cannot be asked."""
+def consent_face(front: Front, *, lasting: bool = False) -> Face | None:
+    """Return the way to ask a client for consent; None if it cannot be asked.
+
+    ``lasting`` offers answers that outlive the session as well.
+    """
     if not supports(front.capabilities, "elicitation.form"):
         return None
 
     async def ask(question: Question) -> Answer | None:
-        raw = await front.ask("elicitation/create", _form(question), key="consent")
-        try:
-            answer = msgspec.json.decode(raw, type=t.ElicitResult)
-        except msgspec.DecodeError:
-            return None
-        choice = (answer.content or {}).get("decision") if answer.action == "accept" else None
-        if choice == _SESSION and _whole(question) and "session" in question.can_remember:
-            return Answer(allow=True, remember="session")
-        return Answer(allow=choice in (_ONCE, _SESSION))
+        choices = _choices(question, lasting=lasting)
+        raw = await front.ask("elicitation/create", _form(question, choices), key="consent")
+        return _read(raw, choices)
 
     return ask
 
 
-def _form(question: Question) -> t.ElicitRequestParams:
+def _read(raw: bytes | msgspec.Raw, choices: dict[str, Remember | None]) -> Answer:
+    """Read what the client answered: everything but one of the choices is a no, and says which kind."""
+    try:
+        answer = msgspec.json.decode(raw, type=t.ElicitResult)
+    except msgspec.DecodeError:
+        return Answer(allow=False, no="misfit", by="client")
+    if answer.action != "accept":
+        return Answer(allow=False, no="cancelled" if answer.action == "cancel" else "declined", by="client")
+    chosen = (answer.content or {}).get("decision")
+    if not isinstance(chosen, str) or chosen not in choices:
+        return Answer(allow=False, no="misfit", by="client")
+    length = choices[chosen]
+    return Answer(allow=length is not None, remember=length or "once", by="client")
+
+
+def _choices(question: Question, *, lasting: bool) -> dict[str, Remember | None]:
+    """Return what can be chosen, each with how long it holds; None is a no."""
+    offered = (*_PASSING, *_LASTING) if lasting else _PASSING
+    # What the client was not shown whole is allowed once at most.
+    lengths = [each for each in question.can_remember if each in offered] if _whole(question) else []
+    return {_wording(question, "once"): "once", **{_wording(question, each): each for each in lengths}, _NO: None}
+
+
+def _wording(question: Question, length: Remember) -> str:
+    server = question.act.server
+    match length:
+        case "session":
+            return "allow for this session"
+        case "always":
+            return "always allow this tool"
+        case "read-only":
+            tools = _counted(len(question.reading_tools), "read-only tool")
+            return f"always allow {tools} of {server}{'' if _reads(question) else ', and this call once'}"
+        case "server":
+            return f"allow {_counted(len(question.tools), 'tool')} of {server} for this session"
+        case _:
+            return "allow once"
+
+
+def _counted(count: int, what: str) -> str:
+    return f"the {what}" if count == 1 else f"all {count} {what}s"
+
+
+def _reads(question: Question) -> bool:
+    return any(tool.name == question.act.name for tool in question.reading_tools)
+
+
+def _form(question: Question, choices: dict[str, Remember | None]) -> t.ElicitRequestParams:
     act = question.act
-    choices = [_ONCE, _SESSION, _NO] if _whole(question) and "session" in question.can_remember else [_ONCE, _NO]
     lines = [
         f"May {act.kind} {act.name!r} of server {act.server!r} be used?",
-        f"Arguments: {_shown(question)}",
+        f"Arguments: {_shown(question.arguments)}",
         f"Asked because: {question.decision.reason} ({question.decision.rule})",
+        *_unfolded(question),
+        *_named_tools(question, choices),
     ]
     schema: dict[str, Any] = {
         "type": "object",
-        "properties": {"decision": {"type": "string", "title": "Decision", "enum": choices}},
+        "properties": {"decision": {"type": "string", "title": "Decision", "enum": list(choices)}},
         "required": ["decision"],
     }
     return t.ElicitRequestParams(mode="form", message="\n".join(lines), requested_schema=schema)
 
 
-def _shown(question: Question) -> str:
-    text = msgspec.json.encode(question.arguments).decode()
+def _unfolded(question: Question) -> list[str]:
+    """Return what must be seen before anything is allowed: what the scan found, and what changed."""
+    lines = [f"The scan found in its definition: {_line(each)}" for each in question.warnings]
+    lines += [f"Its definition changed: {_line(each)}" for each in question.changed]
+    if lines or question.act.flagged or question.act.changed:
+        lines.append(f"Its whole definition: {_shown(question.definition)}")
+    return lines
+
+
+def _named_tools(question: Question, choices: dict[str, Remember | None]) -> list[str]:
+    """Name the tools that an answer for the whole server would allow."""
+    lengths = set(choices.values())
+    groups = [("Read-only tools", question.reading_tools)] if "read-only" in lengths else []
+    groups += [("Tools", question.tools)] if "server" in lengths else []
+    return [f"{title} of {question.act.server!r}: {_names([tool.name for tool in tools])}" for title, tools in groups]
+
+
+def _names(names: list[str]) -> str:
+    shown = ", ".join(_line(name) for name in sorted(names)[:_MOST_NAMES])
+    return shown if len(names) <= _MOST_NAMES else f"{shown} and {len(names) - _MOST_NAMES} more"
+
+
+def _line(text: str) -> str:
+    """Put a foreign text on one line, with nothing in it that is not seen."""
+    return visible(" ".join(text.split()))
+
+
+def _shown(value: Any) -> str:
+    text = msgspec.json.encode(value).decode()
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]} … ({len(text)} characters in all)"
 
 
 def _whole(question: Question) -> bool:
-    """Tell whether the client was shown everything: only then may consent last longer than once."""
-    return len(msgspec.json.encode(question.arguments)) <= _LONGEST
+    """Return True if the client was shown everything: only then may consent last longer than once."""
+    shown = [question.arguments]
+    if question.warnings or question.changed or question.act.flagged or question.act.changed:
+        shown.append(question.definition)
+    return all(len(msgspec.json.encode(each)) <= _LONGEST for each in shown)

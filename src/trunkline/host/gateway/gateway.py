@@ -43,7 +43,7 @@ from trunkline.host.gateway.watching import Ear, GatewayHub, Watches, Wish
 from trunkline.host.judgement.approval import Approval
 from trunkline.host.judgement.consent import Face
 from trunkline.host.judgement.judging import decoded
-from trunkline.host.judgement.refusals import CLIENT_CANNOT, NEVER_ASKS, NO_ONE, called_by_proxy
+from trunkline.host.judgement.refusals import ASK_CLIENT_CANNOT, CLIENT_CANNOT, NEVER_ASKS, called_by_proxy
 from trunkline.host.passing.forwarding import VIA
 from trunkline.host.passing.fronts import GatewayFront
 from trunkline.host.passing.labels import label_pages
@@ -86,6 +86,8 @@ class GatewayOptions(Struct, frozen=True, kw_only=True):
     #: The share of a model's context, in tokens, above which it is.
     window_tokens: int = 200_000
     share: float = 0.10
+    #: Every caller is the user who runs the gateway (loopback, the user's own token): answers may outlive the session.
+    own_user: bool = False
 
 
 class Gateway(Server):
@@ -458,11 +460,14 @@ class Gateway(Server):
             session=session,
             front=front,
             policy=self.policy,
-            face=None if mode == "deny" else self._face or consent_face(front),
+            face=None
+            if mode == "deny"
+            else self._face or consent_face(front, lasting=self.options.own_user or caller.origin.transport == "stdio"),
             caller="gateway",
             via=via,
+            serves=self._belongs,
             consented_by="client" if mode == "client" else None,
-            unasked={"client": NO_ONE, "ask": CLIENT_CANNOT, "deny": NEVER_ASKS}[mode],
+            unasked={"client": CLIENT_CANNOT, "ask": ASK_CLIENT_CANNOT, "deny": NEVER_ASKS}[mode],
             strict=mode == "deny",
         )
 

@@ -16,7 +16,17 @@ from msgspec import Struct
 
 from trunkline.host.policy.acts import Act, Decision
 
-__all__ = ["APPROVALS", "MEANINGS", "Approval", "ConsentedBy", "Exposure", "covered", "default_approval", "stricter"]
+__all__ = [
+    "APPROVALS",
+    "MEANINGS",
+    "Approval",
+    "ConsentedBy",
+    "Exposure",
+    "covered",
+    "default_approval",
+    "is_own_client",
+    "stricter",
+]
 
 Approval: TypeAlias = Literal["client", "ask", "deny"]
 #: From the loosest to the strictest.
@@ -55,10 +65,15 @@ def default_approval(exposure: Exposure) -> Approval:
     ``client`` is safe where the client is the user's own: the one that started the gateway over stdio, or one on this
     machine to which the user gave the token. Anything that more than one person can reach is asked about.
     """
+    return "client" if is_own_client(exposure) else "ask"
+
+
+def is_own_client(exposure: Exposure) -> bool:
+    """Return True if only a client of the user's own can reach the gateway."""
     if not exposure.http:
-        return "client"
+        return True
     own = exposure.loopback and exposure.static_token
-    return "client" if own and not exposure.allowed_hosts and not exposure.allowed_origins else "ask"
+    return own and not exposure.allowed_hosts and not exposure.allowed_origins
 
 
 def stricter(one: Approval, other: Approval | None) -> Approval:

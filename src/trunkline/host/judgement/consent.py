@@ -18,15 +18,35 @@ from typing import Any, Literal, TypeAlias
 from msgspec import Struct
 from msgspec.structs import replace
 
-from trunkline.errors import ConfigError
-from trunkline.host.judgement.grants import Grant, GrantBook, SessionGrants, alike, make_grant
+from trunkline.errors import ConfigError, LinkError, RequestFailed, RequestTimeout
+from trunkline.host.judgement.grants import (
+    MOST_TOOLS,
+    Grant,
+    GrantBook,
+    ServerTool,
+    SessionGrants,
+    alike,
+    allow_command,
+    is_same,
+    make_grant,
+    make_server_grant,
+)
 from trunkline.host.judgement.refusals import needs_approval
 from trunkline.host.policy.acts import Act, Decision
 
-__all__ = ["Answer", "Consent", "Face", "Question", "Remember", "Ruling", "can_remember"]
+__all__ = ["Answer", "Consent", "Face", "No", "Question", "Remember", "Ruling", "can_remember"]
 
-#: How long an answer holds: this once, for the session, for arguments like these, or always.
-Remember: TypeAlias = Literal["once", "session", "alike", "always"]
+#: How long a yes holds:
+#:
+#: - ``once``: this call;
+#: - ``session``: this tool, any arguments, until the session ends;
+#: - ``always``: this tool, any arguments, for 30 days;
+#: - ``read-only``: the server's read-only tools as they are now, for 30 days, and this call;
+#: - ``server``: all tools of the server as they are now, until the session ends;
+#: - ``alike``: this tool with arguments like these, for 30 days.
+Remember: TypeAlias = Literal["once", "session", "always", "read-only", "server", "alike"]
+#: How a no came about: a person or client said no, left the question, or answered something that fits no choice.
+No: TypeAlias = Literal["declined", "cancelled", "misfit"]
 
 _MOST_WAITING = 64
 
@@ -48,16 +68,29 @@ class Question(Struct, frozen=True, kw_only=True):
     editable: bool = False
     #: Where the untrusted words in the conversation came from; None if there are none that matter here.
     tainted_by: str | None = None
-    #: What the scan found in the definition.
+    #: What the scan found in the definition; always shown, never folded.
     warnings: tuple[str, ...] = ()
-    #: How long a yes may hold, besides this once; ``Consent`` takes away what the question does not show.
-    can_remember: tuple[Remember, ...] = ("session", "alike", "always")
+    #: How the definition differs from the one that was accepted, a line for each change; always shown, never folded.
+    changed: tuple[str, ...] = ()
+    #: The tools of the server that a server-wide answer would allow: those usable now, neither flagged nor changed.
+    tools: tuple[ServerTool, ...] = ()
+    #: How long a yes may hold, besides this once; ``Consent`` takes away what cannot be offered here.
+    can_remember: tuple[Remember, ...] = ("session", "always", "read-only", "server", "alike")
+
+    @property
+    def reading_tools(self) -> tuple[ServerTool, ...]:
+        """The tools of the server that only read, by the server's own word."""
+        return tuple(tool for tool in self.tools if tool.read_only)
 
 
 class Answer(Struct, frozen=True, kw_only=True):
     """What the person said."""
 
     allow: bool
+    #: How a no came about.
+    no: No = "declined"
+    #: Who answered: the user at a face of this host, or the client in front, which may answer by itself.
+    by: Literal["user", "client"] = "user"
     remember: Remember = "once"
     #: For arguments like these: a pointer to the one that may differ, and the glob it must fit.
     vary: str | None = None
@@ -78,7 +111,7 @@ class Ruling(Struct, frozen=True, kw_only=True):
     """What came of it: whether the act may be done, and on whose word."""
 
     allowed: bool
-    #: ``policy``, ``grant:<id>``, ``client``, ``user`` or ``deadline``.
+    #: ``policy``, ``grant:<id>``, ``user``, ``client`` or ``deadline``.
     by: str
     rule: str
     reason: str
@@ -88,16 +121,25 @@ class Ruling(Struct, frozen=True, kw_only=True):
     grant: Grant | None = None
 
 
-def can_remember(act: Act, definition: Any) -> tuple[Remember, ...]:
-    """Say how long a yes may hold: no longer than for what the question shows whole.
+def can_remember(act: Act, definition: Any, tools: tuple[ServerTool, ...] = ()) -> tuple[Remember, ...]:
+    """Return how long a yes may hold: no longer than for what the question shows, or shows when asked to.
 
-    Without a pin nothing fixes what a tool is. Without the definition nobody saw what any other arguments would do.
+    Without a pin nothing fixes what a tool is. Without the definition there is no way to see what other arguments would
+    do. Where the definition is flagged or changed, an answer is about that one tool and never about its server.
     """
     if act.kind == "tool" and act.pin is None:
         return ()
+    alike: tuple[Remember, ...] = () if act.arguments is None else ("alike",)
     if act.kind == "tool" and definition is None:
-        return ("alike",) if act.arguments is not None else ()
-    return ("session", "alike", "always") if act.arguments is not None else ("session", "always")
+        return alike
+    return ("session", "always", *_server_wide(act, tools), *alike)
+
+
+def _server_wide(act: Act, tools: tuple[ServerTool, ...]) -> tuple[Remember, ...]:
+    if act.kind != "tool" or act.flagged or act.changed:
+        return ()
+    counts: dict[Remember, int] = {"read-only": sum(tool.read_only for tool in tools), "server": len(tools)}
+    return tuple(length for length, count in counts.items() if 0 < count <= MOST_TOOLS)
 
 
 class Consent:
@@ -152,9 +194,9 @@ class Consent:
                     return recalled
                 return await self._put(case, face, _trimmed(question()))
         except TimeoutError:
-            return case.no("deadline", f"other questions stood before this one for {self._deadline:g} s")
+            return case.unasked(f"other questions stood before it for {self._deadline:g} s", by="deadline")
         except _Full:
-            return case.no("deadline", f"{_MOST_WAITING} questions of this session wait for an answer already")
+            return case.unasked(f"{_MOST_WAITING} questions of this session wait for an answer already", by="deadline")
         finally:
             if queue.idle:
                 self._queues.pop(face, None)
@@ -166,20 +208,28 @@ class Consent:
                 answer = await face(question)
         except TimeoutError:
             if not patience.expired():
-                return case.no("policy", "the question could not be asked: TimeoutError")
-            return case.no("deadline", f"nobody answered within {self._deadline:g} s")
+                return case.unasked("TimeoutError")
+            return case.unanswered(self._deadline)
+        except RequestTimeout as silence:
+            return case.unanswered(silence.seconds)
+        except LinkError:
+            return case.unasked("the client went away")
+        except RequestFailed as failure:
+            return case.unasked(f"the client answered with error {failure.code}")
         except asyncio.CancelledError:
             task = asyncio.current_task()
             if task is not None and task.cancelling():
                 raise
-            return case.no("policy", "the question was withdrawn by whoever should have asked it")
+            return case.unasked("the question was withdrawn")
         except Exception as error:  # noqa: BLE001 - a face is foreign code, and its failure is a no
-            return case.no("policy", f"the question could not be asked: {type(error).__name__}")
+            return case.unasked(type(error).__name__)
         if patience.expired():
-            return case.no("deadline", f"nobody answered within {self._deadline:g} s")
-        if not isinstance(answer, Answer) or answer.allow is not True:
-            return case.no("user", "the user did not answer" if answer is None else "the user said no")
-        return self._accept(case, question, answer)
+            return case.unanswered(self._deadline)
+        if answer is None:
+            return case.unanswered(None)
+        if not isinstance(answer, Answer) or not isinstance(answer.allow, bool):
+            return case.misfit("what was answered is no Answer")
+        return self._accept(case, question, answer) if answer.allow else case.refused(answer)
 
     def _accept(self, case: _Case, question: Question, answer: Answer) -> Ruling:
         """Take a yes: hold changed arguments to the policy, and remember what is to be remembered."""
@@ -192,27 +242,46 @@ class Consent:
                 reason = f"the policy denies the changed arguments: {decision.reason}"
                 return Ruling(allowed=False, by="policy", rule=decision.rule, reason=reason)
             act = replace(act, arguments=answer.arguments)
-        reason, grant = "the user said yes", None
+        reason, grant = f"the {answer.by} allowed it", None
         if answer.remember in question.can_remember:
             try:
-                grant = self._remember(act, answer, case.session_grants)
+                grant = self._remember(act, answer, question.tools, case.session_grants)
             except (ConfigError, ValueError) as problem:
                 reason += f"; it could not be remembered: {problem}"
         return Ruling(
-            allowed=True, by="user", rule=decision.rule, reason=reason, arguments=answer.arguments, grant=grant
+            allowed=True, by=answer.by, rule=decision.rule, reason=reason, arguments=answer.arguments, grant=grant
         )
 
-    def _remember(self, act: Act, answer: Answer, session_grants: SessionGrants | None) -> Grant | None:
-        assert answer.remember != "once"
-        match = alike(act.arguments, vary=answer.vary, like=answer.like) if answer.remember == "alike" else None
-        grant = make_grant(
-            act, answer.remember, now=self._clock(), match=match, expires=answer.expires, uses=answer.uses
-        )
+    def _remember(
+        self, act: Act, answer: Answer, tools: tuple[ServerTool, ...], session_grants: SessionGrants | None
+    ) -> Grant:
+        """Keep a grant for what was answered.
+
+        Raises:
+            ConfigError: the file of grants cannot be read or written.
+            ValueError: there is no place to keep it, or nothing fixes what was allowed.
+        """
+        grant = self._granted(act, answer, tools)
         book = session_grants if grant.scope == "session" else self._grants
         if book is None:
             raise ValueError("there is no place to keep it")
-        book.add(grant)
-        return grant
+        # A request that is taken up again brings the answer of its last round along.
+        known = next((kept for kept in book.all() if is_same(kept, grant)), None)
+        if known is None:
+            book.add(grant)
+        return known or grant
+
+    def _granted(self, act: Act, answer: Answer, tools: tuple[ServerTool, ...]) -> Grant:
+        now, length = self._clock(), answer.remember
+        assert length != "once"
+        if length == "server":
+            return make_server_grant(act, "session", tools, now=now, expires=answer.expires, uses=answer.uses)
+        if length == "read-only":
+            return make_server_grant(
+                act, "always", tools, now=now, read_only=True, expires=answer.expires, uses=answer.uses
+            )
+        match = alike(act.arguments, vary=answer.vary, like=answer.like) if length == "alike" else None
+        return make_grant(act, length, now=now, match=match, expires=answer.expires, uses=answer.uses)
 
     def _recall(self, case: _Case) -> Ruling | str | None:
         """Look for what allows it already; a text says why nothing could be found out."""
@@ -241,10 +310,43 @@ class _Case(Struct, frozen=True):
         """Rule that it may not be done."""
         return Ruling(allowed=False, by=by, rule=self.decision.rule, reason=reason)
 
+    def refused(self, answer: Answer) -> Ruling:
+        """Rule on an answer that is a no."""
+        if answer.no == "misfit":
+            return self.misfit(f"the {answer.by} chose nothing that was offered")
+        if answer.no == "cancelled":
+            return self.no(answer.by, f"the {answer.by} cancelled {self.question} without an answer{self.step}")
+        return self.no(answer.by, f"the {answer.by} declined {self.act.server}/{self.act.name}")
+
+    def misfit(self, what: str) -> Ruling:
+        """Rule on an answer that does not fit the question."""
+        return self.no("policy", f"the answer to {self.question} does not fit it: {what}{self.step}")
+
+    def unanswered(self, seconds: float | None) -> Ruling:
+        """Rule on a question without an answer; None if the face gave up without one."""
+        if seconds is None:
+            return self.no("policy", f"{self.question} was left without an answer{self.step}")
+        return self.no("deadline", f"{self.question} was not answered within {seconds:g} s{self.step}")
+
+    def unasked(self, why: str, *, by: str = "policy") -> Ruling:
+        """Rule on a question that could not be put."""
+        return self.no(by, f"{self.question} could not be asked: {why}{self.step}")
+
+    @property
+    def question(self) -> str:
+        """What was asked, in a sentence."""
+        return f"the question about {self.act.server}/{self.act.name}"
+
+    @property
+    def step(self) -> str:
+        """What allows it without asking, as the end of a sentence."""
+        command = allow_command(self.act)
+        return "" if command is None else f". Allow it: {command}"
+
 
 def _trimmed(question: Question) -> Question:
     """Offer to remember only what the question shows."""
-    shown = can_remember(question.act, question.definition)
+    shown = can_remember(question.act, question.definition, question.tools)
     return replace(question, can_remember=tuple(each for each in question.can_remember if each in shown))
 
 

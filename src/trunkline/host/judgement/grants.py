@@ -4,11 +4,16 @@ A grant is bound to the server, the name and the pin of what was shown when it w
 profile it was given under. It only ever answers a question: what a policy denies it does not allow. Grants of a session
 live in memory with the session; the others in one file, which is read again whenever it changed, so that a revocation
 holds at once in every process. A file that cannot be read grants nothing and is not written over.
+
+A grant for a whole server is the set of its tools, each with its pin, at the moment of the answer. Tools that are added
+or changed later are not in it. A grant may also wait for a server that was never listed: it becomes the set of the
+read-only tools in the first list, and allows nothing before.
 """
 
 from __future__ import annotations
 
 import os
+import shlex
 import time
 from collections.abc import Callable, Iterable, Mapping
 from fnmatch import fnmatchcase
@@ -24,9 +29,27 @@ from trunkline.host.policy.pointers import PointerError, parse_pointer
 from trunkline.host.secrecy.redaction import redact
 from trunkline.host.state_files import Busy, locked, read_private, write_private
 
-__all__ = ["Grant", "GrantBook", "GrantScope", "Likeness", "SessionGrants", "alike", "covers", "make_grant"]
+__all__ = [
+    "MOST_TOOLS",
+    "Grant",
+    "GrantBook",
+    "GrantScope",
+    "Likeness",
+    "ServerTool",
+    "SessionGrants",
+    "alike",
+    "allow_command",
+    "covers",
+    "is_same",
+    "make_grant",
+    "make_server_grant",
+    "make_waiting_grant",
+]
 
 GrantScope: TypeAlias = Literal["session", "alike", "always"]
+
+#: Tools in one grant. Servers with more have each tool asked about, or need a rule.
+MOST_TOOLS = 2000
 
 _LIFETIME = 30 * 24 * 3600.0
 _FORMAT = 1
@@ -54,6 +77,15 @@ class Likeness(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unk
         return rest == self.rest and (self.like is None or (isinstance(varied, str) and _fits_glob(varied, self.like)))
 
 
+class ServerTool(Struct, frozen=True):
+    """A tool that a server offers at this moment, as far as a grant for the whole server needs to know it."""
+
+    name: str
+    pin: str
+    #: The server says that the tool only reads (``readOnlyHint``).
+    read_only: bool = False
+
+
 class Grant(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
     """Something that was allowed in advance."""
 
@@ -61,8 +93,15 @@ class Grant(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknow
     scope: GrantScope
     kind: ActKind
     server: str
-    name: str
+    #: The one tool, prompt or resource; empty if the grant is for several tools.
+    name: str = ""
     pin: str | None = None
+    #: For several tools of the server: the pin of each, by name.
+    tools: dict[str, str] | None = None
+    #: The several tools are those that only read, by the server's own word.
+    read_only: bool = False
+    #: It waits for the first list of the server that is reached in this way (``pins.book.reach_of``).
+    awaits: str | None = None
     principal: str | None = None
     profile: str | None = None
     #: The session it is for, if it is for one.
@@ -71,6 +110,8 @@ class Grant(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknow
     match: Likeness | None = None
     #: It was given knowing that something untrusted had come into the session.
     tainted: bool = False
+    #: It was given knowing what the scan found in the definition, or how the definition changed.
+    flagged: bool = False
     created: float = 0.0
     #: Seconds since the epoch.
     expires: float | None = None
@@ -102,14 +143,51 @@ def alike(arguments: Mapping[str, Any] | None, *, vary: str | None = None, like:
 def covers(grant: Grant, act: Act, now: float) -> bool:
     """Tell whether a grant allows an act."""
     return (
-        (grant.kind, grant.server, grant.name) == (act.kind, act.server, act.name)
-        and (grant.pin, grant.principal, grant.profile) == (act.pin, act.principal, act.profile)
+        (grant.kind, grant.server, grant.principal, grant.profile) == (act.kind, act.server, act.principal, act.profile)
+        and _is_for(grant, act)
         and (grant.session is None or grant.session == act.session)
-        and (grant.expires is None or now < grant.expires)
-        and (grant.uses is None or grant.uses > 0)
-        and (grant.tainted or not act.tainted)
+        and _lasts(grant, now)
+        and (not act.tainted or _holds_tainted(grant, act))
+        and (grant.flagged or not (act.flagged or act.changed))
         and (grant.match is None or (act.arguments is not None and grant.match.fits(act.arguments)))
     )
+
+
+def allow_command(act: Act) -> str | None:
+    """Return the command that allows an act from now on without asking; None if no grant made by a command can."""
+    target = shlex.quote(f"{act.server}/{act.name}")
+    if act.flagged or act.changed:
+        return f"trunkline pins accept {target}"
+    if act.kind != "tool" or act.pin is None or act.tainted:
+        return None
+    words = ["trunkline grants allow", target]
+    words += [] if act.profile is None else [f"--profile {shlex.quote(act.profile)}"]
+    words += [] if act.principal is None else [f"--principal {shlex.quote(act.principal)}"]
+    return " ".join(words)
+
+
+def is_same(one: Grant, other: Grant) -> bool:
+    """Return True if two grants allow the same, whenever they were given."""
+    plain = [msgspec.structs.replace(grant, id="", created=0.0, expires=None) for grant in (one, other)]
+    return plain[0] == plain[1]
+
+
+def _is_for(grant: Grant, act: Act) -> bool:
+    """Return True if the grant names the very definition that is meant."""
+    if grant.awaits is not None:
+        return False
+    if grant.tools is None:
+        return (grant.name, grant.pin) == (act.name, act.pin)
+    return act.pin is not None and grant.tools.get(act.name) == act.pin
+
+
+def _holds_tainted(grant: Grant, act: Act) -> bool:
+    """Return True if the grant holds although untrusted words came into the session.
+
+    A grant for reading holds for what reaches nothing outside, as the default for a trusted server does: there is no
+    way out for what untrusted words could ask to be read.
+    """
+    return grant.tainted or (grant.read_only and act.annotations.open_world is False)
 
 
 def make_grant(
@@ -133,7 +211,7 @@ def make_grant(
     if scope != "session" and expires is None:
         expires = now + _LIFETIME
     return Grant(
-        id=os.urandom(6).hex(),
+        id=_new_id(),
         scope=scope,
         kind=act.kind,
         server=act.server,
@@ -144,10 +222,57 @@ def make_grant(
         session=act.session if scope == "session" else None,
         match=match,
         tainted=act.tainted,
+        flagged=act.flagged or act.changed,
         created=now,
         expires=expires,
         uses=uses,
     )
+
+
+def make_server_grant(
+    act: Act,
+    scope: GrantScope,
+    tools: Iterable[ServerTool],
+    *,
+    now: float,
+    read_only: bool = False,
+    expires: float | None = None,
+    uses: int | None = None,
+) -> Grant:
+    """Make a grant for several tools of an act's server, as they are now.
+
+    ``read_only`` takes only those of which the server says that they only read.
+
+    Raises:
+        ValueError: there are no such tools, or more than a grant can hold.
+    """
+    pins = {tool.name: tool.pin for tool in tools if tool.read_only or not read_only}
+    if not 0 < len(pins) <= MOST_TOOLS:
+        raise ValueError(f"{act.server} has {len(pins)} such tools; a grant is for 1 to {MOST_TOOLS}")
+    return Grant(
+        id=_new_id(),
+        scope=scope,
+        kind="tool",
+        server=act.server,
+        tools=pins,
+        read_only=read_only,
+        principal=act.principal,
+        profile=act.profile,
+        session=act.session if scope == "session" else None,
+        tainted=act.tainted,
+        created=now,
+        expires=now + _LIFETIME if scope != "session" and expires is None else expires,
+        uses=uses,
+    )
+
+
+def make_waiting_grant(server: str, awaits: str, *, now: float) -> Grant:
+    """Make a grant for the read-only tools in the first list of a server that was never listed; it has no end."""
+    return Grant(id=_new_id(), scope="always", kind="tool", server=server, read_only=True, awaits=awaits, created=now)
+
+
+def _new_id() -> str:
+    return os.urandom(6).hex()
 
 
 class SessionGrants:
@@ -251,6 +376,34 @@ class GrantBook:
             ConfigError: the file cannot be read or written.
         """
         return len(self._change(lambda kept: {}))
+
+    def waiting(self) -> list[Grant]:
+        """Return the grants that wait for the first list of their server.
+
+        Raises:
+            ConfigError: the file cannot be read.
+        """
+        return [grant for grant in self._current().values() if grant.awaits is not None]
+
+    def settle(self, waiting: Grant, tools: Iterable[ServerTool]) -> None:
+        """Turn a grant that waits into one for the read-only tools of a list; without any it is removed.
+
+        Does nothing if another process did it first, or if the grant was revoked.
+
+        Raises:
+            ConfigError: the file cannot be read or written.
+        """
+        pins = {tool.name: tool.pin for tool in tools if tool.read_only}
+
+        def change(kept: dict[str, Grant]) -> dict[str, Grant]:
+            found = kept.get(waiting.id)
+            if found is None or found.awaits is None:
+                return kept
+            if not 0 < len(pins) <= MOST_TOOLS:
+                return {id: grant for id, grant in kept.items() if id != waiting.id}
+            return {**kept, waiting.id: msgspec.structs.replace(found, tools=pins, awaits=None)}
+
+        self._change(change)
 
     def all(self) -> list[Grant]:
         """List what is allowed, and not over.

@@ -25,6 +25,7 @@ from trunkline.host.entries import ServerEntry
 from trunkline.host.events import Acted, Asked, Events
 from trunkline.host.judgement.approval import ConsentedBy, covered
 from trunkline.host.judgement.consent import Consent, Face, Question, Ruling
+from trunkline.host.judgement.grants import ServerTool
 from trunkline.host.judgement.refusals import NO_ONE, Unasked, denied, needs_approval
 from trunkline.host.passing.fronts import Front
 from trunkline.host.policy.acts import Act, ActKind, Annotations, Decision
@@ -58,6 +59,8 @@ class Case(Struct, frozen=True, kw_only=True):
     consented_by: ConsentedBy | None = None
     #: Why no one is asked, if there is no face.
     unasked: Unasked = NO_ONE
+    #: The tools of the server that an answer for the whole server would be about.
+    tools: Callable[[], tuple[ServerTool, ...]] = tuple
 
     @property
     def act(self) -> Act:
@@ -258,7 +261,9 @@ def _question(case: Case, act: Act, decision: Decision) -> Question:
         definition=definition,
         editable=act.kind == "tool",
         tainted_by=_taint_source(case, act),
-        warnings=() if case.item is None else (*case.item.flagged, *case.item.changed),
+        warnings=() if case.item is None else case.item.flagged,
+        changed=() if case.item is None else case.item.changed,
+        tools=case.tools() if act.kind == "tool" else (),
     )
 
 

@@ -8,11 +8,13 @@ import shlex
 import msgspec
 from msgspec import Struct
 
+from trunkline.host.judgement.grants import allow_command
 from trunkline.host.policy.acts import Act, Decision
 from trunkline.host.policy.members import TARGETS
 
 __all__ = [
     "ALLOW_IT",
+    "ASK_CLIENT_CANNOT",
     "CLIENT_CANNOT",
     "NEVER_ASKS",
     "NO_ONE",
@@ -39,9 +41,9 @@ class Unasked(Struct, frozen=True):
 
 
 NO_ONE = Unasked("there is no terminal or client to ask")
-CLIENT_CANNOT = Unasked(
-    "the client in front of this gateway cannot be asked (it did not declare elicitation)",
-    "serve with --approval client if that client asks its own user before it calls",
+CLIENT_CANNOT = Unasked("the client in front of this gateway cannot be asked (it did not declare elicitation)")
+ASK_CLIENT_CANNOT = Unasked(
+    CLIENT_CANNOT.why, "serve with --approval client if that client asks its own user before it calls"
 )
 NEVER_ASKS = Unasked("this gateway never asks (approval mode deny)")
 
@@ -68,13 +70,15 @@ def needs_approval(
         text += f" The untrusted text came from {tainted_by}."
     if problem is not None:
         text += f" {problem.rstrip('.')}."
+    command = allow_command(act)
     if act.flagged or act.changed:
-        return f"{text}{ALLOW_IT}trunkline pins accept {shlex.quote(_id(act))}"
+        return f"{text}{ALLOW_IT}{command}"
     if decision.cause == "rule":
         # Asking beats allowing within a tier, so another rule would change nothing; nor does consent from elsewhere.
-        return f'{text}{ALLOW_IT}change the effect of that rule to "allow", or make the call where you can be asked'
+        change = 'change the effect of that rule to "allow"'
+        return f"{text}{ALLOW_IT}{change if command is None else f'{command}; or {change}'}"
     other_way = "" if unasked.instead is None else f"{unasked.instead}; or "
-    return f"{text}{ALLOW_IT}{other_way}{advice(act)}"
+    return f"{text}{ALLOW_IT}{other_way}{command or advice(act)}"
 
 
 def denied(act: Act, decision: Decision) -> str:

@@ -16,7 +16,7 @@ from trunkline.host.pins.locks import PinLock
 from trunkline.host.pins.records import Pin, ServerPins, compared
 from trunkline.host.scan.scan import Finding, names_of_others, references_in, scan, scan_references, weigh, worst
 
-__all__ = ["Discrepancy", "PinView", "against_lock", "find_views", "views_of"]
+__all__ = ["Discrepancy", "PinView", "against_lock", "find_views", "tools_of", "views_of"]
 
 
 class PinView(Struct, frozen=True):
@@ -47,6 +47,17 @@ class PinView(Struct, frozen=True):
     def is_pending(self) -> bool:
         """Tell whether it waits for somebody to look."""
         return self.state not in ("pinned", "gone")
+
+    @property
+    def is_usable(self) -> bool:
+        """Return True if it is served as it is: neither changed, gone, hidden nor flagged."""
+        return self.state in ("pinned", "new")
+
+    @property
+    def is_read_only(self) -> bool:
+        """Return True if the accepted definition says that the tool only reads (``readOnlyHint``)."""
+        hints = self.pin.definition.get("annotations") if isinstance(self.pin.definition, dict) else None
+        return isinstance(hints, dict) and hints.get("readOnlyHint") is True
 
     @property
     def now(self) -> str:
@@ -82,6 +93,14 @@ def views_of(records: Iterable[ServerPins]) -> list[PinView]:
             if pin.kind == "tool":
                 names[pin.name] = names.get(pin.name, frozenset()) | {record.name}
     return [PinView(record, pin, _findings(record, pin, names)) for record in known for pin in record.pins]
+
+
+def tools_of(views: Iterable[PinView], server: str, *, key: str | None = None) -> dict[str, PinView]:
+    """Return the tools of a server by name: of the newest that had the name, or of the one with this key."""
+    own = [view for view in views if view.server.name == server and view.pin.kind == "tool"]
+    if key is None and own:
+        key = max(own, key=lambda view: view.server.since).server.key
+    return {view.pin.name: view for view in own if view.server.key == key}
 
 
 def find_views(views: Iterable[PinView], target: str) -> list[PinView]:

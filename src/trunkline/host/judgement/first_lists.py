@@ -1,0 +1,88 @@
+"""Turns a grant that waits for a server into one for the read-only tools of the server's first list.
+
+``trunkline import`` writes such grants: a person allowed what only reads of servers that never ran. What the server
+lists first is what was allowed, tool by tool and pin by pin. What it adds or changes afterwards is asked about.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+
+from msgspec.structs import replace
+
+from trunkline.errors import ConfigError
+from trunkline.host.catalog.catalog import Catalog, Item
+from trunkline.host.entries import ServerEntry
+from trunkline.host.judgement.grants import Grant, GrantBook, ServerTool, make_server_grant, make_waiting_grant
+from trunkline.host.pins.book import reach_of
+from trunkline.host.pins.records import ServerPins
+from trunkline.host.pins.views import tools_of, views_of
+from trunkline.host.policy.acts import Act
+
+__all__ = ["FirstLists", "grantable_tools", "grants_for_reading"]
+
+log = logging.getLogger("trunkline.host")
+
+
+def grantable_tools(
+    catalog: Catalog, server: str, is_usable: Callable[[Item], bool] = lambda item: True
+) -> tuple[ServerTool, ...]:
+    """Return the tools that a grant for a whole server is about: those that are usable, neither flagged nor changed."""
+    part = catalog.parts.get(server)
+    items = [item for item in (() if part is None else part.items) if item.kind == "tool" and item.id in catalog.tools]
+    return tuple(
+        ServerTool(item.name, item.pin, item.annotations.read_only is True)
+        for item in items
+        if not item.flagged and not item.changed and is_usable(item)
+    )
+
+
+def grants_for_reading(entries: Iterable[ServerEntry], pinned: Iterable[ServerPins], *, now: float) -> list[Grant]:
+    """Return a grant without an end for the read-only tools of each server.
+
+    A server that was listed before has its pinned tools allowed; one that was not has a grant that waits.
+    """
+    views = views_of(pinned)
+    made = []
+    for entry in entries:
+        reach = reach_of(entry)[0]
+        tools = tools_of(views, entry.name, key=reach)
+        if not tools:
+            made.append(make_waiting_grant(entry.name, reach, now=now))
+            continue
+        known = [
+            ServerTool(each.pin.name, each.pin.pin, each.is_read_only) for each in tools.values() if each.is_usable
+        ]
+        # Without any tool that reads there is nothing to allow.
+        with suppress(ValueError):
+            act = Act(kind="tool", server=entry.name, name="")
+            grant = make_server_grant(act, "always", known, now=now, read_only=True)
+            made.append(replace(grant, expires=None))
+    return made
+
+
+class FirstLists:
+    """Settles the grants that wait, with each catalog of a host: give it as ``HostCore(on_catalog=...)``."""
+
+    def __init__(self, grants: GrantBook, entry_of: Callable[[str], ServerEntry | None]) -> None:
+        """Take the grants, and what finds the entry of a server."""
+        self._grants = grants
+        self._entry_of = entry_of
+
+    def __call__(self, catalog: Catalog) -> None:
+        """Settle the grants whose servers are listed in this catalog."""
+        try:
+            for grant in self._grants.waiting():
+                if self._is_listed(catalog, grant.server, grant.awaits):
+                    self._grants.settle(grant, grantable_tools(catalog, grant.server))
+        except ConfigError as problem:
+            # Without its grants a host asks, which is safe; the refusal of the first call names the problem too.
+            log.warning("%s", problem)
+
+    def _is_listed(self, catalog: Catalog, server: str, reach: str | None) -> bool:
+        part, entry = catalog.parts.get(server), self._entry_of(server)
+        if part is None or entry is None or "tools/list" in part.offering.failures:
+            return False
+        return reach_of(entry)[0] == reach
