@@ -230,10 +230,10 @@ class Gateway(Server):
             return self.listing.page("tools/list", self.registry, caller, cursor=params.cursor, stamp=self.stamp)
         # What stands for the rest names it, so it depends on who asks.
         shown = self._searching.described(lambda item: self._sees(caller, item))
-        shelved = {} if self._shelves is None else self._shelves.of["tool"]
-        found = self._searching.found(self._guests.session(exchange))
-        listed = {name: each.item for name, each in shelved.items()} | {item.wire: item for item in found}
-        shown += [item.outer for item in listed.values() if self._sees(caller, item)]
+        listed = {} if self._shelves is None else dict(self._shelves.of["tool"])
+        for item in self._searching.found(self._guests.session(exchange)):
+            listed.setdefault(item.wire, Shelved(item))
+        shown += [each.listed() for each in listed.values() if self._sees(caller, each.item)]
         return t.ListToolsResult(tools=shown, ttl_ms=0, cache_scope="private")
 
     async def _tools_call(self, exchange: Exchange, params: t.CallToolRequestParams) -> Any:
