@@ -39,8 +39,8 @@ async def in_front(host: Host, mode: Approval, revision: str = OLD, *, search: s
         await gateway.aclose()
 
 
-async def _passes(client: Client, name: str, **arguments: Any) -> bool:
-    return not (await client.call_tool(name, arguments, raise_on_error=False)).is_error
+async def _passes(client: Client, called: str, /, **arguments: Any) -> bool:
+    return not (await client.call_tool(called, arguments, raise_on_error=False)).is_error
 
 
 # --- rows that hold only in ``ask`` and ``deny`` ---------------------------------------------------------------------

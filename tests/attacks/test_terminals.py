@@ -279,9 +279,11 @@ def test_a_question_at_a_terminal_shows_the_servers_words_inert(desk: Desk, monk
     config = json.dumps({"mcpServers": {"evil": desk.server.written_entry}})
     desk.config.write_text(config, encoding="utf-8")
     desk.server.wears(**{**FACE, "tools": [tool("plain", title=EVIL[:4], inputSchema={"type": "object"})]})
+    asking = desk.folder / "asking.toml"
+    asking.write_text('[[rule]]\neffect = "ask"\nserver = "evil"\n', encoding="utf-8")
     code, screen = at_a_terminal(
         monkeypatch,
-        *("call", "evil", "plain", f"a={EVIL}", "-c", str(desk.config)),
+        *("call", "evil", "plain", f"a={EVIL}", "-c", str(desk.config), "--policy", str(asking)),
         script=(("Allow it?", "definition\n"), ("Allow it?", "no\n")),
     )
     assert code == 6, screen

@@ -12,7 +12,7 @@ from tests.host.policy.support import make_act, policy
 from trunkline.errors import ConfigError
 from trunkline.host.judgement.refusals import (
     ALLOW_IT,
-    ASK_CLIENT_CANNOT,
+    CLIENT_CANNOT,
     NEVER_ASKS,
     called_by_proxy,
     denied,
@@ -40,7 +40,7 @@ def test_a_default_refusal_names_the_tool_the_reason_and_the_rule_that_allows_it
 @pytest.mark.parametrize(
     ("unasked", "why", "step"),
     [
-        (ASK_CLIENT_CANNOT, "it did not declare elicitation", "serve with --approval client"),
+        (CLIENT_CANNOT, "it did not declare elicitation", "serve with --approval client"),
         (NEVER_ASKS, "approval mode deny", WHICH),
         (called_by_proxy("call_tool", "files__write"), "through call_tool", "by its own name, files__write"),
     ],
@@ -53,7 +53,7 @@ def test_why_no_one_is_asked_is_said_with_what_else_would_help(unasked: Any, why
     assert text.endswith(WRITTEN)
 
 
-@pytest.mark.parametrize("unasked", [ASK_CLIENT_CANNOT, NEVER_ASKS, called_by_proxy("call_tool", "files__write")])
+@pytest.mark.parametrize("unasked", [CLIENT_CANNOT, NEVER_ASKS, called_by_proxy("call_tool", "files__write")])
 def test_a_rule_that_asks_is_to_be_changed_since_no_other_rule_and_no_mode_undoes_it(unasked: Any) -> None:
     rules = '[[rule]]\nname = "careful"\neffect = "ask"\nserver = "files"\n'
     text = refusal(ACT, rules, unasked=unasked)
@@ -66,7 +66,7 @@ def test_a_rule_that_asks_is_to_be_changed_since_no_other_rule_and_no_mode_undoe
 
 @pytest.mark.parametrize("why", ["flagged", "changed"])
 @pytest.mark.parametrize("rules", ["", rule_to_add(ACT), '[[rule]]\neffect = "ask"\nserver = "files"\n'])
-@pytest.mark.parametrize("unasked", [ASK_CLIENT_CANNOT, NEVER_ASKS])
+@pytest.mark.parametrize("unasked", [CLIENT_CANNOT, NEVER_ASKS])
 def test_a_flagged_or_changed_definition_is_refused_with_the_command_that_accepts_it(
     why: str, rules: str, unasked: Any
 ) -> None:

@@ -139,7 +139,7 @@ async def test_a_rule_that_asks_is_asked_about_where_the_client_can_be(
     ):
         assert await _call(client) == (False, "wrote a")
     assert len(asked) == 1
-    assert {each["by"] for each in trail(tmp_path) if each["stage"] == "begun"} == {"user"}
+    assert {each["by"] for each in trail(tmp_path) if each["stage"] == "begun"} == {"client"}
 
 
 @FRONTS
@@ -207,7 +207,7 @@ async def test_a_changed_definition_is_asked_about_with_the_change(front: str, t
             await _call(client)
         await gateway.aclose()
     (question,) = seen
-    assert (question.decision.cause, question.warnings, desk.done) == ("changed", ("- old", "+ new"), [])
+    assert (question.decision.cause, question.changed, desk.done) == ("changed", ("- old", "+ new"), [])
 
 
 # --- never weaker than a direct connection ---------------------------------------------------------------------------
@@ -289,7 +289,7 @@ async def test_a_call_through_call_tool_is_refused_with_the_name_to_call(
         refused, text = await _call(client, "call_tool", name="s__write", arguments={"to": "b"})
         assert (refused, desk.done) == (True, [])
         assert "s/write needs approval" in text
-        assert "Allow it: call the tool by its own name, s__write; or add this to the policy" in text
+        assert "Allow it: call the tool by its own name, s__write; or trunkline grants allow s/write" in text
         assert await _call(client, "s__write", to="c") == (False, "wrote c")
 
 
@@ -431,7 +431,10 @@ async def test_in_code_the_mode_is_ask_unless_said(front: str, options: GatewayO
             refused, text = await _call(client)
         await gateway.aclose()
     assert (gateway.options.approval, refused, desk.done) == ("ask", True, [])
-    assert "Allow it: serve with --approval client if that client asks its own user before it calls; or add " in text
+    assert (
+        "Allow it: serve with --approval client if that client asks its own user before it calls; or trunkline grants allow s/write"
+        in text
+    )
 
 
 @pytest.mark.parametrize(("approval", "passes"), [(None, False), ("client", True), ("ask", False), ("deny", False)])

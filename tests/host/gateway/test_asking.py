@@ -306,7 +306,12 @@ async def test_sampling_that_the_policy_denies_fails_without_a_word_to_the_model
 @in_loop
 async def test_a_program_answers_by_callbacks(upstream: str, tmp_path: Path) -> None:
     async with on_stage(
-        {"a": inquirer(upstream)}, tmp_path, elicitation=_word, sampling=lambda _: "yes", roots=["file:///r"]
+        {"a": inquirer(upstream)},
+        tmp_path,
+        # A program is told the server beside the question, so the text has no label.
+        elicitation=lambda question: question.message.split()[0].rstrip("?"),
+        sampling=lambda _: "yes",
+        roots=["file:///r"],
     ) as stage:
         host = stage.host
         assert (await host.call_tool("a/order", {"size": 1})).data == "Name: Topping"

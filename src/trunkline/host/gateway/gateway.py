@@ -18,6 +18,7 @@ import trunkline.types as t
 from trunkline import __version__
 from trunkline.connection import Exchange
 from trunkline.errors import (
+    ConfigError,
     InvalidParams,
     InvalidRequest,
     LinkError,
@@ -40,10 +41,10 @@ from trunkline.host.gateway.guests import Guests
 from trunkline.host.gateway.searching import MetaTool, Searching
 from trunkline.host.gateway.shelves import Shelved, Shelves, outward
 from trunkline.host.gateway.watching import Ear, GatewayHub, Watches, Wish
-from trunkline.host.judgement.approval import Approval
+from trunkline.host.judgement.approval import APPROVALS, Approval
 from trunkline.host.judgement.consent import Face
 from trunkline.host.judgement.judging import decoded
-from trunkline.host.judgement.refusals import ASK_CLIENT_CANNOT, CLIENT_CANNOT, NEVER_ASKS, called_by_proxy
+from trunkline.host.judgement.refusals import CLIENT_CANNOT, NEVER_ASKS, called_by_proxy
 from trunkline.host.passing.forwarding import VIA
 from trunkline.host.passing.fronts import GatewayFront
 from trunkline.host.passing.labels import label_pages
@@ -102,8 +103,14 @@ class Gateway(Server):
         face: Face | None = None,
         limits: Limits | None = None,
     ) -> None:
-        """Serve a host; ``face`` is who is asked for consent, in place of the client that calls."""
+        """Serve a host; ``face`` is who is asked for consent, in place of the client that calls.
+
+        Raises:
+            ConfigError: there is no such approval mode.
+        """
         self.options = options or GatewayOptions()
+        if self.options.approval not in APPROVALS:
+            raise ConfigError(f"{self.options.approval!r} is no approval mode: give {', '.join(APPROVALS)}.")
         profile = self.options.profile
         super().__init__(
             # What is sealed for one profile is sealed for its name, too: it is nothing in another.
@@ -225,10 +232,10 @@ class Gateway(Server):
             return self.listing.page("tools/list", self.registry, caller, cursor=params.cursor, stamp=self.stamp)
         # What stands for the rest names it, so it depends on who asks.
         shown = self._searching.described(lambda item: self._sees(caller, item))
-        shelved = {} if self._shelves is None else self._shelves.of["tool"]
-        found = self._searching.found(self._guests.session(exchange))
-        listed = {name: each.item for name, each in shelved.items()} | {item.wire: item for item in found}
-        shown += [item.outer for item in listed.values() if self._sees(caller, item)]
+        listed = {} if self._shelves is None else dict(self._shelves.of["tool"])
+        for item in self._searching.found(self._guests.session(exchange)):
+            listed.setdefault(item.wire, Shelved(item))
+        shown += [each.listed() for each in listed.values() if self._sees(caller, each.item)]
         return t.ListToolsResult(tools=shown, ttl_ms=0, cache_scope="private")
 
     async def _tools_call(self, exchange: Exchange, params: t.CallToolRequestParams) -> Any:
@@ -269,6 +276,9 @@ class Gateway(Server):
         item = self._searching.hidden(name) if shelved is None else shelved.item
         if item is None or not self._sees(exchange.admitted.caller, item):
             raise InvalidParams(f"Unknown tool: {name}", data={"name": name})
+        if shelved is None and name in self._guests.session(exchange).found:
+            # It is listed to this session, with the headers that its arguments go in.
+            shelved = Shelved(item)
         if shelved is not None and shelved.headers:
             check_headers(shelved, exchange, params.arguments)
         return item
@@ -467,7 +477,7 @@ class Gateway(Server):
             via=via,
             serves=self._belongs,
             consented_by="client" if mode == "client" else None,
-            unasked={"client": CLIENT_CANNOT, "ask": ASK_CLIENT_CANNOT, "deny": NEVER_ASKS}[mode],
+            unasked=NEVER_ASKS if mode == "deny" else CLIENT_CANNOT,
             strict=mode == "deny",
         )
 

@@ -19,7 +19,7 @@ from trunkline.errors import ConfigError
 from trunkline.host.assembly import ANCESTORS, Assembly
 from trunkline.host.entries import NO_FILTERS, Filters
 from trunkline.host.gateway.gateway import Gateway, GatewayOptions
-from trunkline.host.judgement.approval import APPROVALS, Approval, Exposure, is_own_client
+from trunkline.host.judgement.approval import Approval, Exposure, is_own_client
 from trunkline.host.policy.policy import Policy
 from trunkline.host.policy.reading import load_policy
 from trunkline.net.addresses import is_loopback
@@ -200,9 +200,6 @@ def _gateway(assembly: Assembly, options: ServeOptions, name: str | None, profil
     # Only there the client is the user's own, to whom answers that last may be offered.
     own_user = options.get("http") is not None and is_own_client(exposure_of(options))
     made = GatewayOptions(**known, profile=name, own_user=own_user)
-    for mode in (made.approval, None if profile is None else profile.approval):
-        if mode not in (None, *APPROVALS):
-            raise ConfigError(f"{mode!r} is no approval mode: give {', '.join(APPROVALS)}.")
     policy = assembly.policy
     if profile is not None:
         own = {

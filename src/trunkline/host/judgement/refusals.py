@@ -14,7 +14,6 @@ from trunkline.host.policy.members import TARGETS
 
 __all__ = [
     "ALLOW_IT",
-    "ASK_CLIENT_CANNOT",
     "CLIENT_CANNOT",
     "NEVER_ASKS",
     "NO_ONE",
@@ -41,9 +40,9 @@ class Unasked(Struct, frozen=True):
 
 
 NO_ONE = Unasked("there is no terminal or client to ask")
-CLIENT_CANNOT = Unasked("the client in front of this gateway cannot be asked (it did not declare elicitation)")
-ASK_CLIENT_CANNOT = Unasked(
-    CLIENT_CANNOT.why, "serve with --approval client if that client asks its own user before it calls"
+CLIENT_CANNOT = Unasked(
+    "the client in front of this gateway cannot be asked (it did not declare elicitation)",
+    "serve with --approval client if that client asks its own user before it calls",
 )
 NEVER_ASKS = Unasked("this gateway never asks (approval mode deny)")
 
@@ -75,7 +74,7 @@ def needs_approval(
         return f"{text}{ALLOW_IT}{command}"
     if decision.cause == "rule":
         # Asking beats allowing within a tier, so another rule would change nothing; nor does consent from elsewhere.
-        change = 'change the effect of that rule to "allow"'
+        change = 'change the effect of that rule to "allow", or make the call where you can be asked'
         return f"{text}{ALLOW_IT}{change if command is None else f'{command}; or {change}'}"
     other_way = "" if unasked.instead is None else f"{unasked.instead}; or "
     return f"{text}{ALLOW_IT}{other_way}{command or advice(act)}"
