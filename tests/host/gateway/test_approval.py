@@ -431,10 +431,8 @@ async def test_in_code_the_mode_is_ask_unless_said(front: str, options: GatewayO
             refused, text = await _call(client)
         await gateway.aclose()
     assert (gateway.options.approval, refused, desk.done) == ("ask", True, [])
-    assert (
-        "Allow it: serve with --approval client if that client asks its own user before it calls; or trunkline grants allow s/write"
-        in text
-    )
+    step = "serve with --approval client if that client asks its own user before it calls"
+    assert f"Allow it: {step}; or trunkline grants allow s/write" in text
 
 
 @pytest.mark.parametrize(("approval", "passes"), [(None, False), ("client", True), ("ask", False), ("deny", False)])
