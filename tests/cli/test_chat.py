@@ -45,7 +45,7 @@ when = "please echo"
 calls = [{ tool = "echo", arguments = { text = "x" } }]
 
 [[turn]]
-when = "said no"
+when = "declined"
 says = "Then not."
 
 [[turn]]
