@@ -60,13 +60,13 @@ class Asker(Struct, frozen=True, kw_only=True):
     session: HostSession
     front: Front
     policy: Policy
+    #: Which items are served to the asker at all; None for all.
+    serves: Callable[[Item], bool] | None = None
     #: Who is asked for consent; None if nobody is there.
     face: Face | None = None
     caller: str = "user"
     #: The gateways the request came through.
     via: tuple[str, ...] = ()
-    #: Which items are served to the asker at all; None for all.
-    serves: Callable[[Item], bool] | None = None
 
 
 class HostCore:
@@ -325,13 +325,13 @@ class HostCore:
             name=name,
             arguments=arguments,
             item=item,
+            tools=lambda: grantable_tools(self.catalog, server, lambda each: _is_usable(each, asker)),
             session=asker.session,
             front=asker.front,
             policy=asker.policy,
             face=asker.face,
             caller=asker.caller,
             work=work,
-            tools=lambda: grantable_tools(self.catalog, server, lambda each: _is_usable(each, asker)),
         )
         try:
             result = await self.judge.perform(case)

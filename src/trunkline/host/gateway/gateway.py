@@ -429,10 +429,10 @@ class Gateway(Server):
             session=session,
             front=front,
             policy=self.policy,
+            serves=self._belongs,
             face=self._face or consent_face(front, lasting=self.options.own_user or caller.origin.transport == "stdio"),
             caller="gateway",
             via=via,
-            serves=self._belongs,
         )
 
     def _came_through(self, exchange: Exchange) -> tuple[str, ...]:

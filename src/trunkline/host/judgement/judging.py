@@ -46,6 +46,8 @@ class Case(Struct, frozen=True, kw_only=True):
     arguments: Mapping[str, Any]
     #: What is known of it; None for a resource that is in no list.
     item: Item | None
+    #: The tools of the server that an answer for the whole server would be about.
+    tools: Callable[[], tuple[ServerTool, ...]] = tuple
     session: HostSession
     front: Front
     policy: Policy
@@ -53,8 +55,6 @@ class Case(Struct, frozen=True, kw_only=True):
     face: Face | None
     caller: str
     work: Work
-    #: The tools of the server that an answer for the whole server would be about.
-    tools: Callable[[], tuple[ServerTool, ...]] = tuple
 
     @property
     def act(self) -> Act:
