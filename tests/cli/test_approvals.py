@@ -104,12 +104,14 @@ def test_a_question_says_what_would_happen_to_what_and_why_then_the_choices(monk
         "  title    Write\\x1b[31m\n"
         "What its server says of it (d shows all of it):\n"
         "  | Write a file.\n"
-        "  [y] once   [s] this session, this tool with any arguments   "
-        f"[a] always for this tool, any arguments, until {until[1]}   [l] always with arguments like these\n"
-        f"  [r] always for files' 2 read-only tools, until {until[1]}, and this call once   "
-        "[e] everything of files this session (3 tools)\n"
+        "  [y] once\n"
+        "  [s] this session, this tool with any arguments\n"
+        f"  [a] always for this tool, any arguments, until {until[1]}\n"
+        f"  [r] always for files' 2 read-only tools, until {until[1]}, and this call once\n"
+        "  [e] everything of files this session (3 tools)\n"
+        "  [l] always with arguments like these\n"
         "  [d] show the definition   [t] list those tools   [x] edit the arguments   [n] no\n"
-        "Allow it? [y/s/a/l/r/e/d/t/x/n] "
+        "Allow it? [y/s/a/r/e/l/d/t/x/n] "
     )
     assert "\x1b" not in screen
 

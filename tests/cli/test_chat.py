@@ -45,7 +45,7 @@ when = "please echo"
 calls = [{ tool = "echo", arguments = { text = "x" } }]
 
 [[turn]]
-when = "said no"
+when = "declined"
 says = "Then not."
 
 [[turn]]
@@ -214,7 +214,10 @@ def test_servers_are_told_at_the_beginning(session: Chat) -> None:
 
 
 def test_a_call_is_shown_before_it_is_asked_about(session: Chat) -> None:
-    assert 'Let me add.\n[call] demo/add {"a":1,"b":2}\nSomething wants to be done' in session.screen
+    assert (
+        'Let me add.\n[call] demo/add {"a":1,"b":2}\nThe model wants to call the tool add of demo.\nArguments:\n'
+        in session.screen
+    )
 
 
 def test_an_edited_argument_is_used(session: Chat) -> None:

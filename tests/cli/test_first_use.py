@@ -16,8 +16,8 @@ from trunkline.host.apps.places import Machine, files_of
 from trunkline.host.host import Host
 from trunkline.host.judgement.grants import GrantBook
 
-READS = {"annotations": {"readOnlyHint": True}}
-READS_HERE = {"annotations": {"readOnlyHint": True, "openWorldHint": False}}
+READS: dict[str, Any] = {"annotations": {"readOnlyHint": True}}
+READS_HERE: dict[str, Any] = {"annotations": {"readOnlyHint": True, "openWorldHint": False}}
 TEN = [f"s{number}" for number in range(10)]
 
 

@@ -157,7 +157,7 @@ def test_what_is_to_be_taken_back_must_be_said(
 
 # --- allowing in advance ---------------------------------------------------------------------------------------------
 
-READS = {"annotations": {"readOnlyHint": True}}
+READS: dict[str, Any] = {"annotations": {"readOnlyHint": True}}
 
 
 @pytest.fixture

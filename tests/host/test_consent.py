@@ -503,9 +503,9 @@ def test_a_yes_of_the_client_in_front_is_not_recorded_as_the_users(book: GrantBo
 
 
 def test_a_yes_for_read_only_tools_to_a_writing_call_holds_once_for_that_call(book: GrantBook) -> None:
-    consent, wide = Consent(book), {"question": lambda: question(tools=TOOLS)}
-    face = Faces(Answer(allow=True, remember="read-only"), Answer(allow=True, remember="read-only"), NO)
-    assert [rule(consent, face=face, **wide).allowed for _ in range(3)] == [True, True, False]
+    consent, face = Consent(book), Faces(*[Answer(allow=True, remember="read-only")] * 2, NO)
+    rulings = [rule(consent, face=face, question=lambda: question(tools=TOOLS)) for _ in range(3)]
+    assert [ruling.allowed for ruling in rulings] == [True, True, False]
     assert rule(consent, READ).allowed
     # The same answer again, as in the next round of a request, is no second grant.
     assert len(book.all()) == 1

@@ -137,17 +137,17 @@ class _Asking:
             self._terminal.show(f"Type one of: {', '.join(f'{each.key} ({each.word})' for each in choices)}.")
 
     def _rows(self) -> list[list[_Choice]]:
-        """Return the choices, in lines: for this tool, for its server, and what else can be done."""
+        """Return the choices, in lines: one for each answer, and one for what else can be done."""
         question, offered = self._question, self._question.can_remember
-        one = [choice for choice in self._lengths() if choice.remember == "once" or choice.remember in offered]
         wide = [choice for choice in self._server_wide() if choice.remember in offered]
+        answers = [*self._lengths(), *wide, _Choice("l", "like", "always with arguments like these", "alike")]
         rest = [
             *([_Choice("d", "definition", "show the definition")] if question.definition is not None else []),
             *([_Choice("t", "tools", "list those tools")] if wide else []),
             *([_Choice("x", "edit", "edit the arguments")] if question.editable else []),
             _Choice("n", "no", "no"),
         ]
-        return [row for row in (one, wide, rest) if row]
+        return [*([choice] for choice in answers if choice.remember in ("once", *offered)), rest]
 
     def _lengths(self) -> list[_Choice]:
         what = f"this {self._question.act.kind}"
@@ -155,7 +155,6 @@ class _Asking:
             _Choice("y", "yes", "once", "once"),
             _Choice("s", "session", f"this session, {what} with any arguments", "session"),
             _Choice("a", "always", f"always for {what}, any arguments, until {_day(_DAYS)}", "always"),
-            _Choice("l", "like", "always with arguments like these", "alike"),
         ]
 
     def _server_wide(self) -> list[_Choice]:

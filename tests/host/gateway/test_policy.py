@@ -424,6 +424,7 @@ def library(era: str) -> Server:
 
 def choices(question: t.ElicitRequestParams) -> list[str]:
     """Give what can be chosen."""
+    assert question.requested_schema is not None
     found: list[str] = question.requested_schema["properties"]["decision"]["enum"]
     return found
 

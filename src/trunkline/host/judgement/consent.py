@@ -111,7 +111,7 @@ class Ruling(Struct, frozen=True, kw_only=True):
     """What came of it: whether the act may be done, and on whose word."""
 
     allowed: bool
-    #: ``policy``, ``grant:<id>``, ``user``, ``client`` or ``deadline``.
+    #: ``policy``, ``grant:<id>``, ``client``, ``user`` or ``deadline``.
     by: str
     rule: str
     reason: str
