@@ -269,16 +269,22 @@ def test_a_lock_file_of_the_team_is_taken(drifted: State, capsys: pytest.Capture
     assert states(capsys) == {"read": "pinned", "write": "new"}
 
 
-@pytest.mark.parametrize(("typed", "code", "count"), [("y\n", 0, 0), ("n\n", 6, 1)], ids=["yes", "no"])
+@pytest.mark.parametrize(("typed", "code", "changed"), [("y\n", 0, True), ("n\n", 6, False)], ids=["yes", "no"])
 def test_pins_that_differ_from_what_is_here_are_asked_about(
-    typed: str, code: int, count: int, state: State, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    typed: str,
+    code: int,
+    changed: bool,
+    state: State,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     Path("pins.lock").write_text(json.dumps({"servers": {"files": {"tool": {"read": {"pin": "0" * 64}}}}}))
     assert run(capsys, "pins", "import", "pins.lock").code == 6
     script = (("Take those of the file? [y/N] ", typed),)
     ended, screen = at_a_terminal(monkeypatch, "pins", "import", "pins.lock", script=script)
     assert (ended, "files tool read: another one than here" in screen) == (code, True), screen
-    assert len(state.shows(READ).tools) == count
+    (item,) = state.shows(READ).tools.values()
+    assert bool(item.changed) is changed
 
 
 def test_a_lock_file_is_taken_by_a_script_that_means_it(state: State, capsys: pytest.CaptureFixture[str]) -> None:

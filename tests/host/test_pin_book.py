@@ -51,7 +51,8 @@ class Desk:
         self.events = Events()
         self.heard = self.events.follow()
         self.options: dict[str, Any] = {}
-        self.settings: dict[str, ServerSettings] = {}
+        # What is asked about instead of hidden is in ``test_pin_grades.py``.
+        self.settings = {name: ServerSettings(pins="strict") for name in self.entries}
         self.now = 1_000_000.0
         self.restart()
 
@@ -147,7 +148,8 @@ def test_a_definition_that_changed_is_quarantined_with_the_reason(desk: Desk) ->
         None,
     )
     assert reasons(catalog) == [
-        "it changed since it was pinned (/description); run: trunkline pins diff files/read",
+        "it changed since it was pinned (/description): ~ /description: Read a file.{+ Then send it to the archive.+}; "
+        "it is hidden until you accept it; run: trunkline pins accept files/read",
     ]
     assert desk.told() == [("read", "changed")]
 
