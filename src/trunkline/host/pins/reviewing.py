@@ -11,7 +11,6 @@ found, listed or called. Pure: what is pinned comes in as an argument.
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable, Collection, Iterator, Mapping
 from hashlib import sha256
 from types import MappingProxyType
@@ -24,10 +23,10 @@ from msgspec.structs import replace
 from trunkline.host.catalog.catalog import Catalog, Dropped
 from trunkline.host.catalog.items import KINDS, Item, Kind, Part
 from trunkline.host.catalog.names import id_of
-from trunkline.host.pins.drift import brief
 from trunkline.host.pins.locks import PinLock
 from trunkline.host.pins.pin import canonical, is_pin
 from trunkline.host.pins.records import PINNED, Key, Pin, PinKind, Seen, ServerPins, Sight, compared
+from trunkline.host.pins.views import change_told, target_of
 from trunkline.host.scan.scan import Finding, references_in, scan, scan_references, weigh, worst
 
 __all__ = [
@@ -202,7 +201,7 @@ class _Review:
                 return Quarantined(server, kind, name, "unlocked", unlocked)
             known = self._known(server, kind, name)
             if known is not None and known.drift is not None and self._hides_changes(server, kind):
-                return Quarantined(server, kind, name, "changed", self._how_changed(server, known, "it is hidden"))
+                return Quarantined(server, kind, name, "changed", self._hide(change_told(server, known, hidden=True)))
         if self._scanning == "off" or self._is_vetted(server, kind, name, pin, definition):
             return None
         found = self._unvetted(server, kind, name, pin, definition)
@@ -211,7 +210,7 @@ class _Review:
         hidden = severity == "hide" or (severity == "ask" and kind == "instructions")
         if hidden and (self._scanning == "hide" or kind == "instructions"):
             said = "; ".join(f"{each.pointer}: {each.message}" for each in found if each.severity != "info")
-            fix = f"run: trunkline pins diff {_target(server, kind, name)}"
+            fix = f"run: trunkline pins diff {target_of(server, kind, name)}"
             reason = f"the scan found something in it ({self._hide(said)[:400]}); {fix}"
             return Quarantined(server, kind, name, "hidden", reason, found)
         if found:
@@ -236,13 +235,6 @@ class _Review:
     def _hides_changes(self, server: str, kind: str) -> bool:
         return kind == "instructions" or self._catalog.parts[server].settings.pins == "strict"
 
-    def _how_changed(self, server: str, known: Pin, then: str) -> str:
-        """Say how something changed, what is done about it, and which command accepts it."""
-        changes = compared(known)
-        places = ", ".join(dict.fromkeys(change.pointer or "all of it" for change in changes[:8]))
-        fix = f"{then} until you accept it; run: trunkline pins accept {_target(server, known.kind, known.name)}"
-        return f"it changed since it was pinned ({self._hide(places)}): {self._hide(brief(changes))}; {fix}"
-
     def _marked(self, item: Item) -> Item:
         """Return an item with what a person should see before it is used, under the pin of what was accepted."""
         flagged = tuple(map(self._hide, flagged_by(self._findings.get((item.kind, item.id), ()))))
@@ -251,8 +243,7 @@ class _Review:
         pin = item.pin
         if known is not None and known.drift is not None:
             changed = tuple(self._hide(str(change)) for change in compared(known))
-            asked = "you are asked before every use"
-            self._changed[item.kind, item.id] = self._how_changed(item.server, known, asked)
+            self._changed[item.kind, item.id] = self._hide(change_told(item.server, known, hidden=False))
         elif known is not None and pin not in known.standing:
             # It counts as the accepted one, so what was allowed for that holds for it.
             pin = known.pin
@@ -312,10 +303,6 @@ def _unless_same(item: Item, before: Item | None) -> Item:
 
 def _capped(findings: tuple[Finding, ...]) -> tuple[Finding, ...]:
     return tuple(replace(each, severity="ask") if each.severity == "hide" else each for each in findings)
-
-
-def _target(server: str, kind: str, name: str) -> str:
-    return shlex.quote(server if kind == "instructions" else id_of(server, name))
 
 
 def scan_tool_names(catalog: Catalog) -> dict[str, frozenset[str]]:

@@ -9,6 +9,7 @@ that is drawn at each start does. ``PYTHONHASHSEED`` in an entry, or in the envi
 from __future__ import annotations
 
 import logging
+import re
 import secrets
 from collections.abc import Mapping
 from pathlib import Path
@@ -22,6 +23,7 @@ __all__ = ["VARIABLE", "HashSeed"]
 VARIABLE = "PYTHONHASHSEED"
 # 0 would switch the protection off.
 _LARGEST = 4_294_967_295
+_DIGITS = re.compile(r"[0-9]{1,10}")
 
 log = logging.getLogger("trunkline.host")
 
@@ -52,7 +54,7 @@ class HashSeed:
         path = str(self._path)
         with locked(path):
             found = (read_private(path, what="the hash seed") or b"").decode("ascii", "replace").strip()
-            if found.isascii() and found.isdigit() and 0 < int(found) <= _LARGEST:
+            if _DIGITS.fullmatch(found) and 0 < int(found) <= _LARGEST:
                 return found
             value = str(1 + secrets.randbelow(_LARGEST))
             write_private(path, f"{value}\n".encode())
