@@ -369,7 +369,6 @@ def test_without_a_model_the_person_fills_in_a_form(place: Place) -> None:
         ("must be filled in", ""),
         ("a: ", "4\n"),
         ("b [2]: ", "\n"),
-        ("Allow it?", "yes\n"),
         ("[done] demo/add", ""),
         ("tool>", "/exit\r"),
     )
@@ -400,7 +399,7 @@ def test_words_of_the_model_are_on_stdout_and_the_rest_is_not(place: Place) -> N
 def test_without_a_terminal_consent_is_a_no(place: Place) -> None:
     done = piped(place, stdin="please add\n")
     assert "[denied] demo/add" in done.err
-    assert "nobody is there to ask" in done.err
+    assert "there is no terminal or client to ask" in done.err
 
 
 def test_a_policy_allows(place: Place) -> None:

@@ -133,7 +133,7 @@ async def test_many_questions_of_a_round_are_asked_together(front: str, tmp_path
         stage.client(front, elicitation=answer) as client,
     ):
         await client.call_tool("s__nothing")
-    assert sorted(heard) == [f"Q{number}?" for number in range(5)]
+    assert sorted(heard) == [f"[s] Q{number}?" for number in range(5)]
     assert sorted(asking.calls[1].input_responses or {}) == sorted(questions)
 
 

@@ -121,6 +121,7 @@ def _options(
     )
     return {
         **plan.guard.options(),
+        "typed": True,
         "consent": None if face is None else _in_order(face),
         "models": () if model is None else (model,),
         "review": terminal_sampling_review(screen, no_input=quiet, turn=turn),

@@ -109,6 +109,15 @@ def _of_config(status: Any, detail: str, fix: str | None) -> Check:
     return Check(id="config", title=title, status=status, detail=detail, fix=fix, area=area)
 
 
+def _of_gateway() -> Check:
+    """Return which approval mode ``trunkline serve`` has here, as a check."""
+    from trunkline.cli.approval_modes import setup_sentence, usual_approval
+    from trunkline.host.doctor.checks import TITLES, Check
+
+    title, area = TITLES["gateway"]
+    return Check(id="gateway", title=title, status="ok", detail=setup_sentence(usual_approval()), fix=None, area=area)
+
+
 # --- looking ---------------------------------------------------------------------------------------------------------
 
 
@@ -176,6 +185,8 @@ async def _look(choices: Choices, entries: Sequence[ServerEntry], configuration:
     screen.clear()
     problems = () if configuration is None else configuration.problems
     told = [_of_config("fail" if each.severity == "error" else "warn", str(each), each.fix) for each in problems]
+    if configuration is not None:
+        told.append(_of_gateway())
     return _Report(configuration=tuple(told), machine=await examine_machine(), servers=tuple(found))
 
 

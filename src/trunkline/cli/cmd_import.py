@@ -1,7 +1,7 @@
 """``trunkline import``: takes over the servers that other applications have, into a configuration of ours.
 
 The others' files are only read. What would be added is shown, with secrets covered, and asked for: once a server stands
-in your own file it is trusted. A backup of your file lies beside it.
+in your own file it may start. A backup of your file lies beside it.
 """
 
 from __future__ import annotations
@@ -214,6 +214,7 @@ def _tell(
     backup: str | None,
     as_json: bool,
 ) -> None:
+    from trunkline.cli.approval_modes import setup_sentence, usual_approval
     from trunkline.cli.output import complain, say_json
 
     if as_json:
@@ -234,5 +235,6 @@ def _tell(
     if backup is not None:
         before = "" if target.content is None else f"; the file as it was: {backup}"
         complain(f"written to {target.file.path}{before}")
+        complain(f"trunkline serve: {setup_sentence(usual_approval())}")
     elif not diff:
         complain("there is nothing to take over")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from trunkline.cli.exits import Exit, Failure
-from trunkline.cli.options import config_option, json_option, told
+from trunkline.cli.options import approval_option, config_option, json_option, told
 
 if TYPE_CHECKING:
     from trunkline.cli.targets import Named
@@ -34,6 +34,8 @@ Applications start servers in a folder of their own and pass few variables on: p
 gives variables. Restart the application afterwards.
 """
 _APPS = ("claude-desktop", "claude-code", "cursor", "vscode")
+#: What says what is put in.
+_NEW = ("target", "gateway", "config", "approval", "name", "env", "header")
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
@@ -42,6 +44,7 @@ _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 @click.option("--into", "app", required=True, type=click.Choice(_APPS), help="The application.")
 @click.option("--gateway", is_flag=True, help="Put in our gateway, over the configuration of -c or your own.")
 @config_option
+@approval_option("With --gateway: who asks a person before a call; client unless said, see trunkline serve --help.")
 @click.option("--name", metavar="NAME", help="What the server is called there; else it is made up from TARGET.")
 @click.option("--project", is_flag=True, help="Into the file of the project in this folder, not your own.")
 @click.option("--env", multiple=True, metavar="K=V", help="A variable for the server; K alone passes ours on.")
@@ -56,12 +59,14 @@ def command(*, app: str, undo: bool, as_json: bool, **given: Any) -> int:
     TARGET is a .py file, FILE:object, a quoted command, a URL, or the name of a server in a configuration.
     """
     if undo:
-        wrong = [name for name in ("target", "gateway", "config", "name", "env", "header", "replace") if given[name]]
+        wrong = [name for name in (*_NEW, "replace") if given[name]]
         if wrong:
             raise click.UsageError(f"--undo takes a change back, so {_option(wrong[0])} means nothing.")
         return told(lambda: _undo(_file(app, project=given["project"]), given["dry_run"], as_json), as_json)
     if bool(given["target"]) == given["gateway"]:
         raise click.UsageError("give either TARGET or --gateway.")
+    if given["approval"] and not given["gateway"]:
+        raise click.UsageError("--approval is for --gateway: another server has no approval mode.")
     return told(lambda: _install(app, given, as_json), as_json)
 
 
@@ -105,7 +110,13 @@ def _install(app: str, given: Mapping[str, Any], as_json: bool) -> int:
     if given["dry_run"]:
         return _tell(file, name, "not changed", diff=diff, backup=None, as_json=as_json)
     backup = rewrite(file.path, document.encoded(changed), before=document.content)
-    return _tell(file, name, "installed", diff=diff, backup=str(backup.path), as_json=as_json)
+    told = _tell(file, name, "installed", diff=diff, backup=str(backup.path), as_json=as_json)
+    if given["gateway"] and not as_json:
+        from trunkline.cli.approval_modes import setup_sentence
+        from trunkline.cli.output import complain
+
+        complain(setup_sentence(given["approval"] or "client"))
+    return told
 
 
 def _entry(app: str, given: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
@@ -124,7 +135,8 @@ def _entry(app: str, given: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
         return given["name"] or name_for((), target.url), url_entry(app, target.url, headers)
     _check_unused(given, ("header",), "TARGET is started by its command")
     if target is None:
-        return given["name"] or "trunkline", gateway_entry(app, _configuration(given["config"]), env)
+        files, mode = _configuration(given["config"]), given["approval"] or "client"
+        return given["name"] or "trunkline", gateway_entry(app, files, env, approval=mode)
     return given["name"] or name_for(target.command), command_entry(app, target.command, {**target.env, **env})
 
 

@@ -9,7 +9,7 @@ import click
 
 from trunkline.cli.addresses import http_option
 from trunkline.cli.exits import Exit, Failure
-from trunkline.cli.options import config_option, guard_of, guard_options
+from trunkline.cli.options import approval_option, config_option, guard_of, guard_options
 from trunkline.server.addresses import Address, read_address
 
 if TYPE_CHECKING:
@@ -25,6 +25,11 @@ Examples:
   trunkline serve -c mcp.json --http 8080
   trunkline serve -c mcp.json --http 0.0.0.0:8443 --token @token.txt --certfile cert.pem --keyfile key.pem
   trunkline serve -c mcp.json --gateway gateway.toml --http 8080
+
+--approval says who asks a person before a call. client: the client in front does, so calls pass unless a rule denies or
+asks, or a definition is flagged or changed. ask: the gateway itself, by elicitation; a client that cannot be asked gets
+only what rules allow. deny: only what rules allow. Without it the mode is client over stdio and on this machine with
+one token, and ask wherever others could call.
 
 Over HTTP whoever calls needs a token; without --token, or the variable TRUNKLINE_GATEWAY_TOKEN, one is made up and
 shown once. SIGHUP reads configuration and policies again and touches only what changed. SIGTERM and Ctrl-C let calls
@@ -46,6 +51,7 @@ _WAIT_SECONDS = 3.0
 @click.option("--issuer", metavar="URL", help="Take tokens that this authorization server signed; with --audience.")
 @click.option("--audience", metavar="A", help="Whom such tokens must be for: this gateway's URL, most often.")
 @guard_options
+@approval_option("Who asks a person before a call; see below.")
 @click.option("--gateway", "file", metavar="FILE", help="Options and profiles from a TOML file; flags count first.")
 @click.option("--profile", metavar="NAME", help="Over stdio: serve this profile.")
 @click.option("--rate", type=click.FloatRange(min=0, min_open=True), metavar="N", help="Calls a minute of one caller.")
@@ -60,6 +66,7 @@ def command(
     *, config: tuple[str, ...], address: Address | None, file: str | None, profile: str | None, **given: Any
 ) -> int:
     """Serve the servers of a configuration as one MCP server, over stdio until the client goes away, or over HTTP."""
+    from trunkline.cli.approval_modes import approval_of, profiles_with
     from trunkline.cli.gateway_files import GatewayFile, read_gateway_file
 
     written = GatewayFile() if file is None else read_gateway_file(file)
@@ -69,10 +76,11 @@ def command(
     _check_servers(config, written.profiles)
     options: dict[str, Any] = {
         **_limits(settings),
-        "profiles": written.profiles,
+        "profiles": profiles_with(written.profiles, given["approval"]),
         "profile": profile,
         **({} if address is None else _http(address, settings)),
     }
+    options["approval"] = approval_of(settings, options)
     from trunkline.cli.serving import Plan, run_gateway
 
     run_gateway(

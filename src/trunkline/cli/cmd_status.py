@@ -52,19 +52,26 @@ _EXITS: Mapping[Exit, frozenset[str]] = MappingProxyType(
 @click.command(epilog=_EPILOG)
 @config_option
 @click.option("--check", is_flag=True, help="Start the servers that are approved, and see how they are.")
+@click.option("--gateway", "file", metavar="FILE", help="A gateway's TOML file, to show the approval mode it has.")
 @seconds_option("With --check: seconds to wait for the servers; 30 unless said.")
 @json_option
-def command(*, config: tuple[str, ...], check: bool, timeout: float | None, as_json: bool) -> int:
-    """Say of each server in what state it is and why, what it speaks and offers, and where it is configured."""
+def command(*, config: tuple[str, ...], check: bool, file: str | None, timeout: float | None, as_json: bool) -> int:
+    """Show of each server its state and why, what it speaks and offers, and where it is configured.
+
+    The last line shows which approval mode trunkline serve has without a flag.
+    """
+    from trunkline.cli.approval_modes import setup_sentence, usual_approval
     from trunkline.cli.output import complain, say, say_json
 
     if timeout is not None and not check:
         raise click.UsageError("--timeout is for --check: nothing is started without.")
     statuses, problems, changes = told(lambda: _look(config, _seconds(timeout) if check else None), as_json)
+    mode = told(lambda: usual_approval(file), as_json)
     if as_json:
-        say_json({"servers": statuses, "problems": problems, "changed": changes})
+        approval = {"mode": mode, "meaning": setup_sentence(mode)}
+        say_json({"servers": statuses, "problems": problems, "changed": changes, "approval": approval})
     elif statuses:
-        say("\n".join(_lines(statuses, changes)))
+        say("\n".join([*_lines(statuses, changes), f"trunkline serve: {setup_sentence(mode)}"]))
     for problem in problems if not as_json else ():
         complain(str(problem))
     if not statuses and not problems and not as_json:

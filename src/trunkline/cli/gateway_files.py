@@ -19,6 +19,7 @@ from trunkline.errors import ConfigError
 from trunkline.host.config.spelling import nearest
 from trunkline.host.entries import Filters
 from trunkline.host.gateway.serving import Profile
+from trunkline.host.judgement.approval import Approval
 from trunkline.host.pins.reviewing import Scanning
 
 __all__ = ["GatewayFile", "read_gateway_file"]
@@ -45,6 +46,7 @@ class _Profile(Struct, frozen=True, kw_only=True):
     rate: _Rate | None = None
     concurrent: _Count | None = None
     search: _Search | None = None
+    approval: Approval | None = None
 
 
 class _File(Struct, frozen=True, kw_only=True):
@@ -53,6 +55,7 @@ class _File(Struct, frozen=True, kw_only=True):
     policy: str | None = None
     lock: str | None = None
     scanning: Scanning | None = None
+    approval: Approval | None = None
     rate: _Rate | None = None
     concurrent: _Count | None = None
     search: _Search | None = None
@@ -144,4 +147,5 @@ def _profile(read: _Profile, folder: str) -> Profile:
         per_minute=read.rate,
         concurrent=read.concurrent,
         search=read.search,
+        approval=read.approval,
     )

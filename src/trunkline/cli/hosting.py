@@ -2,7 +2,8 @@
 
 Only the server that is named is started; its tools, prompts and resources have their own names then. Where all servers
 are meant, names are ids, ``server/name``. Trust, policy, consent and audit are the host's: a command cannot go around
-them. What a person has to answer is asked in the terminal; without one the answer is no.
+them. A call that was typed is consented to: only a rule that asks, and a definition that is flagged or changed, is asked
+about in the terminal; without one the answer is no.
 """
 
 from __future__ import annotations
@@ -73,6 +74,7 @@ def through_host(talk: Talk) -> AbstractAsyncContextManager[Offers]:
     options: HostOptions = {
         "only": names,
         **choices.guard.options(),
+        "typed": True,
         "consent": terminal_face(talk.screen, no_input=choices.no_input, turn=talk.questions.turn),
         "sampling": talk.questions.sample,
         "elicitation": talk.questions.elicit,

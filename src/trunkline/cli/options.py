@@ -152,10 +152,17 @@ _REVISION_HELP = "The protocol revision to speak; auto asks the server."
 _TIMEOUT_HELP = "Seconds to wait for the connection, and then for the answer."
 _FILE = click.Path(exists=True, dir_okay=False)
 
-_CONFIG_HELP = "A configuration to find servers in by name; may be repeated. You name it, so it is trusted."
+_CONFIG_HELP = "A configuration to find servers in by name; may be repeated. You name it, so its servers may start."
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document, in the wire's own form.")
 config_option = click.option("-c", "--config", multiple=True, metavar="FILE", help=_CONFIG_HELP)
+
+
+def approval_option(help: str) -> Callable[[Callable[..., int]], Callable[..., int]]:
+    """Return the option that chooses an approval mode (``host/judgement/approval.py``)."""
+    return click.option("--approval", type=click.Choice(["client", "ask", "deny"]), help=help)
+
+
 _GUARD_OPTIONS = (
     click.option("--policy", metavar="FILE", help="The rules that hold, instead of your policy.toml."),
     click.option("--lock", metavar="FILE", help="A lock file of pins: only what is in it passes."),

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, contextmanager
 from typing import Any, NamedTuple
 
+from trunkline.cli.approval_modes import tell_approval
 from trunkline.cli.changes import change_lines
 from trunkline.cli.configs import answers_for
 from trunkline.cli.options import Guard
@@ -87,6 +88,7 @@ def _host_options(plan: Plan, inputs: Any) -> HostOptions:
 
 async def _serve(host: Host, plan: Plan) -> None:
     options: dict[str, Any] = dict(plan.options)
+    tell_approval(options)
     if options.get("http") is not None:
         options["started"] = lambda url, token: _tell_address(url, token, options)
     elif sys.stdin is not None and sys.stdin.isatty():

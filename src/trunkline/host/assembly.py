@@ -106,6 +106,8 @@ class HostOptions(TypedDict, total=False):
     scanning: Scanning
     #: Who acts, for rules and the trail: ``user``, or ``model``.
     caller: str
+    #: The user typed every call that is made by the host's own methods: what only a default would ask about passes.
+    typed: bool
     #: Who servers are told is calling: a name and a version.
     client_info: t.Implementation | None
     limits: Limits | None

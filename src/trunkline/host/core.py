@@ -27,8 +27,10 @@ from trunkline.host.catalog.names import DEFAULT_NAMING, Naming
 from trunkline.host.desks import question_act
 from trunkline.host.entries import ServerEntry
 from trunkline.host.events import CatalogChanged, Events, Inspected
+from trunkline.host.judgement.approval import ConsentedBy
 from trunkline.host.judgement.consent import Consent, Face
 from trunkline.host.judgement.judging import Case, Judge
+from trunkline.host.judgement.refusals import NO_ONE, Unasked
 from trunkline.host.passing.forwarding import Errand, Forwarder
 from trunkline.host.passing.fronts import Front
 from trunkline.host.passing.loops import leads_back
@@ -64,6 +66,11 @@ class Asker(Struct, frozen=True, kw_only=True):
     caller: str = "user"
     #: The gateways the request came through.
     via: tuple[str, ...] = ()
+    #: Who consented to the request before it arrived, and why no one is asked where there is no face.
+    consented_by: ConsentedBy | None = None
+    unasked: Unasked = NO_ONE
+    #: Questions of servers that no rule allows are refused instead of passed to the front.
+    strict: bool = False
 
 
 class HostCore:
@@ -326,6 +333,8 @@ class HostCore:
             face=asker.face,
             caller=asker.caller,
             work=work,
+            consented_by=asker.consented_by,
+            unasked=asker.unasked,
         )
         try:
             result = await self.judge.perform(case)
@@ -367,7 +376,7 @@ class HostCore:
         act = question_act(entry, method, params, asker.session)
         decision = asker.policy.decide(act, now=time.time())
         self.judge.note_question(act, decision)
-        if decision.effect != "deny":
+        if decision.effect == "allow" or (decision.effect == "ask" and not asker.strict):
             return None
         if act.kind == "elicitation":
             return Raw(b'{"action":"decline"}')

@@ -323,6 +323,7 @@ class Host:
             policy=assembly.policy,
             face=self._options.get("consent"),
             caller=self._options.get("caller", "user"),
+            consented_by="user" if self._options.get("typed") else None,
         )
 
     def _desk(self) -> Desk:

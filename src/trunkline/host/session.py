@@ -71,7 +71,7 @@ class HostSession:
     """What one conversation owns."""
 
     __slots__ = (
-        *("budget", "grants", "id", "lanes", "log_level", "principal", "profile", "results", "taint"),
+        *("budget", "found", "grants", "id", "lanes", "log_level", "principal", "profile", "results", "taint"),
         "used_at",
     )
 
@@ -94,6 +94,8 @@ class HostSession:
         self.taint = Taint(kept=conversation)
         #: What each server answered lately, for its own sampling requests that ask for context.
         self.results = ServerResults()
+        #: The wire names of tools that a search through the gateway found, the latest last.
+        self.found: dict[str, None] = {}
         self.lanes = Lanes(now, credentials)
         self.budget = budget or Budget(now, per_minute=None, concurrent=1024)
         #: The log messages a handshake client asked for by ``logging/setLevel``.

@@ -70,9 +70,16 @@ def inquirer(revision: str) -> Server:
     return made
 
 
+def _said(question: t.ElicitRequestParams) -> str:
+    """Give what a server says, which comes after its own name and nothing else."""
+    label = "[a] "
+    assert question.message.startswith(label)
+    return question.message.removeprefix(label)
+
+
 def _word(question: t.ElicitRequestParams) -> str:
     """Answer with the first word of the question."""
-    return question.message.split()[0].rstrip("?")
+    return _said(question).split()[0].rstrip("?")
 
 
 @CELLS
@@ -82,7 +89,7 @@ async def test_questions_in_a_loop_are_all_answered(front: str, upstream: str, t
 
     def answer(question: t.ElicitRequestParams) -> str:
         heard.append(question.message)
-        return question.message.upper()
+        return _said(question).upper()
 
     async with (
         on_stage({"a": inquirer(upstream)}, tmp_path) as stage,
@@ -91,7 +98,7 @@ async def test_questions_in_a_loop_are_all_answered(front: str, upstream: str, t
         result = await client.call_tool("a__order", {"size": 3})
         assert stage.parked == 0
     assert result.data == "NAME?: TOPPING 0? TOPPING 1? TOPPING 2?"
-    assert heard == ["Name?", "Topping 0?", "Topping 1?", "Topping 2?"]
+    assert heard == ["[a] Name?", "[a] Topping 0?", "[a] Topping 1?", "[a] Topping 2?"]
 
 
 @CELLS
@@ -165,7 +172,8 @@ async def test_a_model_in_front_is_asked_as_the_server_asks_it(front: str, upstr
         result = await client.call_tool("a__think", {"about": "life"})
     assert result.data == "m: 42"
     (asked,) = heard
-    assert (asked.max_tokens, asked.system_prompt) == (17, "Short.")
+    label = "[a] This request is made by the MCP server a."
+    assert (asked.max_tokens, asked.system_prompt) == (17, f"{label}\n\nShort.")
     assert asked.messages[0].content == t.TextContent(text="life")
 
 
@@ -239,7 +247,7 @@ async def test_a_prompt_and_a_resource_may_ask_too(front: str, upstream: str, tm
 async def test_two_calls_of_one_client_are_answered_each_its_own(front: str, upstream: str, tmp_path: Path) -> None:
     async with (
         on_stage({"a": inquirer(upstream)}, tmp_path) as stage,
-        stage.client(front, elicitation=lambda question: question.message) as client,
+        stage.client(front, elicitation=_said) as client,
     ):
         results = await asyncio.gather(*(client.call_tool("a__tell", {"who": f"w{number}"}) for number in range(6)))
     assert [result.data for result in results] == [f"w{number}=I am w{number}" for number in range(6)]
@@ -255,7 +263,7 @@ async def test_no_session_hears_the_question_of_another(
 
     async def session(stage: Any, name: str) -> list[str]:
         async def answer(question: t.ElicitRequestParams) -> str:
-            heard[name, question.message] += 1
+            heard[name, _said(question)] += 1
             await asyncio.sleep(0)
             return f"to {name}"
 

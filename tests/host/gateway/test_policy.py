@@ -145,7 +145,7 @@ when = [{ arg = "/value/size", min = 10 }]
     ("message", "told"),
     [
         pytest.param('message = "Smaller, please."', "Smaller, please.", id="message"),
-        pytest.param("", "The policy of this host does not allow it.", id="no message"),
+        pytest.param("", "The policy of this host does not allow s/put.", id="no message"),
     ],
 )
 @in_loop
@@ -263,7 +263,11 @@ async def test_nobody_to_ask_is_a_no_that_names_the_rule_to_add(front: str, upst
     async with on_stage({"s": shelf.server}, tmp_path, policy=ASK) as stage, stage.client(front) as client:
         result = await client.call_tool("s__danger", raise_on_error=False)
     assert result.is_error
-    assert 'effect = "allow"\nserver = "s"\ntool = "danger"' in result.text
+    assert result.text == (
+        "s/danger needs approval (rule 'careful' (policy.toml:1) wants it asked about), and the client in front of this "
+        "gateway cannot be asked (it did not declare elicitation). Allow it: change the effect of that rule to "
+        '"allow", or make the call where you can be asked'
+    )
     assert shelf.done == []
 
 
@@ -340,7 +344,7 @@ async def test_consent_and_the_servers_own_question_are_both_asked_once(
         stage.client(front, elicitation=user) as client,
     ):
         assert (await client.call_tool("s__ask")).text == "Ada"
-    assert [question.message.partition(" ")[0] for question in user.asked] == ["May", "Name?"]
+    assert [question.message.partition(" ")[0] for question in user.asked] == ["May", "[s]"]
     assert shelf.done == ["Ada"]
 
 
@@ -386,7 +390,7 @@ async def test_hints_of_a_server_do_not_make_its_tools_free(front: str, tmp_path
     made = Server("liar")
     made.tool(annotations=t.ToolAnnotations(read_only_hint=True))(_wipe)
     async with on_stage({"s": made}, tmp_path, policy=Policy()) as stage, stage.client(front) as client:
-        with pytest.raises(ToolError, match="nobody is there to ask"):
+        with pytest.raises(ToolError, match="the client in front of this gateway cannot be asked"):
             await client.call_tool("s__wipe")
 
 

@@ -47,12 +47,13 @@ def command_entry(
     return entry
 
 
-def gateway_entry(app: str, files: Sequence[str], env: Mapping[str, str]) -> dict[str, Any]:
-    """Make the entry of our gateway over these files."""
+def gateway_entry(app: str, files: Sequence[str], env: Mapping[str, str], *, approval: str) -> dict[str, Any]:
+    """Make the entry of our gateway over these files; its approval mode is written out, for the user to see."""
     # -P: the folder that the application starts it in is not where our modules come from.
     words = [sys.executable, "-P", "-m", "trunkline", "serve"]
     for file in files:
         words += ["-c", os.path.abspath(file)]
+    words += ["--approval", approval]
     return command_entry(app, words, env)
 
 

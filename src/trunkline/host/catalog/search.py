@@ -204,17 +204,24 @@ def meta_tools(
     *,
     instructions: Mapping[str, str] = MappingProxyType({}),
     notes: Mapping[str, str] = MappingProxyType({}),
+    by_name: bool = False,
 ) -> list[t.Tool]:
     """Give the two tools that stand for a catalog: one that finds tools in it, and one that calls what was found.
 
-    ``notes`` say of servers what a model should know, such as that one cannot be reached now.
+    ``notes`` say of servers what a model should know, such as that one cannot be reached now. ``by_name`` says that
+    tools are listed once they were found, and are to be called by their own names.
     """
+    way = f"{CALL_TOOL}, which works only for tools that are allowed beforehand"
+    after = (
+        f"What was found is listed from then on: call it by its name, or with {way}."
+        if by_name
+        else (f"Call what was found with {CALL_TOOL}.")
+    )
     overview = _overview(list(items), instructions, notes)
     search = t.Tool(
         name=SEARCH_TOOL,
         title="Search tools",
-        description="Find tools by what they do, or by name, and get their definitions. "
-        f"Call what was found with {CALL_TOOL}.\n\n{overview}",
+        description=f"Find tools by what they do, or by name, and get their definitions. {after}\n\n{overview}",
         input_schema={
             "type": "object",
             "properties": {

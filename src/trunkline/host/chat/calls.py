@@ -32,6 +32,7 @@ from trunkline.host.chat.toolbox import Toolbox
 from trunkline.host.core import Asker, HostCore
 from trunkline.host.desks import Desk
 from trunkline.host.judgement.consent import Face
+from trunkline.host.judgement.refusals import ALLOW_IT
 from trunkline.host.models.interface import TextBlock, ToolResultBlock, ToolUseBlock
 from trunkline.host.passing.fronts import LocalFront
 from trunkline.host.policy.policy import Policy
@@ -320,7 +321,7 @@ def _failed(text: str) -> _Outcome:
 
 def _denied(reason: str) -> _Outcome:
     """Tell the model that it may not; how to allow it is for the person to read."""
-    said = reason.partition("\n")[0].partition(" To allow it")[0]
+    said = reason.partition(ALLOW_IT)[0].partition("\n")[0]
     text = f"Not allowed: {said.rstrip(' .')}. Do not look for a way around it; go on without it, or say what you need."
     return _Outcome(rendered=Rendered((TextBlock(text),)), is_error=True, denied=True, preview=reason)
 

@@ -24,6 +24,7 @@ TITLES: Mapping[str, tuple[str, Area]] = MappingProxyType(
         "config": ("configuration", "config"),
         "variables": ("variables", "config"),
         "trust": ("approval", "config"),
+        "gateway": ("gateway", "config"),
         "secrets": ("secrets", "config"),
         "command": ("command", "config"),
         "package": ("package", "config"),

@@ -37,7 +37,7 @@ _TRUSTED: Mapping[Scope, str] = MappingProxyType(
     {
         "project": "you approved it",
         "user": "it is in your own configuration",
-        "given": "you named it, so it is trusted",
+        "given": "you named it, so it may start",
         "managed": "your administrator put it there",
     }
 )

@@ -26,11 +26,13 @@ from trunkline.errors import (
     RemoteProtocolError,
     RequestFailed,
     ResourceNotFound,
+    UrlElicitationRequired,
 )
 from trunkline.host.audit.trail import AuditFailed
 from trunkline.host.catalog.filters import keeps
 from trunkline.host.catalog.items import Item, Kind
 from trunkline.host.catalog.names import inner_uri
+from trunkline.host.catalog.search import SEARCH_TOOL
 from trunkline.host.core import Asker, HostCore
 from trunkline.host.entries import NO_FILTERS, Filters
 from trunkline.host.gateway.asking import consent_face
@@ -38,10 +40,13 @@ from trunkline.host.gateway.guests import Guests
 from trunkline.host.gateway.searching import MetaTool, Searching
 from trunkline.host.gateway.shelves import Shelved, Shelves, outward
 from trunkline.host.gateway.watching import Ear, GatewayHub, Watches, Wish
+from trunkline.host.judgement.approval import Approval
 from trunkline.host.judgement.consent import Face
 from trunkline.host.judgement.judging import decoded
+from trunkline.host.judgement.refusals import CLIENT_CANNOT, NEVER_ASKS, NO_ONE, called_by_proxy
 from trunkline.host.passing.forwarding import VIA
 from trunkline.host.passing.fronts import GatewayFront
+from trunkline.host.passing.labels import label_pages
 from trunkline.host.passing.lanes import Needs
 from trunkline.host.passing.loops import announcement
 from trunkline.host.policy.acts import Act, Annotations
@@ -71,6 +76,8 @@ class GatewayOptions(Struct, frozen=True, kw_only=True):
     profile: str | None = None
     servers: frozenset[str] | None = None
     tools: Filters = NO_FILTERS
+    #: Who asks a person before a call: the client in front, the gateway itself, or no one (``judgement/approval.py``).
+    approval: Approval = "ask"
     #: Calls a minute, and at once, of one principal.
     per_minute: float | None = None
     concurrent: int = 256
@@ -216,23 +223,30 @@ class Gateway(Server):
             return self.listing.page("tools/list", self.registry, caller, cursor=params.cursor, stamp=self.stamp)
         # What stands for the rest names it, so it depends on who asks.
         shown = self._searching.described(lambda item: self._sees(caller, item))
-        shelved = () if self._shelves is None else self._shelves.of["tool"].values()
-        shown += [each.listed() for each in shelved if self._sees(caller, each.item)]
+        shelved = {} if self._shelves is None else self._shelves.of["tool"]
+        found = self._searching.found(self._guests.session(exchange))
+        listed = {name: each.item for name, each in shelved.items()} | {item.wire: item for item in found}
+        shown += [item.outer for item in listed.values() if self._sees(caller, item)]
         return t.ListToolsResult(tools=shown, ttl_ms=0, cache_scope="private")
 
     async def _tools_call(self, exchange: Exchange, params: t.CallToolRequestParams) -> Any:
         caller: Caller = exchange.admitted.caller
         arguments = decoded(params.arguments)
-        if params.name in self._meta_tools:
-            tool = self._meta_tools[params.name]
-            found = self._searching.resolve(tool, arguments, lambda item: self._sees(caller, item))
-            if isinstance(found, t.CallToolResult):
-                return found
-            item, arguments = found
+        by_proxy = params.name in self._meta_tools
+        if by_proxy and params.name == SEARCH_TOOL:
+            return self._search(exchange, arguments)
+        if by_proxy:
+            meant = self._searching.inner_call(arguments, lambda item: self._sees(caller, item))
+            if isinstance(meant, t.CallToolResult):
+                return meant
+            item, arguments = meant
         else:
             item = self._tool(exchange, params)
 
         async def call(asker: Asker) -> Any:
+            if by_proxy and asker.consented_by is not None:
+                # The client's user was shown the name of the proxy, and consented to no more than that.
+                asker = replace(asker, consented_by=None, unasked=called_by_proxy(params.name, item.wire))
             try:
                 return await self._core.call_tool(item, arguments, asker)
             except PolicyDenied as denial:
@@ -256,6 +270,22 @@ class Gateway(Server):
         if shelved is not None and shelved.headers:
             check_headers(shelved, exchange, params.arguments)
         return item
+
+    def _search(self, exchange: Exchange, arguments: dict[str, Any]) -> t.CallToolResult:
+        """Search the tools; in mode ``client`` list what was found, so that it is called by names a person can read."""
+        caller: Caller = exchange.admitted.caller
+        found = self._searching.search(arguments, lambda item: self._sees(caller, item))
+        if self.options.approval == "client" and self._searching.remember(self._guests.session(exchange), found.items):
+            self._tools_changed_for(caller)
+        return found.result
+
+    def _tools_changed_for(self, caller: Caller) -> None:
+        """Notify one session that its list of tools changed; those without sessions are told apart by nothing."""
+        if caller.session is None:
+            self.hub.tell(("tools", None))
+        for sink in self.hub.sinks():
+            if caller.session is not None and getattr(sink, "session", None) is caller.session:
+                sink.tell(("tools", None))
 
     def _on_shelf(self, kind: Kind, name: str) -> Shelved | None:
         return None if self._shelves is None else self._shelves.find(kind, name)
@@ -409,7 +439,7 @@ class Gateway(Server):
             return await work(self._asker(exchange, session, via))
         except RequestFailed as error:
             # Anew: what the server's transport said beside it (a challenge, a status) is between it and us.
-            raise type(error)(error.message, code=error.code, data=error.data) from error
+            raise type(error)(error.message, code=error.code, data=_outer_data(error, server)) from error
         except PolicyDenied as error:
             raise RequestFailed(error.told) from error
         except AuditFailed as error:
@@ -423,13 +453,17 @@ class Gateway(Server):
         caller: Caller = exchange.admitted.caller
         level = session.log_level if caller.session is not None else caller.request_log_level
         front = GatewayFront(self, exchange, log_level=level)
+        mode = self.options.approval
         return Asker(
             session=session,
             front=front,
             policy=self.policy,
-            face=self._face or consent_face(front),
+            face=None if mode == "deny" else self._face or consent_face(front),
             caller="gateway",
             via=via,
+            consented_by="client" if mode == "client" else None,
+            unasked={"client": NO_ONE, "ask": CLIENT_CANNOT, "deny": NEVER_ASKS}[mode],
+            strict=mode == "deny",
         )
 
     def _came_through(self, exchange: Exchange) -> tuple[str, ...]:
@@ -477,6 +511,10 @@ class Gateway(Server):
         if self._wants.pop(session, None) is not None:
             self._follow_soon()
         self._guests.left(session)
+
+
+def _outer_data(error: RequestFailed, server: str) -> Any:
+    return label_pages(error.data, server) if isinstance(error, UrlElicitationRequired) else error.data
 
 
 def _is_not_found(error: RequestFailed, uri: str) -> bool:

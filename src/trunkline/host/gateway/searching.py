@@ -2,12 +2,15 @@
 
 What a search finds, and what may be called by it, is what the one who asks may see; a call made this way is judged,
 asked about and recorded as if it had been made by name.
+
+In approval mode ``client`` the person who consents sees the name of the tool that is called, and ``call_tool`` is the
+name of none. So what a search found is listed to that session from then on, to be called by its own name.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import msgspec
 
@@ -16,12 +19,23 @@ from trunkline.errors import InvalidParams
 from trunkline.host.catalog.items import Item
 from trunkline.host.catalog.search import CALL_TOOL, SEARCH_TOOL, Mode, SearchIndex, choose, meta_tools, render_hits
 from trunkline.host.core import HostCore
+from trunkline.host.session import HostSession
 from trunkline.server.tools import failed
 
 if TYPE_CHECKING:
     from trunkline.host.gateway.gateway import GatewayOptions
 
-__all__ = ["MetaTool", "Searching"]
+__all__ = ["Found", "MetaTool", "Searching"]
+
+# Of one session: more would fill the very window that a search is there to spare.
+_MOST_LISTED = 64
+
+
+class Found(NamedTuple):
+    """What a search found, and its result."""
+
+    items: tuple[Item, ...]
+    result: t.CallToolResult
 
 
 class MetaTool:
@@ -81,28 +95,35 @@ class Searching:
         seen = [item for item in self._all if sees(item)]
         servers = {item.server for item in seen}
         instructions = {name: text for name, text in self._core.catalog.instructions.items() if name in servers}
-        return meta_tools(seen, instructions=instructions, notes=self._notes())
+        by_name = self._options.approval == "client"
+        return meta_tools(seen, instructions=instructions, notes=self._notes(), by_name=by_name)
 
     def hidden(self, name: str) -> Item | None:
         """Find a tool that is not shown but may be called by its name: a model may have learnt of it by a search."""
         return self._hidden.get(name)
 
-    def resolve(
-        self, tool: MetaTool, arguments: dict[str, Any], sees: Callable[[Item], bool]
-    ) -> t.CallToolResult | tuple[Item, dict[str, Any]]:
-        """Serve a search, or say which tool with which arguments is to be called.
+    def search(self, arguments: dict[str, Any], sees: Callable[[Item], bool]) -> Found:
+        """Search the catalog.
 
         Raises:
-            InvalidParams: an argument of the tool's is missing or wrong.
+            InvalidParams: an argument is missing or wrong.
         """
-        if tool.name == SEARCH_TOOL:
-            query, limit = arguments.get("query"), arguments.get("limit", 10)
-            if not isinstance(query, str) or not isinstance(limit, int):
-                raise InvalidParams(f"Invalid params: {SEARCH_TOOL} takes query (text) and limit (a whole number)")
-            if self._index is None:
-                self._index = SearchIndex(self._all, instructions=self._core.catalog.instructions)
-            hits = [hit for hit in self._index.search(query, 50) if sees(hit.item)]
-            return render_hits(hits[: max(1, min(limit, 50))])
+        query, limit = arguments.get("query"), arguments.get("limit", 10)
+        if not isinstance(query, str) or not isinstance(limit, int):
+            raise InvalidParams(f"Invalid params: {SEARCH_TOOL} takes query (text) and limit (a whole number)")
+        if self._index is None:
+            self._index = SearchIndex(self._all, instructions=self._core.catalog.instructions)
+        hits = [hit for hit in self._index.search(query, 50) if sees(hit.item)][: max(1, min(limit, 50))]
+        return Found(tuple(hit.item for hit in hits), render_hits(hits))
+
+    def inner_call(
+        self, arguments: dict[str, Any], sees: Callable[[Item], bool]
+    ) -> tuple[Item, dict[str, Any]] | t.CallToolResult:
+        """Return the tool that is to be called and its arguments, or the answer if there is no such tool.
+
+        Raises:
+            InvalidParams: an argument is missing or wrong.
+        """
         name, inner = arguments.get("name"), arguments.get("arguments", {})
         if isinstance(inner, str):
             # Models write arguments as a text, too.
@@ -116,6 +137,21 @@ class Searching:
         if item is None or not sees(item):
             return failed(f"Unknown tool: {name[:200]}. Find its name with {SEARCH_TOOL}.")
         return item, inner
+
+    def remember(self, session: HostSession, items: Iterable[Item]) -> bool:
+        """Remember what a session found, the latest last; return True if something is listed now that was not."""
+        found, news = session.found, False
+        for item in items:
+            news |= item.wire not in found
+            found.pop(item.wire, None)
+            found[item.wire] = None
+        for wire in list(found)[:-_MOST_LISTED]:
+            del found[wire]
+        return news
+
+    def found(self, session: HostSession) -> list[Item]:
+        """Return what a session found by searching, as far as it is still there."""
+        return [self._hidden[wire] for wire in session.found if wire in self._hidden]
 
     def _notes(self) -> dict[str, str]:
         """Say which servers cannot be used now: what they offer would be missed otherwise."""

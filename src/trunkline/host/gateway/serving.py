@@ -19,6 +19,7 @@ from trunkline.errors import ConfigError
 from trunkline.host.assembly import ANCESTORS, Assembly
 from trunkline.host.entries import NO_FILTERS, Filters
 from trunkline.host.gateway.gateway import Gateway, GatewayOptions
+from trunkline.host.judgement.approval import APPROVALS, Approval, Exposure
 from trunkline.host.policy.policy import Policy
 from trunkline.host.policy.reading import load_policy
 from trunkline.net.addresses import is_loopback
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from trunkline.auth.verifiers import Auth
     from trunkline.transports.http.endpoint import Endpoint
 
-__all__ = ["GatewayApp", "Profile", "ServeOptions", "application", "serve"]
+__all__ = ["GatewayApp", "Profile", "ServeOptions", "application", "exposure_of", "serve"]
 
 
 class Profile(Struct, frozen=True, kw_only=True):
@@ -41,6 +42,8 @@ class Profile(Struct, frozen=True, kw_only=True):
     per_minute: float | None = None
     concurrent: int | None = None
     search: str | None = None
+    #: Who asks a person before a call, if another than for the rest.
+    approval: Approval | None = None
 
 
 class ServeOptions(TypedDict, total=False):
@@ -55,6 +58,8 @@ class ServeOptions(TypedDict, total=False):
     auth: Auth | None
     #: Ask nobody who they are.
     no_auth: bool
+    #: Who asks a person before a call: ``client`` if the client in front does, ``ask`` unless said, or ``deny``.
+    approval: Approval
     profiles: Mapping[str, Profile]
     #: Over stdio: serve this profile.
     profile: str | None
@@ -193,12 +198,16 @@ def _application(assembly: Assembly, options: ServeOptions, auth: Any) -> Gatewa
 def _gateway(assembly: Assembly, options: ServeOptions, name: str | None, profile: Profile | None) -> Gateway:
     known = {key: options[key] for key in _SHARED if key in options}  # type: ignore[literal-required]
     made = GatewayOptions(**known, profile=name)
+    for mode in (made.approval, None if profile is None else profile.approval):
+        if mode not in (None, *APPROVALS):
+            raise ConfigError(f"{mode!r} is no approval mode: give {', '.join(APPROVALS)}.")
     policy = assembly.policy
     if profile is not None:
         own = {
             "per_minute": profile.per_minute,
             "concurrent": profile.concurrent,
             "search": profile.search,
+            "approval": profile.approval,
             "servers": None if profile.servers is None else frozenset(profile.servers),
         }
         made = replace(made, tools=profile.tools, **{key: value for key, value in own.items() if value is not None})
@@ -209,7 +218,22 @@ def _gateway(assembly: Assembly, options: ServeOptions, name: str | None, profil
     )
 
 
-_SHARED = ("per_minute", "concurrent", "search", "window_tokens", "share", "name")
+_SHARED = ("approval", "per_minute", "concurrent", "search", "window_tokens", "share", "name")
+
+
+def exposure_of(options: ServeOptions) -> Exposure:
+    """Return how a gateway with these options can be reached."""
+    address = options.get("http")
+    if address is None:
+        return Exposure()
+    other_proof = options.get("auth") is not None or bool(options.get("no_auth"))
+    return Exposure(
+        http=True,
+        loopback=is_loopback(_address(address)[0].strip("[]"), below=False),
+        static_token=not other_proof,
+        allowed_hosts=bool(options.get("allowed_hosts")) or options.get("resource") is not None,
+        allowed_origins=bool(options.get("allowed_origins")),
+    )
 
 
 def _auth(options: ServeOptions) -> tuple[Any, str | None]:

@@ -9,31 +9,26 @@ answer that does not fit the question. What the policy denies is not asked about
 from __future__ import annotations
 
 import asyncio
-import re
-import shlex
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from typing import Any, Literal, TypeAlias
 
-import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
 from trunkline.errors import ConfigError
 from trunkline.host.judgement.grants import Grant, GrantBook, SessionGrants, alike, make_grant
+from trunkline.host.judgement.refusals import needs_approval
 from trunkline.host.policy.acts import Act, Decision
-from trunkline.host.policy.members import TARGETS
 
-__all__ = ["Answer", "Consent", "Face", "Question", "Remember", "Ruling", "advice", "can_remember", "rule_to_add"]
+__all__ = ["Answer", "Consent", "Face", "Question", "Remember", "Ruling", "can_remember"]
 
 #: How long an answer holds: this once, for the session, for arguments like these, or always.
 Remember: TypeAlias = Literal["once", "session", "alike", "always"]
 
 _MOST_WAITING = 64
-_SPECIAL = re.compile(r"[*?\[]")
-_WHICH = "(the file given by --policy, else policy.toml in your configuration folder)"
 
 
 class Question(Struct, frozen=True, kw_only=True):
@@ -83,7 +78,7 @@ class Ruling(Struct, frozen=True, kw_only=True):
     """What came of it: whether the act may be done, and on whose word."""
 
     allowed: bool
-    #: ``policy``, ``grant:<id>``, ``user`` or ``deadline``.
+    #: ``policy``, ``grant:<id>``, ``client``, ``user`` or ``deadline``.
     by: str
     rule: str
     reason: str
@@ -103,30 +98,6 @@ def can_remember(act: Act, definition: Any) -> tuple[Remember, ...]:
     if act.kind == "tool" and definition is None:
         return ("alike",) if act.arguments is not None else ()
     return ("session", "alike", "always") if act.arguments is not None else ("session", "always")
-
-
-def advice(act: Act) -> str:
-    """Say how to allow an act without asking."""
-    return f"add this to the policy {_WHICH}:\n{rule_to_add(act)}"
-
-
-def rule_to_add(act: Act) -> str:
-    """Write the rule that would allow an act without asking."""
-    lines = ["[[rule]]", 'effect = "allow"', f"server = {_toml(act.server)}"]
-    named = [member for member, kind in TARGETS.items() if kind == act.kind]
-    if named:
-        # A name is a glob to the policy; this one means itself.
-        lines.append(f"{named[0]} = {_toml(_SPECIAL.sub(lambda found: f'[{found.group()}]', act.name))}")
-    else:
-        lines.append(f'kind = "{act.kind}"')
-    if act.tainted:
-        lines.append("tainted = true")
-    return "\n".join(lines)
-
-
-def _toml(text: str) -> str:
-    # JSON's escapes are TOML's too; DEL is the one character that only TOML wants escaped.
-    return msgspec.json.encode(text).decode().replace("\x7f", "\\u007f")
 
 
 class Consent:
@@ -150,8 +121,11 @@ class Consent:
         session_grants: SessionGrants | None = None,
         face: Face | None = None,
         rejudge: Callable[[dict[str, Any]], Decision] | None = None,
+        refusal: Callable[[str | None], str] | None = None,
     ) -> Ruling:
         """Settle an act; the policy judges arguments that the person changed by ``rejudge``.
+
+        ``refusal`` makes the sentence for where no one can be asked, from what went wrong with remembered answers.
 
         Cancelling this withdraws the question.
         """
@@ -163,7 +137,8 @@ class Consent:
         if isinstance(problem, Ruling):
             return problem
         if face is None:
-            return case.no("policy", _nobody(act, decision, problem))
+            told = needs_approval(act, decision, problem=problem) if refusal is None else refusal(problem)
+            return case.no("policy", told)
         return await self._ask(case, face, question)
 
     async def _ask(self, case: _Case, face: Face, question: Callable[[], Question]) -> Ruling:
@@ -271,19 +246,6 @@ def _trimmed(question: Question) -> Question:
     """Offer to remember only what the question shows."""
     shown = can_remember(question.act, question.definition)
     return replace(question, can_remember=tuple(each for each in question.can_remember if each in shown))
-
-
-def _id(act: Act) -> str:
-    return f"{act.server}/{act.name}"
-
-
-def _nobody(act: Act, decision: Decision, problem: str | None) -> str:
-    reason = f"{decision.rule} wants {act.server}/{act.name} asked about, and nobody is there to ask"
-    if problem is not None:
-        reason += f". {problem}"
-    if act.flagged:
-        return f"{reason}. To have it judged by the rules again, run: trunkline pins accept {shlex.quote(_id(act))}"
-    return f"{reason}. To allow it without asking, {advice(act)}"
 
 
 class _Full(Exception):

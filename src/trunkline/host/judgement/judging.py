@@ -23,7 +23,9 @@ from trunkline.host.audit.trail import AuditEntry, AuditTrail, digest_of
 from trunkline.host.catalog.items import Item
 from trunkline.host.entries import ServerEntry
 from trunkline.host.events import Acted, Asked, Events
+from trunkline.host.judgement.approval import ConsentedBy, covered
 from trunkline.host.judgement.consent import Consent, Face, Question, Ruling
+from trunkline.host.judgement.refusals import NO_ONE, Unasked, denied, needs_approval
 from trunkline.host.passing.fronts import Front
 from trunkline.host.policy.acts import Act, ActKind, Annotations, Decision
 from trunkline.host.policy.policy import Policy
@@ -52,6 +54,10 @@ class Case(Struct, frozen=True, kw_only=True):
     face: Face | None
     caller: str
     work: Work
+    #: Who consented to this very call before it arrived; None if it has to be asked about here.
+    consented_by: ConsentedBy | None = None
+    #: Why no one is asked, if there is no face.
+    unasked: Unasked = NO_ONE
 
     @property
     def act(self) -> Act:
@@ -101,14 +107,15 @@ class Judge:
         arguments: Mapping[str, Any] = case.arguments
         by = "policy"
         if decision.effect != "allow":
-            ruling = await self._settle(case, act, decision)
+            ruling = _consented(case, act, decision) or await self._settle(case, act, decision)
             by = ruling.by
             if not ruling.allowed:
                 self._deny(case, act, act_id, decision, ruling)
             if ruling.arguments is not None:
                 arguments = ruling.arguments
                 act = replace(act, arguments=arguments)
-        self._record(case, act, act_id, "begun", effect=decision.effect, rule=decision.rule, by=by)
+        note = _taint_note(case, act)
+        self._record(case, act, act_id, "begun", effect=decision.effect, rule=decision.rule, by=by, note=note)
         outcome, digest = "error", None
         try:
             result, raw = await case.work(arguments)
@@ -142,8 +149,18 @@ class Judge:
         def rejudge(arguments: Mapping[str, Any]) -> Decision:
             return case.policy.decide(replace(act, arguments=arguments), now=time.time())
 
+        def refusal(problem: str | None) -> str:
+            source = _taint_source(case, act)
+            return needs_approval(act, decision, unasked=case.unasked, tainted_by=source, problem=problem)
+
         ruling = await self._consent.settle(
-            act, decision, question=question, session_grants=case.session.grants, face=case.face, rejudge=rejudge
+            act,
+            decision,
+            question=question,
+            session_grants=case.session.grants,
+            face=case.face,
+            rejudge=rejudge,
+            refusal=refusal,
         )
         if decision.effect == "ask":
             self._events.tell(Asked(act.server, self._secrets.hide(act.name), ruling.allowed, ruling.by))
@@ -161,9 +178,11 @@ class Judge:
             outcome="denied",
             note=ruling.reason,
         )
+        reason = denied(act, decision) if decision.effect == "deny" else ruling.reason
         self._events.tell(Acted(act.server, self._secrets.hide(act.name), act.kind, "denied", 0.0))
-        told = None if decision.effect == "ask" else decision.message or "The policy of this host does not allow it."
-        raise PolicyDenied(ruling.reason, told=told)
+        not_allowed = f"The policy of this host does not allow {act.server}/{act.name}."
+        told = None if decision.effect == "ask" else decision.message or not_allowed
+        raise PolicyDenied(reason, told=told)
 
     def _record(self, case: Case, act: Act, act_id: str, stage: Any, **more: Any) -> None:
         if self._audit is None:
@@ -204,6 +223,24 @@ class Judge:
             )
 
 
+def _consented(case: Case, act: Act, decision: Decision) -> Ruling | None:
+    """Return the ruling of a call that arrived with consent; None if that does not cover it."""
+    if case.consented_by is None or not covered(act, decision):
+        return None
+    reason = "the client in front asks its own user" if case.consented_by == "client" else "the user typed it"
+    return Ruling(allowed=True, by=case.consented_by, rule=decision.rule, reason=reason)
+
+
+def _taint_source(case: Case, act: Act) -> str | None:
+    return case.session.taint.told(act.server, act.name) if act.tainted else None
+
+
+def _taint_note(case: Case, act: Act) -> str | None:
+    """Return what the trail says of a call in a tainted session."""
+    source = _taint_source(case, act)
+    return None if source is None else f"untrusted text came into the session from {source}"
+
+
 def _taint(case: Case, act: Act) -> None:
     """Note that words of a server came into the conversation."""
     case.session.taint.take(act.server, act.name, trusted=act.trusted, hints=act.annotations)
@@ -220,8 +257,8 @@ def _question(case: Case, act: Act, decision: Decision) -> Question:
         arguments=dict(case.arguments),
         definition=definition,
         editable=act.kind == "tool",
-        tainted_by=case.session.taint.told(act.server, act.name) if act.tainted else None,
-        warnings=() if case.item is None else case.item.flagged,
+        tainted_by=_taint_source(case, act),
+        warnings=() if case.item is None else (*case.item.flagged, *case.item.changed),
     )
 
 

@@ -20,6 +20,7 @@ from trunkline.connection import Exchange
 from trunkline.errors import LocalProtocolError
 from trunkline.host.desks import Desk
 from trunkline.host.entries import ServerEntry
+from trunkline.host.passing.labels import labelled
 from trunkline.protocol.revisions import Feature
 from trunkline.server.questions import Question
 from trunkline.server.server import Server
@@ -141,7 +142,9 @@ class GatewayFront:
             self._exchange.notify("notifications/elicitation/complete", params)
 
     async def ask(self, method: str, params: Any, *, key: str, entry: ServerEntry | None = None) -> Raw:
-        """Ask the client, in the way of its era."""
+        """Ask the client, in the way of its era; it is told which server asks."""
+        if entry is not None:
+            params = labelled(params, entry.name)
         if isinstance(params, t.ElicitRequestParams) and params.mode == "url" and self.knows_url_errors:
             # A page has an id in this revision; the server's may have none.
             params = replace(params, elicitation_id=params.elicitation_id or os.urandom(16).hex())

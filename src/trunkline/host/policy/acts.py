@@ -7,10 +7,13 @@ from typing import Any, Literal, TypeAlias
 
 from msgspec import Struct
 
-__all__ = ["Act", "ActKind", "Annotations", "Decision", "Effect"]
+__all__ = ["Act", "ActKind", "Annotations", "Cause", "Decision", "Effect"]
 
 ActKind: TypeAlias = Literal["tool", "resource", "prompt", "sampling", "elicitation", "roots"]
 Effect: TypeAlias = Literal["allow", "ask", "deny"]
+#: What a decision comes from: a rule that was written, a row of the default table, the taint of the session, or a
+#: definition that the scan flagged or that changed since it was accepted.
+Cause: TypeAlias = Literal["rule", "default", "taint", "flagged", "changed"]
 
 
 class Annotations(Struct, frozen=True):
@@ -59,3 +62,5 @@ class Decision(Struct, frozen=True):
     reason: str
     #: What whoever is denied may read; None says nothing, not even that there is a rule.
     message: str | None = None
+    #: What it comes from. Consent that was given before the call covers ``default`` and ``taint``, and nothing else.
+    cause: Cause = "rule"

@@ -60,8 +60,9 @@ _SAYS = MappingProxyType({"allow": "allows", "ask": "asks about", "deny": "denie
 def _covers(wide: Rule, narrow: Rule) -> bool:
     """Tell whether a rule holds wherever another does."""
     opens = wide.effect == narrow.effect == "allow" and wide.tier == narrow.tier
-    if opens and narrow.tainted is True and wide.tainted is not True:
-        # In a tainted session only the one that says so allows.
+    if opens and narrow.allows_taint is not wide.allows_taint:
+        # In a tainted session only the one that says so allows. The other way round the narrow one is dead, but files
+        # that were written while ``tainted = true`` held for tainted sessions alone have both, and must be readable.
         return False
     # A rule that opens holds for less than one that closes with the same words: what cannot be judged is not in it.
     doubt = wide.effect == "allow" and narrow.effect != "allow"
@@ -76,10 +77,15 @@ def _covers(wide: Rule, narrow: Rule) -> bool:
         and (not wide.callers or (bool(narrow.callers) and set(narrow.callers) <= set(wide.callers)))
         and all(predicate in narrow.when for predicate in wide.when)
         and wide.annotations in (NO_HINTS, narrow.annotations)
-        and wide.tainted in (None, narrow.tainted)
+        and _taint_condition(wide) in (None, _taint_condition(narrow))
         and wide.trusted in (None, narrow.trusted)
         and (wide.expires is None or (narrow.expires is not None and narrow.expires <= wide.expires))
     )
+
+
+def _taint_condition(rule: Rule) -> bool | None:
+    """Return which sessions a rule is limited to; None for both, as of one that allows also in tainted ones."""
+    return None if rule.allows_taint else rule.tainted
 
 
 def _patterns_cover(wide: tuple[str, ...], narrow: tuple[str, ...]) -> bool:

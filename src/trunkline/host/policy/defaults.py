@@ -10,9 +10,19 @@ from functools import lru_cache
 
 from msgspec import Struct
 
-from trunkline.host.policy.acts import Act, ActKind, Annotations, Decision, Effect
+from trunkline.host.policy.acts import Act, ActKind, Annotations, Cause, Decision, Effect
 
-__all__ = ["DEFAULTS", "FLAGGED", "NO_HINTS", "TAINTED", "Default", "default_decision", "effective"]
+__all__ = [
+    "CHANGED",
+    "DEFAULTS",
+    "FLAGGED",
+    "NO_HINTS",
+    "TAINTED",
+    "Default",
+    "default_decision",
+    "effective",
+    "held_back",
+]
 
 NO_HINTS = Annotations()
 
@@ -29,8 +39,8 @@ class Default(Struct, frozen=True, kw_only=True):
     decision: Decision
 
 
-def _says(effect: Effect, name: str, reason: str) -> Decision:
-    return Decision(effect, f"default: {name}", reason)
+def _says(effect: Effect, name: str, reason: str, cause: Cause = "default") -> Decision:
+    return Decision(effect, f"default: {name}", reason, cause=cause)
 
 
 #: Why a session in which an untrusted text may steer what is done is looked at more closely.
@@ -38,7 +48,14 @@ TAINTED = "something from an untrusted server came into this session before"
 _TAINTED = f"{TAINTED}, and no rule allows it"
 #: What holds for a definition that the scan flagged, whatever allows it.
 FLAGGED = _says(
-    "ask", "flagged definition", "the scan found something in its definition; trunkline pins diff shows what"
+    "ask", "flagged definition", "the scan found something in its definition; trunkline pins diff shows what", "flagged"
+)
+#: The same for a definition that is another than the one that was accepted.
+CHANGED = _says(
+    "ask",
+    "changed definition",
+    "its definition differs from the one that was accepted; trunkline pins diff shows how",
+    "changed",
 )
 
 #: The first row that fits decides; the last two fit whatever comes.
@@ -59,7 +76,10 @@ DEFAULTS: tuple[Default, ...] = (
         decision=_says("ask", "writing tool", "the tool may change something, and no rule allows it"),
     ),
     Default(
-        kinds=("tool",), open_world=True, tainted=True, decision=_says("ask", "open tool, tainted session", _TAINTED)
+        kinds=("tool",),
+        open_world=True,
+        tainted=True,
+        decision=_says("ask", "open tool, tainted session", _TAINTED, "taint"),
     ),
     Default(
         kinds=("tool",),
@@ -89,8 +109,14 @@ def effective(hints: Annotations) -> Annotations:
 
 def default_decision(act: Act, hints: Annotations) -> Decision:
     """Say what holds for an act that no rule decides, if these are the hints to go by."""
-    decision = _of(act.kind, act.trusted, act.tainted, hints)
-    return FLAGGED if act.flagged and decision.effect == "allow" else decision
+    return held_back(act) or _of(act.kind, act.trusted, act.tainted, hints)
+
+
+def held_back(act: Act) -> Decision | None:
+    """Return the decision on a definition that is flagged or changed; None if it is neither."""
+    if act.flagged:
+        return FLAGGED
+    return CHANGED if act.changed else None
 
 
 @lru_cache(maxsize=2048)

@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from trunkline.host.policy.acts import Act, ActKind, Annotations, Decision
 from trunkline.host.policy.addresses import uri_forms
-from trunkline.host.policy.defaults import FLAGGED, NO_HINTS, TAINTED, effective
+from trunkline.host.policy.defaults import CHANGED, FLAGGED, NO_HINTS, TAINTED, effective
 from trunkline.host.policy.globs import any_glob
 from trunkline.host.policy.paths import Paths
 from trunkline.host.policy.predicates import Test, compile_predicate
@@ -43,13 +45,9 @@ class Compiled(NamedTuple):
     reads_hints: bool
     #: What a rule that allows says of a writing tool once the session is tainted; None if it allows that too.
     when_tainted: Decision | None = None
-    #: What a rule that allows says of something that the scan flagged.
+    #: What a rule that allows says of something that the scan flagged, and of something that changed.
     when_flagged: Decision | None = None
-
-    @property
-    def allows_taint(self) -> bool:
-        """Tell whether it allows things in a tainted session, in so many words."""
-        return self.rule.effect == "allow" and self.rule.tainted is True
+    when_changed: Decision | None = None
 
 
 def compile_rule(rule: Rule, paths: Paths) -> Compiled:
@@ -72,13 +70,16 @@ def compile_rule(rule: Rule, paths: Paths) -> Compiled:
     )
 
 
-def _held_back(rule: Rule) -> tuple[Decision | None, Decision | None]:
-    """Say what becomes of a rule that allows where somebody has to look first."""
+def _held_back(rule: Rule) -> tuple[Decision | None, Decision | None, Decision | None]:
+    """Return what a rule that allows says where a person has to look first: tainted, flagged, changed."""
     if rule.effect != "allow":
-        return None, None
+        return None, None, None
     came = f"rule {rule} allows it, but {TAINTED}; tainted = true in the rule would allow it even then"
-    tainted = None if rule.tainted is True else Decision("ask", "default: writing tool, tainted session", came)
-    return tainted, Decision("ask", FLAGGED.rule, f"rule {rule} allows it, but {FLAGGED.reason}")
+    tainted = Decision("ask", "default: writing tool, tainted session", came, cause="taint")
+    flagged, changed = (
+        replace(each, reason=f"rule {rule} allows it, but {each.reason}") for each in (FLAGGED, CHANGED)
+    )
+    return None if rule.tainted is True else tainted, flagged, changed
 
 
 def _all_of(tests: tuple[Test, ...]) -> Test:
@@ -121,7 +122,9 @@ def _conditions(rule: Rule, paths: Paths) -> Iterator[Condition]:
     """Give the conditions of a rule, those that cost least first."""
     if rule.trusted is not None:
         yield Condition(f"trusted is {_word(rule.trusted)}", _is_trusted(rule.trusted))
-    if rule.tainted is not None:
+    if rule.allows_taint:
+        yield Condition("also in a tainted session", lambda act, hints, now: True)
+    elif rule.tainted is not None:
         yield Condition(f"tainted is {_word(rule.tainted)}", _is_tainted(rule.tainted))
     if rule.callers:
         yield Condition(f"caller is {_listed(rule.callers)}", _caller_in(frozenset(rule.callers)))

@@ -7,7 +7,10 @@ What is not known (arguments while a list is made, the time) counts against the 
 one asks whether it may be seen: ``sees`` is false only if no arguments could be allowed or asked about.
 
 Where the session is tainted, a rule that allows a writing tool counts only if it says ``tainted = true``; else it asks.
-Of a definition that the scan flagged nothing is allowed unasked.
+Nothing is allowed unasked of a definition that the scan flagged, or that is another than the one that was accepted.
+
+Of two decisions that are equally strict, the one that a rule made is given, then the one about the definition: what a
+row of the default table asks may have been consented to before (``judgement/approval.py``), and those may not.
 
 Hints of a server that is not trusted may only raise the level: its acts are judged once without the hints and, where a
 rule reads any, once with them, and the stricter decision holds.
@@ -18,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import NamedTuple, TypeAlias, TypeVar
 
-from trunkline.host.policy.acts import Act, ActKind, Annotations, Decision
+from trunkline.host.policy.acts import Act, ActKind, Annotations, Cause, Decision
 from trunkline.host.policy.defaults import NO_HINTS, default_decision, effective
 from trunkline.host.policy.matching import Compiled, compile_rule
 from trunkline.host.policy.paths import Paths, Places
@@ -31,6 +34,8 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 _STRICTNESS = ("allow", "ask", "deny")
+# From what consent given before the call covers to what it never does.
+_CAUSES: tuple[Cause, ...] = ("default", "taint", "changed", "flagged", "rule")
 # What is remembered of names is bounded, for URIs are without number; longer ones are looked at anew each time.
 _MOST_NAMES = 4096
 _LONGEST_NAME = 512
@@ -151,7 +156,7 @@ def _decided(rules: tuple[Compiled, ...], act: Act, hints: Annotations, now: flo
     for compiled in rules:
         state = compiled.state(act, hints, now)
         if state is True or (state is None and compiled.rule.effect == "deny"):
-            said = _held(compiled, act, hints) if act.tainted or act.flagged else compiled.decision
+            said = _held(compiled, act, hints) if act.tainted or act.flagged or act.changed else compiled.decision
             return _stricter(said, least)
         if state is None and compiled.rule.effect == "ask" and least is None:
             # It may not hold, and then a rule further down would decide: the stricter of the two is meant.
@@ -163,6 +168,8 @@ def _held(compiled: Compiled, act: Act, hints: Annotations) -> Decision:
     """Give what a rule says of an act that somebody may have to look at, whatever the rule allows."""
     if act.flagged and compiled.when_flagged is not None:
         return compiled.when_flagged
+    if act.changed and compiled.when_changed is not None:
+        return compiled.when_changed
     held = compiled.when_tainted
     if held is None or not act.tainted or act.kind != "tool" or effective(hints).read_only:
         return compiled.decision
@@ -179,19 +186,21 @@ def _hoped(rules: tuple[Compiled, ...], act: Act, hints: Annotations, now: float
 
 
 def _stricter(one: Decision, other: Decision | None) -> Decision:
-    if other is None or _STRICTNESS.index(one.effect) >= _STRICTNESS.index(other.effect):
-        return one
-    return other
+    return one if other is None or _strictness(one) >= _strictness(other) else other
+
+
+def _strictness(decision: Decision) -> tuple[int, int]:
+    return _STRICTNESS.index(decision.effect), _CAUSES.index(decision.cause)
 
 
 def _failure(error: Exception) -> Decision:
     why = f"{type(error).__name__}: {error}"[:200]
-    return Decision("deny", "default: not evaluated", f"the policy cannot be evaluated: {why}")
+    return Decision("deny", "default: not evaluated", f"the policy cannot be evaluated: {why}", cause="default")
 
 
 def _rank(compiled: Compiled) -> tuple[int, int, bool]:
     # A rule that allows things in a tainted session says more than one that allows them, and is asked before it.
-    return -compiled.rule.tier, -_STRICTNESS.index(compiled.rule.effect), not compiled.allows_taint
+    return -compiled.rule.tier, -_STRICTNESS.index(compiled.rule.effect), not compiled.rule.allows_taint
 
 
 def _remember(kept: dict[K, V], key: K, value: V) -> None:

@@ -41,6 +41,7 @@ class Rule(Struct, frozen=True, kw_only=True):
     callers: tuple[str, ...] = ()
     principals: tuple[str, ...] = ()
     profiles: tuple[str, ...] = ()
+    #: On a rule that allows, ``True`` is a permission: also in a tainted session. Everywhere else it is a condition.
     tainted: bool | None = None
     trusted: bool | None = None
     #: What whoever is denied may read.
@@ -51,6 +52,11 @@ class Rule(Struct, frozen=True, kw_only=True):
     def __str__(self) -> str:
         """Name it, for people, with the place it is written at."""
         return self.where if self.name == self.where else f"{self.name!r} ({self.where})"
+
+    @property
+    def allows_taint(self) -> bool:
+        """Whether it allows its acts in a tainted session too, by an explicit ``tainted = true``."""
+        return self.effect == "allow" and self.tainted is True
 
 
 class Redact:

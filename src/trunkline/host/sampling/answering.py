@@ -24,8 +24,8 @@ from trunkline.errors import ConfigError, RequestFailed
 from trunkline.host.catalog.items import estimate_tokens
 from trunkline.host.desks import Notice, Reviewed, Tell, question_act
 from trunkline.host.entries import ServerEntry
-from trunkline.host.judgement.consent import advice
 from trunkline.host.judgement.grants import make_grant
+from trunkline.host.judgement.refusals import advice
 from trunkline.host.models.interface import Finished, Model, ModelError, ModelRequest, Usage
 from trunkline.host.policy.acts import Act, Decision
 from trunkline.host.policy.policy import Policy

@@ -1,0 +1,109 @@
+"""Approval modes on the command line: which one a gateway gets, and the sentences that say so.
+
+``serve``, ``status``, ``install``, ``import`` and ``doctor`` all take their words from here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from msgspec.structs import replace
+
+from trunkline.cli.output import complain
+from trunkline.host.gateway.serving import Profile, ServeOptions, exposure_of
+from trunkline.host.judgement.approval import MEANINGS, Approval, default_approval, stricter
+from trunkline.host.policy.policy import Policy
+
+__all__ = [
+    "approval_of",
+    "approval_sentence",
+    "no_call_passes",
+    "profiles_with",
+    "setup_sentence",
+    "tell_approval",
+    "usual_approval",
+]
+
+_CHANGE = "--approval client, ask or deny changes it"
+
+
+def approval_of(settings: Mapping[str, Any], options: ServeOptions) -> Approval:
+    """Return the mode that was chosen by a flag or in the gateway's file, else the one that fits the exposure."""
+    chosen: Approval | None = settings.get("approval")
+    return default_approval(exposure_of(options)) if chosen is None else chosen
+
+
+def profiles_with(profiles: Mapping[str, Profile], flag: Approval | None) -> dict[str, Profile]:
+    """Return profiles under a mode from the command line: it makes none looser, and none is looser than it."""
+    return {
+        name: each if flag is None else replace(each, approval=stricter(flag, each.approval))
+        for name, each in profiles.items()
+    }
+
+
+def tell_approval(options: Mapping[str, Any]) -> None:
+    """Write on stderr which modes a gateway serves with; a choice that others can make use of is warned of."""
+    mode: Approval = options["approval"]
+    profiles: Mapping[str, Profile] = options.get("profiles") or {}
+    served = options.get("profile")
+    if served is not None:
+        mode = profiles[served].approval or mode
+    complain(approval_sentence(mode))
+    told = {mode}
+    for name, profile in profiles.items() if served is None else ():
+        if profile.approval not in (None, mode):
+            complain(f"profile {name}: {approval_sentence(profile.approval)}")
+            told.add(profile.approval)
+    exposed = default_approval(exposure_of(options)) != "client"  # type: ignore[arg-type]
+    if exposed and "client" in told:
+        complain("warning: others than your own client can call this gateway, and it will not ask about their calls")
+
+
+def approval_sentence(mode: Approval) -> str:
+    """Return one sentence on what a mode means and how to change it."""
+    return f"approval mode {mode}: {MEANINGS[mode]} ({_CHANGE})"
+
+
+def usual_approval(file: str | None = None) -> Approval:
+    """Return the mode that ``trunkline serve`` has here without a flag, over stdio or as a gateway's file says.
+
+    Raises:
+        ConfigError: the file cannot be read.
+    """
+    if file is None:
+        return default_approval(exposure_of({}))
+    from trunkline.cli.gateway_files import read_gateway_file
+
+    written = read_gateway_file(file).options
+    chosen: Approval | None = written.get("approval")
+    if chosen is not None:
+        return chosen
+    exposure = exposure_of({"http": written.get("http"), "allowed_hosts": written.get("allowed_host", ())})
+    return default_approval(replace(exposure, static_token=exposure.static_token and "issuer" not in written))
+
+
+def setup_sentence(mode: Approval) -> str:
+    """Return what ``trunkline serve`` would do with calls under the user's own policy, in one line."""
+    if not no_call_passes(mode, _own_policy()):
+        return approval_sentence(mode)
+    who = "a client that cannot be asked" if mode == "ask" else "every client"
+    return f"{approval_sentence(mode)}; {who} is refused every tool call now, since no rule allows a tool"
+
+
+def no_call_passes(mode: Approval, policy: Policy) -> bool:
+    """Return True if a client that cannot be asked gets no tool call through: no rule allows a tool."""
+    return mode != "client" and not any(rule.effect == "allow" and "tool" in rule.kinds for rule in policy.rules)
+
+
+def _own_policy() -> Policy:
+    from trunkline.errors import ConfigError
+    from trunkline.host.folders import config_folder
+    from trunkline.host.policy.reading import load_policy
+
+    path = config_folder() / "policy.toml"
+    try:
+        return load_policy(path) if path.exists() else Policy(())
+    except ConfigError:
+        # Whatever is wrong with it is told by the commands that need it.
+        return Policy(())

@@ -1,0 +1,71 @@
+"""Approval modes of a gateway: who is responsible for asking a person before a call.
+
+A call may arrive with consent: from the client in front of a gateway in mode ``client``, whose user approves calls
+there, or from the person who typed it (``trunkline call``). Such consent stands in for the questions of the default
+table and of taint, and for nothing else: what a rule denies or asks about, and a definition that is flagged or changed,
+is judged as without it. This file decides which mode is safe by default and what consent covers; it does no I/O.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Literal, TypeAlias
+
+from msgspec import Struct
+
+from trunkline.host.policy.acts import Act, Decision
+
+__all__ = ["APPROVALS", "MEANINGS", "Approval", "ConsentedBy", "Exposure", "covered", "default_approval", "stricter"]
+
+Approval: TypeAlias = Literal["client", "ask", "deny"]
+#: From the loosest to the strictest.
+APPROVALS: tuple[Approval, ...] = ("client", "ask", "deny")
+#: Who consented to a call before it arrived; the audit trail records it as ``by``.
+ConsentedBy: TypeAlias = Literal["client", "user"]
+
+MEANINGS: Mapping[Approval, str] = MappingProxyType(
+    {
+        "client": "the client in front asks its own user; calls pass unless a rule denies or asks, or a definition is "
+        "flagged or changed",
+        "ask": "what no rule allows is asked about by elicitation, and refused to a client that cannot be asked",
+        "deny": "only what a rule or an earlier approval allows; nothing is asked",
+    }
+)
+
+_COVERED = frozenset({"default", "taint"})
+
+
+class Exposure(Struct, frozen=True, kw_only=True):
+    """How a gateway can be reached; over stdio nothing else matters."""
+
+    http: bool = False
+    #: The address it binds is of this machine alone.
+    loopback: bool = False
+    #: Callers show the one static token, and no other proof is accepted.
+    static_token: bool = False
+    #: It answers to further host names, or to browsers of further origins.
+    allowed_hosts: bool = False
+    allowed_origins: bool = False
+
+
+def default_approval(exposure: Exposure) -> Approval:
+    """Return the mode of a gateway for which none was chosen.
+
+    ``client`` is safe where the client is the user's own: the one that started the gateway over stdio, or one on this
+    machine to which the user gave the token. Anything that more than one person can reach is asked about.
+    """
+    if not exposure.http:
+        return "client"
+    own = exposure.loopback and exposure.static_token
+    return "client" if own and not exposure.allowed_hosts and not exposure.allowed_origins else "ask"
+
+
+def stricter(one: Approval, other: Approval | None) -> Approval:
+    """Return the stricter of two modes."""
+    return one if other is None or APPROVALS.index(one) >= APPROVALS.index(other) else other
+
+
+def covered(act: Act, decision: Decision) -> bool:
+    """Return True if consent that was given before the call settles a decision to ask."""
+    return decision.effect == "ask" and decision.cause in _COVERED and not act.flagged and not act.changed
