@@ -58,7 +58,7 @@ def compare(before: Any, after: Any) -> tuple[Change, ...]:
     return tuple(found)
 
 
-def brief(changes: Sequence[Change]) -> str:
+def brief(changes: Sequence[Change | str]) -> str:
     """Write changes in one line, for a message: the first few, each cut to a length that a line can hold."""
     told = [" ".join(str(change).split()) for change in changes[:_MOST_BRIEF]]
     cut = [text if len(text) <= _LONGEST_BRIEF else f"{text[:_LONGEST_BRIEF]}..." for text in told]
