@@ -33,7 +33,7 @@ from msgspec.structs import replace
 import trunkline.types as t
 from trunkline.host.pins.drift import Change, compare, same_but_for_name
 from trunkline.host.pins.orders import is_within
-from trunkline.host.pins.pin import canonical, exact_pin, is_pin, pin_of
+from trunkline.host.pins.pin import canonical, exact_pin, is_pin, normal_form, pin_of
 from trunkline.protocol.revisions import find
 from trunkline.protocol.shaping import shape_params
 
@@ -188,14 +188,20 @@ _TYPES: Mapping[PinKind, Any] = MappingProxyType({"tool": t.Tool, "prompt": t.Pr
 
 
 def compared(pin: Pin) -> tuple[Change, ...]:
-    """Tell what differs between what was accepted and what is there now; nothing if that is not known."""
+    """Return what differs between what was accepted and what is there now; there is something whenever there is drift.
+
+    What is no part of a pin, as the order of an enum, is no difference.
+    """
     if pin.drift is None:
         return ()
     before, after = pin.definition, pin.drift.definition
-    if before is None or after is None:
-        text = "the definitions are too large to be kept, or one came from a lock file: only their pins are known"
-        return (Change("", "changed", f"{pin.pin[:12]} -> {pin.drift.pin[:12]}; {text}"),)
-    return compare(before, after)
+    text = "the definitions are too large to be kept, or one came from a lock file: only their pins are known"
+    if before is not None and after is not None:
+        found = compare(normal_form(before), normal_form(after))
+        if found:
+            return found
+        text = "the difference is in a secret that the definition holds, and secrets are not kept"
+    return (Change("", "changed", f"{pin.pin[:12]} -> {pin.drift.pin[:12]}; {text}"),)
 
 
 def sighted(
