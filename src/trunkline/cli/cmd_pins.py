@@ -42,17 +42,17 @@ before every use until you accept it; "pins": "strict" in the server's entry hid
 pins off for that server. What the scan finds suspicious is asked about, or hidden, until you accept it.
 """
 _ABSENT = "nobody is here to be asked, so nothing is accepted; run this in a terminal, or give --yes"
-_yes_option = click.option("--yes", is_flag=True, help="Do it without asking; you have read what differs.")
+_yes_option = click.option("--yes", is_flag=True, help="Do not ask; for scripts, or after you have read what differs.")
 
 
 @click.group("pins", epilog=_EPILOG)
 def command() -> None:
-    """See what servers offered when they were first seen, what changed since, and accept that."""
+    """Show what servers offered when they were first seen and what changed since; accept changes."""
 
 
 @command.command("list")
 @click.argument("server", required=False)
-@click.option("--pending", is_flag=True, help="Only what waits for somebody to look.")
+@click.option("--pending", is_flag=True, help="Only what waits for you to look at.")
 @json_option
 def list_them(server: str | None, *, pending: bool, as_json: bool) -> int:
     """List what is pinned, of all servers or of one; nothing is started."""
@@ -67,6 +67,7 @@ def list_them(server: str | None, *, pending: bool, as_json: bool) -> int:
             for view in found
         ]
         say(table(("SERVER", "KIND", "NAME", "PIN", "SINCE", "STATE"), rows))
+        _tell_pending([view.server.name for view in found if view.is_pending])
     else:
         complain("nothing waits to be looked at" if pending else "nothing is pinned yet")
     return Exit.OK
@@ -76,7 +77,7 @@ def list_them(server: str | None, *, pending: bool, as_json: bool) -> int:
 @click.argument("targets", nargs=-1, metavar="[SERVER[/NAME]]...")
 @json_option
 def diff(targets: tuple[str, ...], *, as_json: bool) -> int:
-    """Show what changed and what the scan finds; without a name, of all that waits for somebody to look."""
+    """Show what changed and what the scan finds; without a name, for everything that waits for you."""
     from trunkline.cli.output import complain, say, say_json
 
     book = _book()
@@ -95,7 +96,7 @@ def diff(targets: tuple[str, ...], *, as_json: bool) -> int:
 
 @command.command()
 @click.argument("targets", nargs=-1, metavar="SERVER[/NAME]...")
-@click.option("--all", "everything", is_flag=True, help="All that waits for somebody to look.")
+@click.option("--all", "everything", is_flag=True, help="Everything that waits for you to look at.")
 @click.option("--exact", is_flag=True, help="Accept one order only, where nothing but the order differs.")
 @_yes_option
 @json_option
@@ -148,7 +149,7 @@ def export(file: str, servers: tuple[str, ...]) -> int:
 @_yes_option
 @json_option
 def import_lock(file: str, *, yes: bool, as_json: bool) -> int:
-    """Take the pins of a lock file as accepted, also for servers that were not seen yet."""
+    """Accept the pins of a lock file, also for servers that were not seen yet."""
     from trunkline.cli.output import say, say_json
     from trunkline.host.pins.locks import read_lock
 
@@ -190,7 +191,7 @@ def verify(file: str, *, as_json: bool) -> int:
 @click.argument("server")
 @json_option
 def forget(server: str, *, as_json: bool) -> int:
-    """Forget what is pinned of a server: when it is next seen, it is pinned as it is."""
+    """Delete the pins of a server; it is pinned anew, as it is then, when it is next seen."""
     from trunkline.cli.output import complain, say, say_json
 
     count = _book().forget(server)
@@ -294,6 +295,19 @@ _HEADS: Mapping[str, str] = MappingProxyType(
         "pinned": "as it was pinned",
     }
 )
+
+
+def _tell_pending(servers: Sequence[str]) -> None:
+    """Say how to go on, if something waits."""
+    import shlex
+
+    from trunkline.cli.output import complain, one_line
+
+    if servers:
+        called = " ".join(shlex.quote(name) for name in dict.fromkeys(servers))
+        count = "1 definition waits" if len(servers) == 1 else f"{len(servers)} definitions wait"
+        fix = f"to see what differs, run: trunkline pins diff {called}; to accept: trunkline pins accept {called}"
+        complain(one_line(f"{count} for you; {fix}"))
 
 
 def _stated(view: PinView) -> str:
