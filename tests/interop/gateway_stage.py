@@ -134,9 +134,11 @@ def stdio_command(file: Path) -> list[str]:
 
 
 @contextmanager
-def served(file: Path, servers: Iterable[str], *, token: str | None = None, **variables: str) -> Iterator[Served]:
+def served(
+    file: Path, servers: Iterable[str], *, token: str | None = None, flags: Iterable[str] = (), **variables: str
+) -> Iterator[Served]:
     """Run a gateway over HTTP; where it is, and the token it made up, is read from the entry it proposes to clients."""
-    command = [*stdio_command(file), "--http", "0"]
+    command = [*stdio_command(file), "--http", "0", *flags]
     if token is not None:
         variables["TRUNKLINE_GATEWAY_TOKEN"] = token
     process = subprocess.Popen(

@@ -302,7 +302,30 @@ def test_a_tool_that_no_rule_allows_needs_consent_which_the_client_is_asked_for(
             second = await unable.call_tool("old__add", {"a": 1, "b": 2})
         return [first, str(second.is_error)]
 
-    with served(file, servers) as gateway:
+    with served(file, servers, flags=["--approval", "ask"]) as gateway:
         assert run_async(main(gateway)) == ["3", "True"]
     assert len(asked) == 1
     assert "'add'" in asked[0]
+
+
+@FRONTS
+def test_a_client_that_cannot_be_asked_gets_its_calls_through_as_the_gateway_comes(tmp_path: Path, front: str) -> None:
+    servers = {
+        "old": entry(program("official.py"), era="handshake"),
+        "new": entry(program("official.py"), era="stateless"),
+    }
+    file = configured(servers, tmp_path)
+    (tmp_path / "home" / "policy.toml").unlink()
+
+    async def called(client: mcp.Client) -> list[str]:
+        return [only_text(await client.call_tool(f"{name}__add", {"a": 1, "b": 2})) for name in servers]
+
+    async def over_http(gateway: Served) -> list[str]:
+        async with gateway_client(gateway, front) as client:
+            return await called(client)
+
+    with served(file, servers) as gateway:
+        assert run_async(over_http(gateway)) == ["3", "3"]
+    assert over_stdio(file, front, called) == ["3", "3"]
+    entries = [json.loads(line) for line in (tmp_path / "home" / "audit.jsonl").read_text().splitlines()]
+    assert [each["by"] for each in entries if each["stage"] == "begun"] == ["client"] * 4

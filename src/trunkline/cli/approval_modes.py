@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from msgspec.structs import replace
@@ -21,10 +22,18 @@ __all__ = [
     "no_call_passes",
     "profiles_with",
     "setup_sentence",
+    "status_line",
     "tell_approval",
     "usual_approval",
 ]
 
+_SHORT: Mapping[Approval, str] = MappingProxyType(
+    {
+        "client": "the client asks its own user",
+        "ask": "asks by elicitation",
+        "deny": "only what rules allow",
+    }
+)
 _CHANGE = "--approval client, ask or deny changes it"
 
 
@@ -89,6 +98,14 @@ def setup_sentence(mode: Approval) -> str:
         return approval_sentence(mode)
     who = "a client that cannot be asked" if mode == "ask" else "every client"
     return f"{approval_sentence(mode)}; {who} is refused every tool call now, since no rule allows a tool"
+
+
+def status_line(mode: Approval) -> str:
+    """Return the same in the width of a terminal."""
+    if no_call_passes(mode, _own_policy()):
+        why = " if the client cannot be asked" if mode == "ask" else ", as no rule allows one"
+        return f"trunkline serve: approval mode {mode}, refuses calls{why}"
+    return f"trunkline serve: approval mode {mode}, {_SHORT[mode]}"
 
 
 def no_call_passes(mode: Approval, policy: Policy) -> bool:

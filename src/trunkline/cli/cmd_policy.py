@@ -38,6 +38,9 @@ Examples:
 Without a file it is the user's own policy.toml. Exit codes: 6 if why says deny, 5 if a test fails, 2 if a policy is
 wrong.
 """
+_CONSENTED = (
+    "without a question if you type the call yourself, or if the client of a gateway in approval mode client makes it"
+)
 _KINDS = ("tool", "resource", "prompt", "sampling", "elicitation", "roots")
 _CALLERS = ("model", "user", "gateway", "server")
 
@@ -158,6 +161,7 @@ def _document(trace: Trace) -> dict[str, Any]:
 
 def _lines(trace: Trace, act: Act, *, listed: bool, everything: bool) -> Iterator[str]:
     from trunkline.cli.output import one_line, table
+    from trunkline.host.judgement.approval import covered
 
     decision = trace.decision
     where = next((step.where for step in trace.steps if step.outcome == "decided"), None)
@@ -167,6 +171,7 @@ def _lines(trace: Trace, act: Act, *, listed: bool, everything: bool) -> Iterato
         f"because {decision.reason}",
         *([] if decision.message is None else [f"who is denied reads: {decision.message}"]),
         *([] if listed else ["it is in no list"]),
+        *([_CONSENTED] if covered(act, decision) else []),
         *trace.notes,
     ]
     yield from (f"  {one_line(each)}" for each in told)

@@ -60,7 +60,7 @@ def command(*, config: tuple[str, ...], check: bool, file: str | None, timeout: 
 
     The last line shows which approval mode trunkline serve has without a flag.
     """
-    from trunkline.cli.approval_modes import setup_sentence, usual_approval
+    from trunkline.cli.approval_modes import setup_sentence, status_line, usual_approval
     from trunkline.cli.output import complain, say, say_json
 
     if timeout is not None and not check:
@@ -71,7 +71,7 @@ def command(*, config: tuple[str, ...], check: bool, file: str | None, timeout: 
         approval = {"mode": mode, "meaning": setup_sentence(mode)}
         say_json({"servers": statuses, "problems": problems, "changed": changes, "approval": approval})
     elif statuses:
-        say("\n".join([*_lines(statuses, changes), f"trunkline serve: {setup_sentence(mode)}"]))
+        say("\n".join([*_lines(statuses, changes), status_line(mode)]))
     for problem in problems if not as_json else ():
         complain(str(problem))
     if not statuses and not problems and not as_json:

@@ -2,8 +2,8 @@
 
 Only the server that is named is started; its tools, prompts and resources have their own names then. Where all servers
 are meant, names are ids, ``server/name``. Trust, policy, consent and audit are the host's: a command cannot go around
-them. A call that was typed is consented to: only a rule that asks, and a definition that is flagged or changed, is asked
-about in the terminal; without one the answer is no.
+them. A call that was typed is consented to: only a rule that asks, and a definition that is flagged or changed, is
+asked about in the terminal; without one the answer is no.
 """
 
 from __future__ import annotations

@@ -50,10 +50,9 @@ def command_entry(
 def gateway_entry(app: str, files: Sequence[str], env: Mapping[str, str], *, approval: str) -> dict[str, Any]:
     """Make the entry of our gateway over these files; its approval mode is written out, for the user to see."""
     # -P: the folder that the application starts it in is not where our modules come from.
-    words = [sys.executable, "-P", "-m", "trunkline", "serve"]
+    words = [sys.executable, "-P", "-m", "trunkline", "serve", "--approval", approval]
     for file in files:
         words += ["-c", os.path.abspath(file)]
-    words += ["--approval", approval]
     return command_entry(app, words, env)
 
 

@@ -76,7 +76,7 @@ class AuditEntry(Struct, frozen=True, kw_only=True, omit_defaults=True):
     #: What the policy said, and which rule of it.
     effect: str | None = None
     rule: str | None = None
-    #: On whose word it was done or not: ``policy``, ``grant:<id>``, ``user`` or ``deadline``.
+    #: On whose word it was done or not: ``policy``, ``grant:<id>``, ``client``, ``user`` or ``deadline``.
     by: str | None = None
     pin: str | None = None
     #: The arguments, redacted.

@@ -18,6 +18,7 @@ import trunkline.types as t
 from trunkline import __version__
 from trunkline.connection import Exchange
 from trunkline.errors import (
+    ConfigError,
     InvalidParams,
     InvalidRequest,
     LinkError,
@@ -40,10 +41,10 @@ from trunkline.host.gateway.guests import Guests
 from trunkline.host.gateway.searching import MetaTool, Searching
 from trunkline.host.gateway.shelves import Shelved, Shelves, outward
 from trunkline.host.gateway.watching import Ear, GatewayHub, Watches, Wish
-from trunkline.host.judgement.approval import Approval
+from trunkline.host.judgement.approval import APPROVALS, Approval
 from trunkline.host.judgement.consent import Face
 from trunkline.host.judgement.judging import decoded
-from trunkline.host.judgement.refusals import CLIENT_CANNOT, NEVER_ASKS, NO_ONE, called_by_proxy
+from trunkline.host.judgement.refusals import CLIENT_CANNOT, NEVER_ASKS, called_by_proxy
 from trunkline.host.passing.forwarding import VIA
 from trunkline.host.passing.fronts import GatewayFront
 from trunkline.host.passing.labels import label_pages
@@ -100,8 +101,14 @@ class Gateway(Server):
         face: Face | None = None,
         limits: Limits | None = None,
     ) -> None:
-        """Serve a host; ``face`` is who is asked for consent, in place of the client that calls."""
+        """Serve a host; ``face`` is who is asked for consent, in place of the client that calls.
+
+        Raises:
+            ConfigError: there is no such approval mode.
+        """
         self.options = options or GatewayOptions()
+        if self.options.approval not in APPROVALS:
+            raise ConfigError(f"{self.options.approval!r} is no approval mode: give {', '.join(APPROVALS)}.")
         profile = self.options.profile
         super().__init__(
             # What is sealed for one profile is sealed for its name, too: it is nothing in another.
@@ -267,6 +274,9 @@ class Gateway(Server):
         item = self._searching.hidden(name) if shelved is None else shelved.item
         if item is None or not self._sees(exchange.admitted.caller, item):
             raise InvalidParams(f"Unknown tool: {name}", data={"name": name})
+        if shelved is None and name in self._guests.session(exchange).found:
+            # It is listed to this session, with the headers that its arguments go in.
+            shelved = Shelved(item)
         if shelved is not None and shelved.headers:
             check_headers(shelved, exchange, params.arguments)
         return item
@@ -462,7 +472,7 @@ class Gateway(Server):
             caller="gateway",
             via=via,
             consented_by="client" if mode == "client" else None,
-            unasked={"client": NO_ONE, "ask": CLIENT_CANNOT, "deny": NEVER_ASKS}[mode],
+            unasked=NEVER_ASKS if mode == "deny" else CLIENT_CANNOT,
             strict=mode == "deny",
         )
 

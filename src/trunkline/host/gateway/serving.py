@@ -19,7 +19,7 @@ from trunkline.errors import ConfigError
 from trunkline.host.assembly import ANCESTORS, Assembly
 from trunkline.host.entries import NO_FILTERS, Filters
 from trunkline.host.gateway.gateway import Gateway, GatewayOptions
-from trunkline.host.judgement.approval import APPROVALS, Approval, Exposure
+from trunkline.host.judgement.approval import Approval, Exposure
 from trunkline.host.policy.policy import Policy
 from trunkline.host.policy.reading import load_policy
 from trunkline.net.addresses import is_loopback
@@ -198,9 +198,6 @@ def _application(assembly: Assembly, options: ServeOptions, auth: Any) -> Gatewa
 def _gateway(assembly: Assembly, options: ServeOptions, name: str | None, profile: Profile | None) -> Gateway:
     known = {key: options[key] for key in _SHARED if key in options}  # type: ignore[literal-required]
     made = GatewayOptions(**known, profile=name)
-    for mode in (made.approval, None if profile is None else profile.approval):
-        if mode not in (None, *APPROVALS):
-            raise ConfigError(f"{mode!r} is no approval mode: give {', '.join(APPROVALS)}.")
     policy = assembly.policy
     if profile is not None:
         own = {

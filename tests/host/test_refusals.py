@@ -1,0 +1,121 @@
+"""What a refusal says: the tool, the reason in words, and the step that allows it, which does allow it."""
+
+from __future__ import annotations
+
+import tomllib
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from tests.host.policy.support import make_act, policy
+from trunkline.errors import ConfigError
+from trunkline.host.judgement.refusals import (
+    ALLOW_IT,
+    CLIENT_CANNOT,
+    NEVER_ASKS,
+    called_by_proxy,
+    denied,
+    needs_approval,
+    rule_to_add,
+)
+from trunkline.host.policy import Act, Policy, read_policy
+
+ACT = make_act("files/write")
+WRITTEN = '\n[[rule]]\neffect = "allow"\nserver = "files"\ntool = "write"'
+WHICH = "add this to the policy (the file given by --policy, else policy.toml in your configuration folder):"
+
+
+def refusal(act: Act, rules: str = "", **more: Any) -> str:
+    return needs_approval(act, policy(rules).decide(act), **more)
+
+
+def test_a_default_refusal_names_the_tool_the_reason_and_the_rule_that_allows_it() -> None:
+    assert refusal(ACT) == (
+        "files/write needs approval (the server is not trusted, and no rule allows it), and there is no terminal or "
+        f"client to ask. Allow it: {WHICH}{WRITTEN}"
+    )
+
+
+@pytest.mark.parametrize(
+    ("unasked", "why", "step"),
+    [
+        (CLIENT_CANNOT, "it did not declare elicitation", "serve with --approval client"),
+        (NEVER_ASKS, "approval mode deny", WHICH),
+        (called_by_proxy("call_tool", "files__write"), "through call_tool", "by its own name, files__write"),
+    ],
+)
+def test_why_no_one_is_asked_is_said_with_what_else_would_help(unasked: Any, why: str, step: str) -> None:
+    text = refusal(ACT, unasked=unasked)
+    said, _, after = text.partition(ALLOW_IT)
+    assert why in said
+    assert after.startswith(step) or step in after
+    assert text.endswith(WRITTEN)
+
+
+@pytest.mark.parametrize("unasked", [CLIENT_CANNOT, NEVER_ASKS, called_by_proxy("call_tool", "files__write")])
+def test_a_rule_that_asks_is_to_be_changed_since_no_other_rule_and_no_mode_undoes_it(unasked: Any) -> None:
+    rules = '[[rule]]\nname = "careful"\neffect = "ask"\nserver = "files"\n'
+    text = refusal(ACT, rules, unasked=unasked)
+    assert "rule 'careful' (p.toml:1) wants it asked about" in text
+    assert text.endswith('Allow it: change the effect of that rule to "allow", or make the call where you can be asked')
+    with pytest.raises(ConfigError, match="ask beats allow"):
+        policy(f"{rules}\n{rule_to_add(ACT)}")
+    assert policy(rules.replace('"ask"', '"allow"')).decide(ACT).effect == "allow"
+
+
+@pytest.mark.parametrize("why", ["flagged", "changed"])
+@pytest.mark.parametrize("rules", ["", rule_to_add(ACT), '[[rule]]\neffect = "ask"\nserver = "files"\n'])
+@pytest.mark.parametrize("unasked", [CLIENT_CANNOT, NEVER_ASKS])
+def test_a_flagged_or_changed_definition_is_refused_with_the_command_that_accepts_it(
+    why: str, rules: str, unasked: Any
+) -> None:
+    act = replace(make_act("files/a b"), **{why: True})
+    assert refusal(act, rules, unasked=unasked).endswith(" Allow it: trunkline pins accept 'files/a b'")
+
+
+def test_taint_is_told_with_its_source() -> None:
+    act = replace(ACT, tainted=True)
+    text = refusal(act, rule_to_add(ACT), tainted_by="web/fetch")
+    assert "The untrusted text came from web/fetch." in text
+    assert text.endswith(f"{WRITTEN}\ntainted = true")
+
+
+def test_taint_is_not_told_where_it_is_not_the_reason() -> None:
+    assert "untrusted text" not in refusal(replace(ACT, tainted=True), tainted_by="web/fetch")
+
+
+def test_what_went_wrong_with_remembered_answers_is_told() -> None:
+    assert "grants.json cannot be read." in refusal(ACT, problem="grants.json cannot be read.")
+
+
+def test_a_denial_names_the_tool_the_rule_and_what_to_do_about_it() -> None:
+    decision = policy('[[rule]]\neffect = "deny"\nserver = "files"\n').decide(ACT)
+    assert denied(ACT, decision) == (
+        "files/write is denied: rule p.toml:1 denies. Allow it: change or remove that rule; trunkline policy why "
+        "files/write explains it"
+    )
+
+
+def test_a_policy_that_cannot_be_evaluated_names_no_rule_to_remove() -> None:
+    class Broken(Policy):
+        def _judge(self, *_: Any) -> Any:
+            raise RuntimeError("broken")
+
+    assert "rule" not in denied(ACT, Broken().decide(ACT))
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "named"),
+    [
+        ("tool", 'a"b\\c\x7f\n', {"tool": 'a"b\\c\x7f\n'}),
+        ("resource", "file:///a?b*[c]", {"uri": "file:///a[?]b[*][[]c]"}),
+        ("prompt", "review", {"prompt": "review"}),
+        ("sampling", "sampling/createMessage", {"kind": "sampling"}),
+    ],
+)
+def test_the_rule_to_add_means_this_alone(kind: Any, name: str, named: dict[str, str]) -> None:
+    act = Act(kind=kind, server="a b", name=name, arguments={})
+    written = rule_to_add(act)
+    assert tomllib.loads(written) == {"rule": [{"effect": "allow", "server": "a b", **named}]}
+    assert read_policy(written, file="policy.toml").decide(act).effect == "allow"
