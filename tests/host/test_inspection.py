@@ -45,14 +45,16 @@ def on_disk(folder: Path, doc: str) -> dict[str, Any]:
     return {"files": {"command": sys.executable, "args": [str(folder / "server.py")]}}
 
 
-def test_a_tool_that_changed_between_two_runs_is_not_served_until_it_is_accepted(tmp_path: Path) -> None:
+def test_a_tool_that_changed_between_two_runs_is_refused_until_it_is_asked_about_or_accepted(tmp_path: Path) -> None:
     async def call(doc: str) -> Any:
         state = tmp_path / "state"
         async with Host.open(on_disk(tmp_path, doc), folder=state, policy=ALLOW, project=tmp_path) as host:
             return (await host.call_tool("files/read", {"path": "x"})).data
 
     assert run_async(call("Read a file.")) == "x"
-    with pytest.raises(InvalidParams, match=r"it changed since it was pinned \(/description\); run: trunkline pins"):
+    with pytest.raises(
+        PolicyDenied, match=r"It changed so: ~ /description: .*Allow it: trunkline pins accept files/read$"
+    ):
         run_async(call("Read a file, then delete it."))
     book = PinBook(tmp_path / "state" / "pins.json")
     (view,) = views_of(book.servers())

@@ -23,6 +23,7 @@ from trunkline.errors import ConfigError
 if TYPE_CHECKING:
     from trunkline.cli.screen import Screen
     from trunkline.host.pins.book import PinBook
+    from trunkline.host.pins.records import Pin
     from trunkline.host.pins.views import PinView
 
 __all__ = ["command"]
@@ -36,21 +37,22 @@ Examples:
   trunkline pins export pins.lock
   trunkline pins verify pins.lock
 
-What a server offers when it is first seen is pinned. What changes later is quarantined: it is not listed and cannot be
-called until you have accepted it. What the scan finds suspicious is asked about, or hidden, until you have accepted it.
+What a server offers when it is first seen is pinned. A definition that changes later stays listed, but you are asked
+before every use until you accept it; "pins": "strict" in the server's entry hides it instead, and "pins": "off" turns
+pins off for that server. What the scan finds suspicious is asked about, or hidden, until you accept it.
 """
 _ABSENT = "nobody is here to be asked, so nothing is accepted; run this in a terminal, or give --yes"
-_yes_option = click.option("--yes", is_flag=True, help="Do it without asking; you have read what differs.")
+_yes_option = click.option("--yes", is_flag=True, help="Do not ask; for scripts, or after you have read what differs.")
 
 
 @click.group("pins", epilog=_EPILOG)
 def command() -> None:
-    """See what servers offered when they were first seen, what changed since, and accept that."""
+    """Show what servers offered when they were first seen and what changed since; accept changes."""
 
 
 @command.command("list")
 @click.argument("server", required=False)
-@click.option("--pending", is_flag=True, help="Only what waits for somebody to look.")
+@click.option("--pending", is_flag=True, help="Only what waits for you to look at.")
 @json_option
 def list_them(server: str | None, *, pending: bool, as_json: bool) -> int:
     """List what is pinned, of all servers or of one; nothing is started."""
@@ -65,6 +67,7 @@ def list_them(server: str | None, *, pending: bool, as_json: bool) -> int:
             for view in found
         ]
         say(table(("SERVER", "KIND", "NAME", "PIN", "SINCE", "STATE"), rows))
+        _tell_pending([view.server.name for view in found if view.is_pending])
     else:
         complain("nothing waits to be looked at" if pending else "nothing is pinned yet")
     return Exit.OK
@@ -74,7 +77,7 @@ def list_them(server: str | None, *, pending: bool, as_json: bool) -> int:
 @click.argument("targets", nargs=-1, metavar="[SERVER[/NAME]]...")
 @json_option
 def diff(targets: tuple[str, ...], *, as_json: bool) -> int:
-    """Show what changed and what the scan finds; without a name, of all that waits for somebody to look."""
+    """Show what changed and what the scan finds; without a name, for everything that waits for you."""
     from trunkline.cli.output import complain, say, say_json
 
     book = _book()
@@ -93,11 +96,16 @@ def diff(targets: tuple[str, ...], *, as_json: bool) -> int:
 
 @command.command()
 @click.argument("targets", nargs=-1, metavar="SERVER[/NAME]...")
-@click.option("--all", "everything", is_flag=True, help="All that waits for somebody to look.")
+@click.option("--all", "everything", is_flag=True, help="Everything that waits for you to look at.")
+@click.option("--exact", is_flag=True, help="Accept one order only, where nothing but the order differs.")
 @_yes_option
 @json_option
-def accept(targets: tuple[str, ...], *, everything: bool, yes: bool, as_json: bool) -> int:
-    """Accept what changed, what is new and what the scan found, after showing it."""
+def accept(targets: tuple[str, ...], *, everything: bool, exact: bool, yes: bool, as_json: bool) -> int:
+    """Accept what changed, what is new and what the scan found, after showing it.
+
+    SERVER accepts all that waits of a server. Where a definition differs from the accepted one in nothing but the order
+    of words or of list elements, every order of them is accepted from then on, unless --exact is given.
+    """
     from trunkline.cli.output import complain, say_json
 
     if bool(targets) is everything:
@@ -105,7 +113,7 @@ def accept(targets: tuple[str, ...], *, everything: bool, yes: bool, as_json: bo
     book = _book()
     pending = [view for view in _meant(book, targets) if view.is_pending]
     _need_a_person(yes or not pending, as_json)
-    accepted = asyncio.run(_accept(book, pending, yes=yes))
+    accepted = asyncio.run(_accept(book, pending, exact=exact, yes=yes))
     if as_json:
         say_json({"accepted": [_document(view) for view in accepted], "left": len(pending) - len(accepted)})
     elif not pending:
@@ -141,7 +149,7 @@ def export(file: str, servers: tuple[str, ...]) -> int:
 @_yes_option
 @json_option
 def import_lock(file: str, *, yes: bool, as_json: bool) -> int:
-    """Take the pins of a lock file as accepted, also for servers that were not seen yet."""
+    """Accept the pins of a lock file, also for servers that were not seen yet."""
     from trunkline.cli.output import say, say_json
     from trunkline.host.pins.locks import read_lock
 
@@ -183,7 +191,7 @@ def verify(file: str, *, as_json: bool) -> int:
 @click.argument("server")
 @json_option
 def forget(server: str, *, as_json: bool) -> int:
-    """Forget what is pinned of a server: when it is next seen, it is pinned as it is."""
+    """Delete the pins of a server; it is pinned anew, as it is then, when it is next seen."""
     from trunkline.cli.output import complain, say, say_json
 
     count = _book().forget(server)
@@ -259,14 +267,27 @@ def _description(view: PinView) -> str:
         lines.append(f"  it says the same as {_inert(pin.renamed_from)} did, which is gone: it was renamed")
     if pin.drift is not None:
         lines += [f"  there since {_day(pin.drift.since)}: {pin.drift.pin}", *_indented(map(str, view.changes))]
+        lines += [_REORDERED] if view.is_reordered else []
     else:
+        lines += [f"  accepted{_in_any_order(pin)}"] if pin.orders else []
         lines += _indented([_pretty(view.definition)])
     return "\n".join([*lines, *_indented(f"! {finding}" for finding in view.findings)])
 
 
+_REORDERED = """\
+  Nothing differs but the order of words in a text, or of elements in a list. Servers that list a set do so at every
+  start. Accepting it accepts every order of them from now on; with --exact, this order only."""
+
+
+def _in_any_order(pin: Pin) -> str:
+    """Say where any order is accepted; nothing if it is nowhere."""
+    places = ", ".join(_inert(pointer) or "the whole text" for pointer in pin.orders)
+    return f", in any order of the words or elements at {places}" if places else ""
+
+
 _HEADS: Mapping[str, str] = MappingProxyType(
     {
-        "changed": "changed since it was accepted, and is quarantined",
+        "changed": "changed since it was accepted, and waits for you to accept it",
         "gone": "is gone",
         "hidden": "hidden because of what the scan finds in it",
         "flagged": "asked about because of what the scan finds in it",
@@ -274,6 +295,19 @@ _HEADS: Mapping[str, str] = MappingProxyType(
         "pinned": "as it was pinned",
     }
 )
+
+
+def _tell_pending(servers: Sequence[str]) -> None:
+    """Say how to go on, if something waits."""
+    import shlex
+
+    from trunkline.cli.output import complain, one_line
+
+    if servers:
+        called = " ".join(shlex.quote(name) for name in dict.fromkeys(servers))
+        count = "1 definition waits" if len(servers) == 1 else f"{len(servers)} definitions wait"
+        fix = f"to see what differs, run: trunkline pins diff {called}; to accept: trunkline pins accept {called}"
+        complain(one_line(f"{count} for you; {fix}"))
 
 
 def _stated(view: PinView) -> str:
@@ -323,6 +357,7 @@ def _document(view: PinView, *, whole: bool = False) -> dict[str, Any]:
         "findings": [{name: getattr(each, name) for name in each.__struct_fields__} for each in view.findings],
     }
     if whole:
+        document["reordered"] = view.is_reordered
         document["changes"] = [{"pointer": each.pointer, "what": each.what, "text": each.text} for each in view.changes]
         document["definition"] = view.definition
     return document
@@ -346,17 +381,17 @@ def _need_a_person(settled: bool, as_json: bool) -> None:
         raise Failure(_ABSENT, Exit.DENIED)
 
 
-async def _accept(book: PinBook, pending: Sequence[PinView], *, yes: bool) -> list[PinView]:
-    """Go through what waits, one by one; give what was accepted."""
+async def _accept(book: PinBook, pending: Sequence[PinView], *, exact: bool, yes: bool) -> list[PinView]:
+    """Go through what waits, one by one; return what was accepted."""
     from trunkline.cli.screen import Screen
 
     screen, accepted = Screen(verbose=False), []
     for view in pending:
         screen.line(_description(view))
         if yes or await _ask(screen, f"Accept {_inert(view.id)} ({view.pin.kind})? [y/N] "):
-            book.accept(view.server, view.pin.kind, view.pin.name, pin=view.now)
+            pin = book.accept(view.server, view.pin.kind, view.pin.name, pin=view.now, exact=exact)
             accepted.append(view)
-            screen.line(f"accepted {_inert(view.id)}")
+            screen.line(f"accepted {_inert(view.id)}{_in_any_order(pin)}")
     return accepted
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +20,7 @@ from trunkline.cli.options import config_option, json_option, seconds_option, to
 if TYPE_CHECKING:
     from trunkline.host.config.records import Problem
     from trunkline.host.entries import ServerEntry
-    from trunkline.host.events import ServerState
+    from trunkline.host.events import Inspected, ServerState
     from trunkline.host.supervision.upstream import Status
 
 __all__ = ["command"]
@@ -65,13 +65,13 @@ def command(*, config: tuple[str, ...], check: bool, file: str | None, timeout: 
 
     if timeout is not None and not check:
         raise click.UsageError("--timeout is for --check: nothing is started without.")
-    statuses, problems = told(lambda: _look(config, _seconds(timeout) if check else None), as_json)
+    statuses, problems, changes = told(lambda: _look(config, _seconds(timeout) if check else None), as_json)
     mode = told(lambda: usual_approval(file), as_json)
     if as_json:
         approval = {"mode": mode, "meaning": setup_sentence(mode)}
-        say_json({"servers": statuses, "problems": problems, "approval": approval})
+        say_json({"servers": statuses, "problems": problems, "changed": changes, "approval": approval})
     elif statuses:
-        say("\n".join([*_lines(statuses), status_line(mode)]))
+        say("\n".join([*_lines(statuses, changes), status_line(mode)]))
     for problem in problems if not as_json else ():
         complain(str(problem))
     if not statuses and not problems and not as_json:
@@ -86,8 +86,8 @@ def _seconds(timeout: float | None) -> float:
     return _CHECK_SECONDS if timeout is None else timeout
 
 
-def _look(files: Sequence[str], seconds: float | None) -> tuple[list[Status], list[Problem]]:
-    """Find out how the servers are; without a time nothing is started.
+def _look(files: Sequence[str], seconds: float | None) -> tuple[list[Status], list[Problem], list[Inspected]]:
+    """Find out how the servers are, and which definitions changed; without a time nothing is started.
 
     Raises:
         ConfigError: a file that was named cannot be used.
@@ -98,10 +98,12 @@ def _look(files: Sequence[str], seconds: float | None) -> tuple[list[Status], li
         return asyncio.run(_checked(files, answers_for(files, None), seconds))
     configuration = read_configuration(files)
     statuses = asyncio.run(_resting(configuration.entries.values()))
-    return statuses, list(configuration.problems)
+    return statuses, list(configuration.problems), list(_changes_kept(configuration.entries.values()))
 
 
-async def _checked(files: Sequence[str], inputs: Any, seconds: float) -> tuple[list[Status], list[Problem]]:
+async def _checked(
+    files: Sequence[str], inputs: Any, seconds: float
+) -> tuple[list[Status], list[Problem], list[Inspected]]:
     from trunkline.cli.secrecy import book_here
     from trunkline.host.host import Host
     from trunkline.host.policy.policy import Policy
@@ -118,7 +120,8 @@ async def _checked(files: Sequence[str], inputs: Any, seconds: float) -> tuple[l
         settings=settings,
         secret_book=book_here(),
     ) as host:
-        return host.status(), list(host.configuration.problems)
+        changes = [each for each in host.inspected() if each.what == "changed"]
+        return host.status(), list(host.configuration.problems), changes
 
 
 async def _resting(entries: Any) -> list[Status]:
@@ -164,10 +167,34 @@ async def _at_rest(entry: ServerEntry, book: Any, kept: Any) -> Status:
     )
 
 
+def _changes_kept(entries: Iterable[ServerEntry]) -> Iterator[Inspected]:
+    """Give what had changed when the servers were last seen, from the kept pins.
+
+    Raises:
+        ConfigError: the pins cannot be read.
+    """
+    from trunkline.host.assembly import at_home
+    from trunkline.host.events import Inspected
+    from trunkline.host.folders import state_folder
+    from trunkline.host.pins.book import PinBook, reach_of
+    from trunkline.host.pins.views import change_told
+
+    records = {(record.name, record.key): record for record in PinBook(state_folder() / "pins.json").servers()}
+    for entry in map(at_home, entries):
+        held = entry.problem is None and not entry.disabled and entry.settings.pins != "off"
+        record = records.get((entry.name, reach_of(entry)[0])) if held else None
+        for pin in [] if record is None else record.pins:
+            if pin.drift is not None and pin.gone_since is None:
+                hidden = pin.kind == "instructions" or entry.settings.pins == "strict"
+                told = change_told(entry.name, pin, hidden=hidden)
+                yield Inspected(entry.name, pin.kind, pin.name, "changed", told)
+
+
 # --- for people ------------------------------------------------------------------------------------------------------
 
 
-def _lines(statuses: Sequence[Status]) -> Iterator[str]:
+def _lines(statuses: Sequence[Status], changes: Sequence[Inspected]) -> Iterator[str]:
+    from trunkline.cli.changes import change_lines
     from trunkline.cli.output import one_line, table
 
     rows = [(status.name, status.state, status.era or "-", *_counts(status)) for status in statuses]
@@ -175,7 +202,7 @@ def _lines(statuses: Sequence[Status]) -> Iterator[str]:
     yield heading
     for status, line in zip(statuses, lines, strict=True):
         yield line
-        for detail in _details(status):
+        for detail in (*_details(status), *change_lines(each for each in changes if each.server == status.name)):
             yield from _wrapped(one_line(detail))
 
 

@@ -17,6 +17,7 @@ import msgspec
 
 import trunkline.types as t
 from trunkline.cli.approvals import terminal_face
+from trunkline.cli.changes import change_lines
 from trunkline.cli.configs import answers_for, name_hint, read_configuration
 from trunkline.cli.exits import Exit, exit_for
 from trunkline.cli.output import one_line
@@ -187,6 +188,12 @@ class HostedServers:
         for drop in catalog.dropped:
             if drop.kind == kind and self._server in (None, drop.server):
                 self._note(f"{drop.server}/{drop.name} is left out: {drop.reason}")
+        # What is hidden because it changed is among those that are left out.
+        shown = {(item.server, item.name) for item in seen if item.changed}
+        for line in change_lines(
+            each for each in self._host.inspected() if each.kind == kind and (each.server, each.name) in shown
+        ):
+            self._note(line)
         return [self._shown(item) for item in seen]
 
     def _sees(self, item: Item) -> bool:

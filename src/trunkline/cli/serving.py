@@ -15,6 +15,7 @@ from contextlib import AsyncExitStack, contextmanager
 from typing import Any, NamedTuple
 
 from trunkline.cli.approval_modes import tell_approval
+from trunkline.cli.changes import change_lines
 from trunkline.cli.configs import answers_for
 from trunkline.cli.options import Guard
 from trunkline.cli.output import clip, complain, one_line
@@ -24,7 +25,7 @@ from trunkline.cli.session import LogOnScreen
 from trunkline.cli.signals import hearing
 from trunkline.errors import ConfigError
 from trunkline.host.assembly import HostOptions
-from trunkline.host.events import Missed, ServerStateChanged
+from trunkline.host.events import Follower, Inspected, Missed, ServerStateChanged
 from trunkline.host.host import Host
 from trunkline.server.addresses import shown_url
 from trunkline.server.run import run_loop
@@ -68,7 +69,7 @@ async def _run(plan: Plan, inputs: Any) -> None:
             with stop.heard():
                 host = await stack.enter_async_context(Host.open(*plan.files, **_host_options(plan, inputs)))
             _tell_problems(host)
-            with _followed(host, plan), _reloaded(host):
+            with _followed(host, plan), _changes_told(host), _reloaded(host):
                 await _serve(host, plan)
     except asyncio.CancelledError:
         if not stop.came:
@@ -198,6 +199,27 @@ async def _follow(host: Host) -> None:
                 _tell_state(event.server, event.state, event.reason)
             elif isinstance(event, Missed):
                 complain(f"{event.count} changes were too many to be shown")
+
+
+@contextmanager
+def _changes_told(host: Host) -> Iterator[None]:
+    """Tell which definitions changed, at once and as it happens; also into the log of a client that starts us."""
+    events = host.events()
+    for line in change_lines(host.inspected()):
+        complain(line)
+    task = asyncio.get_running_loop().create_task(_tell_changes(events))
+    try:
+        yield
+    finally:
+        task.cancel()
+
+
+async def _tell_changes(events: Follower) -> None:
+    async with events:
+        async for event in events:
+            if isinstance(event, Inspected):
+                for line in change_lines([event]):
+                    complain(line)
 
 
 def _tell_state(server: str, state: str, reason: str | None) -> None:

@@ -45,6 +45,7 @@ from trunkline.host.sandbox.planning import Launch
 from trunkline.host.secrecy.book import SecretBook
 from trunkline.host.secrecy.logs import LogRedaction
 from trunkline.host.secrecy.vault import Vault
+from trunkline.host.supervision.hash_seeds import HashSeed
 from trunkline.host.supervision.supervisor import Changes, Supervisor
 from trunkline.host.trust.book import TrustBook, project_folder
 from trunkline.protocol.limits import Limits
@@ -143,6 +144,7 @@ class Assembly:
         self.folder = _folder(options)
         self.trust = TrustBook(trust_file(self.folder))
         self.grants = GrantBook(self.folder / "grants.json")
+        self._hash_seed = HashSeed(self.folder / "hash-seed")
         self._added: dict[str, ServerEntry] = {}
         self._removed: set[str] = set()
         secrets = options.get("secret_book") or SecretBook()
@@ -312,7 +314,8 @@ class Assembly:
             options["client_info"] = info
         if entry.command is not None:
             ancestors = [*os.environ.get(ANCESTORS, "").split(), self.fingerprint]
-            options["env"] = {**entry.env, ANCESTORS: " ".join(ancestors)}
+            seed = self._hash_seed.variables(self.options.get("environ", os.environ))
+            options["env"] = {**seed, **entry.env, ANCESTORS: " ".join(ancestors)}
         return options
 
     def _roots(self, entry: ServerEntry) -> list[t.Root]:

@@ -26,7 +26,7 @@ from trunkline.host.catalog.items import Item
 from trunkline.host.catalog.names import DEFAULT_NAMING, Naming
 from trunkline.host.desks import question_act
 from trunkline.host.entries import ServerEntry
-from trunkline.host.events import CatalogChanged, Events
+from trunkline.host.events import CatalogChanged, Events, Inspected
 from trunkline.host.judgement.approval import ConsentedBy
 from trunkline.host.judgement.consent import Consent, Face
 from trunkline.host.judgement.first_lists import grantable_tools
@@ -229,6 +229,11 @@ class HostCore:
             self.events.tell(CatalogChanged(kinds, after.counter))
             for follower in tuple(self._followers):
                 follower(kinds)
+
+    @property
+    def inspected(self) -> tuple[Inspected, ...]:
+        """What holds of the definitions in the catalog: what changed, what was flagged, what is hidden."""
+        return () if self._inspector is None else self._inspector.lasting
 
     def upstream(self, name: str) -> Upstream:
         """Give a server by its name.

@@ -92,6 +92,8 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
     message_bytes: int | None = None
     #: Its tools are shown whole even when the catalog is searched.
     always_load: bool = False
+    #: A definition that changed since it was accepted is hidden, or asked about before every use, or not noticed.
+    pins: Literal["strict", "ask", "off"] = "ask"
     #: Kept for the sandbox.
     sandbox: Any = None
     #: What it may have of the user's models: the members of ``SamplingLimits``.

@@ -29,7 +29,7 @@ from trunkline.host.catalog.names import id_of
 from trunkline.host.config.records import Configuration
 from trunkline.host.core import Asker
 from trunkline.host.desks import CallbackDesk, Desk, HostDesk
-from trunkline.host.events import Follower
+from trunkline.host.events import Follower, Inspected
 from trunkline.host.gateway.gateway import Gateway, GatewayOptions
 from trunkline.host.gateway.serving import ServeOptions
 from trunkline.host.passing.fronts import LocalFront
@@ -123,6 +123,10 @@ class Host:
     def status(self) -> list[Status]:
         """Say how each server is."""
         return [upstream.status for upstream in self._open.core.supervisor.upstreams.values()]
+
+    def inspected(self) -> list[Inspected]:
+        """Return what a person should know of the servers' definitions: changed, flagged, hidden or unlocked ones."""
+        return list(self._open.core.inspected)
 
     def events(self) -> Follower:
         """Follow what happens: ``async for event in host.events()``."""

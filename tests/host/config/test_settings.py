@@ -34,6 +34,7 @@ ALL: dict[str, Any] = {
     "concurrency": 8,
     "messageBytes": 2048,
     "alwaysLoad": True,
+    "pins": "strict",
     "sandbox": {"network": False, "paths": ["${userHome}"]},
     "sampling": {"maxTokens": 1000},
 }
@@ -74,6 +75,7 @@ def test_every_setting_can_be_written_in_each_way(tmp_path: Path, members: dict[
         concurrency=8,
         message_bytes=2048,
         always_load=True,
+        pins="strict",
         sandbox={"network": False, "paths": ["/home/ada"]},
         sampling={"maxTokens": 1000},
     )
@@ -168,6 +170,20 @@ def test_a_file_of_a_project_cannot_trust_itself(tmp_path: Path) -> None:
     configuration = load(project=project, environ={})
     assert configuration.entries["one"].settings.trusted is False
     assert ["a file of a project cannot trust itself" in str(each) for each in configuration.problems] == [True]
+
+
+@pytest.mark.parametrize(("written", "read"), [("off", "ask"), ("ask", "ask"), ("strict", "strict")])
+def test_a_file_of_a_project_cannot_switch_its_own_pins_off(written: str, read: str, tmp_path: Path) -> None:
+    project = write(tmp_path / "mcp.json", {"mcpServers": {"one": {"command": "x", "pins": written}}})
+    configuration = load(project=project, environ={})
+    assert configuration.entries["one"].settings.pins == read
+    assert ["pins" in str(each) for each in configuration.problems] == ([True] if written == "off" else [])
+
+
+@pytest.mark.parametrize("pins", ["strict", "ask", "off"])
+def test_a_file_that_was_named_can_choose_what_pins_do(pins: str, tmp_path: Path) -> None:
+    configuration = given(tmp_path, {"mcpServers": {"one": {"command": "x", "pins": pins}}})
+    assert (configuration.entries["one"].settings.pins, configuration.problems) == (pins, ())
 
 
 def test_a_file_that_was_named_can_say_that_a_server_is_trusted(tmp_path: Path) -> None:

@@ -69,6 +69,7 @@ _SETTINGS: Mapping[str, str] = MappingProxyType(
         "concurrency": "concurrency",
         "message_bytes": "message_bytes",
         "always_load": "always_load",
+        "pins": "pins",
         "sandbox": "sandbox",
         "sampling": "sampling",
     }

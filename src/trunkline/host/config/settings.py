@@ -31,7 +31,7 @@ _PARTS = ("allow", "deny", "annotations", "tags")
 
 
 def read_settings(found: Mapping[str, Member], into: Collector, *, project: bool) -> ServerSettings:
-    """Read the settings among an entry's members; an entry of a project cannot say of itself that it is trusted."""
+    """Read the settings among an entry's members; an entry of a project cannot lower its own guard."""
     given: dict[str, Any] = {}
     for name, read in _READERS.items():
         if name in found:
@@ -42,6 +42,9 @@ def read_settings(found: Mapping[str, Member], into: Collector, *, project: bool
     if project and given.get("trusted"):
         del given["trusted"]
         into.warn("trusted", found["trusted"].line, "it is ignored: a file of a project cannot trust itself")
+    if project and given.get("pins") == "off":
+        del given["pins"]
+        into.warn("pins", found["pins"].line, "it is ignored: a file of a project cannot switch its own pins off")
     tools = _foreign_filters(found, into)
     if tools is not None:
         given["tools"] = tools
@@ -258,6 +261,7 @@ _READERS: Mapping[str, _Read] = MappingProxyType(
         "concurrency": _count,
         "message_bytes": _bytes,
         "always_load": read_flag,
+        "pins": _one_of("strict", "ask", "off"),
         "sandbox": _raw,
         "sampling": _raw,
     }

@@ -28,6 +28,7 @@ from trunkline.host.judgement.consent import Consent, Face, Question, Ruling
 from trunkline.host.judgement.grants import ServerTool
 from trunkline.host.judgement.refusals import NO_ONE, Unasked, denied, needs_approval
 from trunkline.host.passing.fronts import Front
+from trunkline.host.pins.drift import brief
 from trunkline.host.policy.acts import Act, ActKind, Annotations, Decision
 from trunkline.host.policy.policy import Policy
 from trunkline.host.secrecy.book import SecretBook
@@ -154,7 +155,8 @@ class Judge:
 
         def refusal(problem: str | None) -> str:
             source = _taint_source(case, act)
-            return needs_approval(act, decision, unasked=case.unasked, tainted_by=source, problem=problem)
+            told = ". ".join(each for each in (_change_note(case), problem) if each) or None
+            return needs_approval(act, decision, unasked=case.unasked, tainted_by=source, problem=told)
 
         ruling = await self._consent.settle(
             act,
@@ -232,6 +234,12 @@ def _consented(case: Case, act: Act, decision: Decision) -> Ruling | None:
         return None
     reason = "the client in front asks its own user" if case.consented_by == "client" else "the user typed it"
     return Ruling(allowed=True, by=case.consented_by, rule=decision.rule, reason=reason)
+
+
+def _change_note(case: Case) -> str | None:
+    """Return how the definition differs from the one that was accepted; None if it does not."""
+    changed = () if case.item is None else case.item.changed
+    return f"It changed so: {brief(changed)}" if changed else None
 
 
 def _taint_source(case: Case, act: Act) -> str | None:

@@ -23,7 +23,9 @@ from msgspec.structs import replace
 from trunkline.errors import ConfigError
 from trunkline.host.entries import ServerEntry
 from trunkline.host.pins.locks import PinLock
-from trunkline.host.pins.records import Key, Notice, Pin, ServerPins, Sight, sighted
+from trunkline.host.pins.orders import free_orders
+from trunkline.host.pins.pin import is_pin
+from trunkline.host.pins.records import Key, Notice, Pin, Seen, ServerPins, Sight, sighted, succeeded
 from trunkline.host.state_files import locked, read_private, write_private
 from trunkline.host.trust.commands import run_by
 from trunkline.host.trust.fingerprints import readable, shown_url
@@ -32,6 +34,8 @@ __all__ = ["Observed", "PinBook", "reach_of"]
 
 # Of one name: whoever starts a server in ever new ways forgets the oldest.
 _MOST_WAYS = 32
+# Of one name: definitions that were accepted before the present one.
+_MOST_FORMER = 8
 _Records = dict[tuple[str, str], ServerPins]
 
 
@@ -135,13 +139,17 @@ class PinBook:
             records.update({(record.name, record.key): record for record in observed.records.values()})
         return observed
 
-    def accept(self, server: ServerPins, kind: str, name: str, *, pin: str) -> Pin:
+    def accept(self, server: ServerPins, kind: str, name: str, *, pin: str, exact: bool = False) -> Pin:
         """Accept what is there under a name, as somebody has seen it: drift, and what the scan finds in it.
+
+        If it differs from what was accepted in nothing but order, every order is accepted from now on where the order
+        differs (``orders.py``); ``exact`` accepts this order only. If it was accepted once before, the server
+        alternates between definitions, and those that were accepted since then stay accepted beside it.
 
         Raises:
             ConfigError: it is not there any more, or is another one by now; or the book cannot be read or written.
         """
-        return self._look(server, kind, name, pin=pin, vetted=True)
+        return self._look(server, kind, name, pin=pin, vetted=True, exact=exact)
 
     def note_look(self, server: ServerPins, kind: str, name: str, *, pin: str) -> Pin:
         """Note that somebody has looked at something that was new; raises as ``accept``."""
@@ -196,24 +204,26 @@ class PinBook:
             notices += noticed
         return Observed(records, tuple(notices))
 
-    def _look(self, server: ServerPins, kind: str, name: str, *, pin: str, vetted: bool) -> Pin:
+    def _look(self, server: ServerPins, kind: str, name: str, *, pin: str, vetted: bool, exact: bool = False) -> Pin:
         with self._changing() as records:
             record = records.get((server.name, server.key))
             known = None if record is None else record.find(kind, name)
             if record is None or known is None:
                 raise ConfigError(f"{server.name}/{name} is not pinned any more.")
-            after = self._accepted(known, pin, vetted=vetted)
+            after = self._accepted(known, pin, vetted=vetted, exact=exact)
             if after is None:
                 raise ConfigError(f"{server.name}/{name} has changed again since it was shown: look at it once more.")
             pins = [after if each.key == known.key else each for each in record.pins]
             records[record.name, record.key] = replace(record, pins=pins)
         return after
 
-    def _accepted(self, known: Pin, pin: str, *, vetted: bool) -> Pin | None:
+    def _accepted(self, known: Pin, pin: str, *, vetted: bool, exact: bool) -> Pin | None:
         if known.drift is None:
             return replace(known, new=False, vetted=known.vetted or vetted) if known.pin == pin else None
         if known.drift.pin != pin or not vetted:
             return None
+        before, after = known.definition, known.drift.definition
+        orders = {} if exact or before is None or after is None else free_orders(before, after, known.orders)
         return replace(
             known,
             pin=known.drift.pin,
@@ -223,20 +233,23 @@ class PinBook:
             renamed_from=None,
             vetted=True,
             drift=None,
+            former=succeeded(known, pin)[:_MOST_FORMER],
+            orders=orders,
         )
 
     def _locked(self, pin: Pin, lock: PinLock, server: str) -> Pin:
         """Give what a lock file makes of a pin."""
         entry = lock.find(server, pin.kind, pin.name)
-        if entry is None or (entry.pin == pin.pin and pin.vetted >= entry.vetted and not pin.new):
+        known = entry is not None and is_pin(entry.pin, pin.pin, pin.definition)
+        if entry is None or (known and pin.vetted >= entry.vetted and not pin.new):
             return pin
-        if entry.pin == pin.pin:
+        if known:
             return replace(pin, new=False, vetted=pin.vetted or entry.vetted)
-        here = pin.drift is not None and pin.drift.pin == entry.pin
+        here = pin.drift is not None and is_pin(entry.pin, pin.drift.pin, pin.drift.definition)
         return Pin(
             kind=pin.kind,
             name=pin.name,
-            pin=entry.pin,
+            pin=pin.drift.pin if here and pin.drift is not None else entry.pin,
             since=self._clock(),
             definition=pin.drift.definition if here and pin.drift is not None else None,
             vetted=entry.vetted,
@@ -282,10 +295,10 @@ class PinBook:
         return self._known
 
 
-def _accepting(lock: PinLock, server: str) -> Callable[[Key, str], bool]:
-    def accepts(key: Key, pin: str) -> bool:
+def _accepting(lock: PinLock, server: str) -> Callable[[Key, Seen], bool]:
+    def accepts(key: Key, seen: Seen) -> bool:
         entry = lock.find(server, *key)
-        return entry is not None and entry.pin == pin
+        return entry is not None and seen.has_pin(entry.pin)
 
     return accepts
 

@@ -8,7 +8,7 @@ nothing of servers. The work is bounded, since both sides come from strangers.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from difflib import SequenceMatcher
 from types import MappingProxyType
 from typing import Any, Literal, TypeAlias
@@ -19,7 +19,7 @@ from msgspec import Struct
 from trunkline.host.pins.pin import canonical
 from trunkline.host.scan.characters import visible
 
-__all__ = ["Change", "Difference", "compare", "same_but_for_name"]
+__all__ = ["Change", "Difference", "brief", "compare", "same_but_for_name"]
 
 Difference: TypeAlias = Literal["added", "removed", "changed"]
 
@@ -27,6 +27,8 @@ _MOST_CHANGES = 200
 _MOST_WORDS = 3000
 _LONGEST_VALUE = 4000
 _AROUND = 4
+_MOST_BRIEF = 3
+_LONGEST_BRIEF = 160
 _SIGNS: Mapping[Difference, str] = MappingProxyType({"added": "+", "removed": "-", "changed": "~"})
 _WORDS = re.compile(r"\s+|[^\s]+")
 
@@ -54,6 +56,14 @@ def compare(before: Any, after: Any) -> tuple[Change, ...]:
             break
         found.append(change)
     return tuple(found)
+
+
+def brief(changes: Sequence[Change | str]) -> str:
+    """Write changes in one line, for a message: the first few, each cut to a length that a line can hold."""
+    told = [" ".join(str(change).split()) for change in changes[:_MOST_BRIEF]]
+    cut = [text if len(text) <= _LONGEST_BRIEF else f"{text[:_LONGEST_BRIEF]}..." for text in told]
+    more = len(changes) - len(told)
+    return "; ".join([*cut, f"and {more} more"] if more else cut)
 
 
 def same_but_for_name(one: Any, other: Any) -> bool:

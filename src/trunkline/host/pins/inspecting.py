@@ -12,6 +12,7 @@ from types import MappingProxyType
 
 from trunkline.errors import ConfigError
 from trunkline.host.catalog.catalog import Catalog
+from trunkline.host.catalog.items import Item
 from trunkline.host.entries import ServerEntry
 from trunkline.host.events import Events, Inspected
 from trunkline.host.pins.book import Observed, PinBook, reach_of
@@ -120,8 +121,10 @@ class Inspector:
         self.problem = problem
 
     def _pinned(self, catalog: Catalog) -> dict[str, ServerEntry]:
-        """Give the servers that are held to their pins."""
-        entries = ((server, self._entry_of(server)) for server in catalog.parts)
+        """Return the servers that are held to their pins."""
+        entries = (
+            (server, self._entry_of(server)) for server, part in catalog.parts.items() if part.settings.pins != "off"
+        )
         return {
             server: entry
             for server, entry in entries
@@ -137,17 +140,26 @@ class Inspector:
             if notice.what != "changed":
                 self._events.tell(told)
         # The rest holds from one catalog to the next, and is told once.
-        lasting = [
-            *(
-                Inspected(each.server, each.kind, self._hide(each.name), each.what, each.reason)
-                for each in reviewed.quarantined
-            ),
-            *(
-                Inspected(item.server, item.kind, self._hide(item.name), "flagged", "; ".join(item.flagged))
-                for item in reviewed.flagged.values()
-            ),
-        ]
-        for told in lasting:
+        for told in self.lasting:
             if told not in self._told:
                 self._events.tell(told)
-        self._told = set(lasting)
+        self._told = set(self.lasting)
+
+    @property
+    def lasting(self) -> tuple[Inspected, ...]:
+        """What holds of the last catalog: what changed, what was flagged, and what was taken out of it."""
+        if self.last is None:
+            return ()
+        out = [
+            Inspected(each.server, each.kind, self._hide(each.name), each.what, each.reason)
+            for each in self.last.quarantined
+        ]
+        marked = self.last.marked.values()
+        changed = [
+            self._inspected(item, "changed", self.last.changed[item.kind, item.id]) for item in marked if item.changed
+        ]
+        flagged = [self._inspected(item, "flagged", "; ".join(item.flagged)) for item in marked if item.flagged]
+        return *out, *changed, *flagged
+
+    def _inspected(self, item: Item, what: str, reason: str) -> Inspected:
+        return Inspected(item.server, item.kind, self._hide(item.name), what, reason)

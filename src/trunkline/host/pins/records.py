@@ -8,11 +8,16 @@ comes later under a new name is taken, and marked as new until somebody looks. P
 what the server has   what is remembered                   what follows
 ====================  ===================================  =============================================
 the same pin          that pin                             nothing; drift that was noted is over
-another pin           that pin, and the other as drift     it is quarantined until it is accepted
+another pin           that pin, and the other as drift     it is asked about, or hidden, until it is accepted
 a name not known      its pin, marked new unless the list  it is served, and reported; a definition that
                       is seen for the first time           says the same as one that went is a rename
 nothing any more      the pin, and since when it is gone   it comes back as it was, or as drift
 ====================  ===================================  =============================================
+
+Some definitions count as the same although their pin is another: the accepted one without the members that the
+negotiated revision does not have, the accepted one in another order where any order was accepted (``orders.py``), one
+that was accepted earlier by a server that alternates, and the accepted one under the digest that older versions of this
+program wrote. The last is written anew when it is seen.
 """
 
 from __future__ import annotations
@@ -25,12 +30,17 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+import trunkline.types as t
 from trunkline.host.pins.drift import Change, compare, same_but_for_name
-from trunkline.host.pins.pin import canonical
+from trunkline.host.pins.orders import is_within
+from trunkline.host.pins.pin import canonical, exact_pin, is_pin, normal_form, pin_of
+from trunkline.protocol.revisions import find
+from trunkline.protocol.shaping import shape_params
 
 __all__ = [
     "PINNED",
     "Drift",
+    "Former",
     "Key",
     "Noted",
     "Notice",
@@ -41,6 +51,7 @@ __all__ = [
     "Sight",
     "compared",
     "sighted",
+    "succeeded",
 ]
 
 PinKind: TypeAlias = Literal["tool", "prompt", "template", "instructions"]
@@ -65,6 +76,16 @@ class Drift(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True)
     definition: Any = None
 
 
+class Former(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """A definition that was accepted before the present one."""
+
+    pin: str
+    #: Somebody has seen what the scan finds in it, and accepts that.
+    vetted: bool = False
+    #: It is still accepted: the server alternates between it and others.
+    stands: bool = False
+
+
 class Pin(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
     """What was accepted under one name."""
 
@@ -82,11 +103,20 @@ class Pin(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_
     vetted: bool = False
     gone_since: float | None = None
     drift: Drift | None = None
+    #: What was accepted before, the latest first.
+    former: list[Former] = []
+    #: Where any order is accepted (``orders.py``).
+    orders: dict[str, tuple[int, int]] = {}
 
     @property
     def key(self) -> Key:
         """Its kind and name."""
         return self.kind, self.name
+
+    @property
+    def standing(self) -> dict[str, bool]:
+        """The pins that are accepted beside this one, each with whether what the scan finds in it is accepted."""
+        return {each.pin: each.vetted for each in self.former if each.stands}
 
     @property
     def state(self) -> str:
@@ -122,6 +152,10 @@ class Seen(Struct, frozen=True):
     #: The definition, or the text of instructions.
     definition: Any
 
+    def has_pin(self, pin: str) -> bool:
+        """Return True if this is the definition that was pinned so."""
+        return is_pin(pin, self.pin, self.definition)
+
 
 class Sight(Struct, frozen=True, kw_only=True):
     """One look at a server."""
@@ -134,6 +168,8 @@ class Sight(Struct, frozen=True, kw_only=True):
     unlisted: frozenset[str] = frozenset()
     #: What is there, but is not served for other reasons.
     aside: frozenset[tuple[str, str]] = frozenset()
+    #: The revision in which it was listed.
+    revision: str = ""
 
 
 class Notice(Struct, frozen=True):
@@ -148,17 +184,24 @@ class Notice(Struct, frozen=True):
 
 
 _NOTHING: Mapping[Key, str] = MappingProxyType({})
+_TYPES: Mapping[PinKind, Any] = MappingProxyType({"tool": t.Tool, "prompt": t.Prompt, "template": t.ResourceTemplate})
 
 
 def compared(pin: Pin) -> tuple[Change, ...]:
-    """Tell what differs between what was accepted and what is there now; nothing if that is not known."""
+    """Return what differs between what was accepted and what is there now; there is something whenever there is drift.
+
+    What is no part of a pin, as the order of an enum, is no difference.
+    """
     if pin.drift is None:
         return ()
     before, after = pin.definition, pin.drift.definition
-    if before is None or after is None:
-        text = "the definitions are too large to be kept, or one came from a lock file: only their pins are known"
-        return (Change("", "changed", f"{pin.pin[:12]} -> {pin.drift.pin[:12]}; {text}"),)
-    return compare(before, after)
+    text = "the definitions are too large to be kept, or one came from a lock file: only their pins are known"
+    if before is not None and after is not None:
+        found = compare(normal_form(before), normal_form(after))
+        if found:
+            return found
+        text = "the difference is in a secret that the definition holds, and secrets are not kept"
+    return (Change("", "changed", f"{pin.pin[:12]} -> {pin.drift.pin[:12]}; {text}"),)
 
 
 def sighted(
@@ -168,7 +211,7 @@ def sighted(
     now: float,
     siblings: Iterable[ServerPins] = (),
     expected: Mapping[Key, str] = _NOTHING,
-    accepts: Callable[[Key, str], bool] | None = None,
+    accepts: Callable[[Key, Seen], bool] | None = None,
     hide: Callable[[str], str] = str,
 ) -> tuple[ServerPins, tuple[Notice, ...]]:
     """Take a look at a server into its record; what is unchanged is the very same object.
@@ -191,7 +234,7 @@ class _Looking:
         now: float,
         siblings: Iterable[ServerPins],
         expected: Mapping[Key, str],
-        accepts: Callable[[Key, str], bool] | None,
+        accepts: Callable[[Key, Seen], bool] | None,
         hide: Callable[[str], str],
     ) -> None:
         self._first = record is None
@@ -225,14 +268,12 @@ class _Looking:
 
     def _again(self, pin: Pin, seen: Seen) -> Pin:
         """Take in something that is known."""
-        if seen.pin == pin.pin:
-            if pin.drift is None and pin.gone_since is None:
+        if seen.has_pin(pin.pin) or _digest_now(pin) == seen.pin:
+            if pin.drift is None and pin.gone_since is None and seen.pin == pin.pin:
                 return pin
-            if pin.drift is not None:
-                self._note(pin.key, "returned")
             kept = self._kept(seen) if pin.definition is None else pin.definition
-            return replace(pin, drift=None, gone_since=None, definition=kept)
-        if self._accepts is not None and self._accepts(pin.key, seen.pin):
+            return replace(self._returned(pin), pin=seen.pin, definition=kept)
+        if self._accepts is not None and self._accepts(pin.key, seen):
             return replace(
                 pin,
                 pin=seen.pin,
@@ -241,11 +282,31 @@ class _Looking:
                 vetted=False,
                 gone_since=None,
                 drift=None,
+                former=[],
+                orders={},
             )
+        if self._is_accepted(pin, seen):
+            return pin if pin.drift is None and pin.gone_since is None else self._returned(pin)
         if pin.drift is not None and pin.drift.pin == seen.pin and pin.gone_since is None:
             return pin
         self._note(pin.key, "changed")
         return replace(pin, drift=Drift(seen.pin, self._now, self._kept(seen)), gone_since=None)
+
+    def _returned(self, pin: Pin) -> Pin:
+        """Return a pin whose accepted definition is there again."""
+        if pin.drift is not None:
+            self._note(pin.key, "returned")
+        return replace(pin, drift=None, gone_since=None)
+
+    def _is_accepted(self, pin: Pin, seen: Seen) -> bool:
+        """Return True if a definition counts as the accepted one although its pin is another."""
+        if seen.pin in pin.standing:
+            return True
+        if pin.definition is None:
+            return False
+        return _reduced_pin(pin, self._sight.revision) == seen.pin or is_within(
+            pin.orders, pin.definition, self._kept(seen)
+        )
 
     def _missing(self, pin: Pin) -> Pin:
         """Take in that something is not there."""
@@ -260,7 +321,7 @@ class _Looking:
         kind, name = key
         document = self._kept(seen)
         wanted = self._expected.get(key, seen.pin)
-        if wanted != seen.pin:
+        if not seen.has_pin(wanted):
             self._note(key, "changed")
             drift = Drift(seen.pin, self._now, document)
             return Pin(kind=kind, name=name, pin=wanted, since=self._now, drift=drift)
@@ -290,6 +351,49 @@ class _Looking:
 
     def _note(self, key: Key, what: Noted, before: str | None = None) -> None:
         self._notices.append(Notice(self._sight.server, key[0], key[1], what, before))
+
+
+def _reduced_pin(pin: Pin, revision: str) -> str | None:
+    """Return the pin of what was accepted without the members that a revision does not have; None if it has them all.
+
+    The other way round, members that were not there when the definition was accepted are a change like any other: a
+    server chooses the revision, so it could bring in a title or a hint unseen by choosing a newer one.
+    """
+    known = find(revision)
+    if known is None or pin.kind not in _TYPES:
+        return None
+    try:
+        whole = msgspec.convert(pin.definition, _TYPES[pin.kind])
+        reduced = shape_params(whole, known)
+    except (msgspec.ValidationError, RecursionError):
+        return None
+    return None if reduced is whole else pin_of(reduced)
+
+
+def _digest_now(pin: Pin) -> str | None:
+    """Return the pin that a kept definition has now, if it was kept under the digest of older versions; else None.
+
+    A definition that is kept without its secrets does not fit its digest, and is known only when it is seen unchanged.
+    """
+    if pin.kind not in _TYPES or pin.definition is None or exact_pin(pin.definition) != pin.pin:
+        return None
+    try:
+        return pin_of(msgspec.convert(pin.definition, _TYPES[pin.kind]))
+    except (msgspec.ValidationError, RecursionError):
+        return None
+
+
+def succeeded(known: Pin, pin: str) -> list[Former]:
+    """Return what was accepted before, once a pin is accepted in place of the present one.
+
+    If that pin was accepted before, the server alternates: all that was accepted since then stays accepted.
+    """
+    history = [Former(known.pin, known.vetted), *known.former]
+    pins = [each.pin for each in history]
+    since = pins.index(pin) if pin in pins else 0
+    return [
+        replace(each, stands=each.stands or number < since) for number, each in enumerate(history) if each.pin != pin
+    ]
 
 
 def _bounded(pins: list[Pin]) -> list[Pin]:

@@ -1,13 +1,16 @@
-"""What of a catalog may be seen: what changed since it was pinned is taken out, what the scan finds too.
+"""What of a catalog may be seen, and what is asked about: definitions that changed, and what the scan finds.
 
-The order is: the lock file, if one was named (only what is in it passes); the pins (what drifted is quarantined); the
-scan (hidden, or flagged so that the policy asks). What is taken out stands in the catalog's ``dropped`` with the reason
-and the command that shows more; it cannot be found, listed or called. Pure: what is pinned comes in as an argument.
+The order is: the lock file, if one was named (only what is in it passes); the pins; the scan (hidden, or flagged so
+that the policy asks). What changed since it was accepted is served as it is now, and marked, so that the policy asks
+before every use (``Item.changed``); of a server whose entry says ``"pins": "strict"`` it is taken out. Instructions
+that changed are always taken out: they are read, not called, so there is no use before which one could be asked.
+
+What is taken out stands in the catalog's ``dropped`` with the reason and the command that accepts it; it cannot be
+found, listed or called. Pure: what is pinned comes in as an argument.
 """
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable, Collection, Iterator, Mapping
 from hashlib import sha256
 from types import MappingProxyType
@@ -21,8 +24,9 @@ from trunkline.host.catalog.catalog import Catalog, Dropped
 from trunkline.host.catalog.items import KINDS, Item, Kind, Part
 from trunkline.host.catalog.names import id_of
 from trunkline.host.pins.locks import PinLock
-from trunkline.host.pins.pin import canonical
-from trunkline.host.pins.records import PINNED, Key, PinKind, Seen, ServerPins, Sight, compared
+from trunkline.host.pins.pin import canonical, is_pin
+from trunkline.host.pins.records import PINNED, Key, Pin, PinKind, Seen, ServerPins, Sight, compared
+from trunkline.host.pins.views import change_told, target_of
 from trunkline.host.scan.scan import Finding, names_of_others, references_in, scan, scan_references, weigh, worst
 
 __all__ = [
@@ -40,8 +44,9 @@ __all__ = [
 
 #: What is done about findings: as bad as they are, at most asked about, or nothing.
 Scanning: TypeAlias = Literal["hide", "ask", "off"]
-#: What was found in a definition before, by kind and pin: the findings, and the words that may be names of tools.
-Scanned: TypeAlias = dict[tuple[str, str], tuple[tuple[Finding, ...], frozenset[str]]]
+#: What was found in a definition before, by kind and pin: the definition itself, since one pin may have several orders;
+#: the findings; and the words that may be names of tools.
+Scanned: TypeAlias = dict[tuple[str, str], tuple[Any, tuple[Finding, ...], frozenset[str]]]
 
 # Bytes of one server's definitions that are scanned at one time, which takes some seconds; the rest waits for the
 # next catalog.
@@ -50,6 +55,8 @@ _METHODS: Mapping[PinKind, str] = MappingProxyType(
     {"tool": "tools/list", "prompt": "prompts/list", "template": "resources/templates/list"}
 )
 _NO_RECORDS: Mapping[str, ServerPins] = MappingProxyType({})
+# The rule of the finding that ``weigh`` adds to several others.
+_TOGETHER = "together"
 
 
 class Quarantined(Struct, frozen=True):
@@ -72,8 +79,10 @@ class Reviewed(Struct, frozen=True, kw_only=True):
     quarantined: tuple[Quarantined, ...] = ()
     #: By kind and id, for what is still there.
     findings: Mapping[tuple[str, str], tuple[Finding, ...]] = MappingProxyType({})
-    #: The items that are flagged, by kind and id.
-    flagged: Mapping[tuple[str, str], Item] = MappingProxyType({})
+    #: The items that are flagged or changed, or that are known by the pin of what was accepted, by kind and id.
+    marked: Mapping[tuple[str, str], Item] = MappingProxyType({})
+    #: In a sentence, how those that changed differ and what accepts them, by kind and id.
+    changed: Mapping[tuple[str, str], str] = MappingProxyType({})
 
 
 def instructions_pin(text: str) -> str:
@@ -101,6 +110,7 @@ def sight_of(part: Part, reach: tuple[str, str], *, hide: Callable[[str], str] =
         items=items,
         unlisted=frozenset(kind for kind, method in _METHODS.items() if method in part.offering.failures),
         aside=frozenset((each.kind, each.name) for each in (*part.dropped, *part.hidden)),
+        revision=part.offering.revision,
     )
 
 
@@ -115,15 +125,16 @@ def review(
     before: Reviewed | None = None,
     hide: Callable[[str], str] = str,
 ) -> Reviewed:
-    """Take out of a catalog what should not be seen, and flag what should be asked about.
+    """Take out of a catalog what should not be seen, and mark what should be asked about.
 
-    ``records`` are what is pinned of each server; one that has none is not held to anything. ``scanned`` is where
-    findings are looked up, and put; it saves looking through the same definition again. ``before`` is where items are
-    taken from that are still flagged as they were, and ``hide`` takes secrets out of what is told.
+    ``records`` are what is pinned of each server, after this catalog was taken into them; one that has none is not held
+    to anything. ``scanned`` is where findings are looked up, and put; it saves looking through the same definition
+    again. ``before`` is where items are taken from that are still marked as they were, and ``hide`` takes secrets out
+    of what is told.
     """
     found = {} if scanned is None else scanned
     reviewing = _Review(catalog, records, lock=lock, lock_name=lock_name, scanning=scanning, scanned=found, hide=hide)
-    return reviewing.result({} if before is None else before.flagged)
+    return reviewing.result({} if before is None else before.marked)
 
 
 class _Review:
@@ -149,24 +160,34 @@ class _Review:
         self._hide = hide
         self._names: Mapping[str, frozenset[str]] = {} if scanning == "off" else scan_tool_names(catalog)
         self._findings: dict[tuple[str, str], tuple[Finding, ...]] = {}
+        self._changed: dict[tuple[str, str], str] = {}
         self._looked: dict[str, int] = {}
 
     def result(self, before: Mapping[tuple[str, str], Item]) -> Reviewed:
         """Judge everything, and make the catalog of what is left."""
         out: dict[tuple[str, str, str], Quarantined] = {}
-        flagged: dict[tuple[str, str], Item] = {}
+        marked: dict[tuple[str, str], Item] = {}
         for item in self._items():
             why = self._withheld(item.server, item.kind, item.name, item.pin, item.definition)
             if why is not None:
                 out[item.server, item.kind, item.name] = why
-            elif texts := tuple(map(self._hide, flagged_by(self._findings.get((item.kind, item.id), ())))):
-                flagged[item.kind, item.id] = _flag(item, texts, before.get((item.kind, item.id)))
+                continue
+            after = self._marked(item)
+            if after is not item:
+                key = item.kind, item.id
+                marked[key] = _unless_same(after, before.get(key))
         for server, said in self._catalog.instructions.items():
             why = self._withheld(server, "instructions", "", instructions_pin(said), said)
             if why is not None:
                 out[server, "instructions", ""] = why
-        catalog = _without(self._catalog, out, flagged) if out or flagged else self._catalog
-        return Reviewed(catalog=catalog, quarantined=tuple(out.values()), findings=self._findings, flagged=flagged)
+        catalog = _without(self._catalog, out, marked) if out or marked else self._catalog
+        return Reviewed(
+            catalog=catalog,
+            quarantined=tuple(out.values()),
+            findings=self._findings,
+            marked=marked,
+            changed=self._changed,
+        )
 
     def _items(self) -> Iterator[Item]:
         for kind in KINDS:
@@ -175,63 +196,91 @@ class _Review:
     def _withheld(self, server: str, kind: str, name: str, pin: str, definition: Any) -> Quarantined | None:
         """Say why something is not to be seen; None if it is. What the scan found is noted either way."""
         if kind in PINNED:
-            unlocked = self._unlocked(server, kind, name, pin)
+            unlocked = self._unlocked(server, kind, name, pin, definition)
             if unlocked is not None:
                 return Quarantined(server, kind, name, "unlocked", unlocked)
-            drifted = self._drifted(server, kind, name, pin)
-            if drifted is not None:
-                return Quarantined(server, kind, name, "changed", drifted)
-        if self._scanning == "off" or self._is_vetted(server, kind, name, pin):
+            known = self._known(server, kind, name)
+            if known is not None and known.drift is not None and self._hides_changes(server, kind):
+                return Quarantined(server, kind, name, "changed", self._hide(change_told(server, known, hidden=True)))
+        if self._scanning == "off" or self._is_vetted(server, kind, name, pin, definition):
             return None
-        found = self._found(server, kind, name, pin, definition)
+        found = self._unvetted(server, kind, name, pin, definition)
         severity = worst(found)
         # Instructions are given or not: there is nothing that one could be asked before.
         hidden = severity == "hide" or (severity == "ask" and kind == "instructions")
         if hidden and (self._scanning == "hide" or kind == "instructions"):
             said = "; ".join(f"{each.pointer}: {each.message}" for each in found if each.severity != "info")
-            fix = f"run: trunkline pins diff {_target(server, kind, name)}"
+            fix = f"run: trunkline pins diff {target_of(server, kind, name)}"
             reason = f"the scan found something in it ({self._hide(said)[:400]}); {fix}"
             return Quarantined(server, kind, name, "hidden", reason, found)
         if found:
             self._findings[kind, id_of(server, name)] = _capped(found) if severity == "hide" else found
         return None
 
-    def _unlocked(self, server: str, kind: str, name: str, pin: str) -> str | None:
+    def _unlocked(self, server: str, kind: str, name: str, pin: str, definition: Any) -> str | None:
         if self._lock is None:
             return None
         wanted = self._lock.find(server, kind, name)
         if wanted is None:
             return f"it is not in {self._lock_name}"
-        return None if wanted.pin == pin else f"{self._lock_name} has another definition of it"
+        return None if is_pin(wanted.pin, pin, definition) else f"{self._lock_name} has another definition of it"
 
-    def _drifted(self, server: str, kind: str, name: str, pin: str) -> str | None:
-        kept: Any = self._pins.get(server, {})
-        known = kept.get((kind, name))
-        if known is None or known.pin == pin:
-            return None
-        places = ", ".join(dict.fromkeys(change.pointer or "all of it" for change in compared(known)[:8]))
-        fix = f"run: trunkline pins diff {_target(server, kind, name)}"
-        return f"it changed since it was pinned ({self._hide(places) or 'its pin is another'}); {fix}"
+    # --- what changed ------------------------------------------------------------------------------------------------
 
-    def _is_vetted(self, server: str, kind: str, name: str, pin: str) -> bool:
+    def _known(self, server: str, kind: str, name: str) -> Pin | None:
         kept: Any = self._pins.get(server, {})
-        known = kept.get((kind, name))
+        known: Pin | None = kept.get((kind, name))
+        return known
+
+    def _hides_changes(self, server: str, kind: str) -> bool:
+        return kind == "instructions" or self._catalog.parts[server].settings.pins == "strict"
+
+    def _marked(self, item: Item) -> Item:
+        """Return an item with what a person should see before it is used, under the pin of what was accepted."""
+        flagged = tuple(map(self._hide, flagged_by(self._findings.get((item.kind, item.id), ()))))
+        known = self._known(item.server, item.kind, item.name)
+        changed: tuple[str, ...] = ()
+        pin = item.pin
+        if known is not None and known.drift is not None:
+            changed = tuple(self._hide(str(change)) for change in compared(known))
+            self._changed[item.kind, item.id] = self._hide(change_told(item.server, known, hidden=False))
+        elif known is not None and pin not in known.standing:
+            # It counts as the accepted one, so what was allowed for that holds for it.
+            pin = known.pin
+        if not flagged and not changed and pin == item.pin:
+            return item
+        return replace(item, flagged=flagged, changed=changed, pin=pin)
+
+    # --- what the scan finds -----------------------------------------------------------------------------------------
+
+    def _is_vetted(self, server: str, kind: str, name: str, pin: str, definition: Any) -> bool:
+        known = self._known(server, kind, name)
         locked = None if self._lock is None else self._lock.find(server, kind, name)
-        here = known is not None and known.pin == pin and known.vetted
-        return here or (locked is not None and locked.pin == pin and locked.vetted)
+        here = known is not None and (known.vetted if known.pin == pin else known.standing.get(pin, False))
+        return here or (locked is not None and locked.vetted and is_pin(locked.pin, pin, definition))
 
-    def _found(self, server: str, kind: str, name: str, pin: str, definition: Any) -> tuple[Finding, ...]:
-        known = self._scanned.get((kind, pin))
+    def _unvetted(self, server: str, kind: str, name: str, pin: str, definition: Any) -> tuple[Finding, ...]:
+        """Return what is found in a definition, without what was accepted of it in another order."""
+        found = self._found(server, kind, pin, definition)
+        known = self._known(server, kind, name)
+        if not found or known is None or known.drift is not None or not known.vetted or known.definition is None:
+            return found
+        accepted = {(each.rule, each.pointer) for each in self._found(server, kind, known.pin, known.definition)}
+        left = [each for each in found if (each.rule, each.pointer) not in accepted and each.rule != _TOGETHER]
+        return weigh(left)
+
+    def _found(self, server: str, kind: str, pin: str, definition: Any) -> tuple[Finding, ...]:
+        scanned = self._scanned.get((kind, pin))
         document = None
-        if known is None:
+        if scanned is None or scanned[0] != definition:
             document = msgspec.to_builtins(definition)
             self._looked[server] = self._looked.get(server, 0) + len(msgspec.json.encode(document))
             if self._looked[server] > _MOST_LOOKED:
                 return (
                     Finding("too much", "size", "hide", "", "", "the server offers more than can be looked through"),
                 )
-            known = self._scanned[kind, pin] = scan(document, kind=kind), references_in(document)
-        texts, words = known
+            scanned = self._scanned[kind, pin] = definition, scan(document, kind=kind), references_in(document)
+        _, texts, words = scanned
         others = names_of_others(server, words, self._names)
         if not others:
             return weigh(texts) if texts else ()
@@ -244,20 +293,16 @@ def flagged_by(findings: tuple[Finding, ...]) -> tuple[str, ...]:
     return tuple(str(each) for each in findings if each.severity == "ask")
 
 
-def _flag(item: Item, texts: tuple[str, ...], before: Item | None) -> Item:
-    """Flag an item; one that is flagged just so already stays the object that it is."""
-    same = before is not None and before.definition is item.definition and before.flagged == texts
-    if before is not None and same and (before.wire, before.trusted) == (item.wire, item.trusted):
-        return before
-    return replace(item, flagged=texts)
+def _unless_same(item: Item, before: Item | None) -> Item:
+    """Return the item from before if it is marked just so already: those who compare see that nothing changed."""
+    if before is None or before.definition is not item.definition:
+        return item
+    now, then = ((each.wire, each.trusted, each.pin, each.flagged, each.changed) for each in (item, before))
+    return before if now == then else item
 
 
 def _capped(findings: tuple[Finding, ...]) -> tuple[Finding, ...]:
     return tuple(replace(each, severity="ask") if each.severity == "hide" else each for each in findings)
-
-
-def _target(server: str, kind: str, name: str) -> str:
-    return shlex.quote(server if kind == "instructions" else id_of(server, name))
 
 
 def scan_tool_names(catalog: Catalog) -> dict[str, frozenset[str]]:
@@ -270,14 +315,14 @@ def scan_tool_names(catalog: Catalog) -> dict[str, frozenset[str]]:
 
 
 def _without(
-    catalog: Catalog, out: Mapping[tuple[str, str, str], Quarantined], flagged: Mapping[tuple[str, str], Item]
+    catalog: Catalog, out: Mapping[tuple[str, str, str], Quarantined], marked: Mapping[tuple[str, str], Item]
 ) -> Catalog:
-    """Make a catalog without some of another's items, and with flags on others."""
+    """Make a catalog without some of another's items, and with others marked."""
 
     def kept(table: Mapping[str, Item]) -> Mapping[str, Item]:
         return MappingProxyType(
             {
-                name: flagged.get((item.kind, item.id), item)
+                name: marked.get((item.kind, item.id), item)
                 for name, item in table.items()
                 if (item.server, item.kind, item.name) not in out
             }
@@ -285,7 +330,7 @@ def _without(
 
     drops = [Dropped(each.server, each.kind, each.name, each.reason) for each in out.values()]
     by_kind: dict[Kind, Mapping[str, Item]] = {kind: kept(catalog.of(kind)) for kind in KINDS}
-    touched = {each.server for each in out.values()} | {item.server for item in flagged.values()}
+    touched = {each.server for each in out.values()} | {item.server for item in marked.values()}
     return replace(
         catalog,
         tools=by_kind["tool"],
@@ -296,7 +341,7 @@ def _without(
         dropped=(*catalog.dropped, *drops),
         parts=MappingProxyType(
             {
-                server: _part_without(part, out, flagged, drops=drops) if server in touched else part
+                server: _part_without(part, out, marked, drops=drops) if server in touched else part
                 for server, part in catalog.parts.items()
             }
         ),
@@ -306,12 +351,12 @@ def _without(
 def _part_without(
     part: Part,
     out: Mapping[tuple[str, str, str], Quarantined],
-    flagged: Mapping[tuple[str, str], Item],
+    marked: Mapping[tuple[str, str], Item],
     *,
     drops: list[Dropped],
 ) -> Part:
     kept = {
-        (item.kind, item.name): flagged.get((item.kind, item.id), item)
+        (item.kind, item.name): marked.get((item.kind, item.id), item)
         for item in part.items
         if (item.server, item.kind, item.name) not in out
     }

@@ -5,18 +5,23 @@ Nothing is started or asked for: a view is of what was last seen and kept. Pure.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Iterator
 from typing import Any
 
 from msgspec import Struct
 
 from trunkline.host.catalog.names import id_of
-from trunkline.host.pins.drift import Change
+from trunkline.host.pins.drift import Change, brief
 from trunkline.host.pins.locks import PinLock
+from trunkline.host.pins.orders import only_order_differs
+from trunkline.host.pins.pin import is_pin
 from trunkline.host.pins.records import Pin, ServerPins, compared
 from trunkline.host.scan.scan import Finding, names_of_others, references_in, scan, scan_references, weigh, worst
 
-__all__ = ["Discrepancy", "PinView", "against_lock", "find_views", "tools_of", "views_of"]
+__all__ = ["Discrepancy", "PinView", "against_lock", "change_told", "find_views", "target_of", "tools_of", "views_of"]
+
+_MOST_PLACES = 8
 
 
 class PinView(Struct, frozen=True):
@@ -74,6 +79,12 @@ class PinView(Struct, frozen=True):
         """What differs from what was accepted."""
         return compared(self.pin)
 
+    @property
+    def is_reordered(self) -> bool:
+        """Whether nothing differs but the order of words in texts, or of elements in lists."""
+        before, after = self.pin.definition, None if self.pin.drift is None else self.pin.drift.definition
+        return before is not None and after is not None and only_order_differs(before, after)
+
 
 class Discrepancy(Struct, frozen=True):
     """Something that a lock file and this machine do not agree on."""
@@ -82,6 +93,20 @@ class Discrepancy(Struct, frozen=True):
     kind: str
     name: str
     what: str
+
+
+def target_of(server: str, kind: str, name: str) -> str:
+    """Return what ``trunkline pins`` calls something, quoted for a shell."""
+    return shlex.quote(server if kind == "instructions" else id_of(server, name))
+
+
+def change_told(server: str, pin: Pin, *, hidden: bool) -> str:
+    """Say how something changed, what is done about that, and which command accepts it."""
+    changes = compared(pin)
+    places = ", ".join(dict.fromkeys(change.pointer or "all of it" for change in changes[:_MOST_PLACES]))
+    then = "it is hidden" if hidden else "you are asked before every use"
+    fix = f"run: trunkline pins accept {target_of(server, pin.kind, pin.name)}"
+    return f"it changed since it was pinned ({places}): {brief(changes)}; {then} until you accept it; {fix}"
 
 
 def views_of(records: Iterable[ServerPins]) -> list[PinView]:
@@ -115,8 +140,8 @@ def against_lock(records: Iterable[ServerPins], lock: PinLock) -> Iterator[Discr
     for record in records:
         for pin in record.pins:
             wanted = lock.find(record.name, pin.kind, pin.name)
-            now = pin.pin if pin.drift is None else pin.drift.pin
-            if pin.gone_since is not None or (wanted is not None and wanted.pin == now):
+            now = pin if pin.drift is None else pin.drift
+            if pin.gone_since is not None or (wanted is not None and is_pin(wanted.pin, now.pin, now.definition)):
                 continue
             yield Discrepancy(record.name, pin.kind, pin.name, "not in the file" if wanted is None else "differs")
 

@@ -200,6 +200,7 @@ def _launch(entry: ServerEntry) -> ServerEntry:
         resources=NO_FILTERS,
         trusted=_PLAIN.trusted,
         always_load=_PLAIN.always_load,
+        pins=_PLAIN.pins,
         required=_PLAIN.required,
         concurrency=_PLAIN.concurrency,
         share=_PLAIN.share,
