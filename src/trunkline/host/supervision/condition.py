@@ -105,6 +105,13 @@ class Condition:
         self.approved = False
         #: Seconds since the epoch at which it was last asked what it speaks, in this run or before.
         self.probed_at = 0.0
+        #: Set once the server was seen to answer ``server/discover``, and whether that is kept for the next run.
+        self.discovers = asyncio.Event()
+        self.discovers_kept = False
+        #: Serializes what is written of the server for the next run.
+        self.keeping = asyncio.Lock()
+        #: Whether it waits for its turn to start.
+        self.queued = False
         self.last_error: str | None = None
         self.starts = 0
         #: What there is to say of how it was started.

@@ -283,8 +283,13 @@ async def keep(cache: KeptCatalogs | None, condition: Condition, offering: Offer
     """Keep what a server offers for the next run, if there is a place for it."""
     if cache is None or offering is None or condition.entry.target is not None:
         return
-    try:
-        put = partial(cache.put, probed_at=condition.probed_at, holds_secret=condition.secrets.holds)
-        await asyncio.to_thread(put, condition.entry, offering)
-    except OSError as error:
-        log.warning("what %s offers is not kept: %s", condition.entry.name, error)
+    async with condition.keeping:
+        discovers = condition.discovers.is_set()
+        put = partial(
+            cache.put, probed_at=condition.probed_at, discovers=discovers, holds_secret=condition.secrets.holds
+        )
+        try:
+            await asyncio.to_thread(put, condition.entry, offering)
+        except OSError as error:
+            log.warning("what %s offers is not kept: %s", condition.entry.name, error)
+        condition.discovers_kept = discovers

@@ -28,6 +28,7 @@ from trunkline.host.events import Events, ServerStateChanged
 from trunkline.host.secrecy.book import SecretBook
 from trunkline.host.secrecy.vault import Vault
 from trunkline.host.supervision.clients import Logins, Sandboxed
+from trunkline.host.supervision.start_queue import StartQueue, usual_starts
 from trunkline.host.supervision.tending import Surroundings, Trust
 from trunkline.host.supervision.upstream import Upstream
 from trunkline.timekeeper import Clock, Timekeeper
@@ -71,12 +72,14 @@ class Supervisor:
         vault: Vault | None = None,
         secrets: SecretBook | None = None,
         sandboxed: Sandboxed | None = None,
+        starts_at_once: int | None = None,
     ) -> None:
         """Start with no server.
 
         ``trust`` says whether a server may run; ``on_offering`` hears of each change of what one offers; ``logins`` and
         ``vault`` are where logins and secrets are kept, if not in the usual places; ``secrets`` learns what must not be
-        shown; ``sandboxed`` says how a server with a sandbox is started.
+        shown; ``sandboxed`` says how a server with a sandbox is started; ``starts_at_once`` bounds how many processes
+        start at the same time, by default four per processor.
         """
         self._events = events
         self._on_offering = on_offering
@@ -91,6 +94,7 @@ class Supervisor:
             secret=(Vault() if vault is None else vault).read,
             secrets=SecretBook() if secrets is None else secrets,
             eras={},
+            starts=StartQueue(starts_at_once or usual_starts(), self._timekeeper),
             sandboxed=sandboxed,
         )
         self._upstreams: dict[str, Upstream] = {}

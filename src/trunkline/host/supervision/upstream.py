@@ -167,26 +167,32 @@ class Upstream:
 
     async def _started(self) -> Client:
         condition = self._condition
-        seconds = start_seconds(condition.entry)
         condition.waiting += 1
         try:
-            return await within(self._around.timekeeper, seconds, self._until_started())
-        except RequestTimeout as late:
-            since = f": {condition.reason}" if condition.reason else ""
-            raise ServerUnavailable(
-                f"The server {self.entry.name} is {condition.state} and was not ready within {late.seconds:g} s{since}"
-            ) from None
+            return await self._until_started(start_seconds(condition.entry))
         finally:
             condition.waiting -= 1
             condition.used_at = condition.now()
 
-    async def _until_started(self) -> Client:
-        condition = self._condition
+    async def _until_started(self, seconds: float) -> Client:
+        """Wait for the server at most so long; the time in which its start is queued does not count."""
+        condition, left = self._condition, seconds
         while (client := condition.client) is None:
             self._check_hope()
-            if condition.state == "known":
+            if condition.state == "known" and not condition.busy:
                 self._tender.order(Order.START)
-            await condition.moved()
+            if condition.queued:
+                await condition.moved()
+                continue
+            began = condition.now()
+            try:
+                await within(self._around.timekeeper, left, condition.moved())
+            except RequestTimeout:
+                since = f": {condition.reason}" if condition.reason else ""
+                raise ServerUnavailable(
+                    f"The server {self.entry.name} is {condition.state} and was not ready within {seconds:g} s{since}"
+                ) from None
+            left = max(0.0, left - (condition.now() - began))
         return client
 
     def _check_hope(self) -> None:
