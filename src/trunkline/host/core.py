@@ -10,7 +10,7 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from msgspec import Raw, Struct
 from msgspec.structs import replace
 
 import trunkline.types as t
-from trunkline.errors import PolicyDenied, ServerUnavailable
+from trunkline.errors import InvalidParams, PolicyDenied, ServerUnavailable
 from trunkline.host.audit.trail import AuditTrail
 from trunkline.host.catalog.catalog import Catalog, build, differences
 from trunkline.host.catalog.items import Item
@@ -43,10 +43,12 @@ from trunkline.host.supervision.supervisor import Supervisor
 from trunkline.host.supervision.upstream import Upstream
 from trunkline.protocol.limits import Limits
 
-__all__ = ["Asker", "HostCore"]
+__all__ = ["LIST_SECONDS", "Asker", "HostCore"]
 
 log = logging.getLogger("trunkline.host")
 
+#: How long the first list waits for a server that is starting, unless configured.
+LIST_SECONDS = 10.0
 _SWEEP_SECONDS = 5.0
 _LANE_IDLE_SECONDS = 600.0
 _MOST_PARKED = 1000
@@ -81,8 +83,12 @@ class HostCore:
         limits: Limits | None = None,
         inspector: Inspector | None = None,
         secrets: SecretBook | None = None,
+        list_seconds: float = LIST_SECONDS,
     ) -> None:
-        """Put the parts together; nothing runs before ``start``."""
+        """Put the parts together; nothing runs before ``start``.
+
+        ``list_seconds`` is how long the first list waits for a server that is starting.
+        """
         limits = limits or Limits()
         #: Names this host to other gateways, so that none passes a request on to itself.
         self.id = os.urandom(8).hex()
@@ -107,6 +113,7 @@ class HostCore:
         self._inspector = inspector
         self._followers: list[Callable[[tuple[str, ...]], None]] = []
         self._rebuilding = False
+        self._list_seconds = list_seconds
         self._house: asyncio.Task[None] | None = None
         self._stopped = False
 
@@ -189,7 +196,16 @@ class HostCore:
         """Learn that a server offers something else now; the catalog is made anew in the next turn of the loop."""
         if not self._rebuilding and not self._stopped:
             self._rebuilding = True
-            asyncio.get_running_loop().call_soon(self._rebuild)
+            asyncio.get_running_loop().call_soon(self._rebuild_if_due)
+
+    async def first_lists(self, servers: Collection[str] | None = None) -> None:
+        """Wait, for a bounded time, until the catalog has the servers that are starting for the first time."""
+        await self.supervisor.listed(self._list_seconds, servers)
+        self._rebuild_if_due()
+
+    def _rebuild_if_due(self) -> None:
+        if self._rebuilding:
+            self._rebuild()
 
     def _rebuild(self) -> None:
         self._rebuilding = False
@@ -305,6 +321,8 @@ class HostCore:
         params: Callable[[Mapping[str, Any]], Any],
     ) -> Any:
         upstream = self.upstream(server)
+        if item is not None and not upstream.running:
+            item = await self._confirmed(upstream, item)
 
         async def work(judged: Mapping[str, Any]) -> tuple[Any, Raw]:
             return await self.forwarder.send(self._errand(upstream, method, params(judged), asker))
@@ -335,6 +353,25 @@ class HostCore:
             # A gateway's client has a model of its own, and its own context.
             asker.session.results.keep(server, name, result)
         return result
+
+    async def _confirmed(self, upstream: Upstream, item: Item) -> Item:
+        """Start a server that is not running, and return the item as it defines it now.
+
+        What a kept catalog says may be out of date; what is judged is what will be called.
+
+        Raises:
+            ServerUnavailable: the server does not start.
+            InvalidParams: it does not offer the item any more.
+        """
+        if upstream.entry.settings.per_user:
+            # Each principal has connections of its own, whether or not the host itself is let in.
+            return item
+        await upstream.reach()
+        self._rebuild_if_due()
+        found = self.catalog.of(item.kind).get(item.id)
+        if found is None:
+            raise InvalidParams(f"{item.server} does not offer the {item.kind} {item.name!r} any more: list again")
+        return found
 
     def _errand(self, upstream: Upstream, method: str, params: Any, asker: Asker) -> Errand:
         async def review(question: str, asked: Any) -> Raw | None:

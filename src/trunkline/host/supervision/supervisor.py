@@ -13,7 +13,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -178,6 +179,31 @@ class Supervisor:
             return True
         return not any(upstream.busy for upstream in upstreams)
 
+    async def recalled(self, timeout: float | None = None) -> None:
+        """Wait until it was looked up what is kept of each server; nothing is started for that."""
+        with suppress(RequestTimeout):
+            await within(self._timekeeper, timeout, self._until_recalled())
+
+    async def _until_recalled(self) -> None:
+        while any(upstream.state == "known" and upstream.busy for upstream in self._upstreams.values()):
+            self._moved.clear()
+            await self._moved.wait()
+
+    async def listed(self, seconds: float, names: Collection[str] | None = None) -> None:
+        """Wait until it is known what each server offers that is starting for the first time, or not soon.
+
+        Each is waited for at most so long after it was added, or as long as its entry says; with ``names`` only these.
+        """
+        now = self._timekeeper.clock.now
+        while True:
+            upstreams = [each for name, each in self._upstreams.items() if names is None or name in names]
+            left = [wait for each in upstreams if (wait := each.list_wait(seconds) - now()) > 0]
+            if not left:
+                return
+            self._moved.clear()
+            with suppress(RequestTimeout):
+                await within(self._timekeeper, min(left), self._moved.wait())
+
     # --- the end -----------------------------------------------------------------------------------------------------
 
     async def aclose(self) -> None:
@@ -205,6 +231,7 @@ def _launch(entry: ServerEntry) -> ServerEntry:
         trusted=_PLAIN.trusted,
         always_load=_PLAIN.always_load,
         required=_PLAIN.required,
+        wait=_PLAIN.wait,
         concurrency=_PLAIN.concurrency,
         share=_PLAIN.share,
         per_user=_PLAIN.per_user,

@@ -90,6 +90,7 @@ class Upstream:
         )
         self._tender = Tender(self._condition, around, after=after)
         self._use = Use(self._condition)
+        self._began = around.timekeeper.clock.now()
         self._task: asyncio.Task[None] | None = None
         #: Whether the server was seen to ask for folders; whoever sees it writes it.
         self.asks_roots = False
@@ -126,6 +127,19 @@ class Upstream:
         return self._condition.busy
 
     @property
+    def running(self) -> bool:
+        """Whether the server can be called without waiting for it."""
+        return self._condition.client is not None
+
+    def list_wait(self, seconds: float) -> float:
+        """Return until when a list waits for this server, by the clock of the host; in the past if it does not."""
+        condition = self._condition
+        if condition.offering is not None or not condition.busy:
+            return float("-inf")
+        own = condition.entry.settings.wait
+        return self._began + (seconds if own is None else own)
+
+    @property
     def stderr(self) -> str:
         """The last lines that its process wrote to stderr."""
         return self._condition.stderr_tail()
@@ -140,7 +154,7 @@ class Upstream:
             state=condition.state,
             reason=condition.reason,
             era=(offering.revision or None) if offering is not None else None,
-            pid=process_id(condition.client),
+            pid=process_id(condition.client or condition.held),
             url=None if entry.url is None else entry.shown,
             tools=0 if offering is None else len(offering.tools),
             prompts=0 if offering is None else len(offering.prompts),
