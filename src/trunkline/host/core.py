@@ -368,9 +368,14 @@ class HostCore:
             return item
         await upstream.reach()
         self._rebuild_if_due()
-        found = self.catalog.of(item.kind).get(item.id)
+        catalog = self.catalog
+        found = catalog.of(item.kind).get(item.id)
         if found is None:
-            raise InvalidParams(f"{item.server} does not offer the {item.kind} {item.name!r} any more: list again")
+            gone = (drop for drop in (*catalog.dropped, *catalog.hidden) if drop.server == item.server)
+            why = next((drop.reason for drop in gone if (drop.kind, drop.name) == (item.kind, item.name)), None)
+            raise InvalidParams(
+                f"The {item.kind} {item.id} cannot be used: {why or 'the server does not offer it any more'}"
+            )
         return found
 
     def _errand(self, upstream: Upstream, method: str, params: Any, asker: Asker) -> Errand:

@@ -122,7 +122,7 @@ class Condition:
         self.used_at = self.heard_at = now()
         #: The same client while it is asked whether the server still answers; no call may use it then.
         self.held: Client | None = None
-        #: Called when a call was refused for want of a login, or timed out; set while the server runs.
+        #: Called at once when a call was refused for want of a login, or timed out; set while the server runs.
         self.on_trouble: Callable[[], None] | None = None
         #: Told which kinds of lists changed by whoever else heard of it; written by the same.
         self.on_change: Callable[[Collection[str]], None] | None = None

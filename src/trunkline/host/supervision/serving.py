@@ -86,7 +86,7 @@ class Serving:
     async def run(self) -> Ending:
         """Look after the server until it is over, and say why."""
         condition = self._condition
-        condition.on_trouble = self._look_now.set
+        condition.on_trouble = self._doubt
         condition.on_change = self._note
         loops = (self._follow, self._keep_listed, self._check_health, self._mind_idleness, self._keep_era)
         tasks = [asyncio.get_running_loop().create_task(self._guarded(loop)) for loop in loops]
@@ -244,7 +244,7 @@ class Serving:
         are waited for, within their deadlines, since many servers answer nothing else while they work.
         """
         condition, began = self._condition, self._now()
-        condition.held, condition.client = self._client, None
+        self._hold()
         ending: Ending | None = None
         try:
             ending = await self._unanswered(began)
@@ -259,6 +259,15 @@ class Serving:
             if ending is None and not self._ending.done():
                 condition.client = self._client
                 condition.move(*running_state(condition.offering, condition))
+
+    def _doubt(self) -> None:
+        """Called when a call timed out or was refused: look at the server before any other call is sent."""
+        if not self._ending.done():
+            self._hold()
+            self._look_now.set()
+
+    def _hold(self) -> None:
+        self._condition.held, self._condition.client = self._client, None
 
     async def _unanswered(self, began: float) -> Ending | None:
         """Ask twice; return None if anything came back."""

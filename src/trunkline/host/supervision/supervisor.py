@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+import re
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from types import MappingProxyType
@@ -45,6 +46,8 @@ log = logging.getLogger("trunkline.host")
 _CLOSING_SECONDS = 20.0
 _KILLING_SECONDS = 5.0
 _PLAIN = ServerSettings()
+# A line and a column in a message about a file.
+_LINES = re.compile(r":\d+(:\d+)?(?=[:\s]|$)|(?<=\(line )\d+(?=\))")
 
 
 class Changes(Struct, frozen=True):
@@ -119,7 +122,7 @@ class Supervisor:
                 added.append(name)
                 self._add(entry)
             elif _launch(upstream.entry) == _launch(entry):
-                (kept if upstream.entry == entry else changed).append(name)
+                (changed if differs(upstream.entry, entry) else kept).append(name)
                 self._keep(upstream, entry)
             else:
                 changed.append(name)
@@ -138,9 +141,9 @@ class Supervisor:
 
     def _keep(self, upstream: Upstream, entry: ServerEntry) -> None:
         self._upstreams[entry.name] = upstream
-        differs = upstream.entry != entry
+        changed = differs(upstream.entry, entry)
         upstream.adopt(entry)
-        if differs:
+        if changed:
             self._on_offering(upstream)
         upstream.retry()
 
@@ -221,6 +224,17 @@ class Supervisor:
         self._timekeeper.close()
 
 
+def differs(before: ServerEntry, after: ServerEntry) -> bool:
+    """Return True if an entry says something else than before; that it moved to another line is no change."""
+    return _unmoved(before) != _unmoved(after)
+
+
+def _unmoved(entry: ServerEntry) -> ServerEntry:
+    """Leave the line out of an entry, and out of the sentence that says why it cannot run."""
+    problem = None if entry.problem is None else _LINES.sub("", entry.problem)
+    return replace(entry, source=Source(entry.source.scope, entry.source.file), problem=problem)
+
+
 def _launch(entry: ServerEntry) -> ServerEntry:
     """Leave out of an entry what does not concern its running server: where it stands, and what others make of it."""
     settings = replace(
@@ -237,5 +251,4 @@ def _launch(entry: ServerEntry) -> ServerEntry:
         per_user=_PLAIN.per_user,
     )
     # Whose word it is decides whether it may run; the line in the file does not.
-    source = Source(entry.source.scope, entry.source.file)
-    return replace(entry, settings=settings, source=source)
+    return _unmoved(replace(entry, settings=settings))

@@ -251,6 +251,8 @@ class Tender:
 
     async def _rest(self, state: ServerState, reason: str | None, seconds: float | None = None) -> _Phase | None:
         """Stay in a state until an order comes, or for so long."""
+        # The configuration may have been read again meanwhile, and name another line.
+        reason = self._condition.entry.problem or reason
         self._condition.move(state, reason)
         self._carried_out()
         order = await self._order_within(seconds)
