@@ -72,7 +72,7 @@ async def test_a_server_that_is_only_slow_is_not_replaced(tmp_path: Path) -> Non
 
 @in_loop
 async def test_a_server_that_reports_progress_of_another_call_is_not_replaced(tmp_path: Path) -> None:
-    async with hosted(tmp_path, "works", timeout=1.0) as host:
+    async with hosted(tmp_path, "works", timeout=2.0) as host:
         pid = await _call(host)
         # Longer than a call may be silent and two pings together; it answers nothing else meanwhile.
         long = asyncio.ensure_future(_call(host, seconds=8, progress=True))
@@ -136,7 +136,7 @@ def test_a_server_is_ended_when_the_last_call_on_it_timed_out() -> None:
             await stage.pass_time(59.0, steps=59)
             assert "waiting" not in stage.states()
             await stage.pass_time(3.0, steps=3)
-            await stage.until_state("waiting")
+            await stage.until_count("waiting", 1)
             assert isinstance(first.exception(), RequestTimeout)
             assert isinstance(second.exception(), RequestTimeout)
             assert "did not answer 2 pings" in (upstream.status.last_error or "")

@@ -48,7 +48,7 @@ from trunkline.host.supervision.supervisor import Changes, Supervisor
 from trunkline.host.trust.book import TrustBook, project_folder
 from trunkline.protocol.limits import Limits
 
-__all__ = ["ANCESTORS", "Assembly", "HostOptions", "Reload", "assemble", "at_home", "trust_file"]
+__all__ = ["ANCESTORS", "Assembly", "HostOptions", "Reload", "assemble", "at_home", "policy_of", "trust_file"]
 
 #: Names, in the environment of a server process, the configurations of the gateways it was started by.
 ANCESTORS = "TRUNKLINE_ANCESTORS"
@@ -274,7 +274,7 @@ class Assembly:
         places = _places(configuration)
         found = [(held, load_policy(path, places=places)) for path, held in tuple(self._policies.items())]
         if isinstance(self.policy, LivePolicy):
-            found.append((self.policy, _policy(self.options, configuration)))
+            found.append((self.policy, policy_of(self.options, configuration)))
         return found
 
     def _entries(self) -> dict[str, ServerEntry]:
@@ -342,7 +342,7 @@ async def assemble(sources: Sequence[object], options: HostOptions) -> Assembly:
         ConfigError: a configuration or policy that was named cannot be read.
     """
     configuration = await asyncio.to_thread(_read, sources, options)
-    policy = await asyncio.to_thread(_policy, options, configuration)
+    policy = await asyncio.to_thread(policy_of, options, configuration)
     return Assembly(sources, options, configuration=configuration, policy=policy)
 
 
@@ -391,7 +391,12 @@ def _read(sources: Sequence[object], options: HostOptions) -> Configuration:
     )
 
 
-def _policy(options: HostOptions, configuration: Configuration) -> Policy:
+def policy_of(options: HostOptions, configuration: Configuration) -> Policy:
+    """Return the rules that options choose: those given, of a file, or the user's own.
+
+    Raises:
+        ConfigError: the file cannot be read.
+    """
     given = options.get("policy")
     if isinstance(given, Policy):
         return given

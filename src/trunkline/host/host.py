@@ -38,6 +38,7 @@ from trunkline.host.reviewed_desk import DeskOptions, open_desk
 from trunkline.host.sampling.limits import SamplingLimits
 from trunkline.host.session import HostSession
 from trunkline.host.supervision.upstream import Status
+from trunkline.host.usable import counted, usable
 from trunkline.protocol.methods import embedded_requests
 from trunkline.protocol.revisions import NEWEST
 
@@ -121,8 +122,10 @@ class Host:
         return self._open.policy
 
     def status(self) -> list[Status]:
-        """Say how each server is."""
-        return [upstream.status for upstream in self._open.core.supervisor.upstreams.values()]
+        """Return the state of each server, with its reason and the number of tools that can be used."""
+        counts = usable(self.catalog, self.policy)
+        upstreams = self._open.core.supervisor.upstreams.values()
+        return [counted(upstream.status, counts.get(upstream.entry.name, {})) for upstream in upstreams]
 
     def events(self) -> Follower:
         """Follow what happens: ``async for event in host.events()``."""

@@ -66,9 +66,9 @@ async def test_nothing_but_lists_waits(tmp_path: Path) -> None:
 async def test_a_profile_waits_for_its_own_servers_alone(tmp_path: Path) -> None:
     servers = {**_slow(tmp_path / "never"), "a": program("a", "plain")}
     options = GatewayOptions(profile="small", servers=frozenset({"a"}))
-    async with on_stage(servers, tmp_path, wait="none", list_seconds=3600.0, gateway=options) as stage:
-        async with stage.client() as client:
-            assert await _names(client) == ["a__pid"]
+    waits: dict[str, Any] = {"wait": "none", "list_seconds": 3600.0}
+    async with on_stage(servers, tmp_path, gateway=options, **waits) as stage, stage.client() as client:
+        assert await _names(client) == ["a__pid"]
 
 
 @in_loop

@@ -54,6 +54,7 @@ class Status(Struct, frozen=True, kw_only=True):
     era: str | None
     pid: int | None
     url: str | None
+    #: What can be used; what filters, reviews or the policy take out is counted in ``unusable``.
     tools: int
     prompts: int
     resources: int
@@ -65,6 +66,10 @@ class Status(Struct, frozen=True, kw_only=True):
     source: str
     #: The command or URL, without secrets.
     command: str
+    #: How much it lists that cannot be used: hidden by a filter, left out, or denied by the policy.
+    unusable: int = 0
+    #: The lists that could not be read, by method, with the reason.
+    failures: dict[str, str] = {}
 
 
 class Upstream:
@@ -148,7 +153,7 @@ class Upstream:
     def status(self) -> Status:
         """How it is, with reasons."""
         condition, entry = self._condition, self._condition.entry
-        offering = condition.offering
+        offering, hide = condition.offering, condition.secrets.hide
         return Status(
             name=entry.name,
             state=condition.state,
@@ -164,6 +169,7 @@ class Upstream:
             since=condition.since,
             source=str(entry.source),
             command=entry.shown,
+            failures={} if offering is None else {key: hide(why) for key, why in offering.failures.items()},
         )
 
     # --- using it ----------------------------------------------------------------------------------------------------
