@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from tests.client.scripted import handshake_server, settle, stateless
-from tests.host.gateway.support import allow, in_loop
+from tests.host.gateway.support import OLD, allow, gone, in_loop, on_stage, until
 from tests.host.supervised import program, scripted, supervising
 from tests.support import run_async
-from trunkline.errors import RequestTimeout
+from trunkline.errors import RequestFailed, RequestTimeout
 from trunkline.host.host import Host
 from trunkline.protocol.jsonrpc import Response
 
@@ -82,6 +82,20 @@ async def test_a_server_that_reports_progress_of_another_call_is_not_replaced(tm
         assert await long == pid
         assert await _call(host) == pid
         assert host.status()[0].restarts == 0
+
+
+@in_loop
+async def test_a_connection_of_one_client_whose_process_is_stopped_is_replaced(tmp_path: Path) -> None:
+    servers = {"a": program("a", "plain", timeout=1.0)}
+    async with on_stage(servers, tmp_path) as stage, stage.client(OLD, elicitation=lambda params: None) as client:
+        pid = int((await client.call_tool("a__pid")).text)
+        assert pid != stage.host.status()[0].pid
+        os.kill(pid, signal.SIGSTOP)
+        with pytest.raises(RequestFailed, match="no answer after 1 s"):
+            await client.call_tool("a__pid")
+        assert int((await client.call_tool("a__pid")).text) != pid
+        await until(lambda: gone(pid))
+        assert stage.host.status()[0].restarts == 0
 
 
 # --- with a clock moved by hand

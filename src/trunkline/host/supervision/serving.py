@@ -23,15 +23,15 @@ from msgspec import Struct
 
 from trunkline.client.client import Client
 from trunkline.client.contact import pause
-from trunkline.errors import LinkError, MissingCapability, RequestTimeout, TrunklineError
+from trunkline.errors import MissingCapability, RequestTimeout, TrunklineError
 from trunkline.host.catalog.keeping import KeptCatalogs
 from trunkline.host.catalog.offerings import Offering
 from trunkline.host.clocks import within
 from trunkline.host.supervision.backoff import Backoff, Reopening
-from trunkline.host.supervision.clients import in_flight, progress_at, start_seconds, wants_login
+from trunkline.host.supervision.clients import progress_at, start_seconds
 from trunkline.host.supervision.condition import Condition
+from trunkline.host.supervision.health import SLEPT_SECONDS, find_silence, idle_seconds
 from trunkline.host.supervision.listing import EVERYTHING, Bounds, Debounce, failed_kinds, list_offering
-from trunkline.protocol.limits import Limits
 from trunkline.protocol.revisions import NEWEST, Feature, find
 from trunkline.timekeeper import Timekeeper
 
@@ -39,14 +39,6 @@ __all__ = ["Ending", "Serving", "keep", "running_state"]
 
 log = logging.getLogger("trunkline.host")
 
-_PING_SECONDS = 10.0
-# However short the calls of a server are, a busy machine needs so long to answer a ping.
-_SHORTEST_PING = 2.0
-# How often a server that answers no ping is looked at again while calls are still within their deadlines.
-_AGAIN_SECONDS = 1.0
-_MOST_MISSES = 2
-# A timer that fires so much too late was not delayed by a busy loop.
-_SLEPT_SECONDS = 5.0
 _LIST_TRIES = 3
 
 
@@ -210,7 +202,7 @@ class Serving:
             await self._time_to_look(every if every > 0 else None)
             if self._look_now.is_set():
                 self._look_now.clear()
-            elif self._now() - due > _SLEPT_SECONDS or self._shows_life(every):
+            elif self._now() - due > SLEPT_SECONDS or self._shows_life(every):
                 continue
             ending = await self._examine()
             if ending is not None:
@@ -226,16 +218,11 @@ class Serving:
     def _shows_life(self, every: float) -> bool:
         """Tell whether the server was heard lately, or is busy with a call that may still be silent."""
         silence = self._now() - self._heard_at()
-        return silence < (max(every, self._idle_seconds) if self._condition.uses else every)
+        return silence < (max(every, idle_seconds(self._settings)) if self._condition.uses else every)
 
     def _heard_at(self) -> float:
         """Return when the server last gave a sign of life: an answer, or progress of a call."""
         return max(self._condition.heard_at, progress_at(self._client))
-
-    @property
-    def _idle_seconds(self) -> float:
-        given = self._settings.timeout
-        return Limits().idle_seconds if given is None else given
 
     async def _examine(self) -> Ending | None:
         """Ask for signs of life; return why the server is to be ended if there are none.
@@ -243,22 +230,38 @@ class Serving:
         Meanwhile no further call is sent to it: each would wait for nothing if it hangs. Calls that were sent before
         are waited for, within their deadlines, since many servers answer nothing else while they work.
         """
-        condition, began = self._condition, self._now()
+        condition = self._condition
         self._hold()
         ending: Ending | None = None
         try:
-            ending = await self._unanswered(began)
-            while ending is not None and ending.kind == "hung" and in_flight(self._client):
-                condition.move(condition.state, f"{ending.error}; it is restarted unless a call under way is answered")
-                await pause(self._timekeeper, _AGAIN_SECONDS)
-                if self._heard_at() > began:
-                    ending = None
+            ending = await self._silence()
             return ending
         finally:
             condition.held = None
             if ending is None and not self._ending.done():
                 condition.client = self._client
                 condition.move(*running_state(condition.offering, condition))
+
+    async def _silence(self) -> Ending | None:
+        condition = self._condition
+
+        def wait(why: str) -> None:
+            condition.move(condition.state, f"{why}; it is restarted unless a call under way is answered")
+
+        try:
+            why = await find_silence(
+                self._client,
+                self._settings,
+                timekeeper=self._timekeeper,
+                heard_at=lambda: condition.heard_at,
+                on_wait=wait,
+            )
+        except TrunklineError as error:
+            return Ending("login", error)
+        if why is not None:
+            return Ending("hung", why)
+        condition.heard_at = self._now()
+        return None
 
     def _doubt(self) -> None:
         """Called when a call timed out or was refused: look at the server before any other call is sent."""
@@ -268,25 +271,6 @@ class Serving:
 
     def _hold(self) -> None:
         self._condition.held, self._condition.client = self._client, None
-
-    async def _unanswered(self, began: float) -> Ending | None:
-        """Ask twice; return None if anything came back."""
-        seconds = min(_PING_SECONDS, max(_SHORTEST_PING, self._idle_seconds))
-        for _ in range(_MOST_MISSES):
-            asked = self._now()
-            try:
-                await within(self._timekeeper, seconds, self._client.ping())
-            except TrunklineError as error:
-                if wants_login(error):
-                    return Ending("login", error)
-                slept = self._now() - asked > seconds + _SLEPT_SECONDS
-                if not isinstance(error, LinkError) or slept or self._heard_at() > began:
-                    return None
-                failure = error
-                continue
-            self._condition.heard_at = self._now()
-            return None
-        return Ending("hung", f"it did not answer {_MOST_MISSES} pings: {failure}")
 
     async def _keep_era(self) -> None:
         """Keep for the next run what the server says late of what it speaks."""

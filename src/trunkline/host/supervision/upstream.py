@@ -25,6 +25,7 @@ from trunkline.host.entries import ServerEntry
 from trunkline.host.events import ServerState, ServerStateChanged
 from trunkline.host.supervision.clients import make_client, process_id, start_seconds
 from trunkline.host.supervision.condition import HOPELESS, Condition, Use
+from trunkline.host.supervision.health import find_silence
 from trunkline.host.supervision.tending import Order, Surroundings, Tender
 
 __all__ = ["Status", "Upstream"]
@@ -246,6 +247,15 @@ class Upstream:
         )
         self._condition.made.add(client)
         return client
+
+    async def hangs(self, client: Client) -> bool:
+        """Ask the process behind another client of this server whether it still answers, after a call timed out."""
+        settings, never = self.entry.settings, float("-inf")
+        try:
+            why = await find_silence(client, settings, timekeeper=self._around.timekeeper, heard_at=lambda: never)
+        except TrunklineError:
+            return False
+        return why is not None
 
     async def vet(self) -> None:
         """Ask again whether the server may run, as is done before each start; one that may not any more is ended.
