@@ -34,7 +34,7 @@ async def hosted(folder: Path, module: str, **settings: Any) -> AsyncIterator[Ho
 
 async def _call(host: Host, **arguments: Any) -> str:
     name = "a/work" if arguments else "a/pid"
-    return (await host.call_tool(name, arguments, on_progress=lambda news: None)).text
+    return (await host.call_tool(name, arguments, on_progress=lambda *news: None)).text
 
 
 @in_loop
