@@ -490,24 +490,10 @@ class Connection:
             self._waiters = Waiters(self._timekeeper, self._expired)
         return self._waiters
 
-    def set_aside(self, id: RequestId, heard: Callable[[Raw | RequestFailed], None]) -> None:
-        """Stop waiting for a request of ours without withdrawing it; ``heard`` is called with a late answer."""
-        self._wait().set_aside(id, heard)
-
-    @property
-    def in_flight(self) -> int:
-        """How many requests of ours wait for an answer that has a deadline."""
-        return 0 if self._waiters is None else self._waiters.with_deadline()
-
-    @property
-    def progress_at(self) -> float:
-        """When a request of ours last made progress, by the clock of the connection."""
-        return float("-inf") if self._waiters is None else self._waiters.progress_at
-
     def _answered(self, event: ResponseReceived) -> None:
         waiter = self._wait().open.pop(event.id, None)
         if waiter is None:
-            self._answered_late(event)
+            self._wait().answered_late(event.id, event.result if event.error is None else _failure(event.error))
             return
         future = waiter.future
         if future.done():
@@ -517,15 +503,6 @@ class Connection:
             future.set_result(event.result)
         else:
             future.set_exception(_failure(event.error))
-
-    def _answered_late(self, event: ResponseReceived) -> None:
-        heard = self._wait().aside.pop(event.id, None)
-        if heard is None:
-            return
-        try:
-            heard(_failure(event.error) if event.error is not None else event.result or Raw(b"null"))
-        except Exception:
-            log.exception("a callback for a late answer failed (request %r)", event.id)
 
     def _unreadable(self, event: ResponseUnreadable) -> None:
         id = event.id
@@ -568,11 +545,8 @@ class Connection:
         self._fail(event.id, reason)
 
     def _fail(self, id: RequestId, error: Exception) -> None:
-        waiters = self._wait()
-        waiter = waiters.open.pop(id, None)
-        if waiter is None:
-            waiters.aside.pop(id, None)
-        elif not waiter.future.done():
+        waiter = self._wait().open.pop(id, None)
+        if waiter is not None and not waiter.future.done():
             waiter.future.set_exception(twin_of(error))
 
     # --- while a person is asked -------------------------------------------------------------------------------------

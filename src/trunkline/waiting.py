@@ -138,6 +138,12 @@ class Waiters:
         if self.give_up(id) is not None:
             self.aside[id] = heard
 
+    def answered_late(self, id: RequestId, answer: Raw | RequestFailed | None) -> None:
+        """Pass the answer to a request that was set aside on."""
+        heard = self.aside.pop(id, None)
+        if heard is not None and answer is not None:
+            heard(answer)
+
     def with_deadline(self) -> int:
         """Count the requests that still wait and have to be answered some time; a subscription has not."""
         return sum(waiter.patience.total is not None for waiter in self.open.values())

@@ -177,7 +177,7 @@ async def _probe(step: Probe, contact: Contact, timekeeper: Timekeeper) -> Raw |
             given_up = True
             # No cancellation is sent: a server that knows only the handshake expects initialize before all else. The
             # server may only have been slow to start, so its answer still decides how the next connection begins.
-            connection.set_aside(id, contact.discovered_late)
+            connection._wait().set_aside(id, contact.discovered_late)
             request.cancel()
 
     row = None if step.seconds is None else timekeeper.after(step.seconds, give_up)

@@ -18,6 +18,7 @@ from trunkline.host.entries import ServerEntry
 from trunkline.protocol.limits import Limits
 from trunkline.protocol.revisions import NEWEST
 from trunkline.timekeeper import Clock
+from trunkline.waiting import Waiters
 
 if TYPE_CHECKING:
     # Most servers need no login, and what one takes is loaded when it is needed.
@@ -127,14 +128,19 @@ def process_id(client: Client | None) -> int | None:
 
 def in_flight(client: Client) -> int:
     """Return how many requests on the connection of a client are within their deadlines."""
-    contact = client._core.contact
-    return 0 if contact is None else contact.connection.in_flight
+    waiters = _waiters(client)
+    return 0 if waiters is None else waiters.with_deadline()
 
 
 def progress_at(client: Client) -> float:
     """Return when a request on the connection of a client last made progress, by the client's clock."""
+    waiters = _waiters(client)
+    return float("-inf") if waiters is None else waiters.progress_at
+
+
+def _waiters(client: Client) -> Waiters | None:
     contact = client._core.contact
-    return float("-inf") if contact is None else contact.connection.progress_at
+    return None if contact is None else contact.connection._waiters
 
 
 def wants_login(error: BaseException | None) -> bool:
