@@ -491,7 +491,11 @@ class Connection:
         return self._waiters
 
     def _answered(self, event: ResponseReceived) -> None:
-        future = self._wait().open.pop(event.id).future
+        waiter = self._wait().open.pop(event.id, None)
+        if waiter is None:
+            self._wait().answered_late(event.id, event.result if event.error is None else _failure(event.error))
+            return
+        future = waiter.future
         if future.done():
             return
         if event.error is None:
@@ -541,8 +545,8 @@ class Connection:
         self._fail(event.id, reason)
 
     def _fail(self, id: RequestId, error: Exception) -> None:
-        waiter = self._wait().open.pop(id)
-        if not waiter.future.done():
+        waiter = self._wait().open.pop(id, None)
+        if waiter is not None and not waiter.future.done():
             waiter.future.set_exception(twin_of(error))
 
     # --- while a person is asked -------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from msgspec import Raw, Struct
 
-from trunkline.errors import LinkError, RequestTimeout
+from trunkline.errors import LinkError, RequestFailed, RequestTimeout
 from trunkline.protocol.deadlines import Deadline
 from trunkline.timekeeper import Timekeeper
 from trunkline.types import ProgressNotificationParams, RequestId
@@ -77,7 +77,18 @@ class Waiter:
 class Waiters:
     """All requests of one connection that wait."""
 
-    __slots__ = ("_asking", "_asking_since", "_expired", "_row", "_timekeeper", "_withdrawn", "next_at", "open")
+    __slots__ = (
+        "_asking",
+        "_asking_since",
+        "_expired",
+        "_row",
+        "_timekeeper",
+        "_withdrawn",
+        "aside",
+        "next_at",
+        "open",
+        "progress_at",
+    )
 
     def __init__(self, timekeeper: Timekeeper, expired: Callable[[RequestId, RequestTimeout], None]) -> None:
         """Tell ``expired`` of each request whose patience ended."""
@@ -90,6 +101,10 @@ class Waiters:
         self._withdrawn = False
         #: The requests, by id.
         self.open: dict[RequestId, Waiter] = {}
+        #: Requests that nothing waits for any more, and what is called with their answers all the same.
+        self.aside: dict[RequestId, Callable[[Raw | RequestFailed], None]] = {}
+        #: When any of them last made progress, by the clock of the timekeeper.
+        self.progress_at = float("-inf")
         #: When deadlines are looked at next; whoever adds a request that ends sooner says so.
         self.next_at = _NEVER
 
@@ -118,9 +133,25 @@ class Waiters:
         self._withdrawn = self._withdrawn or waiter is not None
         return waiter
 
+    def set_aside(self, id: RequestId, heard: Callable[[Raw | RequestFailed], None]) -> None:
+        """Stop waiting for a request, but have ``heard`` called with its answer, should one come."""
+        if self.give_up(id) is not None:
+            self.aside[id] = heard
+
+    def answered_late(self, id: RequestId, answer: Raw | RequestFailed | None) -> None:
+        """Pass the answer to a request that was set aside on."""
+        heard = self.aside.pop(id, None)
+        if heard is not None and answer is not None:
+            heard(answer)
+
+    def with_deadline(self) -> int:
+        """Count the requests that still wait and have to be answered some time; a subscription has not."""
+        return sum(waiter.patience.total is not None for waiter in self.open.values())
+
     def progressed(self, waiter: Waiter) -> None:
         """Start a request's clock of silence again."""
-        waiter.restart(self._timekeeper.clock.now())
+        self.progress_at = self._timekeeper.clock.now()
+        waiter.restart(self.progress_at)
 
     def pause(self) -> None:
         """Stop the clocks: a person is being asked on the other side's behalf."""

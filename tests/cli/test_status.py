@@ -82,6 +82,44 @@ def test_a_check_starts_a_lazy_server_too(desk: Desk) -> None:
     assert desk.states("--check")["demo"]["state"] == "ready"
 
 
+FILTERED = {"allow": ["add", "echo"]}
+DENIED = '[[rule]]\neffect = "deny"\nserver = "demo"\ntool = "echo"\n'
+
+
+@pytest.mark.parametrize("words", [("--check",), ()], ids=["checked", "at rest"])
+def test_tools_are_counted_that_can_be_used(words: tuple[str, ...], desk: Desk) -> None:
+    write_config(desk.config, {"demo": demo_entry(tools=FILTERED)})
+    assert desk.status("--check").code == 0
+    demo = desk.states(*words)["demo"]
+    assert demo["tools"] == 2
+    assert demo["unusable"] > 5
+    home = desk.folder.parent / "home"
+    home.mkdir(exist_ok=True)
+    (home / "policy.toml").write_text(DENIED, encoding="utf-8")
+    assert desk.states(*words)["demo"]["tools"] == 1
+    assert "more that cannot be used here" in desk.status(*words).out
+
+
+def failing_entry() -> dict[str, Any]:
+    """An entry whose server declares tools and does not list them."""
+    env = {"PYTHONPATH": str(Path(__file__).parents[2])}
+    return {"command": sys.executable, "args": ["-m", "tests.host.servers.failing_list"], "env": env}
+
+
+def test_a_list_that_failed_is_code_5(desk: Desk) -> None:
+    write_config(desk.config, {"bad": failing_entry()})
+    code, out, _ = desk.status("--check")
+    assert (code, "partial" in out, "tools/list failed" in out) == (5, True, True)
+
+
+@pytest.mark.parametrize("words", [("bad",), ()], ids=["one server", "all"])
+def test_listing_what_could_not_be_listed_is_code_5_and_nothing_else_is(words: tuple[str, ...], desk: Desk) -> None:
+    write_config(desk.config, {"bad": failing_entry()})
+    code, _, err = desk.verb("list", "tools", *words)
+    assert (code, "bad: tools/list failed: " in err) == (5, True)
+    assert desk.verb("list", "prompts", *words).code == 0
+
+
 def test_what_a_lazy_server_offered_is_known_afterwards(desk: Desk) -> None:
     write_config(desk.config, {"demo": demo_entry(start="lazy")})
     assert desk.verb("list", "tools", "demo").code == 0

@@ -19,7 +19,7 @@ from trunkline.errors import (
     RequestTimeout,
     RevisionMismatch,
 )
-from trunkline.protocol.jsonrpc import Response
+from trunkline.protocol.jsonrpc import ErrorResponse, Response
 from trunkline.protocol.limits import Limits
 from trunkline.protocol.revisions import NEWEST, NEWEST_HANDSHAKE, REVISIONS
 from trunkline.types import Implementation
@@ -103,7 +103,7 @@ def test_a_silent_server_gets_the_handshake_and_no_cancellation() -> None:
         server = handshake_server({"server/discover": None})
         client = Client(server, clock=clock)
         entering = asyncio.ensure_future(client.__aenter__())
-        await clock.advance(1.9)
+        await clock.advance(9.9)
         assert server.methods == ["server/discover"]
         await clock.advance(0.2)
         await entering
@@ -113,20 +113,85 @@ def test_a_silent_server_gets_the_handshake_and_no_cancellation() -> None:
     run_async(main())
 
 
-def test_a_late_answer_to_the_probe_is_dropped_and_counted() -> None:
+def test_a_probe_and_a_handshake_fit_into_a_short_time_to_connect() -> None:
     async def main() -> None:
         clock = ManualClock()
         server = handshake_server({"server/discover": None})
-        client = Client(server, clock=clock)
+        client = Client(server, clock=clock, limits=Limits(connect_seconds=4.0))
         entering = asyncio.ensure_future(client.__aenter__())
         await clock.advance(2.1)
         await entering
-        server.stage.put(Response(server.ids[0], {"supportedVersions": [NEWEST.name], "capabilities": {}}))
-        await client.ping()
-        assert client.dropped == 1
-        assert client.revision == NEWEST_HANDSHAKE.name
+        assert server.methods == ["server/discover", "initialize", "notifications/initialized"]
         await client.aclose()
-        assert client.dropped == 1
+
+    run_async(main())
+
+
+async def _silent_at_first(server: Scripted, memory: dict[str, str]) -> Client:
+    """Connect to a server whose answer to the probe does not come in time."""
+    clock = ManualClock()
+    client = Client(server, clock=clock, era_memory=memory, restart=True)
+    entering = asyncio.ensure_future(client.__aenter__())
+    await clock.advance(10.1)
+    return await entering
+
+
+async def _lose(server: Scripted, client: Client) -> None:
+    """End the connection of a client."""
+    server.stage.die()
+    await server.dying[-1]
+    await settle()
+    assert state_of(client) is State.FAILED
+
+
+DISCOVERED = {"resultType": "complete", "supportedVersions": [NEWEST.name], "capabilities": {}}
+
+
+def test_a_late_answer_to_the_probe_decides_the_next_connection() -> None:
+    async def main() -> None:
+        server = handshake_server({"server/discover": None})
+        client = await _silent_at_first(server, {})
+        server.stage.put(Response(server.ids[0], DISCOVERED))
+        await client.ping()
+        assert (client.revision, client.dropped) == (NEWEST_HANDSHAKE.name, 0)
+        server.table["server/discover"] = DISCOVERED
+        await _lose(server, client)
+        await client.ping()
+        assert client.revision == NEWEST.name
+        assert server.methods.count("initialize") == 1
+        await client.aclose()
+
+    run_async(main())
+
+
+def test_a_server_that_answered_late_has_the_whole_time_to_connect_the_next_time() -> None:
+    async def main() -> None:
+        clock = ManualClock()
+        server = stateless({"server/discover": None})
+        client = Client(server, clock=clock)
+        client._core.known = NEWEST
+        entering = asyncio.ensure_future(client.__aenter__())
+        await clock.advance(29.0)
+        assert server.methods == ["server/discover"]
+        server.stage.put(Response(server.ids[0], DISCOVERED))
+        await entering
+        assert client.revision == NEWEST.name
+        await client.aclose()
+
+    run_async(main())
+
+
+def test_a_late_refusal_of_the_probe_changes_nothing() -> None:
+    async def main() -> None:
+        server = handshake_server({"server/discover": None})
+        client = await _silent_at_first(server, {})
+        server.stage.put(ErrorResponse(server.ids[0], Fail(-32601).error))
+        await client.ping()
+        await _lose(server, client)
+        await client.ping()
+        assert server.methods.count("initialize") == 2
+        assert server.methods.count("server/discover") == 1
+        await client.aclose()
 
     run_async(main())
 
@@ -269,7 +334,7 @@ def test_a_call_made_while_connecting_waits_until_active() -> None:
         entering = asyncio.ensure_future(client.__aenter__())
         await settle()
         ping = asyncio.ensure_future(client.ping())
-        await clock.advance(2.1)
+        await clock.advance(10.1)
         await entering
         await ping
         assert server.methods[-2:] == ["notifications/initialized", "ping"]

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.client.scripted import settle
 from tests.host.gateway.support import NEW, OLD, in_loop, until
 from tests.host.supervised import Stage, kept_in, program, supervising
 from trunkline.host.catalog.keeping import KeptCatalogs
@@ -189,3 +190,44 @@ def test_what_is_doubted_is_asked_again_and_what_was_offered_stays_known(tmp_pat
 def test_nothing_is_written_of_a_server_that_is_not_known(tmp_path: Path) -> None:
     kept_in(tmp_path).doubt(ENTRY)
     assert not (tmp_path / "catalogs").exists()
+
+
+# --- a server that is slow to start ----------------------------------------------------------------------------------
+
+
+class Slow:
+    """A server of both eras that comes up when it is told to."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.go = folder / "go"
+        self.entry = program("a", "both_eras", str(self.go), NEW, era="auto")
+
+    @asynccontextmanager
+    async def hosted(self) -> AsyncIterator[Stage]:
+        """Host it, not up yet."""
+        up = self.go.with_suffix(".up")
+        for file in (self.go, up):
+            file.unlink(missing_ok=True)
+        async with supervising({"a": self.entry}, cache=kept_in(self._folder)) as stage:
+            # The process runs, so the probe has left and its clock with it.
+            await until(up.exists)
+            await settle()
+            yield stage
+
+
+@in_loop
+async def test_one_slow_start_costs_nothing_afterwards(tmp_path: Path) -> None:
+    server = Slow(tmp_path)
+    async with server.hosted() as stage:
+        await stage.pass_time(10.1)
+        server.go.touch()
+        await stage.until_state("ready")
+        assert (stage.upstream().status.era, stage.upstream().status.tools) == (OLD, 2)
+        await until(lambda: kept_in(tmp_path).discovers(server.entry))
+    async with server.hosted() as stage:
+        # As slow as before, and slower than the probe waits for a server that is not known.
+        await stage.pass_time(25.0)
+        server.go.touch()
+        await stage.until_state("ready")
+        assert (stage.upstream().status.era, stage.upstream().status.tools) == (NEW, 10)

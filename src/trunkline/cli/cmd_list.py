@@ -25,6 +25,8 @@ Examples:
   trunkline list resources "npx -y @modelcontextprotocol/server-everything" --json
   trunkline list tools files -c mcp.json
   trunkline list tools -c mcp.json
+
+With -c the command ends with 5 if this list of a server could not be read; what is known of it is shown all the same.
 """
 
 

@@ -39,7 +39,7 @@ _FILE = click.Path()
 _TOKEN = "TRUNKLINE_GATEWAY_TOKEN"
 #: What makes sense over HTTP alone.
 _HTTP_ONLY = ("path", "token", "no_auth", "certfile", "keyfile", "allowed_host", "issuer", "audience")
-_WAIT_SECONDS = 3.0
+_WAIT_SECONDS = 10.0
 
 
 @click.command(epilog=_EPILOG)
@@ -57,7 +57,12 @@ _WAIT_SECONDS = 3.0
 @click.option("--rate", type=click.FloatRange(min=0, min_open=True), metavar="N", help="Calls a minute of one caller.")
 @click.option("--concurrent", type=click.IntRange(min=1), metavar="N", help="Calls at once of one caller.")
 @click.option("--search", type=click.Choice(["auto", "on", "off"]), help="Tools to search a large catalog with.")
-@click.option("--wait", type=click.FloatRange(min=0), metavar="S", help="Seconds to wait for servers first; else 3.")
+@click.option(
+    "--wait", type=click.FloatRange(min=0), metavar="S", help="Seconds that the first list waits for servers; else 10."
+)
+@click.option(
+    "--starts", type=click.IntRange(min=1), metavar="N", help="Servers that start at a time; else 4 per processor."
+)
 @click.option("--certfile", type=_FILE, help="Serve HTTPS with this certificate (PEM).")
 @click.option("--keyfile", type=_FILE, help="Its key, if that is in another file.")
 @click.option("--allowed-host", multiple=True, metavar="NAME", help="A public name under which a proxy reaches it.")
@@ -88,6 +93,7 @@ def command(
             files=config,
             guard=guard_of(settings),
             wait=settings.get("wait", _WAIT_SECONDS),
+            starts=settings.get("starts"),
             options=options,
             verbose=given["verbose"] > 0,
         )

@@ -18,7 +18,8 @@ from trunkline.cli.exits import Exit
 from trunkline.cli.options import config_option, json_option, seconds_option, told
 
 if TYPE_CHECKING:
-    from trunkline.host.config.records import Problem
+    from trunkline.host.catalog.offerings import Offering
+    from trunkline.host.config.records import Configuration, Problem
     from trunkline.host.entries import ServerEntry
     from trunkline.host.events import Inspected, ServerState
     from trunkline.host.supervision.upstream import Status
@@ -33,8 +34,8 @@ Examples:
   trunkline status -c mcp.json --json
 
 Without -c it reads what is found: mcp.json, .mcp.json, .vscode/mcp.json or .cursor/mcp.json of this folder, then the
-user's mcp.json. Exit codes: 2 if something is misconfigured; with --check also 4 if a server does not run, 3 if one
-needs a login.
+user's mcp.json. Tools are counted that can be used here. Exit codes: 2 if something is misconfigured; with --check
+also 4 if a server does not run, 3 if one needs a login, 5 if a list of one could not be read.
 """
 _WIDTH = 80
 _CHECK_SECONDS = 30.0
@@ -45,6 +46,7 @@ _EXITS: Mapping[Exit, frozenset[str]] = MappingProxyType(
         Exit.CONFIG: frozenset({"misconfigured"}),
         Exit.UNREACHABLE: frozenset({"starting", "waiting", "broken", "stopped"}),
         Exit.AUTH: frozenset({"needs login"}),
+        Exit.FAILED: frozenset({"partial"}),
     }
 )
 
@@ -97,7 +99,7 @@ def _look(files: Sequence[str], seconds: float | None) -> tuple[list[Status], li
     if seconds is not None:
         return asyncio.run(_checked(files, answers_for(files, None), seconds))
     configuration = read_configuration(files)
-    statuses = asyncio.run(_resting(configuration.entries.values()))
+    statuses = asyncio.run(_resting(configuration))
     return statuses, list(configuration.problems), list(_changes_kept(configuration.entries.values()))
 
 
@@ -106,13 +108,11 @@ async def _checked(
 ) -> tuple[list[Status], list[Problem], list[Inspected]]:
     from trunkline.cli.secrecy import book_here
     from trunkline.host.host import Host
-    from trunkline.host.policy.policy import Policy
 
-    # Nothing is done at the servers but looking, so that no rule is needed and nothing is recorded.
+    # Nothing is done at the servers but looking, so that nothing is recorded.
     settings = {"start": "eager", "required": False}
     async with Host.open(
         *files,
-        policy=Policy(()),
         audit=False,
         inputs=inputs,
         wait="all",
@@ -124,19 +124,30 @@ async def _checked(
         return host.status(), list(host.configuration.problems), changes
 
 
-async def _resting(entries: Any) -> list[Status]:
-    """Say how servers are that are not started."""
-    from trunkline.host.assembly import at_home, trust_file
+async def _resting(configuration: Configuration) -> list[Status]:
+    """Return how servers are that are not started.
+
+    Raises:
+        ConfigError: the policy cannot be read.
+    """
+    from trunkline.host.assembly import at_home, policy_of, trust_file
+    from trunkline.host.catalog.catalog import build
     from trunkline.host.catalog.keeping import KeptCatalogs
     from trunkline.host.folders import state_folder
     from trunkline.host.trust.book import TrustBook
+    from trunkline.host.usable import counted, usable
 
     folder = state_folder()
     book, kept = TrustBook(trust_file(folder)), KeptCatalogs(folder / "catalogs")
-    return [await _at_rest(at_home(entry), book, kept) for entry in entries]
+    entries = [at_home(entry) for entry in configuration.entries.values()]
+    found = [await _at_rest(entry, book, kept) for entry in entries]
+    offerings = {status.name: offering for status, offering in found if offering is not None}
+    catalog = build(offerings, {entry.name: entry.settings for entry in entries}, counter=0)
+    counts = usable(catalog, policy_of({}, configuration))
+    return [counted(status, counts.get(status.name, {})) for status, _ in found]
 
 
-async def _at_rest(entry: ServerEntry, book: Any, kept: Any) -> Status:
+async def _at_rest(entry: ServerEntry, book: Any, kept: Any) -> tuple[Status, Offering | None]:
     from trunkline.host.supervision.upstream import Status
 
     state: ServerState = "known"
@@ -149,7 +160,7 @@ async def _at_rest(entry: ServerEntry, book: Any, kept: Any) -> Status:
         offering = kept.get(entry) if allowed else None
         if allowed:
             reason = "not started" if offering is None else "not started; this is what it offered when it last ran"
-    return Status(
+    status = Status(
         name=entry.name,
         state=state,
         reason=reason,
@@ -165,6 +176,7 @@ async def _at_rest(entry: ServerEntry, book: Any, kept: Any) -> Status:
         source=str(entry.source),
         command=entry.shown,
     )
+    return status, offering
 
 
 def _changes_kept(entries: Iterable[ServerEntry]) -> Iterator[Inspected]:
@@ -220,6 +232,8 @@ def _details(status: Status) -> Iterator[str]:
         yield status.reason
     if status.last_error and status.last_error not in (status.reason or ""):
         yield f"last error: {status.last_error}"
+    if status.unusable:
+        yield f"lists {status.unusable} more that cannot be used here: filtered, left out, or denied by the policy"
     if status.restarts:
         yield f"restarts: {status.restarts}"
 

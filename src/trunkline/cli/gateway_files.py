@@ -60,6 +60,7 @@ class _File(Struct, frozen=True, kw_only=True):
     concurrent: _Count | None = None
     search: _Search | None = None
     wait: Annotated[float, Meta(ge=0)] | None = None
+    starts: _Count | None = None
     certfile: str | None = None
     keyfile: str | None = None
     allowed_host: tuple[str, ...] | None = None

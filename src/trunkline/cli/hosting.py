@@ -41,9 +41,9 @@ from trunkline.host.catalog.items import Item, Kind
 from trunkline.host.catalog.names import id_of, inner_uri, outer_uri
 from trunkline.host.gateway.gateway import GatewayOptions
 from trunkline.host.host import Host
-from trunkline.host.policy.acts import Act
 from trunkline.host.supervision.clients import start_seconds
 from trunkline.host.supervision.upstream import Status
+from trunkline.host.usable import is_usable
 
 __all__ = ["NotOffered", "problem_of", "through_host"]
 
@@ -180,6 +180,7 @@ class HostedServers:
 
     def _list(self, kind: Kind) -> list[Any]:
         catalog = self._host.catalog
+        self._tell_of_failed(kind)
         items = [item for item in catalog.of(kind).values() if self._server in (None, item.server)]
         seen = [item for item in items if self._sees(item)]
         if len(seen) < len(items):
@@ -196,17 +197,16 @@ class HostedServers:
             self._note(line)
         return [self._shown(item) for item in seen]
 
+    def _tell_of_failed(self, kind: Kind) -> None:
+        """Say of which servers this list could not be read; the command ends with a code that says so, too."""
+        method = "resources/templates/list" if kind == "template" else f"{kind}s/list"
+        for status in self._host.status():
+            if self._server in (None, status.name) and method in status.failures:
+                self._note(f"{status.name}: {method} failed: {status.failures[method]}")
+                self._talk.trouble = self._talk.trouble or Exit.FAILED
+
     def _sees(self, item: Item) -> bool:
-        act = Act(
-            kind="resource" if item.kind == "template" else item.kind,
-            server=item.server,
-            name=item.name,
-            annotations=item.annotations,
-            pin=item.pin,
-            trusted=item.trusted,
-            caller="user",
-        )
-        return self._host.policy.sees(act)
+        return is_usable(item, self._host.policy)
 
     def _shown(self, item: Item) -> Any:
         if self._server is not None:

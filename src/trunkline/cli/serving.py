@@ -33,6 +33,8 @@ from trunkline.server.run import run_loop
 __all__ = ["Plan", "run_gateway"]
 
 _LONGEST_REASON = 300
+# Reading a few files takes far less.
+_RECALL_SECONDS = 2.0
 
 
 class Plan(NamedTuple):
@@ -40,8 +42,10 @@ class Plan(NamedTuple):
 
     files: Sequence[str]
     guard: Guard
-    #: Seconds to wait for servers before anything is served.
+    #: Seconds that the first list waits for servers; nothing else does.
     wait: float
+    #: Servers that start at the same time; None for the usual number.
+    starts: int | None
     #: Those of ``Host.serve``.
     options: Mapping[str, Any]
     verbose: bool
@@ -80,9 +84,12 @@ def _host_options(plan: Plan, inputs: Any) -> HostOptions:
     return {
         **plan.guard.options(),
         "inputs": inputs,
-        "wait": "all" if plan.wait else "none",
-        "wait_seconds": plan.wait,
+        # Clients give up on a slow initialize, so only what is kept is waited for; lists wait for the servers.
+        "wait": "kept",
+        "wait_seconds": _RECALL_SECONDS,
+        "list_seconds": plan.wait,
         "secret_book": book_here(),
+        **({} if plan.starts is None else {"starts_at_once": plan.starts}),
     }
 
 

@@ -147,12 +147,7 @@ class _Lines:
 
 
 def _limits(timeout: float | None) -> Limits:
-    usual = Limits()
-    if timeout is None:
-        return usual
-    # Both the probe and the handshake after it must fit into the time for the connection.
-    probe = min(usual.probe_seconds, timeout / 2)
-    return Limits(connect_seconds=timeout, idle_seconds=timeout, probe_seconds=probe)
+    return Limits() if timeout is None else Limits(connect_seconds=timeout, idle_seconds=timeout)
 
 
 def converse(choices: Choices, work: Callable[[Talk], Awaitable[Exit]]) -> Exit:

@@ -37,7 +37,7 @@ from trunkline.protocol.methods import (
     requests_to_client,
     requests_to_server,
 )
-from trunkline.protocol.negotiation import Agreement
+from trunkline.protocol.negotiation import Agreement, late_revision
 from trunkline.protocol.revisions import NEWEST, Feature, Revision
 from trunkline.protocol.rounds import Ask, rounds
 from trunkline.timekeeper import Timekeeper
@@ -61,6 +61,9 @@ class Owner(Protocol):
 
     def lost(self, contact: Contact, reason: Exception) -> None:
         """Learn that the connection ended."""
+
+    def discovered_late(self, contact: Contact, revision: Revision) -> None:
+        """Called when the server shows, after the handshake was tried, that it speaks a stateless revision."""
 
 
 class Contact:
@@ -146,6 +149,12 @@ class Contact:
             self._meta = msgspec.to_builtins(meta)
         #: The same, encoded; None where there is nothing to say.
         self.meta: Any = Raw(encode(self._meta)) if self._meta else None
+
+    def discovered_late(self, answer: Raw | RequestFailed) -> None:
+        """Called with an answer to the era probe that came after the wait for it was over."""
+        revision = late_revision(answer)
+        if revision is not None:
+            self._owner.discovered_late(self, revision)
 
     # --- asking ------------------------------------------------------------------------------------------------------
 

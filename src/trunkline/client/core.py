@@ -71,6 +71,13 @@ class Core:
         self._finishing: set[asyncio.Task[None]] = set()
         #: What was agreed on last, kept after a loss and after the end.
         self.agreement: Agreement | None = None
+        #: A revision that the server is known to speak otherwise than by an agreement here: from an earlier run, or by
+        #: an answer to the era probe that came late. It decides how the next connection begins.
+        self.known: Revision | None = None
+        #: Whether the last connection began with what was known of the server, and not by asking.
+        self.was_known = False
+        #: Called with the revision when such a late answer comes.
+        self.on_discovered: Callable[[Revision], None] | None = None
         self._held: Counter[str] = Counter()
         self._entered = False
         self._dropped = 0
@@ -198,14 +205,29 @@ class Core:
 
     def _remembered(self) -> Revision | None:
         memory, fingerprint = self.settings.era_memory, self.target.fingerprint
+        known, self.known = self.known, None
+        self.was_known = known is not None or self.agreement is not None
+        if known is not None:
+            return known
         if self.agreement is not None:
             return self.agreement.revision
-        return None if memory is None or fingerprint is None else find(memory.get(fingerprint, ""))
+        found = None if memory is None or fingerprint is None else find(memory.get(fingerprint, ""))
+        self.was_known = found is not None
+        return found
 
     def _remember(self, contact: Contact) -> None:
         self.agreement = contact.agreement
+        self._note_era(self.known or contact.revision)
+
+    def _note_era(self, revision: Revision) -> None:
         if self.settings.era_memory is not None and self.target.fingerprint is not None:
-            self.settings.era_memory[self.target.fingerprint] = contact.revision.name
+            self.settings.era_memory[self.target.fingerprint] = revision.name
+
+    def forget_era(self) -> None:
+        """Forget what the server speaks, so that the next connection asks it."""
+        self.known = self.agreement = None
+        if self.settings.era_memory is not None and self.target.fingerprint is not None:
+            self.settings.era_memory.pop(self.target.fingerprint, None)
 
     # --- calls -------------------------------------------------------------------------------------------------------
 
@@ -312,6 +334,13 @@ class Core:
     def notified(self, contact: Contact, method: str, params: Raw | None) -> None:
         """Take a notification."""
         self._notices.take(contact, method, params)
+
+    def discovered_late(self, contact: Contact, revision: Revision) -> None:
+        """Called when the server answers the era probe after the handshake was tried."""
+        self.known = revision
+        self._note_era(revision)
+        if self.on_discovered is not None:
+            self.on_discovered(revision)
 
     def lost(self, contact: Contact, reason: Exception) -> None:
         """Forget a connection that ended by itself; its calls have failed already."""

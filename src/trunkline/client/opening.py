@@ -100,7 +100,9 @@ async def _attempt(
     contact = Contact(await open_link(), owner, settings=settings, timekeeper=timekeeper)
     contact.connection.start()
     # Where each request has an exchange of its own, an answer to the probe that is late is not taken for another's.
-    seconds = None if separate else settings.limits.probe_seconds
+    limits = settings.limits
+    # A server that stays silent on the probe needs the other half for its handshake.
+    seconds = None if separate else min(limits.probe_seconds, limits.connect_seconds / 2)
     try:
         flow = negotiate(settings.pinned, remembered=remembered, probe_seconds=seconds)
         contact.agree(await _drive(flow, contact, settings, timekeeper))
@@ -123,7 +125,7 @@ async def _until_ready(contact: Contact, settings: Settings, timekeeper: Timekee
     def go_on() -> None:
         ready.cancel()
 
-    row = timekeeper.after(settings.limits.probe_seconds, go_on)
+    row = timekeeper.after(settings.limits.ready_seconds, go_on)
     try:
         await asyncio.wait([ready])
     finally:
@@ -173,9 +175,9 @@ async def _probe(step: Probe, contact: Contact, timekeeper: Timekeeper) -> Raw |
         nonlocal given_up
         if connection.peer.waits(id):
             given_up = True
-            # Forgotten without a word: a server that knows only the handshake expects initialize before all else,
-            # and an answer that comes late after all will be dropped.
-            connection.peer.send_cancel(id, tell=False)
+            # No cancellation is sent: a server that knows only the handshake expects initialize before all else. The
+            # server may only have been slow to start, so its answer still decides how the next connection begins.
+            connection._wait().set_aside(id, contact.discovered_late)
             request.cancel()
 
     row = None if step.seconds is None else timekeeper.after(step.seconds, give_up)

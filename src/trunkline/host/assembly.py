@@ -22,7 +22,7 @@ from trunkline.host.catalog.keeping import KeptCatalogs
 from trunkline.host.config.in_code import entry_from
 from trunkline.host.config.loading import Places, find_config, load
 from trunkline.host.config.records import Configuration, Input
-from trunkline.host.core import HostCore
+from trunkline.host.core import LIST_SECONDS, HostCore
 from trunkline.host.elicitation.answering import ElicitationFace
 from trunkline.host.entries import ServerEntry, Source
 from trunkline.host.events import Events, Reloaded
@@ -50,7 +50,7 @@ from trunkline.host.supervision.supervisor import Changes, Supervisor
 from trunkline.host.trust.book import TrustBook, project_folder
 from trunkline.protocol.limits import Limits
 
-__all__ = ["ANCESTORS", "Assembly", "HostOptions", "Reload", "assemble", "at_home", "trust_file"]
+__all__ = ["ANCESTORS", "Assembly", "HostOptions", "Reload", "assemble", "at_home", "policy_of", "trust_file"]
 
 #: Names, in the environment of a server process, the configurations of the gateways it was started by.
 ANCESTORS = "TRUNKLINE_ANCESTORS"
@@ -90,9 +90,14 @@ class HostOptions(TypedDict, total=False):
     project: str | os.PathLike[str] | None
     #: The audit trail: on, off, or the path of its file.
     audit: bool | str | os.PathLike[str]
-    #: What to wait for when the host is opened: all servers, those that are required, or nothing; and how long.
-    wait: Literal["all", "required", "none"]
+    #: What to wait for when the host is opened, and how long: all servers, those that are required, what is kept of
+    #: them from earlier runs (nothing is started for that), or nothing.
+    wait: Literal["all", "required", "kept", "none"]
     wait_seconds: float
+    #: How long the first list of a gateway waits for a server that is starting and of which nothing is kept.
+    list_seconds: float
+    #: How many server processes start at the same time; without, four per processor.
+    starts_at_once: int
     #: The servers to have, by name; None for all.
     only: Collection[str] | None
     #: Members of ``ServerSettings`` that count before those of every entry.
@@ -163,6 +168,7 @@ class Assembly:
             on_catalog=FirstLists(self.grants, self._entry_of),
             limits=options.get("limits"),
             secrets=secrets,
+            list_seconds=options.get("list_seconds", LIST_SECONDS),
             supervisor=lambda core: Supervisor(
                 trust=self._may_run,
                 events=events,
@@ -172,6 +178,7 @@ class Assembly:
                 sandboxed=self._sandboxed,
                 vault=vault,
                 secrets=secrets,
+                starts_at_once=_starts(options),
             ),
         )
 
@@ -196,9 +203,11 @@ class Assembly:
         """Start what may run, and wait for as much of it as was asked for."""
         self._log_redaction.install()
         await self.core.start(self._entries())
-        wait = self.options.get("wait", "all")
-        if wait != "none":
-            await self.core.supervisor.settled(self.options.get("wait_seconds", 10.0), everything=wait == "all")
+        wait, seconds = self.options.get("wait", "all"), self.options.get("wait_seconds", 10.0)
+        if wait == "kept":
+            await self.core.supervisor.recalled(seconds)
+        elif wait != "none":
+            await self.core.supervisor.settled(seconds, everything=wait == "all")
 
     async def aclose(self) -> None:
         """End all of it."""
@@ -271,7 +280,7 @@ class Assembly:
         places = _places(configuration)
         found = [(held, load_policy(path, places=places)) for path, held in tuple(self._policies.items())]
         if isinstance(self.policy, LivePolicy):
-            found.append((self.policy, _policy(self.options, configuration)))
+            found.append((self.policy, policy_of(self.options, configuration)))
         return found
 
     def _entries(self) -> dict[str, ServerEntry]:
@@ -340,8 +349,20 @@ async def assemble(sources: Sequence[object], options: HostOptions) -> Assembly:
         ConfigError: a configuration or policy that was named cannot be read.
     """
     configuration = await asyncio.to_thread(_read, sources, options)
-    policy = await asyncio.to_thread(_policy, options, configuration)
+    policy = await asyncio.to_thread(policy_of, options, configuration)
     return Assembly(sources, options, configuration=configuration, policy=policy)
+
+
+def _starts(options: HostOptions) -> int | None:
+    """Return how many processes may start at the same time.
+
+    Raises:
+        ConfigError: it is not a number above 0.
+    """
+    given = options.get("starts_at_once")
+    if given is not None and (isinstance(given, bool) or not isinstance(given, int) or given < 1):
+        raise ConfigError(f"starts_at_once is {given!r}: give a number of servers, 1 or more.")
+    return given
 
 
 def trust_file(folder: Path) -> Path:
@@ -377,7 +398,12 @@ def _read(sources: Sequence[object], options: HostOptions) -> Configuration:
     )
 
 
-def _policy(options: HostOptions, configuration: Configuration) -> Policy:
+def policy_of(options: HostOptions, configuration: Configuration) -> Policy:
+    """Return the rules that options choose: those given, of a file, or the user's own.
+
+    Raises:
+        ConfigError: the file cannot be read.
+    """
     given = options.get("policy")
     if isinstance(given, Policy):
         return given

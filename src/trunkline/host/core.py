@@ -10,7 +10,7 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from msgspec import Raw, Struct
 from msgspec.structs import replace
 
 import trunkline.types as t
-from trunkline.errors import PolicyDenied, ServerUnavailable
+from trunkline.errors import InvalidParams, PolicyDenied, ServerUnavailable
 from trunkline.host.audit.trail import AuditTrail
 from trunkline.host.catalog.catalog import Catalog, build, differences
 from trunkline.host.catalog.items import Item
@@ -47,10 +47,12 @@ from trunkline.host.supervision.upstream import Upstream
 from trunkline.protocol.limits import Limits
 from trunkline.protocol.shaping import with_object
 
-__all__ = ["Asker", "HostCore"]
+__all__ = ["LIST_SECONDS", "Asker", "HostCore"]
 
 log = logging.getLogger("trunkline.host")
 
+#: How long the first list waits for a server that is starting, unless configured.
+LIST_SECONDS = 10.0
 _SWEEP_SECONDS = 5.0
 _LANE_IDLE_SECONDS = 600.0
 _MOST_PARKED = 1000
@@ -93,10 +95,12 @@ class HostCore:
         inspector: Inspector | None = None,
         secrets: SecretBook | None = None,
         on_catalog: Callable[[Catalog], None] | None = None,
+        list_seconds: float = LIST_SECONDS,
     ) -> None:
         """Put the parts together; nothing runs before ``start``.
 
-        ``on_catalog`` is called with each catalog before it is used.
+        ``on_catalog`` is called with each catalog before it is used; ``list_seconds`` is how long the first list waits
+        for a server that is starting.
         """
         limits = limits or Limits()
         #: Names this host to other gateways, so that none passes a request on to itself.
@@ -123,6 +127,7 @@ class HostCore:
         self._on_catalog = on_catalog
         self._followers: list[Callable[[tuple[str, ...]], None]] = []
         self._rebuilding = False
+        self._list_seconds = list_seconds
         self._house: asyncio.Task[None] | None = None
         self._stopped = False
 
@@ -205,7 +210,16 @@ class HostCore:
         """Learn that a server offers something else now; the catalog is made anew in the next turn of the loop."""
         if not self._rebuilding and not self._stopped:
             self._rebuilding = True
-            asyncio.get_running_loop().call_soon(self._rebuild)
+            asyncio.get_running_loop().call_soon(self._rebuild_if_due)
+
+    async def first_lists(self, servers: Collection[str] | None = None) -> None:
+        """Wait, for a bounded time, until the catalog has the servers that are starting for the first time."""
+        await self.supervisor.listed(self._list_seconds, servers)
+        self._rebuild_if_due()
+
+    def _rebuild_if_due(self) -> None:
+        if self._rebuilding:
+            self._rebuild()
 
     def _rebuild(self) -> None:
         self._rebuilding = False
@@ -330,6 +344,8 @@ class HostCore:
         params: Callable[[Mapping[str, Any]], Any],
     ) -> Any:
         upstream = self.upstream(server)
+        if item is not None and not upstream.running:
+            item = await self._confirmed(upstream, item)
 
         async def work(judged: Mapping[str, Any]) -> tuple[Any, Raw]:
             return await self.forwarder.send(self._errand(upstream, method, params(judged), asker))
@@ -363,6 +379,30 @@ class HostCore:
             # A gateway's client has a model of its own, and its own context.
             asker.session.results.keep(server, name, result)
         return result
+
+    async def _confirmed(self, upstream: Upstream, item: Item) -> Item:
+        """Start a server that is not running, and return the item as it defines it now.
+
+        What a kept catalog says may be out of date; what is judged is what will be called.
+
+        Raises:
+            ServerUnavailable: the server does not start.
+            InvalidParams: it does not offer the item any more.
+        """
+        if upstream.entry.settings.per_user:
+            # Each principal has connections of its own, whether or not the host itself is let in.
+            return item
+        await upstream.reach()
+        self._rebuild_if_due()
+        catalog = self.catalog
+        found = catalog.of(item.kind).get(item.id)
+        if found is None:
+            gone = (drop for drop in (*catalog.dropped, *catalog.hidden) if drop.server == item.server)
+            why = next((drop.reason for drop in gone if (drop.kind, drop.name) == (item.kind, item.name)), None)
+            raise InvalidParams(
+                f"The {item.kind} {item.id} cannot be used: {why or 'the server does not offer it any more'}"
+            )
+        return found
 
     def _errand(self, upstream: Upstream, method: str, params: Any, asker: Asker) -> Errand:
         async def review(question: str, asked: Any) -> Raw | None:

@@ -64,6 +64,8 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
     start_timeout: float | None = None
     #: Started with the host, or from the catalog that is kept when something of it is first used.
     start: Literal["eager", "lazy"] = "eager"
+    #: Seconds that the first list of a gateway waits for this server to start; None for what the host waits.
+    wait: float | None = None
     #: Whoever waits for the host to be ready waits for this server too.
     required: bool = False
     #: Seconds without use after which a server process is stopped, to be started again on demand; None: never.

@@ -38,6 +38,7 @@ from trunkline.host.reviewed_desk import DeskOptions, open_desk
 from trunkline.host.sampling.limits import SamplingLimits
 from trunkline.host.session import HostSession
 from trunkline.host.supervision.upstream import Status
+from trunkline.host.usable import counted, usable
 from trunkline.protocol.methods import embedded_requests
 from trunkline.protocol.revisions import NEWEST
 
@@ -121,8 +122,10 @@ class Host:
         return self._open.policy
 
     def status(self) -> list[Status]:
-        """Say how each server is."""
-        return [upstream.status for upstream in self._open.core.supervisor.upstreams.values()]
+        """Return the state of each server, with its reason and the number of tools that can be used."""
+        counts = usable(self.catalog, self.policy)
+        upstreams = self._open.core.supervisor.upstreams.values()
+        return [counted(upstream.status, counts.get(upstream.entry.name, {})) for upstream in upstreams]
 
     def inspected(self) -> list[Inspected]:
         """Return what a person should know of the servers' definitions: changed, flagged, hidden or unlocked ones."""
@@ -194,6 +197,8 @@ class Host:
             ServerUnavailable: the server does not run.
             ToolError: the tool says that it failed.
         """
+        if self.catalog.find_tool(name) is None:
+            await self._open.core.first_lists()
         item = self._named("tool", name, self.catalog.find_tool(name))
         asker = self._asker(session, on_progress)
         result = await self._open.core.call_tool(item, dict(arguments or {}), asker)
@@ -202,6 +207,8 @@ class Host:
 
     async def read_resource(self, uri: str, *, session: HostSession | None = None) -> list[t.ResourceContents]:
         """Read a resource by its id, ``server/uri``, or by its URI if one server alone has it."""
+        if self.catalog.find_resource(uri) is None:
+            await self._open.core.first_lists()
         found = self.catalog.find_resource(uri)
         if found is None:
             raise InvalidParams(f"No server has a resource {uri!r}; host.catalog.resources lists what there is")
@@ -213,6 +220,8 @@ class Host:
         self, name: str, arguments: Mapping[str, str] | None = None, *, session: HostSession | None = None
     ) -> t.GetPromptResult:
         """Fill in a prompt by its id, ``server/prompt``."""
+        if self.catalog.find_prompt(name) is None:
+            await self._open.core.first_lists()
         item = self._named("prompt", name, self.catalog.find_prompt(name))
         return await self._open.core.get_prompt(item, dict(arguments or {}), self._asker(session))
 

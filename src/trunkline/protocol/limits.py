@@ -46,8 +46,10 @@ class Limits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     cache_entries: int = 256
     #: Longest wait for a connection to come up, era probe and handshake included.
     connect_seconds: float = 30.0
-    #: Longest wait of the era probe on stdio before the handshake is tried.
-    probe_seconds: float = 2.0
+    #: Longest wait of the era probe on stdio before the handshake is tried; never more than half of `connect_seconds`.
+    probe_seconds: float = 10.0
+    #: Longest wait for the event stream of a new HTTP session to open before calls are sent.
+    ready_seconds: float = 2.0
     #: Longest silence while a request waits: progress starts it again.
     idle_seconds: float = 60.0
     #: Longest life of a request, whatever progress says.

@@ -37,6 +37,7 @@ __all__ = [
     "Outcome",
     "Probe",
     "Step",
+    "late_revision",
     "negotiate",
 ]
 
@@ -119,6 +120,21 @@ def negotiate(
         if theirs is None:
             raise
         raise _mismatch(ALL_NAMES if pinned is None else (pinned.name,), theirs) from failure
+
+
+def late_revision(answer: Raw | RequestFailed) -> Revision | None:
+    """Return the stateless revision that an answer to ``server/discover`` allows; None if it allows none.
+
+    For an answer that came after the wait for it was over: the connection has gone on with the handshake, and the
+    next one can do better.
+    """
+    try:
+        theirs = _supported(answer)
+    except RequestFailed:
+        # Stateless, and it refuses to say more; the next probe will wait for the same refusal.
+        return NEWEST
+    mutual = [revision for revision in REVISIONS if revision.name in (theirs or ()) and not revision.handshake]
+    return mutual[-1] if mutual else None
 
 
 def _probe(seconds: float | None) -> Negotiation:

@@ -142,7 +142,7 @@ def test_a_stream_that_does_not_open_is_not_waited_for_long() -> None:
 
     async def main() -> str:
         script = handshake_script({"GET": hang})
-        async with script, Client(script.url, limits=Limits(probe_seconds=0.05)) as client:
+        async with script, Client(script.url, limits=Limits(ready_seconds=0.05)) as client:
             return (await client.call_tool("add")).text
 
     assert run_async(main()) == "3"

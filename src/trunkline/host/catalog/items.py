@@ -250,9 +250,9 @@ def _in_one_shape(definition: Definition) -> Definition:
 
 
 def _pin(definition: Definition) -> str | None:
-    """Return the pin of a definition in its one shape; None if it cannot be pinned."""
+    """Return the pin of a definition; None if it cannot be pinned."""
     try:
-        return pin_of(_in_one_shape(definition), most_bytes=_MOST_BYTES)
+        return pin_of(definition, most_bytes=_MOST_BYTES)
     except (ValueError, TypeError, RecursionError):
         return None
 

@@ -1,6 +1,7 @@
 """What servers offered when they last ran, kept between runs: a server that is started late is known all the same.
 
-So is whether it shook hands, which saves the next run the question. One file a server, in a folder of the user's own,
+So is what it speaks: that it shook hands saves the next run the question, and one that answers ``server/discover`` has
+as long to answer as a start may take. One file a server, in a folder of the user's own,
 written whole or not at all. A file is found again only for the very launch it was written for. What cannot be read, is
 too large, or belongs to another launch is as good as not there. The calls block for as long as a small file takes:
 whoever runs an event loop calls them in a thread.
@@ -40,6 +41,8 @@ class _File(Struct, frozen=True):
     offering: Offering
     #: Seconds since the epoch at which it was last asked what the server speaks.
     probed_at: float = 0.0
+    #: Whether it was seen to answer ``server/discover``, if only after the handshake had been tried.
+    discovers: bool = False
 
 
 class _Spoken(Struct, frozen=True):
@@ -54,6 +57,7 @@ class _Era(Struct, frozen=True):
     key: str
     offering: _Spoken
     probed_at: float = 0.0
+    discovers: bool = False
 
 
 def launch_key(entry: ServerEntry) -> str:
@@ -95,19 +99,35 @@ class KeptCatalogs:
         """
         kept = self._read(entry, _Era)
         revision = None if kept is None else find(kept.offering.revision)
-        if kept is None or revision is None or not revision.handshake:
+        if kept is None or kept.discovers or revision is None or not revision.handshake:
             return None
         return kept.probed_at if 0 <= now - kept.probed_at < _ERA_SECONDS else None
 
-    def doubt(self, entry: ServerEntry) -> None:
-        """Remember no longer that a server shakes hands; what it offered stays known.
+    def discovers(self, entry: ServerEntry) -> bool:
+        """Return True if the server was seen to answer ``server/discover`` in an earlier run."""
+        kept = self._read(entry, _Era)
+        return kept is not None and kept.discovers
+
+    def note_discovery(self, entry: ServerEntry) -> None:
+        """Remember that a server answers ``server/discover``; nothing is written of a server that is not kept.
 
         Raises:
             OSError: it cannot be written.
         """
+        self._rewrite(entry, discovers=True)
+
+    def doubt(self, entry: ServerEntry) -> None:
+        """Forget what a server speaks, so that the next start asks it; what it offered stays known.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        self._rewrite(entry, probed_at=0.0, discovers=False)
+
+    def _rewrite(self, entry: ServerEntry, **changes: Any) -> None:
         kept = self._read(entry, _File)
         if kept is not None:
-            write_private(str(self._path(entry.name)), msgspec.json.encode(replace(kept, probed_at=0.0)))
+            write_private(str(self._path(entry.name)), msgspec.json.encode(replace(kept, **changes)))
 
     def _read(self, entry: ServerEntry, kind: type[T]) -> T | None:
         try:
@@ -125,18 +145,19 @@ class KeptCatalogs:
         offering: Offering,
         *,
         probed_at: float = 0.0,
+        discovers: bool = False,
         holds_secret: Callable[[str], bool] | None = None,
     ) -> bool:
         """Keep what a server offers; tell whether it was kept. What is not whole, or has a secret in it, never is.
 
-        ``probed_at`` is when it was last asked what it speaks.
+        ``probed_at`` is when it was last asked what it speaks, ``discovers`` whether it answered that.
 
         Raises:
             OSError: it cannot be written.
         """
         if offering.failures:
             return False
-        content = msgspec.json.encode(_File(_FORMAT, entry.name, launch_key(entry), offering, probed_at))
+        content = msgspec.json.encode(_File(_FORMAT, entry.name, launch_key(entry), offering, probed_at, discovers))
         if len(content) > self._most_bytes or (holds_secret is not None and holds_secret(content.decode())):
             self.forget(entry.name)
             return False

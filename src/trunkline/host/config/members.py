@@ -48,6 +48,7 @@ _SETTINGS: Mapping[str, str] = MappingProxyType(
         "startup_timeout": "start_timeout",
         "startup_timeout_sec": "start_timeout",
         "start": "start",
+        "wait": "wait",
         "required": "required",
         "idle_stop": "idle_stop",
         "crashes": "crashes",

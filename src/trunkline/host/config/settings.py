@@ -245,6 +245,7 @@ _READERS: Mapping[str, _Read] = MappingProxyType(
         "total_timeout": _seconds,
         "start_timeout": _seconds,
         "start": _one_of("eager", "lazy"),
+        "wait": _seconds_or_none,
         "required": read_flag,
         "idle_stop": _idle,
         "crashes": _count,

@@ -8,6 +8,7 @@ eras, sessions and lists are the server's own; what happens between a call and t
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from typing import Any, TypeVar
 
@@ -64,6 +65,7 @@ from trunkline.server.tools import check_headers, failed
 __all__ = ["Gateway", "GatewayOptions"]
 
 T = TypeVar("T")
+_LISTS = ("tools/list", "prompts/list", "resources/list", "resources/templates/list")
 _MOST_HOPS = 8
 _SUBSCRIBE_SECONDS = 5.0
 _VIA = VIA.encode()
@@ -147,6 +149,7 @@ class Gateway(Server):
                 "logging/setLevel": self._sets_level,
             }
         )
+        self.routes.update({method: self._after_first_lists(self.routes[method]) for method in _LISTS})
         self._settle()
         self._unfollow = core.follow_catalog(self._catalog_changed)
         self._fill()
@@ -226,6 +229,22 @@ class Gateway(Server):
 
     # --- the handlers ------------------------------------------------------------------------------------------------
 
+    def _after_first_lists(self, handler: Callable[[Exchange, Any], Any]) -> Callable[[Exchange, Any], Any]:
+        """Have a list wait, for a bounded time, for servers that are starting for the first time.
+
+        Many clients list once, and the stateless era has no ``initialize`` that could wait in its place.
+        """
+
+        async def handle(exchange: Exchange, params: Any) -> Any:
+            await self._first_lists()
+            answer = handler(exchange, params)
+            return await answer if inspect.isawaitable(answer) else answer
+
+        return handle
+
+    async def _first_lists(self) -> None:
+        await self._core.first_lists(self.options.servers)
+
     async def _tools_list(self, exchange: Exchange, params: t.PaginatedRequestParams) -> Any:
         caller: Caller = exchange.admitted.caller
         if not self._meta_tools:
@@ -250,6 +269,8 @@ class Gateway(Server):
                 return meant
             item, arguments = meant
         else:
+            if self._on_shelf("tool", params.name) is None:
+                await self._first_lists()
             item = self._tool(exchange, params)
 
         async def call(asker: Asker) -> Any:
@@ -314,6 +335,8 @@ class Gateway(Server):
         return shelved.item
 
     async def _prompts_get(self, exchange: Exchange, params: t.GetPromptRequestParams) -> Any:
+        if self._on_shelf("prompt", params.name) is None:
+            await self._first_lists()
         item = self._prompt(exchange.admitted.caller, params.name)
 
         async def get(asker: Asker) -> Any:
@@ -322,6 +345,8 @@ class Gateway(Server):
         return outward(await self._for(exchange, item.server, get), item.server)
 
     async def _resources_read(self, exchange: Exchange, params: t.ReadResourceRequestParams) -> Any:
+        if inner_uri(params.uri, self._core.catalog.parts) is None:
+            await self._first_lists()
         server, uri, item = self._find(exchange, params.uri)
 
         async def read(asker: Asker) -> Any:

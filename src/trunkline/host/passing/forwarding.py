@@ -218,6 +218,9 @@ class Forwarder:
         with lane.round(errand.front):
             try:
                 return await self._in_rounds(errand, client)
+            except RequestTimeout:
+                errand.session.lanes.doubt(lane)
+                raise
             finally:
                 errand.session.lanes.used(lane)
 
@@ -342,6 +345,9 @@ class Forwarder:
         running.place = await self._place(errand.upstream)
         try:
             return await self._pass_on(errand, client, progress)
+        except RequestTimeout:
+            errand.session.lanes.doubt(lane)
+            raise
         finally:
             running.place.free()
 

@@ -109,6 +109,8 @@ class Lane:
         self._options = {**options, "logging": self._logged, "on_notification": self._told}
         self._credentials = credentials
         self._client: Client | None = None
+        #: Asks, after a call timed out, whether the server still answers; no further call comes here meanwhile.
+        self.doubted: asyncio.Task[None] | None = None
         self._opening: asyncio.Task[Client] | None = None
 
     @property
@@ -121,7 +123,7 @@ class Lane:
 
     def fits(self, needs: Needs) -> bool:
         """Tell whether a call with these needs may use it; log messages are heard on every lane."""
-        return not self.over and replace(needs, logs=True) == self.needs
+        return not self.over and self.doubted is None and replace(needs, logs=True) == self.needs
 
     @property
     def busy(self) -> bool:
@@ -161,6 +163,10 @@ class Lane:
         self._client = self.upstream.make_client(**options)
         return await self._client.__aenter__()
 
+    async def hangs(self) -> bool:
+        """Return True if the process of this lane answers nothing, and no call on it is within its deadline."""
+        return self._client is not None and await self.upstream.hangs(self._client)
+
     async def want_logs(self, client: Client, level: t.LoggingLevel | None) -> None:
         """Have the server send log messages from this level on."""
         if level is not None and level != self._level and "logging" in client.server_capabilities:
@@ -169,6 +175,9 @@ class Lane:
 
     async def aclose(self) -> None:
         """End the connection, and the calls on it."""
+        if self.doubted is not None and self.doubted is not asyncio.current_task():
+            self.doubted.cancel()
+            await asyncio.wait([self.doubted])
         for running in tuple(self.calls):
             running.cancel()
         if self._opening is not None:
@@ -303,6 +312,22 @@ class Lanes:
         if lane in self._lanes:
             self._lanes.remove(lane)
             await _close(lane)
+
+    def doubt(self, lane: Lane) -> None:
+        """Called when a call on a lane timed out: close the lane if its process hangs."""
+        if lane.doubted is None and lane in self._lanes:
+            lane.doubted = asyncio.get_running_loop().create_task(self._examine(lane))
+
+    async def _examine(self, lane: Lane) -> None:
+        hangs = False
+        try:
+            hangs = await lane.hangs()
+            if hangs:
+                log.info("a connection to %s answers nothing and is closed", lane.upstream.entry.name)
+                await self.drop(lane)
+        finally:
+            if not hangs:
+                lane.doubted = None
 
     async def sweep(self, idle: float, keeps: Callable[[Upstream], bool]) -> None:
         """Close the lanes that were idle for so long, and those of servers that are not kept."""

@@ -18,6 +18,7 @@ from trunkline.host.entries import ServerEntry
 from trunkline.protocol.limits import Limits
 from trunkline.protocol.revisions import NEWEST
 from trunkline.timekeeper import Clock
+from trunkline.waiting import Waiters
 
 if TYPE_CHECKING:
     # Most servers need no login, and what one takes is loaded when it is needed.
@@ -25,7 +26,17 @@ if TYPE_CHECKING:
     from trunkline.auth.store import Store
     from trunkline.host.sandbox.planning import Launch
 
-__all__ = ["Logins", "Sandboxed", "make_client", "process_id", "says_who_asks", "start_seconds", "wants_login"]
+__all__ = [
+    "Logins",
+    "Sandboxed",
+    "in_flight",
+    "make_client",
+    "process_id",
+    "progress_at",
+    "says_who_asks",
+    "start_seconds",
+    "wants_login",
+]
 
 #: Says how a server with a sandbox is started, given variables instead of its entry's.
 Sandboxed: TypeAlias = "Callable[[ServerEntry, Mapping[str, str] | None], Launch]"
@@ -113,6 +124,23 @@ def process_id(client: Client | None) -> int | None:
     """Give the id of the process that a client talks to, if it is one."""
     contact = None if client is None else client._core.contact
     return None if contact is None else getattr(contact.connection._link, "pid", None)
+
+
+def in_flight(client: Client) -> int:
+    """Return how many requests on the connection of a client are within their deadlines."""
+    waiters = _waiters(client)
+    return 0 if waiters is None else waiters.with_deadline()
+
+
+def progress_at(client: Client) -> float:
+    """Return when a request on the connection of a client last made progress, by the client's clock."""
+    waiters = _waiters(client)
+    return float("-inf") if waiters is None else waiters.progress_at
+
+
+def _waiters(client: Client) -> Waiters | None:
+    contact = client._core.contact
+    return None if contact is None else contact.connection._waiters
 
 
 def wants_login(error: BaseException | None) -> bool:

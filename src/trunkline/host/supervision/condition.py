@@ -26,7 +26,7 @@ from types import MappingProxyType
 from weakref import WeakSet
 
 from trunkline.client.client import Client
-from trunkline.errors import HandlerError, LocalProtocolError, RemoteProtocolError, RequestFailed
+from trunkline.errors import HandlerError, LocalProtocolError, RemoteProtocolError, RequestFailed, RequestTimeout
 from trunkline.host.catalog.offerings import Offering
 from trunkline.host.entries import ServerEntry
 from trunkline.host.events import ServerState, ServerStateChanged
@@ -105,6 +105,13 @@ class Condition:
         self.approved = False
         #: Seconds since the epoch at which it was last asked what it speaks, in this run or before.
         self.probed_at = 0.0
+        #: Set once the server was seen to answer ``server/discover``, and whether that is kept for the next run.
+        self.discovers = asyncio.Event()
+        self.discovers_kept = False
+        #: Serializes what is written of the server for the next run.
+        self.keeping = asyncio.Lock()
+        #: Whether it waits for its turn to start.
+        self.queued = False
         self.last_error: str | None = None
         self.starts = 0
         #: What there is to say of how it was started.
@@ -113,8 +120,10 @@ class Condition:
         self.uses = 0
         self.waiting = 0
         self.used_at = self.heard_at = now()
-        #: Told when a call was refused for want of a login; whoever looks after the running server writes it.
-        self.on_refusal: Callable[[], None] | None = None
+        #: The same client while it is asked whether the server still answers; no call may use it then.
+        self.held: Client | None = None
+        #: Called at once when a call was refused for want of a login, or timed out; set while the server runs.
+        self.on_trouble: Callable[[], None] | None = None
         #: Told which kinds of lists changed by whoever else heard of it; written by the same.
         self.on_change: Callable[[Collection[str]], None] | None = None
         #: Other clients of the same server, which end with it.
@@ -195,8 +204,8 @@ class Condition:
         self.used_at = self.now()
         if error is None or isinstance(error, RequestFailed | HandlerError | RemoteProtocolError):
             self.heard_at = self.used_at
-        if error is not None and self.on_refusal is not None and wants_login(error):
-            self.on_refusal()
+        if self.on_trouble is not None and (isinstance(error, RequestTimeout) or wants_login(error)):
+            self.on_trouble()
 
     # --- last words --------------------------------------------------------------------------------------------------
 

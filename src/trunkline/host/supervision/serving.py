@@ -1,12 +1,13 @@
 """Looks after one server while it runs: listens for changes, lists again, asks whether it lives, notes when it is idle.
 
-Four small loops, each a task, until one of them, or the loss of the connection, says that it is over and why. None of
+Five small loops, each a task, until one of them, or the loss of the connection, says that it is over and why. None of
 them ends the server: that is its owner's business. Failing to listen is no reason to end.
 
-Health is asked for only when nothing else shows it. An answer to anything is a sign of life; while a call is under way,
-the server may be as silent as that call allows; only then, and when it is quiet, it is sent a ``ping`` (in stateless
-revisions ``server/discover``). Two without an answer, one right after the other, and it is taken to hang. A look that
-comes much too late was delayed by a machine that slept, and counts for nothing.
+Health is asked for only when nothing else shows it. An answer to anything, or progress, is a sign of life; while a call
+is under way, the server may be as silent as that call allows. When it is quiet, or a call timed out, it is sent a
+``ping`` (in stateless revisions ``server/discover``). Two without an answer, one right after the other, and no other
+call within its deadline, and it is taken to hang. A look that comes much too late was delayed by a machine that slept,
+and counts for nothing.
 """
 
 from __future__ import annotations
@@ -22,15 +23,15 @@ from msgspec import Struct
 
 from trunkline.client.client import Client
 from trunkline.client.contact import pause
-from trunkline.errors import LinkError, MissingCapability, RequestTimeout, TrunklineError
+from trunkline.errors import MissingCapability, RequestTimeout, TrunklineError
 from trunkline.host.catalog.keeping import KeptCatalogs
 from trunkline.host.catalog.offerings import Offering
 from trunkline.host.clocks import within
 from trunkline.host.supervision.backoff import Backoff, Reopening
-from trunkline.host.supervision.clients import start_seconds, wants_login
+from trunkline.host.supervision.clients import progress_at, start_seconds
 from trunkline.host.supervision.condition import Condition
+from trunkline.host.supervision.health import SLEPT_SECONDS, find_silence, idle_seconds
 from trunkline.host.supervision.listing import EVERYTHING, Bounds, Debounce, failed_kinds, list_offering
-from trunkline.protocol.limits import Limits
 from trunkline.protocol.revisions import NEWEST, Feature, find
 from trunkline.timekeeper import Timekeeper
 
@@ -38,10 +39,6 @@ __all__ = ["Ending", "Serving", "keep", "running_state"]
 
 log = logging.getLogger("trunkline.host")
 
-_PING_SECONDS = 10.0
-_MOST_MISSES = 2
-# A timer that fires so much too late was not delayed by a busy loop.
-_SLEPT_SECONDS = 5.0
 _LIST_TRIES = 3
 
 
@@ -81,14 +78,14 @@ class Serving:
     async def run(self) -> Ending:
         """Look after the server until it is over, and say why."""
         condition = self._condition
-        condition.on_refusal = self._look_now.set
+        condition.on_trouble = self._doubt
         condition.on_change = self._note
-        loops = (self._follow, self._keep_listed, self._check_health, self._mind_idleness)
+        loops = (self._follow, self._keep_listed, self._check_health, self._mind_idleness, self._keep_era)
         tasks = [asyncio.get_running_loop().create_task(self._guarded(loop)) for loop in loops]
         try:
             return await self._ending
         finally:
-            condition.on_refusal = condition.on_change = None
+            condition.on_trouble = condition.on_change = None
             for task in tasks:
                 task.cancel()
             await asyncio.wait(tasks)
@@ -205,7 +202,7 @@ class Serving:
             await self._time_to_look(every if every > 0 else None)
             if self._look_now.is_set():
                 self._look_now.clear()
-            elif self._now() - due > _SLEPT_SECONDS or self._shows_life(every):
+            elif self._now() - due > SLEPT_SECONDS or self._shows_life(every):
                 continue
             ending = await self._examine()
             if ending is not None:
@@ -220,31 +217,66 @@ class Serving:
 
     def _shows_life(self, every: float) -> bool:
         """Tell whether the server was heard lately, or is busy with a call that may still be silent."""
-        condition = self._condition
-        silence = self._now() - condition.heard_at
-        if not condition.uses:
-            return silence < every
-        idle = self._settings.timeout
-        return silence < max(every, Limits().idle_seconds if idle is None else idle)
+        silence = self._now() - self._heard_at()
+        return silence < (max(every, idle_seconds(self._settings)) if self._condition.uses else every)
+
+    def _heard_at(self) -> float:
+        """Return when the server last gave a sign of life: an answer, or progress of a call."""
+        return max(self._condition.heard_at, progress_at(self._client))
 
     async def _examine(self) -> Ending | None:
-        """Ask for signs of life; say why it is to be ended if there are none."""
-        began = self._now()
-        for _ in range(_MOST_MISSES):
-            asked = self._now()
-            try:
-                await within(self._timekeeper, _PING_SECONDS, self._client.ping())
-            except TrunklineError as error:
-                if wants_login(error):
-                    return Ending("login", error)
-                slept = self._now() - asked > _PING_SECONDS + _SLEPT_SECONDS
-                if not isinstance(error, LinkError) or slept or self._condition.heard_at > began:
-                    return None
-                failure = error
-                continue
-            self._condition.heard_at = self._now()
-            return None
-        return Ending("hung", f"it did not answer {_MOST_MISSES} pings: {failure}")
+        """Ask for signs of life; return why the server is to be ended if there are none.
+
+        Meanwhile no further call is sent to it: each would wait for nothing if it hangs. Calls that were sent before
+        are waited for, within their deadlines, since many servers answer nothing else while they work.
+        """
+        condition = self._condition
+        self._hold()
+        ending: Ending | None = None
+        try:
+            ending = await self._silence()
+            return ending
+        finally:
+            condition.held = None
+            if ending is None and not self._ending.done():
+                condition.client = self._client
+                condition.move(*running_state(condition.offering, condition))
+
+    async def _silence(self) -> Ending | None:
+        condition = self._condition
+
+        def wait(why: str) -> None:
+            condition.move(condition.state, f"{why}; it is restarted unless a call under way is answered")
+
+        try:
+            why = await find_silence(
+                self._client,
+                self._settings,
+                timekeeper=self._timekeeper,
+                heard_at=lambda: condition.heard_at,
+                on_wait=wait,
+            )
+        except TrunklineError as error:
+            return Ending("login", error)
+        if why is not None:
+            return Ending("hung", why)
+        condition.heard_at = self._now()
+        return None
+
+    def _doubt(self) -> None:
+        """Called when a call timed out or was refused: look at the server before any other call is sent."""
+        if not self._ending.done():
+            self._hold()
+            self._look_now.set()
+
+    def _hold(self) -> None:
+        self._condition.held, self._condition.client = self._client, None
+
+    async def _keep_era(self) -> None:
+        """Keep for the next run what the server says late of what it speaks."""
+        await self._condition.discovers.wait()
+        if not self._condition.discovers_kept:
+            await self._keep(self._condition.offering)
 
     # --- idleness ----------------------------------------------------------------------------------------------------
 
@@ -261,13 +293,15 @@ class Serving:
             await pause(self._timekeeper, left)
 
 
-def running_state(offering: Offering, condition: Condition) -> tuple[Literal["ready", "partial"], str | None]:
+def running_state(offering: Offering | None, condition: Condition) -> tuple[Literal["ready", "partial"], str | None]:
     """Say which state a server is in that has listed what it could, and what there is to say about it."""
     state, reason = _listed_state(offering, condition)
     return state, "; ".join(each for each in (condition.remark, reason) if each) or None
 
 
-def _listed_state(offering: Offering, condition: Condition) -> tuple[Literal["ready", "partial"], str | None]:
+def _listed_state(offering: Offering | None, condition: Condition) -> tuple[Literal["ready", "partial"], str | None]:
+    if offering is None:
+        return "ready", None
     redact = condition.secrets.hide
     if offering.failures:
         failed = "; ".join(f"{method} failed: {reason}" for method, reason in sorted(offering.failures.items()))
@@ -283,8 +317,13 @@ async def keep(cache: KeptCatalogs | None, condition: Condition, offering: Offer
     """Keep what a server offers for the next run, if there is a place for it."""
     if cache is None or offering is None or condition.entry.target is not None:
         return
-    try:
-        put = partial(cache.put, probed_at=condition.probed_at, holds_secret=condition.secrets.holds)
-        await asyncio.to_thread(put, condition.entry, offering)
-    except OSError as error:
-        log.warning("what %s offers is not kept: %s", condition.entry.name, error)
+    async with condition.keeping:
+        discovers = condition.discovers.is_set()
+        put = partial(
+            cache.put, probed_at=condition.probed_at, discovers=discovers, holds_secret=condition.secrets.holds
+        )
+        try:
+            await asyncio.to_thread(put, condition.entry, offering)
+        except OSError as error:
+            log.warning("what %s offers is not kept: %s", condition.entry.name, error)
+        condition.discovers_kept = discovers

@@ -13,7 +13,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +30,7 @@ from trunkline.host.events import Events, ServerStateChanged
 from trunkline.host.secrecy.book import SecretBook
 from trunkline.host.secrecy.vault import Vault
 from trunkline.host.supervision.clients import Logins, Sandboxed
+from trunkline.host.supervision.start_queue import StartQueue, usual_starts
 from trunkline.host.supervision.tending import Surroundings, Trust
 from trunkline.host.supervision.upstream import Upstream
 from trunkline.timekeeper import Clock, Timekeeper
@@ -43,6 +46,8 @@ log = logging.getLogger("trunkline.host")
 _CLOSING_SECONDS = 20.0
 _KILLING_SECONDS = 5.0
 _PLAIN = ServerSettings()
+# A line and a column in a message about a file.
+_LINES = re.compile(r":\d+(:\d+)?(?=[:\s]|$)|(?<=\(line )\d+(?=\))")
 
 
 class Changes(Struct, frozen=True):
@@ -71,12 +76,14 @@ class Supervisor:
         vault: Vault | None = None,
         secrets: SecretBook | None = None,
         sandboxed: Sandboxed | None = None,
+        starts_at_once: int | None = None,
     ) -> None:
         """Start with no server.
 
         ``trust`` says whether a server may run; ``on_offering`` hears of each change of what one offers; ``logins`` and
         ``vault`` are where logins and secrets are kept, if not in the usual places; ``secrets`` learns what must not be
-        shown; ``sandboxed`` says how a server with a sandbox is started.
+        shown; ``sandboxed`` says how a server with a sandbox is started; ``starts_at_once`` bounds how many processes
+        start at the same time, by default four per processor.
         """
         self._events = events
         self._on_offering = on_offering
@@ -91,6 +98,7 @@ class Supervisor:
             secret=(Vault() if vault is None else vault).read,
             secrets=SecretBook() if secrets is None else secrets,
             eras={},
+            starts=StartQueue(starts_at_once or usual_starts(), self._timekeeper),
             sandboxed=sandboxed,
         )
         self._upstreams: dict[str, Upstream] = {}
@@ -114,7 +122,7 @@ class Supervisor:
                 added.append(name)
                 self._add(entry)
             elif _launch(upstream.entry) == _launch(entry):
-                (kept if upstream.entry == entry else changed).append(name)
+                (changed if differs(upstream.entry, entry) else kept).append(name)
                 self._keep(upstream, entry)
             else:
                 changed.append(name)
@@ -133,9 +141,9 @@ class Supervisor:
 
     def _keep(self, upstream: Upstream, entry: ServerEntry) -> None:
         self._upstreams[entry.name] = upstream
-        differs = upstream.entry != entry
+        changed = differs(upstream.entry, entry)
         upstream.adopt(entry)
-        if differs:
+        if changed:
             self._on_offering(upstream)
         upstream.retry()
 
@@ -174,6 +182,31 @@ class Supervisor:
             return True
         return not any(upstream.busy for upstream in upstreams)
 
+    async def recalled(self, timeout: float | None = None) -> None:
+        """Wait until it was looked up what is kept of each server; nothing is started for that."""
+        with suppress(RequestTimeout):
+            await within(self._timekeeper, timeout, self._until_recalled())
+
+    async def _until_recalled(self) -> None:
+        while any(upstream.state == "known" and upstream.busy for upstream in self._upstreams.values()):
+            self._moved.clear()
+            await self._moved.wait()
+
+    async def listed(self, seconds: float, names: Collection[str] | None = None) -> None:
+        """Wait until it is known what each server offers that is starting for the first time, or not soon.
+
+        Each is waited for at most so long after it was added, or as long as its entry says; with ``names`` only these.
+        """
+        now = self._timekeeper.clock.now
+        while True:
+            upstreams = [each for name, each in self._upstreams.items() if names is None or name in names]
+            left = [wait for each in upstreams if (wait := each.list_wait(seconds) - now()) > 0]
+            if not left:
+                return
+            self._moved.clear()
+            with suppress(RequestTimeout):
+                await within(self._timekeeper, min(left), self._moved.wait())
+
     # --- the end -----------------------------------------------------------------------------------------------------
 
     async def aclose(self) -> None:
@@ -191,6 +224,17 @@ class Supervisor:
         self._timekeeper.close()
 
 
+def differs(before: ServerEntry, after: ServerEntry) -> bool:
+    """Return True if an entry says something else than before; that it moved to another line is no change."""
+    return _unmoved(before) != _unmoved(after)
+
+
+def _unmoved(entry: ServerEntry) -> ServerEntry:
+    """Leave the line out of an entry, and out of the sentence that says why it cannot run."""
+    problem = None if entry.problem is None else _LINES.sub("", entry.problem)
+    return replace(entry, source=Source(entry.source.scope, entry.source.file), problem=problem)
+
+
 def _launch(entry: ServerEntry) -> ServerEntry:
     """Leave out of an entry what does not concern its running server: where it stands, and what others make of it."""
     settings = replace(
@@ -202,10 +246,10 @@ def _launch(entry: ServerEntry) -> ServerEntry:
         always_load=_PLAIN.always_load,
         pins=_PLAIN.pins,
         required=_PLAIN.required,
+        wait=_PLAIN.wait,
         concurrency=_PLAIN.concurrency,
         share=_PLAIN.share,
         per_user=_PLAIN.per_user,
     )
     # Whose word it is decides whether it may run; the line in the file does not.
-    source = Source(entry.source.scope, entry.source.file)
-    return replace(entry, settings=settings, source=source)
+    return _unmoved(replace(entry, settings=settings))

@@ -39,9 +39,10 @@ from trunkline.host.secrecy.filling import Read, fill
 from trunkline.host.supervision.backoff import HALF_OPEN_SECONDS, STEADY_SECONDS, Backoff, Breaker
 from trunkline.host.supervision.clients import Logins, Sandboxed, make_client, says_who_asks, start_seconds, wants_login
 from trunkline.host.supervision.condition import Condition
+from trunkline.host.supervision.eras import EraMemory, shakes_hands
 from trunkline.host.supervision.listing import Bounds, list_offering
 from trunkline.host.supervision.serving import Ending, Serving, keep, running_state
-from trunkline.protocol.revisions import NEWEST, find
+from trunkline.host.supervision.start_queue import StartQueue
 from trunkline.timekeeper import Timekeeper
 
 __all__ = ["Order", "Surroundings", "Tender", "Trust"]
@@ -56,6 +57,9 @@ Trust: TypeAlias = Callable[[ServerEntry], Awaitable[tuple[bool, str | None]]]
 _LONGEST_REASON = 2000
 # How often the kept logins are looked at while a server waits for one.
 _LOGIN_SECONDS = 30.0
+# So many starts in a row may take too long; each costs a start time, so the crash counter would never see them.
+_MOST_LATE_STARTS = 3
+_LATE_FIRST = 5.0
 
 
 class Order(IntEnum):
@@ -80,6 +84,8 @@ class Surroundings(Struct, frozen=True, kw_only=True):
     secret: Read
     secrets: SecretBook
     eras: dict[str, str]
+    #: Bounds how many processes start at the same time.
+    starts: StartQueue
     sandboxed: Sandboxed | None = None
 
 
@@ -111,8 +117,10 @@ class Tender:
         self._loss: Exception | None = None
         #: The logins there were when it was last started.
         self._kept: list[Any] = []
-        #: Whether it was tried to start it in this run.
-        self._met = False
+        self._eras = EraMemory(condition, around.cache)
+        #: Starts in a row that took too long.
+        self._late_starts = 0
+        self._late_backoff = Backoff(first=_LATE_FIRST)
         #: The login that the server was last shown.
         self.auth: Any = None
 
@@ -183,8 +191,7 @@ class Tender:
             self._condition.move("stopped", "not in the configuration any more, or the host was closed")
             return None
         if order == Order.RESTART:
-            self._backoff.reset()
-            self._breaker.reset()
+            self._forgive()
         self._asked_for = True
         return self._start
 
@@ -223,7 +230,7 @@ class Tender:
         entry = self._condition.entry
         if entry.disabled or entry.problem is not None:
             return partial(self._rest, self._condition.state, self._condition.reason)
-        if not self._lazy or self._around.cache is None:
+        if self._around.cache is None or (entry.target is not None and not self._lazy):
             return self._start
         try:
             kept = await self._unless_ordered(self._recall())
@@ -235,14 +242,17 @@ class Tender:
             return self._start
         if isinstance(kept, Order):
             return await self._obey(kept)
-        if kept is None:
-            # What it offers has to be learnt once.
+        if kept is not None:
+            self._condition.offer(kept)
+        if kept is None or not self._lazy:
+            # What a lazy server offers has to be learnt once. Any other one is shown as it was until it is up.
             return self._start
-        self._condition.offer(kept)
         return partial(self._rest, "known", "starts when it is used")
 
     async def _rest(self, state: ServerState, reason: str | None, seconds: float | None = None) -> _Phase | None:
         """Stay in a state until an order comes, or for so long."""
+        # The configuration may have been read again meanwhile, and name another line.
+        reason = self._condition.entry.problem or reason
         self._condition.move(state, reason)
         self._carried_out()
         order = await self._order_within(seconds)
@@ -295,6 +305,8 @@ class Tender:
     async def _serve(self, client: Client, offering: Offering) -> _Phase | None:
         condition = self._condition
         since = self._timekeeper.clock.now()
+        self._late_starts = 0
+        self._late_backoff.reset()
         condition.used_at = condition.heard_at = since
         condition.offer(offering)
         # Before it is ready: whoever ends it right after that is to find the catalog kept.
@@ -333,8 +345,7 @@ class Tender:
     def _over(self, ending: Ending, *, lived: float) -> _Phase:
         """Say what follows on the end of a server that ran."""
         if lived >= STEADY_SECONDS:
-            self._backoff.reset()
-            self._breaker.reset()
+            self._forgive()
         if ending.kind == "idle":
             return partial(self._rest, "known", str(ending.error))
         if isinstance(ending.error, str):
@@ -351,10 +362,23 @@ class Tender:
                 return partial(self._await_login, self._how_to_log_in(reason))
         elif self._breaker.failed(self._timekeeper.clock.now()):
             return partial(self._rest, "broken", reason, HALF_OPEN_SECONDS)
+        elif isinstance(error, RequestTimeout):
+            self._late_starts += 1
+            if self._late_starts >= _MOST_LATE_STARTS:
+                reason = f"{self._late_starts} starts in a row took too long, the last one: {reason}"
+                return partial(self._rest, "broken", reason, HALF_OPEN_SECONDS)
         if self._lazy and condition.offering is not None and not condition.wanted:
             self._asked_for = False
             return partial(self._rest, "known", f"{reason}; starts again when it is used")
-        return partial(self._wait, self._backoff.next(self._around.spread()), reason)
+        backoff = self._late_backoff if isinstance(error, RequestTimeout) else self._backoff
+        return partial(self._wait, backoff.next(self._around.spread()), reason)
+
+    def _forgive(self) -> None:
+        """Forget earlier failures."""
+        self._late_starts = 0
+        self._late_backoff.reset()
+        self._backoff.reset()
+        self._breaker.reset()
 
     def _how_to_log_in(self, reason: str) -> str:
         name = self._condition.entry.name
@@ -411,6 +435,36 @@ class Tender:
             await asyncio.wait([self._after])
             self._after = None
         await self._check_trust()
+        if condition.entry.command is None:
+            return await self._connect_now()
+        await self._slot()
+        try:
+            return await self._connect_now()
+        finally:
+            self._around.starts.leave()
+
+    async def _slot(self) -> None:
+        """Wait until this process may start; the time that a start may take has not begun yet."""
+        condition, starts = self._condition, self._around.starts
+        if not starts.full:
+            await starts.enter(self._urgency)
+            return
+        condition.queued = True
+        condition.move("starting", f"queued: {starts.most} servers start at a time")
+        try:
+            await starts.enter(self._urgency)
+        finally:
+            condition.queued = False
+        condition.move("starting")
+
+    def _urgency(self) -> int:
+        """Return how soon the server is needed: a call waits for it, it is required, or neither."""
+        condition = self._condition
+        return 2 if condition.wanted else int(condition.entry.settings.required)
+
+    async def _connect_now(self) -> tuple[Client, Offering]:
+        """Do that within the time that a start may take."""
+        condition = self._condition
         # Each time anew: a secret may be another one than yesterday.
         await self._unseal()
         logins = self._around.logins
@@ -439,7 +493,8 @@ class Tender:
 
         Should it be another server by now, which does not shake hands, it is met once more as one that is not known.
         """
-        condition, asked_at = self._condition, await self._recall_handshake()
+        condition, eras = self._condition, self._eras
+        asked_at = await eras.shook_hands()
         if asked_at is not None:
             client = self._make_client(revision="handshake")
             try:
@@ -447,42 +502,25 @@ class Tender:
             except BaseException as error:
                 await client.aclose()
                 if not _may_be_another(error, condition.entry):
-                    raise await self._doubted(error) from error
+                    raise await eras.doubted(client, error) from error
                 log.info("%s does not shake hands as it did before: %s", condition.entry.name, self._said(str(error)))
                 self._loss = None
             else:
-                condition.probed_at = asked_at if _shakes_hands(client) else time.time()
+                condition.probed_at = asked_at if shakes_hands(client) else time.time()
+                eras.agreed(client)
                 return client
         client = self._make_client()
+        await eras.expect(client)
         try:
             await client.__aenter__()
-        except BaseException:
+        except BaseException as error:
             await client.aclose()
+            if isinstance(error, RequestTimeout) and client._core.was_known:
+                raise await eras.doubted(client, error) from error
             raise
         condition.probed_at = condition.probed_at or time.time()
+        eras.agreed(client)
         return client
-
-    async def _doubted(self, error: BaseException) -> BaseException:
-        """Have it asked anew at the next start, in this run or another; give the failure of this one with that said."""
-        cache, entry = self._around.cache, self._condition.entry
-        if cache is None or not isinstance(error, Exception):
-            return error
-        try:
-            await asyncio.to_thread(cache.doubt, entry)
-        except OSError as problem:
-            log.warning("that %s shook hands is not forgotten: %s", entry.name, problem)
-        if not isinstance(error, RequestTimeout):
-            return error
-        said = f"{error}; it shook hands in an earlier run, and at its next start it is asked anew what it speaks"
-        return RequestTimeout(said, clock=error.clock, seconds=error.seconds)
-
-    async def _recall_handshake(self) -> float | None:
-        """Say when it was found that the server shakes hands, if that is known of another run."""
-        cache, entry, first = self._around.cache, self._condition.entry, not self._met
-        self._met = True
-        if not first or cache is None or entry.target is not None or entry.settings.era != "auto":
-            return None
-        return await asyncio.to_thread(cache.shook_hands, entry, time.time())
 
     def _make_client(self, **more: Any) -> Client:
         condition, around = self._condition, self._around
@@ -513,10 +551,6 @@ class Tender:
             self._loss = reason or ConnectionLost("the connection ended")
             if self._serving is not None:
                 self._serving.conclude(Ending("lost", self._loss))
-
-
-def _shakes_hands(client: Client) -> bool:
-    return (find(client.revision or "") or NEWEST).handshake
 
 
 def _may_be_another(error: BaseException, entry: ServerEntry) -> bool:

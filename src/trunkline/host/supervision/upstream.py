@@ -25,6 +25,7 @@ from trunkline.host.entries import ServerEntry
 from trunkline.host.events import ServerState, ServerStateChanged
 from trunkline.host.supervision.clients import make_client, process_id, start_seconds
 from trunkline.host.supervision.condition import HOPELESS, Condition, Use
+from trunkline.host.supervision.health import find_silence
 from trunkline.host.supervision.tending import Order, Surroundings, Tender
 
 __all__ = ["Status", "Upstream"]
@@ -54,6 +55,7 @@ class Status(Struct, frozen=True, kw_only=True):
     era: str | None
     pid: int | None
     url: str | None
+    #: What can be used; what filters, reviews or the policy take out is counted in ``unusable``.
     tools: int
     prompts: int
     resources: int
@@ -65,6 +67,10 @@ class Status(Struct, frozen=True, kw_only=True):
     source: str
     #: The command or URL, without secrets.
     command: str
+    #: How much it lists that cannot be used: hidden by a filter, left out, or denied by the policy.
+    unusable: int = 0
+    #: The lists that could not be read, by method, with the reason.
+    failures: dict[str, str] = {}
 
 
 class Upstream:
@@ -90,6 +96,7 @@ class Upstream:
         )
         self._tender = Tender(self._condition, around, after=after)
         self._use = Use(self._condition)
+        self._began = around.timekeeper.clock.now()
         self._task: asyncio.Task[None] | None = None
         #: Whether the server was seen to ask for folders; whoever sees it writes it.
         self.asks_roots = False
@@ -126,6 +133,19 @@ class Upstream:
         return self._condition.busy
 
     @property
+    def running(self) -> bool:
+        """Whether the server can be called without waiting for it."""
+        return self._condition.client is not None
+
+    def list_wait(self, seconds: float) -> float:
+        """Return until when a list waits for this server, by the clock of the host; in the past if it does not."""
+        condition = self._condition
+        if condition.offering is not None or not condition.busy:
+            return float("-inf")
+        own = condition.entry.settings.wait
+        return self._began + (seconds if own is None else own)
+
+    @property
     def stderr(self) -> str:
         """The last lines that its process wrote to stderr."""
         return self._condition.stderr_tail()
@@ -134,13 +154,13 @@ class Upstream:
     def status(self) -> Status:
         """How it is, with reasons."""
         condition, entry = self._condition, self._condition.entry
-        offering = condition.offering
+        offering, hide = condition.offering, condition.secrets.hide
         return Status(
             name=entry.name,
             state=condition.state,
             reason=condition.reason,
             era=(offering.revision or None) if offering is not None else None,
-            pid=process_id(condition.client),
+            pid=process_id(condition.client or condition.held),
             url=None if entry.url is None else entry.shown,
             tools=0 if offering is None else len(offering.tools),
             prompts=0 if offering is None else len(offering.prompts),
@@ -150,6 +170,7 @@ class Upstream:
             since=condition.since,
             source=str(entry.source),
             command=entry.shown,
+            failures={} if offering is None else {key: hide(why) for key, why in offering.failures.items()},
         )
 
     # --- using it ----------------------------------------------------------------------------------------------------
@@ -167,26 +188,32 @@ class Upstream:
 
     async def _started(self) -> Client:
         condition = self._condition
-        seconds = start_seconds(condition.entry)
         condition.waiting += 1
         try:
-            return await within(self._around.timekeeper, seconds, self._until_started())
-        except RequestTimeout as late:
-            since = f": {condition.reason}" if condition.reason else ""
-            raise ServerUnavailable(
-                f"The server {self.entry.name} is {condition.state} and was not ready within {late.seconds:g} s{since}"
-            ) from None
+            return await self._until_started(start_seconds(condition.entry))
         finally:
             condition.waiting -= 1
             condition.used_at = condition.now()
 
-    async def _until_started(self) -> Client:
-        condition = self._condition
+    async def _until_started(self, seconds: float) -> Client:
+        """Wait for the server at most so long; the time in which its start is queued does not count."""
+        condition, left = self._condition, seconds
         while (client := condition.client) is None:
             self._check_hope()
-            if condition.state == "known":
+            if condition.state == "known" and not condition.busy:
                 self._tender.order(Order.START)
-            await condition.moved()
+            if condition.queued:
+                await condition.moved()
+                continue
+            began = condition.now()
+            try:
+                await within(self._around.timekeeper, left, condition.moved())
+            except RequestTimeout:
+                since = f": {condition.reason}" if condition.reason else ""
+                raise ServerUnavailable(
+                    f"The server {self.entry.name} is {condition.state} and was not ready within {seconds:g} s{since}"
+                ) from None
+            left = max(0.0, left - (condition.now() - began))
         return client
 
     def _check_hope(self) -> None:
@@ -220,6 +247,15 @@ class Upstream:
         )
         self._condition.made.add(client)
         return client
+
+    async def hangs(self, client: Client) -> bool:
+        """Ask the process behind another client of this server whether it still answers, after a call timed out."""
+        settings, never = self.entry.settings, float("-inf")
+        try:
+            why = await find_silence(client, settings, timekeeper=self._around.timekeeper, heard_at=lambda: never)
+        except TrunklineError:
+            return False
+        return why is not None
 
     async def vet(self) -> None:
         """Ask again whether the server may run, as is done before each start; one that may not any more is ended.

@@ -1,0 +1,90 @@
+"""Finds out whether a connected server still answers: pings, and patience with one that is busy with a call.
+
+In the handshake era it is sent ``ping``, in the stateless era ``server/discover``. Two without an answer, one right
+after the other, and it is silent; while another call is within its deadline it may be busy with that one, and is
+waited for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from trunkline.client.client import Client
+from trunkline.client.contact import pause
+from trunkline.errors import LinkError, TrunklineError
+from trunkline.host.clocks import within
+from trunkline.host.entries import ServerSettings
+from trunkline.host.supervision.clients import in_flight, progress_at, wants_login
+from trunkline.protocol.limits import Limits
+from trunkline.timekeeper import Timekeeper
+
+__all__ = ["SLEPT_SECONDS", "find_silence", "idle_seconds"]
+
+#: A timer that fires so much too late was not delayed by a busy loop, but by a machine that slept.
+SLEPT_SECONDS = 5.0
+
+_PING_SECONDS = 10.0
+# However short the calls of a server are, a busy machine needs so long to answer a ping.
+_SHORTEST_PING = 2.0
+_MOST_MISSES = 2
+# How often a server that answers no ping is looked at again while calls are still within their deadlines.
+_AGAIN_SECONDS = 1.0
+
+
+def idle_seconds(settings: ServerSettings) -> float:
+    """Return how long a call of a server may be silent."""
+    return Limits().idle_seconds if settings.timeout is None else settings.timeout
+
+
+async def find_silence(
+    client: Client,
+    settings: ServerSettings,
+    *,
+    timekeeper: Timekeeper,
+    heard_at: Callable[[], float],
+    on_wait: Callable[[str], None] | None = None,
+) -> str | None:
+    """Return why a server is taken to hang; None if it gave a sign of life.
+
+    ``heard_at`` returns when others last heard of it, and ``on_wait`` is called while it is silent and a call under way
+    is waited for.
+
+    Raises:
+        TrunklineError: the server wants a login.
+    """
+    now = timekeeper.clock.now
+    began = now()
+
+    def heard() -> bool:
+        return max(heard_at(), progress_at(client)) > began
+
+    why = await _unanswered(client, settings, timekeeper=timekeeper, heard=heard)
+    while why is not None and in_flight(client):
+        if on_wait is not None:
+            on_wait(why)
+        await pause(timekeeper, _AGAIN_SECONDS)
+        if heard():
+            return None
+    return why
+
+
+async def _unanswered(
+    client: Client, settings: ServerSettings, *, timekeeper: Timekeeper, heard: Callable[[], bool]
+) -> str | None:
+    """Ask twice; return None if anything came back."""
+    seconds = min(_PING_SECONDS, max(_SHORTEST_PING, idle_seconds(settings)))
+    failure: LinkError | None = None
+    for _ in range(_MOST_MISSES):
+        asked = timekeeper.clock.now()
+        try:
+            await within(timekeeper, seconds, client.ping())
+        except TrunklineError as error:
+            if wants_login(error):
+                raise
+            slept = timekeeper.clock.now() - asked > seconds + SLEPT_SECONDS
+            if not isinstance(error, LinkError) or slept or heard():
+                return None
+            failure = error
+        else:
+            return None
+    return f"it did not answer {_MOST_MISSES} pings: {failure}"

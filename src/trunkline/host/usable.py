@@ -1,0 +1,53 @@
+"""Counts what of a catalog can be used: what is in it, and what the policy does not deny whatever the arguments."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+
+from msgspec.structs import replace
+
+from trunkline.host.catalog.catalog import Catalog
+from trunkline.host.catalog.items import KINDS, Item, Kind
+from trunkline.host.policy.acts import Act
+from trunkline.host.policy.policy import Policy
+from trunkline.host.supervision.upstream import Status
+
+__all__ = ["counted", "is_usable", "usable"]
+
+
+def is_usable(item: Item, policy: Policy) -> bool:
+    """Return False if the policy denies every use of an item by the user."""
+    act = Act(
+        kind="resource" if item.kind == "template" else item.kind,
+        server=item.server,
+        name=item.name,
+        annotations=item.annotations,
+        pin=item.pin,
+        trusted=item.trusted,
+        caller="user",
+    )
+    return policy.sees(act)
+
+
+def usable(catalog: Catalog, policy: Policy) -> Mapping[str, Mapping[Kind, int]]:
+    """Return how many items of each kind of each server can be used.
+
+    What a filter hides, the catalog dropped or a review took out is not in the catalog, and not counted.
+    """
+    counts: dict[str, Counter[Kind]] = {server: Counter() for server in catalog.parts}
+    for kind in KINDS:
+        for item in catalog.of(kind).values():
+            if is_usable(item, policy):
+                counts[item.server][kind] += 1
+    return counts
+
+
+def counted(status: Status, counts: Mapping[Kind, int]) -> Status:
+    """Return a status with the counts of what can be used, and of what is listed and cannot."""
+    tools, prompts = counts.get("tool", 0), counts.get("prompt", 0)
+    resources = counts.get("resource", 0) + counts.get("template", 0)
+    listed = status.tools + status.prompts + status.resources
+    return replace(
+        status, tools=tools, prompts=prompts, resources=resources, unusable=max(0, listed - tools - prompts - resources)
+    )

@@ -1,0 +1,29 @@
+"""Lists the tools that a file has when it is started: ``told_list FILE [GO]``; with GO only once that file is there."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from tests.host.servers.plain import Plain
+
+
+class ToldList(Plain):
+    """Offers what its file says."""
+
+    def __init__(self, file: str) -> None:
+        self._tools = json.loads(Path(file).read_text())
+
+    def on_tools_list(self, params: dict[str, Any]) -> Any:
+        """List them."""
+        return {"tools": self._tools}
+
+
+if __name__ == "__main__":
+    while not all(map(os.path.exists, sys.argv[2:])):
+        time.sleep(0.005)
+    ToldList(sys.argv[1]).run()
