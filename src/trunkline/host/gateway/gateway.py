@@ -26,6 +26,7 @@ from trunkline.errors import (
     RemoteProtocolError,
     RequestFailed,
     ResourceNotFound,
+    TooManyRequests,
 )
 from trunkline.host.audit.trail import AuditFailed
 from trunkline.host.catalog.filters import keeps
@@ -319,7 +320,10 @@ class Gateway(Server):
         self._find(exchange, params.uri)
         session = exchange.admitted.caller.session
         if len(session.subscriptions) >= self.limits.notices:
-            raise RequestFailed(f"Too many subscriptions: {self.limits.notices} is the limit")
+            raise TooManyRequests(
+                f"Too many subscriptions: the limit is {self.limits.notices} for each session; unsubscribe from one",
+                data={"limit": "subscriptions", "allowed": self.limits.notices},
+            )
         session.subscribe(params.uri)
         ear = self._ear(exchange)
         self._wants[session] = (ear, lambda: session.subscriptions)
