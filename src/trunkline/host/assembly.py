@@ -304,6 +304,8 @@ class Assembly:
             options |= {"elicitation": _refusal("elicitation"), "elicitation_urls": True}
         if asks is None or "roots" in asks or entry.settings.roots is not None:
             options["roots"] = lambda: self._roots(entry)
+        # Not ``logging``: with that a client asks a stateless server for log messages in every request.
+        options["on_notification"] = lambda method, params: self.core.notified(entry.name, method, params)
         if (info := self.options.get("client_info")) is not None:
             options["client_info"] = info
         if entry.command is not None:

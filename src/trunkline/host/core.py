@@ -223,6 +223,23 @@ class HostCore:
             raise ServerUnavailable(f"There is no server {name!r}")
         return found
 
+    def notified(self, name: str, method: str, params: Mapping[str, Any]) -> None:
+        """Called with each notification of a shared connection."""
+        upstream = self.supervisor.upstreams.get(name)
+        if upstream is not None and method == "notifications/message":
+            try:
+                self._logged(upstream, msgspec.convert(params, t.LoggingMessageNotificationParams))
+            except msgspec.ValidationError as error:
+                log.debug("a log message of %s cannot be read: %s", name, error)
+
+    def _logged(self, upstream: Upstream, message: t.LoggingMessageNotificationParams) -> None:
+        """Pass on a log message; one that belongs to no call goes to a client only if that is the only client."""
+        if self.forwarder.logged(upstream, message):
+            return
+        clients = [session.lanes.on_log for session in self.sessions if session.lanes.on_log is not None]
+        if len(clients) == 1:
+            clients[0](message)
+
     # --- roots -------------------------------------------------------------------------------------------------------
 
     async def add_root(self, server: str, root: object) -> None:

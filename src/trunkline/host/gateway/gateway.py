@@ -48,10 +48,11 @@ from trunkline.host.passing.loops import announcement
 from trunkline.host.policy.acts import Act, Annotations
 from trunkline.host.policy.policy import Policy
 from trunkline.host.session import HostSession
-from trunkline.protocol.caller import Caller
+from trunkline.protocol.caller import Caller, Session
 from trunkline.protocol.limits import Limits
 from trunkline.protocol.methods import read_meta
 from trunkline.protocol.revisions import NEWEST, Feature, find
+from trunkline.server.dispatch import ServedConnection
 from trunkline.server.server import Server
 from trunkline.server.subscriptions import Sink, accepted, listen
 from trunkline.server.tools import check_headers, failed
@@ -108,7 +109,7 @@ class Gateway(Server):
         self._core = core
         self.policy = policy
         self._face = face
-        self._guests = Guests(core, self.options)
+        self._guests = Guests(core, self.options, notify=self._notify_session)
         self._searching = Searching(core, self.options)
         self._watches = Watches(lambda: core.supervisor.upstreams, self.changed)
         self.hub = GatewayHub(self._left)
@@ -475,6 +476,12 @@ class Gateway(Server):
             needs = ear.needs.within(upstream.entry.settings.asks)
             alone = self._core.forwarder.needs_lane(upstream, needs, handshake=revision.handshake)
             yield Wish(*pair, ear if alone else None)
+
+    def _notify_session(self, session: Session, method: str, params: Any) -> None:
+        """Send one handshake client a notification outside of any request."""
+        for sink in self.hub.sinks():
+            if isinstance(sink, ServedConnection) and sink.session is session:
+                sink.notify(method, params)
 
     def _left(self, sink: Sink) -> None:
         session = getattr(sink, "session", None)

@@ -10,7 +10,8 @@ is reviewed by a function that comes with the errand.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import msgspec
@@ -21,7 +22,7 @@ import trunkline.types as t
 from trunkline.client.answers import further_needs
 from trunkline.client.client import Client
 from trunkline.errors import ConnectionLost, RemoteProtocolError, RequestTimeout, UrlElicitationRequired
-from trunkline.host.passing.fronts import Front
+from trunkline.host.passing.fronts import Front, log_wanted
 from trunkline.host.passing.lanes import Lane, Needs, folders_of
 from trunkline.host.passing.places import Place, Places
 from trunkline.host.passing.running import Parking, Running
@@ -45,6 +46,8 @@ _FIRST_PAUSE = 0.1
 _LONGEST_PAUSE = 5.0
 _MOST_PAGES = 8
 _USUAL = Limits()
+#: What a stateless server is asked for on behalf of a handshake client that set no level: our servers' own default.
+_USUAL_LEVEL: t.LoggingLevel = "info"
 _MAY_ASK = frozenset({"tools/call", "prompts/get", "resources/read"})
 _ASKABLE = ("sampling", "elicitation", "roots")
 _UNREADABLE = (msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError, RecursionError)
@@ -73,6 +76,8 @@ class Forwarder:
         self._rounds = rounds
         self._roots = Roots() if roots is None else roots
         self._busy: dict[Upstream, Places] = {}
+        #: The requests under way on each shared connection that a log message may belong to.
+        self._logging: dict[Upstream, dict[int, Errand]] = {}
 
     async def send(self, errand: Errand) -> tuple[Any, Raw]:
         """Pass a request on and give the result, read and as it came.
@@ -118,9 +123,39 @@ class Forwarder:
             if self.needs_lane(upstream, needs, handshake=revision.handshake):
                 lane = await self._lane(errand, needs, handshake=revision.handshake)
                 return await (self._on_lane if revision.handshake else self._in_rounds_on)(errand, lane)
-            if revision.handshake:
-                return await self._plainly(errand, client)
-            return await self._in_rounds(errand, client)
+            with self._may_log(errand, handshake=revision.handshake):
+                return await (self._plainly if revision.handshake else self._in_rounds)(errand, client)
+
+    @contextmanager
+    def _may_log(self, errand: Errand, *, handshake: bool) -> Iterator[None]:
+        """Note a request on a shared connection while log messages may belong to it.
+
+        A stateless server logs only for requests that ask for it; a handshake server may log for any.
+        """
+        if not handshake and not errand.front.takes_logs:
+            yield
+            return
+        errands = self._logging.setdefault(errand.upstream, {})
+        errands[id(errand)] = errand
+        try:
+            yield
+        finally:
+            del errands[id(errand)]
+
+    def logged(self, upstream: Upstream, message: t.LoggingMessageNotificationParams) -> bool:
+        """Send a log message of a shared connection to the one session it can belong to; return False if none waits.
+
+        The message does not say which request it belongs to. While requests of several sessions are under way it is
+        dropped: no client may read what a server logs for another. A client that sets a level has its own connection.
+        """
+        errands = list(self._logging.get(upstream, {}).values())
+        if not errands:
+            return False
+        if all(errand.session is errands[0].session for errand in errands):
+            front = next((errand.front for errand in reversed(errands) if errand.front.open), None)
+            if front is not None and log_wanted(message.level, front.log_level, unasked=front.takes_logs):
+                front.log(message)
+        return True
 
     async def _lane(self, errand: Errand, needs: Needs, *, handshake: bool) -> Lane:
         """Give the lane for a call.
@@ -147,6 +182,7 @@ class Forwarder:
     def forget(self, upstream: Upstream) -> None:
         """Forget a server that is gone."""
         self._busy.pop(upstream, None)
+        self._logging.pop(upstream, None)
 
     def needs_lane(self, upstream: Upstream, needs: Needs, *, handshake: bool) -> bool:
         """Tell whether one with these needs has a connection of his own to a server."""
@@ -226,8 +262,8 @@ class Forwarder:
         front, params, waits = errand.front, errand.params, 0
         meta = self._meta(errand)
         meta[t.META_CLIENT_CAPABILITIES] = self._declared(errand)
-        if front.log_level is not None:
-            meta[t.META_LOG_LEVEL] = front.log_level
+        if front.log_level is not None or front.takes_logs:
+            meta[t.META_LOG_LEVEL] = front.log_level or _USUAL_LEVEL
         settings = errand.upstream.entry.settings
         for number in range(self._rounds):
             key = f"round-{number}"

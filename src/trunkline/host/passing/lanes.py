@@ -12,7 +12,7 @@ import hashlib
 import logging
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, TypeVar, get_args
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -24,18 +24,20 @@ from trunkline.client.notices import KINDS
 from trunkline.client.state import State
 from trunkline.errors import InvalidParams, PolicyDenied, RequestFailed, TrunklineError
 from trunkline.host.entries import ServerEntry
-from trunkline.host.passing.fronts import Front
+from trunkline.host.passing.fronts import Front, log_wanted
 from trunkline.host.passing.running import Running
 from trunkline.host.supervision.listing import EVERYTHING
 from trunkline.host.supervision.upstream import Upstream
 from trunkline.protocol.caller import supports
 
-__all__ = ["Credentials", "Lane", "Lanes", "Needs", "folders_of"]
+__all__ = ["Credentials", "Lane", "Lanes", "Needs", "OnLog", "folders_of"]
 
 log = logging.getLogger("trunkline.host")
 T = TypeVar("T")
 #: Gives the options of a client that show a server who it is that asks.
 Credentials = Callable[[ServerEntry], Awaitable[Mapping[str, Any]]]
+#: Called with a log message that belongs to no call.
+OnLog = Callable[[t.LoggingMessageNotificationParams], None]
 
 
 class Needs(Struct, frozen=True):
@@ -86,9 +88,15 @@ class Lane:
     """One connection, and the calls that are under way on it."""
 
     def __init__(
-        self, upstream: Upstream, needs: Needs, *, roots: Callable[[], Any] | None, credentials: Credentials | None
+        self,
+        upstream: Upstream,
+        needs: Needs,
+        *,
+        roots: Callable[[], Any] | None,
+        credentials: Credentials | None,
+        on_log: OnLog | None = None,
     ) -> None:
-        """Say what it is for; ``roots`` answers in the front's place, if given."""
+        """Say what it is for; ``roots`` answers in the front's place, ``on_log`` is for messages between calls."""
         self.upstream = upstream
         self.needs = replace(needs, logs=True)
         self.calls: dict[Running, None] = {}
@@ -108,6 +116,7 @@ class Lane:
             options["roots"] = roots or self._roots
         self._options = {**options, "logging": self._logged, "on_notification": self._told}
         self._credentials = credentials
+        self._on_log = on_log
         self._client: Client | None = None
         self._opening: asyncio.Task[Client] | None = None
 
@@ -240,19 +249,18 @@ class Lane:
 
     def _logged(self, message: t.LoggingMessageNotificationParams) -> None:
         front = self._front()
+        if front is None:
+            # The server logs between calls; its connection has one owner.
+            if self._on_log is not None:
+                self._on_log(message)
         # A server that declares no logging cannot be told a level, and may log all the same.
-        if front is not None and _is_wanted(message.level, front.log_level):
+        elif log_wanted(message.level, front.log_level, unasked=front.takes_logs):
             front.log(message)
 
 
 def folders_of(roots: list[t.Root]) -> str:
     """Name a list of folders, whoever wrote it."""
     return hashlib.sha256(msgspec.json.encode(roots)).hexdigest()
-
-
-def _is_wanted(level: t.LoggingLevel, least: t.LoggingLevel | None) -> bool:
-    levels = get_args(t.LoggingLevel)
-    return least is not None and levels.index(level) >= levels.index(least)
 
 
 class Lanes:
@@ -263,6 +271,8 @@ class Lanes:
         self._lanes: list[Lane] = []
         self._now = now
         self._credentials = credentials
+        #: Called with what servers log on these connections between calls.
+        self.on_log: OnLog | None = None
 
     def __len__(self) -> int:
         """Count them."""
@@ -277,7 +287,7 @@ class Lanes:
         lane = next(fitting, None)
         if lane is None:
             own = self._credentials if upstream.entry.settings.per_user else None
-            lane = Lane(upstream, needs, roots=roots, credentials=own)
+            lane = Lane(upstream, needs, roots=roots, credentials=own, on_log=self._logged)
             self._lanes.append(lane)
         lane.used_at = self._now()
         return lane
@@ -293,6 +303,10 @@ class Lanes:
             await lane.adopt(folders)
         lane.used_at = self._now()
         return lane
+
+    def _logged(self, message: t.LoggingMessageNotificationParams) -> None:
+        if self.on_log is not None:
+            self.on_log(message)
 
     def used(self, lane: Lane) -> None:
         """Note that a lane was in use until now."""
