@@ -188,6 +188,8 @@ def _details(status: Status) -> Iterator[str]:
         yield f"last error: {status.last_error}"
     if status.restarts:
         yield f"restarts: {status.restarts}"
+    if status.dedicated:
+        yield f"connections of single sessions: {status.dedicated}"
 
 
 def _wrapped(text: str) -> list[str]:

@@ -48,7 +48,6 @@ __all__ = ["Asker", "HostCore"]
 log = logging.getLogger("trunkline.host")
 
 _SWEEP_SECONDS = 5.0
-_LANE_IDLE_SECONDS = 600.0
 _MOST_PARKED = 1000
 _LISTS = ("tools", "prompts", "resources")
 
@@ -145,6 +144,7 @@ class HostCore:
     def open_session(self, session: HostSession) -> HostSession:
         """Take a session in, whose connections are looked after from now on."""
         self.sessions.add(session)
+        session.lanes.all = lambda: [each.lanes for each in self.sessions]
         return session
 
     async def close_session(self, session: HostSession) -> None:
@@ -154,7 +154,8 @@ class HostCore:
 
     async def _keep_house(self) -> None:
         while True:
-            await asyncio.sleep(_SWEEP_SECONDS)
+            idle = (each.entry.settings.dedicated_idle for each in self.supervisor.upstreams.values())
+            await asyncio.sleep(min(_SWEEP_SECONDS, *idle, _SWEEP_SECONDS))
             try:
                 await self._sweep()
                 if self._inspector is not None and self._inspector.outdated:
@@ -171,7 +172,7 @@ class HostCore:
             return upstreams.get(upstream.entry.name) is upstream
 
         for session in tuple(self.sessions):
-            await session.lanes.sweep(_LANE_IDLE_SECONDS, keeps)
+            await session.lanes.sweep(None, keeps)
 
     # --- the catalog -------------------------------------------------------------------------------------------------
 

@@ -50,6 +50,8 @@ _SETTINGS: Mapping[str, str] = MappingProxyType(
         "start": "start",
         "required": "required",
         "idle_stop": "idle_stop",
+        "dedicated_idle": "dedicated_idle",
+        "dedicated_most": "dedicated_most",
         "crashes": "crashes",
         "crash_seconds": "crash_seconds",
         "health_seconds": "health_seconds",

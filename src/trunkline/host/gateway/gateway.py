@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 import trunkline.types as t
 from trunkline import __version__
-from trunkline.connection import Exchange
+from trunkline.connection import Connection, Exchange
 from trunkline.errors import (
     InvalidParams,
     InvalidRequest,
@@ -476,6 +476,11 @@ class Gateway(Server):
             needs = ear.needs.within(upstream.entry.settings.asks)
             alone = self._core.forwarder.needs_lane(upstream, needs, handshake=revision.handshake)
             yield Wish(*pair, ear if alone else None)
+
+    async def _end(self, connection: Connection) -> None:
+        """Clean up behind a connection; what belongs to a stateless client on it alone ends too."""
+        await super()._end(connection)
+        self._guests.disconnected(connection)
 
     def _notify_session(self, session: Session, method: str, params: Any) -> None:
         """Send one handshake client a notification outside of any request."""

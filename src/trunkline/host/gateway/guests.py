@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import trunkline.types as t
-from trunkline.connection import Exchange
+from trunkline.connection import Connection, Exchange
 from trunkline.host.core import HostCore
 from trunkline.host.passing.fronts import log_wanted
 from trunkline.host.passing.lanes import OnLog
@@ -84,6 +84,12 @@ class Guests:
     def left(self, session: Session | None) -> None:
         """Learn that a handshake session is over."""
         found = None if session is None else self._sessions.pop(session, None)
+        if found is not None:
+            self._end(found)
+
+    def disconnected(self, connection: Connection) -> None:
+        """End the session of an anonymous stateless client that had this connection to itself."""
+        found = self._sessions.pop((None, connection), None)
         if found is not None:
             self._end(found)
 

@@ -115,9 +115,10 @@ class Forwarder:
                 # Who asks shows credentials of his own; whether the host itself is let in does not matter.
                 declared, roots = self._with_roots(upstream, needs), self._own_roots(upstream)
                 lane = errand.session.lanes.find(upstream, declared, roots=roots)
-                client = await self._opened(errand.session, lane)
-                revision = find(client.revision or "") or NEWEST
-                return await (self._on_lane if revision.handshake else self._in_rounds_on)(errand, lane)
+                with lane.kept():
+                    client = await self._opened(errand.session, lane)
+                    revision = find(client.revision or "") or NEWEST
+                    return await (self._on_lane if revision.handshake else self._in_rounds_on)(errand, lane)
             client = await upstream.reach()
             revision = find(client.revision or "") or NEWEST
             if self.needs_lane(upstream, needs, handshake=revision.handshake):
@@ -195,7 +196,7 @@ class Forwarder:
         try:
             return await lane.open()
         except BaseException:
-            if not lane.calls:
+            if not lane.calls and lane.keepers <= 1:
                 await session.lanes.drop(lane)
             raise
 
@@ -250,9 +251,9 @@ class Forwarder:
 
     async def _in_rounds_on(self, errand: Errand, lane: Lane) -> tuple[Any, Raw]:
         """Do so on a lane, which brings the front what the server logs."""
-        client = await self._opened(errand.session, lane)
-        with lane.round(errand.front):
+        with lane.kept(), lane.round(errand.front):
             try:
+                client = await self._opened(errand.session, lane)
                 return await self._in_rounds(errand, client)
             finally:
                 errand.session.lanes.used(lane)

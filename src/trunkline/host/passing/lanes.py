@@ -22,7 +22,7 @@ import trunkline.types as t
 from trunkline.client.client import Client
 from trunkline.client.notices import KINDS
 from trunkline.client.state import State
-from trunkline.errors import InvalidParams, PolicyDenied, RequestFailed, TrunklineError
+from trunkline.errors import InvalidParams, PolicyDenied, RequestFailed, TooManyRequests, TrunklineError
 from trunkline.host.entries import ServerEntry
 from trunkline.host.passing.fronts import Front, log_wanted
 from trunkline.host.passing.running import Running
@@ -104,7 +104,8 @@ class Lane:
         self._rounds: dict[Front, None] = {}
         #: The folders of the one client whose calls come here, once they are known.
         self._folders: list[t.Root] | None = None
-        self._keepers = 0
+        #: How many wait for it to open, or listen on it.
+        self.keepers = 0
         self.used_at = 0.0
         self._level: t.LoggingLevel | None = None
         options: dict[str, Any] = {}
@@ -135,16 +136,16 @@ class Lane:
     @property
     def busy(self) -> bool:
         """Whether a call is under way."""
-        return bool(self.calls or self._rounds or self._keepers)
+        return bool(self.calls or self._rounds or self.keepers)
 
     @contextmanager
     def kept(self) -> Iterator[None]:
         """Stay open while something listens on it."""
-        self._keepers += 1
+        self.keepers += 1
         try:
             yield
         finally:
-            self._keepers -= 1
+            self.keepers -= 1
 
     @contextmanager
     def round(self, front: Front) -> Iterator[None]:
@@ -271,6 +272,9 @@ class Lanes:
         self._lanes: list[Lane] = []
         self._now = now
         self._credentials = credentials
+        #: Those of every session: the limit of a server holds for all of them together.
+        self.all: Callable[[], Collection[Lanes]] = lambda: (self,)
+        self._closing: set[asyncio.Task[None]] = set()
         #: Called with what servers log on these connections between calls.
         self.on_log: OnLog | None = None
 
@@ -282,10 +286,14 @@ class Lanes:
         """Give the lane for a call: one for all calls of the session that can be asked the same.
 
         What a server remembers in its process it remembers for the session, so there is no second process.
+
+        Raises:
+            TooManyRequests: the server has as many connections as it may have, and all of them are in use.
         """
         fitting = (lane for lane in self._lanes if lane.upstream is upstream and lane.fits(needs))
         lane = next(fitting, None)
         if lane is None:
+            self._make_room(upstream)
             own = self._credentials if upstream.entry.settings.per_user else None
             lane = Lane(upstream, needs, roots=roots, credentials=own, on_log=self._logged)
             self._lanes.append(lane)
@@ -318,21 +326,51 @@ class Lanes:
             self._lanes.remove(lane)
             await _close(lane)
 
-    async def sweep(self, idle: float, keeps: Callable[[Upstream], bool]) -> None:
-        """Close the lanes that were idle for so long, and those of servers that are not kept."""
-        before = self._now() - idle
-        over = [
-            lane
-            for lane in self._lanes
-            if lane.over or not keeps(lane.upstream) or (not lane.busy and lane.used_at < before)
-        ]
+    def _make_room(self, upstream: Upstream) -> None:
+        """Close the connection that was idle for the longest time, of any session, if the server has no room for more.
+
+        Raises:
+            TooManyRequests: all of them are in use.
+        """
+        most = upstream.entry.settings.dedicated_most
+        there = [(lanes, lane) for lanes in self.all() for lane in lanes._lanes if lane.upstream is upstream]
+        if len(there) < most:
+            return
+        idle = [(lanes, lane) for lanes, lane in there if not lane.busy]
+        if not idle:
+            raise TooManyRequests(
+                f"{upstream.entry.name} has {most} connections for single sessions, all of them in use; try again "
+                "later, or raise dedicatedMost in its entry",
+                data={"limit": "dedicatedMost", "allowed": most, "retryAfter": 5},
+            )
+        lanes, oldest = min(idle, key=lambda pair: pair[1].used_at)
+        lanes._evict(oldest)
+
+    def _evict(self, lane: Lane) -> None:
+        self._lanes.remove(lane)
+        task = asyncio.get_running_loop().create_task(_close(lane))
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
+
+    async def sweep(self, idle: float | None, keeps: Callable[[Upstream], bool]) -> None:
+        """Close the lanes that were idle for so long, and those of servers that are not kept.
+
+        Without a number of seconds the setting of each server counts.
+        """
+        now = self._now()
+
+        def is_over(lane: Lane) -> bool:
+            seconds = lane.upstream.entry.settings.dedicated_idle if idle is None else idle
+            return lane.over or not keeps(lane.upstream) or (not lane.busy and lane.used_at < now - seconds)
+
+        over = [lane for lane in self._lanes if is_over(lane)]
         self._lanes = [lane for lane in self._lanes if lane not in over]
         await asyncio.gather(*map(_close, over))
 
     async def aclose(self) -> None:
         """Close all."""
         lanes, self._lanes = self._lanes, []
-        await asyncio.gather(*map(_close, lanes))
+        await asyncio.gather(*map(_close, lanes), *self._closing)
 
 
 async def _close(lane: Lane) -> None:

@@ -43,6 +43,9 @@ _WHAT_TO_DO = MappingProxyType(
 )
 
 
+_CONNECTED = frozenset({State.CONNECTING, State.INITIALIZED, State.ACTIVE})
+
+
 class Status(Struct, frozen=True, kw_only=True):
     """How one server is."""
 
@@ -60,6 +63,8 @@ class Status(Struct, frozen=True, kw_only=True):
     last_error: str | None
     #: How often it was started after the first time.
     restarts: int
+    #: How many connections of single sessions there are beside the one that all share.
+    dedicated: int = 0
     #: Seconds since the epoch at which this state began.
     since: float
     source: str
@@ -147,6 +152,7 @@ class Upstream:
             resources=0 if offering is None else len(offering.resources) + len(offering.templates),
             last_error=condition.last_error,
             restarts=max(0, condition.starts - 1),
+            dedicated=sum(client.state in _CONNECTED for client in condition.made),
             since=condition.since,
             source=str(entry.source),
             command=entry.shown,
