@@ -155,9 +155,7 @@ async def test_a_process_of_a_stateless_principal_ends_when_it_is_idle(tmp_path:
 @in_loop
 async def test_the_connection_that_was_idle_for_the_longest_time_makes_room(tmp_path: Path) -> None:
     async with on_stage({"p": program(dedicatedMost=2)}, tmp_path) as stage, AsyncExitStack() as stack:
-        clients = [
-            await stack.enter_async_context(stage.client(OLD, elicitation=_answer)) for _ in range(3)
-        ]
+        clients = [await stack.enter_async_context(stage.client(OLD, elicitation=_answer)) for _ in range(3)]
         first, second = await _pid(clients[0]), await _pid(clients[1])
         assert await _pid(clients[0]) == first
         third = await _pid(clients[2])
@@ -170,13 +168,13 @@ async def test_the_connection_that_was_idle_for_the_longest_time_makes_room(tmp_
 @in_loop
 async def test_a_connection_in_use_makes_no_room(tmp_path: Path) -> None:
     async with on_stage({"p": program(dedicatedMost=1)}, tmp_path) as stage, AsyncExitStack() as stack:
-        busy, other = [
-            await stack.enter_async_context(stage.client(OLD, elicitation=_answer)) for _ in range(2)
-        ]
+        busy, other = [await stack.enter_async_context(stage.client(OLD, elicitation=_answer)) for _ in range(2)]
         pid = await _pid(busy)
         call = asyncio.create_task(busy.call_tool("p__wait"))
         await until(lambda: _under_way(stage))
-        with pytest.raises(TooManyRequests, match="p has 1 connections for single sessions, all of them in use") as told:
+        with pytest.raises(
+            TooManyRequests, match="p has 1 connections for single sessions, all of them in use"
+        ) as told:
             await other.call_tool("p__pid")
         assert told.value.data["limit"] == "dedicatedMost"
         assert not gone(pid)

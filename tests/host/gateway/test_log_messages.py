@@ -136,9 +136,7 @@ async def test_clients_that_did_not_ask_never_hear_of_the_calls_of_others(tmp_pa
         stage.client(OLD, on_notification=ears[0]) as one,
         stage.client(OLD, on_notification=ears[1]) as two,
     ):
-        await asyncio.gather(
-            one.call_tool("t__say", {"word": "one"}), two.call_tool("t__say", {"word": "two"})
-        )
+        await asyncio.gather(one.call_tool("t__say", {"word": "one"}), two.call_tool("t__say", {"word": "two"}))
     # A handshake server does not say for whose call it logs, so what could be the other's is sent to neither.
     assert [ear.texts for ear in ears] == [[], []]
 

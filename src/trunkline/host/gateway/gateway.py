@@ -31,7 +31,7 @@ from trunkline.errors import (
 from trunkline.host.audit.trail import AuditFailed
 from trunkline.host.catalog.filters import keeps
 from trunkline.host.catalog.items import Item, Kind
-from trunkline.host.catalog.names import inner_uri
+from trunkline.host.catalog.names import inner_uri, outer_uri
 from trunkline.host.core import Asker, HostCore
 from trunkline.host.entries import NO_FILTERS, Filters
 from trunkline.host.gateway.asking import consent_face
@@ -62,6 +62,8 @@ __all__ = ["Gateway", "GatewayOptions"]
 T = TypeVar("T")
 _MOST_HOPS = 8
 _SUBSCRIBE_SECONDS = 5.0
+#: How long a list waits until it is known what servers list to a client that can be asked.
+_LEARN_SECONDS = 10.0
 _VIA = VIA.encode()
 
 
@@ -114,6 +116,8 @@ class Gateway(Server):
         self._watches = Watches(lambda: core.supervisor.upstreams, self.changed)
         self.hub = GatewayHub(self._left)
         self._following = False
+        #: Whose list is being made: pages are made without a pause, so there is one at a time.
+        self._listing_for: HostSession | None = None
         #: What each session and each listener wants to hear of, by URI in front, and on whose connection.
         self._wants: dict[object, tuple[Ear, Callable[[], Iterable[str]]]] = {}
         #: Who sees what, for the catalog at hand.
@@ -124,6 +128,9 @@ class Gateway(Server):
             {
                 "tools/call": self._tools_call,
                 "tools/list": self._tools_list,
+                "prompts/list": self._lists("prompts/list"),
+                "resources/list": self._lists("resources/list"),
+                "resources/templates/list": self._lists("resources/templates/list"),
                 "prompts/get": self._prompts_get,
                 "resources/read": self._resources_read,
                 "completion/complete": self._complete,
@@ -135,11 +142,13 @@ class Gateway(Server):
         )
         self._settle()
         self._unfollow = core.follow_catalog(self._catalog_changed)
+        self._unfollow_resources = core.follow_resources(self._resource_changed)
         self._fill()
 
     async def aclose(self) -> None:
         """Stop serving: end listeners, watches and guests."""
         self._unfollow()
+        self._unfollow_resources()
         self.close()
         await self._watches.aclose()
         await self._guests.aclose()
@@ -151,6 +160,10 @@ class Gateway(Server):
         for kind in kinds:
             self.hub.tell((kind, None))
         self._follow_soon()
+
+    def _resource_changed(self, server: str, uri: str) -> None:
+        if self._serves(server):
+            self.changed(outer_uri(server, uri))
 
     def _fill(self) -> None:
         """Put the catalog on the shelves; what did not change stays."""
@@ -185,6 +198,11 @@ class Gateway(Server):
         return self._sees(caller, definition.item)
 
     def _sees(self, caller: Caller, item: Item) -> bool:
+        """Return True if the policy lets a caller see an item, and its connection to the server lists it."""
+        session = self._listing_for or self._guests.find(caller)
+        return self._may_see(caller, item) and self._core.views.shows(item, session, caller.capabilities)
+
+    def _may_see(self, caller: Caller, item: Item) -> bool:
         principal = caller.principal
         key = (None if principal is None else principal.identity, item)
         seen = self._seen.get(key)
@@ -214,13 +232,35 @@ class Gateway(Server):
 
     async def _tools_list(self, exchange: Exchange, params: t.PaginatedRequestParams) -> Any:
         caller: Caller = exchange.admitted.caller
+        await self._learn(exchange)
         if not self._meta_tools:
-            return self.listing.page("tools/list", self.registry, caller, cursor=params.cursor, stamp=self.stamp)
+            return self._page("tools/list", exchange, params)
         # What stands for the rest names it, so it depends on who asks.
         shown = self._searching.described(lambda item: self._sees(caller, item))
         shelved = () if self._shelves is None else self._shelves.of["tool"].values()
         shown += [each.listed() for each in shelved if self._sees(caller, each.item)]
         return t.ListToolsResult(tools=shown, ttl_ms=0, cache_scope="private")
+
+    def _lists(self, method: str) -> Callable[[Exchange, t.PaginatedRequestParams], Awaitable[Any]]:
+        async def lists(exchange: Exchange, params: t.PaginatedRequestParams) -> Any:
+            await self._learn(exchange)
+            return self._page(method, exchange, params)
+
+        return lists
+
+    async def _learn(self, exchange: Exchange) -> None:
+        """Find out what servers list to a client that can be asked; see ``Views.learn``."""
+        capabilities = exchange.admitted.caller.capabilities
+        if Needs.of(capabilities, logs=False).asks:
+            await self._core.views.learn(self._guests.session(exchange), capabilities, _LEARN_SECONDS)
+
+    def _page(self, method: str, exchange: Exchange, params: t.PaginatedRequestParams) -> Any:
+        caller: Caller = exchange.admitted.caller
+        self._listing_for = self._guests.session(exchange)
+        try:
+            return self.listing.page(method, self.registry, caller, cursor=params.cursor, stamp=self.stamp)
+        finally:
+            self._listing_for = None
 
     async def _tools_call(self, exchange: Exchange, params: t.CallToolRequestParams) -> Any:
         caller: Caller = exchange.admitted.caller

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
 import trunkline.types as t
@@ -32,9 +32,7 @@ _MOST = 10_000
 class Guests:
     """Who is served, and what belongs to them."""
 
-    def __init__(
-        self, core: HostCore, options: GatewayOptions, *, notify: Callable[[Session, str, Any], None]
-    ) -> None:
+    def __init__(self, core: HostCore, options: GatewayOptions, *, notify: Callable[[Session, str, Any], None]) -> None:
         """Start without guests; ``notify`` sends a handshake session a notification outside of any request."""
         self._core = core
         self._options = options
@@ -72,6 +70,12 @@ class Guests:
             self._sessions.move_to_end(key)
         return found
 
+    def find(self, caller: Caller) -> HostSession | None:
+        """Return the session of a caller if that can be told without its connection, and there is one."""
+        if caller.session is not None:
+            return self._sessions.get(caller.session)
+        return self._sessions.get((None if caller.principal is None else caller.principal.identity, None))
+
     def _logger(self, own: HostSession, session: Session | None) -> OnLog:
         """Return what sends a client the log messages that belong to no call; a stateless client cannot be sent any."""
 
@@ -91,7 +95,7 @@ class Guests:
         """End the session of an anonymous stateless client that had this connection to itself."""
         found = self._sessions.pop((None, connection), None)
         if found is not None:
-            self._end(found)
+            self._spawn(self._core.abandon_session(found))
 
     async def aclose(self) -> None:
         """Let all go."""
@@ -111,6 +115,9 @@ class Guests:
         return budget
 
     def _end(self, session: HostSession) -> None:
-        task = asyncio.get_running_loop().create_task(self._core.close_session(session))
+        self._spawn(self._core.close_session(session))
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
         self._leaving.add(task)
         task.add_done_callback(self._leaving.discard)

@@ -34,7 +34,7 @@ from trunkline.protocol.limits import Limits
 from trunkline.protocol.methods import decode_params, embedded_requests
 from trunkline.protocol.revisions import NEWEST, find
 
-__all__ = ["VIA", "Errand", "Forwarder", "Review"]
+__all__ = ["VIA", "Errand", "Forwarder", "Review", "shared_needs"]
 
 #: The gateways a request came through, so that none passes it on to itself.
 VIA = "dev.trunkline/via"
@@ -186,11 +186,30 @@ class Forwarder:
         self._logging.pop(upstream, None)
 
     def needs_lane(self, upstream: Upstream, needs: Needs, *, handshake: bool) -> bool:
-        """Tell whether one with these needs has a connection of his own to a server."""
+        """Return True if a front with these needs has its own connection to a server.
+
+        A handshake server is told once what it may ask. A front that cannot be asked what the shared connection
+        declares does not use it: the server would ask in vain.
+        """
         settings = upstream.entry.settings
         if settings.share == "shared":
             return False
-        return settings.share == "session" or needs.logs or (handshake and needs.asks)
+        if settings.share == "session" or needs.logs:
+            return True
+        return handshake and (needs.asks or self.declares(upstream, needs) != shared_needs(upstream))
+
+    def declares(self, upstream: Upstream, needs: Needs) -> Needs:
+        """Return what a connection declares that is opened for a front with these needs."""
+        allowed = self._with_roots(upstream, needs.within(upstream.entry.settings.asks))
+        return replace(allowed, logs=False, folders=None)
+
+    async def open_lane(self, session: HostSession, upstream: Upstream, needs: Needs) -> None:
+        """Open a session's own connection to a server, and wait until it is listed."""
+        declared, roots = self._with_roots(upstream, needs), self._own_roots(upstream)
+        lane = session.lanes.find(upstream, declared, roots=roots)
+        with lane.kept():
+            await self._opened(session, lane)
+            await lane.listed()
 
     async def _opened(self, session: HostSession, lane: Lane) -> Client:
         try:
@@ -389,6 +408,11 @@ class Forwarder:
     def _end(self, running: Running) -> None:
         self._parking.leave(running)
         running.cancel()
+
+
+def shared_needs(upstream: Upstream) -> Needs:
+    """Return what the shared connection to a server declares."""
+    return Needs.of(upstream.declared, logs=False)
 
 
 def _being_cancelled() -> bool:

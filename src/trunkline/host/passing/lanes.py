@@ -10,9 +10,9 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
-from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -22,7 +22,15 @@ import trunkline.types as t
 from trunkline.client.client import Client
 from trunkline.client.notices import KINDS
 from trunkline.client.state import State
-from trunkline.errors import InvalidParams, PolicyDenied, RequestFailed, TooManyRequests, TrunklineError
+from trunkline.errors import (
+    InvalidParams,
+    PolicyDenied,
+    RequestFailed,
+    ServerUnavailable,
+    TooManyRequests,
+    TrunklineError,
+)
+from trunkline.host.catalog.offerings import Offering
 from trunkline.host.entries import ServerEntry
 from trunkline.host.passing.fronts import Front, log_wanted
 from trunkline.host.passing.running import Running
@@ -30,10 +38,12 @@ from trunkline.host.supervision.listing import EVERYTHING
 from trunkline.host.supervision.upstream import Upstream
 from trunkline.protocol.caller import supports
 
-__all__ = ["Credentials", "Lane", "Lanes", "Needs", "OnLog", "folders_of"]
+__all__ = ["Credentials", "House", "Lane", "Lanes", "Needs", "OnLog", "folders_of"]
 
 log = logging.getLogger("trunkline.host")
 T = TypeVar("T")
+_QUIET_SECONDS = 0.1
+_APART_SECONDS = 1.0
 #: Gives the options of a client that show a server who it is that asks.
 Credentials = Callable[[ServerEntry], Awaitable[Mapping[str, Any]]]
 #: Called with a log message that belongs to no call.
@@ -83,6 +93,40 @@ class Needs(Struct, frozen=True):
         """Whether anything can be asked."""
         return self.sampling or self.elicitation or self.roots
 
+    @property
+    def capabilities(self) -> dict[str, Any]:
+        """The same as a client declares it."""
+        declared: dict[str, Any] = {}
+        if self.sampling:
+            declared["sampling"] = {"tools": {}} if self.sampling_tools else {}
+        if self.elicitation:
+            declared["elicitation"] = {"form": {}, "url": {}} if self.elicitation_urls else {"form": {}}
+        if self.roots:
+            declared["roots"] = {}
+        return declared
+
+
+class House(Protocol):
+    """What the lanes of all sessions have in common: the limit, and what servers list on them."""
+
+    def all(self) -> Collection[Lanes]:
+        """Return the lanes of all sessions."""
+
+    def unmet(self, lane: Lane) -> bool:
+        """Return True if it is not known what a server lists on a connection such as this one."""
+
+    async def met(self, upstream: Upstream, needs: Needs, listed: Offering) -> None:
+        """Note what a server lists on a new connection that declares these needs."""
+
+    def relisted(self, lane: Lane, before: Offering | None) -> None:
+        """Called when a connection was listed again after a change."""
+
+    def closed(self, lane: Lane) -> None:
+        """Called when a connection was closed."""
+
+    def updated(self, lane: Lane, uri: str) -> None:
+        """Called when a server says that a resource changed."""
+
 
 class Lane:
     """One connection, and the calls that are under way on it."""
@@ -95,6 +139,7 @@ class Lane:
         roots: Callable[[], Any] | None,
         credentials: Credentials | None,
         on_log: OnLog | None = None,
+        house: House | None = None,
     ) -> None:
         """Say what it is for; ``roots`` answers in the front's place, ``on_log`` is for messages between calls."""
         self.upstream = upstream
@@ -118,6 +163,12 @@ class Lane:
         self._options = {**options, "logging": self._logged, "on_notification": self._told}
         self._credentials = credentials
         self._on_log = on_log
+        self._house = house
+        #: What the server lists here since it told of a change; None while it told of none.
+        self.offering: Offering | None = None
+        #: The kinds of lists that changed, and what lists them again.
+        self._changed: set[str] = set()
+        self._listing: asyncio.Task[None] | None = None
         self._client: Client | None = None
         self._opening: asyncio.Task[Client] | None = None
 
@@ -169,7 +220,10 @@ class Lane:
         if self._credentials is not None:
             options = {**options, **await self._credentials(self.upstream.launch)}
         self._client = self.upstream.make_client(**options)
-        return await self._client.__aenter__()
+        client = await self._client.__aenter__()
+        if self._house is not None and self._house.unmet(self):
+            self._begin_listing(self._meet(self._house, client))
+        return client
 
     async def want_logs(self, client: Client, level: t.LoggingLevel | None) -> None:
         """Have the server send log messages from this level on."""
@@ -184,8 +238,47 @@ class Lane:
         if self._opening is not None:
             self._opening.cancel()
             await asyncio.wait([self._opening])
+        if self._listing is not None:
+            self._listing.cancel()
+            await asyncio.wait([self._listing])
         if self._client is not None:
             await self._client.aclose()
+        if self._house is not None:
+            self._house.closed(self)
+
+    # --- what the server lists ---------------------------------------------------------------------------------------
+
+    async def listed(self) -> None:
+        """Wait until nothing is being listed here."""
+        while self._listing is not None and not self._listing.done():
+            await asyncio.wait([self._listing])
+
+    def _begin_listing(self, work: Coroutine[Any, Any, None]) -> None:
+        self._listing = asyncio.get_running_loop().create_task(work)
+        self._listing.add_done_callback(_log_failure)
+
+    async def _meet(self, house: House, client: Client) -> None:
+        await house.met(self.upstream, self.needs, await self.upstream.list_on(client))
+        await self._list_again()
+
+    def _list_soon(self, kind: str) -> None:
+        """List again what changed: the session's calls come here, whatever the shared connection lists."""
+        self._changed.add(kind)
+        if self._house is not None and (self._listing is None or self._listing.done()):
+            self._begin_listing(self._list_again())
+
+    async def _list_again(self) -> None:
+        while self._changed and self._house is not None:
+            # Changes come in bursts; and a server that announces them without end is listed once a second.
+            await asyncio.sleep(_QUIET_SECONDS)
+            client, before = await self.open(), self.offering
+            kinds, self._changed = frozenset(self._changed), set()
+            found = await self.upstream.list_on(client, before, EVERYTHING if before is None else kinds)
+            if before is not None or not found.failures:
+                self.offering = found
+                self._house.relisted(self, before)
+            if self._changed:
+                await asyncio.sleep(_APART_SECONDS)
 
     # --- what the server asks ----------------------------------------------------------------------------------------
 
@@ -238,6 +331,9 @@ class Lane:
         if (kind := KINDS.get(method)) in EVERYTHING:
             # A handshake server may tell of a change only on the connection on which it came about.
             self.upstream.changed({kind})
+            self._list_soon(kind)
+        elif kind == "resource" and isinstance(params.get("uri"), str) and self._house is not None:
+            self._house.updated(self, params["uri"])
         elif method == "notifications/elicitation/complete" and isinstance(params.get("elicitationId"), str):
             front = self._front()
             if front is not None:
@@ -272,8 +368,12 @@ class Lanes:
         self._lanes: list[Lane] = []
         self._now = now
         self._credentials = credentials
-        #: Those of every session: the limit of a server holds for all of them together.
-        self.all: Callable[[], Collection[Lanes]] = lambda: (self,)
+        #: Whether the session is over: nothing is opened for it any more.
+        self.ended = False
+        #: Whether its client is gone, and only calls that wait for an answer are left.
+        self.abandoned = False
+        #: What the lanes of every session have in common.
+        self.house: House | None = None
         self._closing: set[asyncio.Task[None]] = set()
         #: Called with what servers log on these connections between calls.
         self.on_log: OnLog | None = None
@@ -282,6 +382,10 @@ class Lanes:
         """Count them."""
         return len(self._lanes)
 
+    def to(self, upstream: Upstream) -> list[Lane]:
+        """Return the lanes to one server."""
+        return [lane for lane in self._lanes if lane.upstream is upstream]
+
     def find(self, upstream: Upstream, needs: Needs, *, roots: Callable[[], Any] | None) -> Lane:
         """Give the lane for a call: one for all calls of the session that can be asked the same.
 
@@ -289,13 +393,16 @@ class Lanes:
 
         Raises:
             TooManyRequests: the server has as many connections as it may have, and all of them are in use.
+            ServerUnavailable: the session has ended.
         """
         fitting = (lane for lane in self._lanes if lane.upstream is upstream and lane.fits(needs))
         lane = next(fitting, None)
         if lane is None:
+            if self.ended:
+                raise ServerUnavailable(f"{upstream.entry.name}: the session that wanted a connection has ended")
             self._make_room(upstream)
             own = self._credentials if upstream.entry.settings.per_user else None
-            lane = Lane(upstream, needs, roots=roots, credentials=own, on_log=self._logged)
+            lane = Lane(upstream, needs, roots=roots, credentials=own, on_log=self._logged, house=self.house)
             self._lanes.append(lane)
         lane.used_at = self._now()
         return lane
@@ -333,7 +440,8 @@ class Lanes:
             TooManyRequests: all of them are in use.
         """
         most = upstream.entry.settings.dedicated_most
-        there = [(lanes, lane) for lanes in self.all() for lane in lanes._lanes if lane.upstream is upstream]
+        every = (self,) if self.house is None else self.house.all()
+        there = [(lanes, lane) for lanes in every for lane in lanes.to(upstream)]
         if len(there) < most:
             return
         idle = [(lanes, lane) for lanes, lane in there if not lane.busy]
@@ -360,7 +468,8 @@ class Lanes:
         now = self._now()
 
         def is_over(lane: Lane) -> bool:
-            seconds = lane.upstream.entry.settings.dedicated_idle if idle is None else idle
+            usual = -1.0 if self.abandoned else lane.upstream.entry.settings.dedicated_idle
+            seconds = usual if idle is None else idle
             return lane.over or not keeps(lane.upstream) or (not lane.busy and lane.used_at < now - seconds)
 
         over = [lane for lane in self._lanes if is_over(lane)]
@@ -369,8 +478,17 @@ class Lanes:
 
     async def aclose(self) -> None:
         """Close all."""
+        self.ended = True
         lanes, self._lanes = self._lanes, []
         await asyncio.gather(*map(_close, lanes), *self._closing)
+
+
+def _log_failure(task: asyncio.Task[None]) -> None:
+    error = None if task.cancelled() else task.exception()
+    if isinstance(error, TrunklineError):
+        log.debug("a connection of a session cannot be listed: %s", error)
+    elif error is not None:
+        log.error("listing a connection of a session failed", exc_info=error)
 
 
 async def _close(lane: Lane) -> None:

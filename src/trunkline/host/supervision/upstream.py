@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection
+import time
+from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager
 from types import MappingProxyType
 from typing import Any
@@ -25,6 +26,7 @@ from trunkline.host.entries import ServerEntry
 from trunkline.host.events import ServerState, ServerStateChanged
 from trunkline.host.supervision.clients import make_client, process_id, start_seconds
 from trunkline.host.supervision.condition import HOPELESS, Condition, Use
+from trunkline.host.supervision.listing import EVERYTHING, Bounds, list_offering
 from trunkline.host.supervision.tending import Order, Surroundings, Tender
 
 __all__ = ["Status", "Upstream"]
@@ -119,6 +121,17 @@ class Upstream:
     def offering(self) -> Offering | None:
         """What the server offers: also while it is away for a moment, not while it cannot be used at all."""
         return self._condition.offering
+
+    @property
+    def client(self) -> Client | None:
+        """The client that all share, while it is connected."""
+        return self._condition.client
+
+    @property
+    def declared(self) -> Mapping[str, Any]:
+        """What the shared connection declares that the server may ask."""
+        contact = None if self._condition.client is None else self._condition.client._core.contact
+        return {} if contact is None else contact.capabilities
 
     @property
     def state(self) -> ServerState:
@@ -226,6 +239,19 @@ class Upstream:
         )
         self._condition.made.add(client)
         return client
+
+    async def list_on(
+        self, client: Client, before: Offering | None = None, kinds: Collection[str] = EVERYTHING
+    ) -> Offering:
+        """List what the server offers on a connection of a single session, within the bounds of the shared one."""
+        return await list_offering(
+            client,
+            before,
+            kinds=kinds,
+            listed_at=time.time(),
+            bounds=Bounds(seconds=start_seconds(self.entry)),
+            timekeeper=self._around.timekeeper,
+        )
 
     async def vet(self) -> None:
         """Ask again whether the server may run, as is done before each start; one that may not any more is ended.
