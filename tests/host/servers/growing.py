@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 _TELLS = sys.argv[1:] != ["undeclared"]
@@ -22,6 +23,15 @@ class Growing:
         self.tools = dict.fromkeys(("declared", "grow", "shrink", "reword", "touch", "folders"), "A tool.")
         self.uris = ["note://1"]
         self.asked = 0
+        #: What came while an answer was waited for.
+        self.waiting: list[dict[str, Any]] = []
+
+    def messages(self) -> Iterator[dict[str, Any]]:
+        """Read messages until the input ends."""
+        while line := sys.stdin.readline():
+            yield json.loads(line)
+            while self.waiting:
+                yield self.waiting.pop(0)
 
     def initialize(self, params: dict[str, Any]) -> dict[str, Any]:
         """Shake hands."""
@@ -55,8 +65,9 @@ class Growing:
         elif name == "folders" and "roots" in self.declared:
             self.asked += 1
             write({"jsonrpc": "2.0", "id": f"asked-{self.asked}", "method": "roots/list"})
-            roots = json.loads(sys.stdin.readline())
-            return json.dumps([root["uri"] for root in roots["result"]["roots"]])
+            while "result" not in (message := json.loads(sys.stdin.readline())):
+                self.waiting.append(message)
+            return json.dumps([root["uri"] for root in message["result"]["roots"]])
         return name
 
     def answer(self, method: str, params: dict[str, Any]) -> dict[str, Any] | None:
@@ -87,8 +98,7 @@ def tell(method: str, **params: Any) -> None:
 def main() -> None:
     """Serve until the input ends."""
     server = Growing()
-    for line in sys.stdin:
-        message = json.loads(line)
+    for message in server.messages():
         if "id" not in message or "method" not in message:
             continue
         result = server.answer(message["method"], message.get("params") or {})

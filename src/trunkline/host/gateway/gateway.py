@@ -265,6 +265,9 @@ class Gateway(Server):
     async def _tools_call(self, exchange: Exchange, params: t.CallToolRequestParams) -> Any:
         caller: Caller = exchange.admitted.caller
         arguments = decoded(params.arguments)
+        if self._on_shelf("tool", params.name) is None:
+            # It may be one that is listed only to clients such as this one, which listed it in another run.
+            await self._learn(exchange)
         if params.name in self._meta_tools:
             tool = self._meta_tools[params.name]
             found = self._searching.resolve(tool, arguments, lambda item: self._sees(caller, item))

@@ -204,12 +204,11 @@ class Forwarder:
         return replace(allowed, logs=False, folders=None)
 
     async def open_lane(self, session: HostSession, upstream: Upstream, needs: Needs) -> None:
-        """Open a session's own connection to a server, and wait until it is listed."""
+        """Open a session's own connection to a server, which is listed when it is the first of its kind."""
         declared, roots = self._with_roots(upstream, needs), self._own_roots(upstream)
         lane = session.lanes.find(upstream, declared, roots=roots)
         with lane.kept():
             await self._opened(session, lane)
-            await lane.listed()
 
     async def _opened(self, session: HostSession, lane: Lane) -> Client:
         try:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Protocol, TypeVar
 
@@ -42,6 +42,8 @@ __all__ = ["Credentials", "House", "Lane", "Lanes", "Needs", "OnLog", "folders_o
 
 log = logging.getLogger("trunkline.host")
 T = TypeVar("T")
+#: How long the first call on a new connection waits at most for its lists.
+_MEET_SECONDS = 5.0
 _QUIET_SECONDS = 0.1
 _APART_SECONDS = 1.0
 #: Gives the options of a client that show a server who it is that asks.
@@ -222,7 +224,7 @@ class Lane:
         self._client = self.upstream.make_client(**options)
         client = await self._client.__aenter__()
         if self._house is not None and self._house.unmet(self):
-            self._begin_listing(self._meet(self._house, client))
+            await self._meet(self._house, client)
         return client
 
     async def want_logs(self, client: Client, level: t.LoggingLevel | None) -> None:
@@ -248,24 +250,20 @@ class Lane:
 
     # --- what the server lists ---------------------------------------------------------------------------------------
 
-    async def listed(self) -> None:
-        """Wait until nothing is being listed here."""
-        while self._listing is not None and not self._listing.done():
-            await asyncio.wait([self._listing])
-
-    def _begin_listing(self, work: Coroutine[Any, Any, None]) -> None:
-        self._listing = asyncio.get_running_loop().create_task(work)
-        self._listing.add_done_callback(_log_failure)
-
     async def _meet(self, house: House, client: Client) -> None:
-        await house.met(self.upstream, self.needs, await self.upstream.list_on(client))
-        await self._list_again()
+        """List a new connection before its first call: what calls add is for this session, not for its like."""
+        try:
+            async with asyncio.timeout(_MEET_SECONDS):
+                await house.met(self.upstream, self.needs, await self.upstream.list_on(client))
+        except (TimeoutError, TrunklineError) as error:
+            log.debug("a connection to %s cannot be listed: %s", self.upstream.entry.name, error)
 
     def _list_soon(self, kind: str) -> None:
         """List again what changed: the session's calls come here, whatever the shared connection lists."""
         self._changed.add(kind)
         if self._house is not None and (self._listing is None or self._listing.done()):
-            self._begin_listing(self._list_again())
+            self._listing = asyncio.get_running_loop().create_task(self._list_again())
+            self._listing.add_done_callback(_log_failure)
 
     async def _list_again(self) -> None:
         while self._changed and self._house is not None:

@@ -95,7 +95,8 @@ class Views:
         shared = upstream.offering
         if shared is None:
             return None
-        own = [lane.offering for _, lane in self._lanes(upstream) if lane.offering is not None]
+        lanes = (lane for session in self._sessions() for lane in session.lanes.to(upstream))
+        own = [lane.offering for lane in lanes if lane.offering is not None]
         extras = [each for each in self._extras.get(upstream, {}).values() if _items(each)]
         sources = (shared, *extras, *own)
         before = self._merged.get(upstream)
@@ -133,11 +134,9 @@ class Views:
         if upstream is None or len(sources) < 2:
             return True
         key = (_ITEM_PARTS[item.kind], item.name)
-        own = [
-            lane.offering
-            for each, lane in self._lanes(upstream)
-            if lane.offering is not None and (each is session if session is not None else each.principal is None)
-        ]
+        owners = [session] if session is not None else [each for each in self._sessions() if each.principal is None]
+        lanes = (lane for each in owners for lane in each.lanes.to(upstream))
+        own = [lane.offering for lane in lanes if lane.offering is not None]
         if own and session is not None:
             return any(key in self._named(each) for each in own)
         extras = self._extras.get(upstream, {})
@@ -148,9 +147,6 @@ class Views:
     def _named(self, offering: Offering) -> _Names:
         found = self._names.get(id(offering))
         return _names(offering) if found is None or found[0] is not offering else found[1]
-
-    def _lanes(self, upstream: Upstream) -> list[tuple[HostSession, Lane]]:
-        return [(session, lane) for session in self._sessions() for lane in session.lanes.to(upstream)]
 
     def _is_for_one(self) -> bool:
         who = {None if each.principal is None else each.principal.identity for each in self._sessions() if each.lanes}
