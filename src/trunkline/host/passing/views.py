@@ -18,6 +18,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 from msgspec.structs import replace
@@ -41,13 +42,9 @@ __all__ = ["PARTS", "Views", "extras_of", "merged"]
 log = logging.getLogger("trunkline.host")
 
 #: The parts of an offering, with the kind of list whose change concerns each.
-PARTS: Mapping[str, str] = {
-    "tools": "tools",
-    "prompts": "prompts",
-    "resources": "resources",
-    "templates": "resources",
-}
-_ITEM_PARTS = {"tool": "tools", "prompt": "prompts", "resource": "resources", "template": "templates"}
+PARTS: Mapping[str, str] = MappingProxyType(
+    {"tools": "tools", "prompts": "prompts", "resources": "resources", "templates": "resources"}
+)
 #: How many connections are opened at once only to list what a server offers a client with certain capabilities.
 _AT_ONCE = 4
 _Names = frozenset[tuple[str, str]]
@@ -110,8 +107,8 @@ class Views:
 
     def forget(self, upstream: Upstream) -> None:
         """Forget a server that is gone."""
-        for table in (self._extras, self._merged):
-            table.pop(upstream, None)  # type: ignore[attr-defined]
+        self._extras.pop(upstream, None)
+        self._merged.pop(upstream, None)
         self._fresh = {pair for pair in self._fresh if pair[0] is not upstream}
 
     async def aclose(self) -> None:
@@ -133,7 +130,7 @@ class Views:
         sources = () if upstream is None else self._merged.get(upstream, ((),))[0]
         if upstream is None or len(sources) < 2:
             return True
-        key = (_ITEM_PARTS[item.kind], item.name)
+        key = (f"{item.kind}s", item.name)
         owners = [session] if session is not None else [each for each in self._sessions() if each.principal is None]
         lanes = (lane for each in owners for lane in each.lanes.to(upstream))
         own = [lane.offering for lane in lanes if lane.offering is not None]
