@@ -17,7 +17,8 @@
     │   ├── HeaderMismatch                -32020
     │   ├── MissingClientCapability       -32021
     │   ├── UnsupportedProtocolVersion    -32022
-    │   └── InsufficientScope             403     (with a challenge, over HTTP)
+    │   ├── InsufficientScope             403     (with a challenge, over HTTP)
+    │   └── TooManyRequests               429     (says which limit, and when to try again)
     ├── MissingCapability       the other side did not declare what this call needs; nothing was sent
     ├── LinkError               nothing can be carried any more, or not in time
     │   ├── ConnectionLost
@@ -75,6 +76,7 @@ __all__ = [
     "ServerExited",
     "ServerUnavailable",
     "SessionExpired",
+    "TooManyRequests",
     "ToolError",
     "TrunklineError",
     "UnsupportedProtocolVersion",
@@ -211,6 +213,18 @@ class InsufficientScope(RequestFailed):
         return self
 
 
+class TooManyRequests(RequestFailed):
+    """A limit of the caller is reached; ``retry_after`` is the number of seconds to wait, if the other side said."""
+
+    default_code = 429
+
+    @property
+    def retry_after(self) -> float | None:
+        """The seconds after which to try again; None if they are not known."""
+        said = self.data.get("retryAfter") if isinstance(self.data, Mapping) else None
+        return said if isinstance(said, int | float) and not isinstance(said, bool) else None
+
+
 class MissingCapability(TrunklineError):
     """The other side did not declare the capability a call needs, so nothing was sent."""
 
@@ -338,6 +352,7 @@ _WITH_CODES = (
     MissingClientCapability,
     UnsupportedProtocolVersion,
     InsufficientScope,
+    TooManyRequests,
 )
 _BY_CODE: Mapping[int, type[RequestFailed]] = MappingProxyType({kind.default_code: kind for kind in _WITH_CODES})
 

@@ -130,7 +130,57 @@ def test_a_pair_is_found_under_one_wire_name_whoever_else_is_there(
 
 def test_a_long_name_keeps_what_people_can_read() -> None:
     wire = wire_name("very-long-company-name-of-a-server", "list_all_open_pull_requests_of_a_repository_by_label")
-    assert re.fullmatch(r"very-long-compan_list_all_open_pull_requests_\w*_[0-9a-f]{12}", wire)
+    assert re.fullmatch(r"very-long-_list_all_open_pull_req_[0-9a-f]{12}", wire)
+
+
+#: What providers accept as the name of a tool, and what clients put in front of the gateway's names.
+PROVIDERS = {
+    "openai": r"[a-zA-Z0-9_-]{1,64}",
+    "anthropic": r"[a-zA-Z0-9_-]{1,64}",
+    "gemini": r"[a-zA-Z_][a-zA-Z0-9_.-]{0,62}",
+    "bedrock": r"[a-zA-Z0-9_-]{1,64}",
+    "mistral": r"[a-zA-Z0-9_-]{1,64}",
+    "mcp": r"[a-zA-Z0-9_.-]{1,128}",
+}
+PREFIXES = ["", "mcp__trunkline__", "mcp_trunkline_", "trunkline-"]
+PAIRS = [
+    ("1password", "get_item"),
+    ("7", "7"),
+    ("-dash", "x"),
+    ("my.server", "files.read"),
+    ("my server", "read file"),
+    ("größe", "überblick"),
+    ("天気", "予報"),
+    ("😀", "😀"),
+    ("io.github.acme/weather".replace("/", "."), "get_forecast"),
+    ("s" * 48, "t"),
+    ("s", "t" * 128),
+    ("github", "list_pull_request_review_comments_of_a_repository"),
+    ("a__b", "c"),
+    ("__", "__"),
+]
+
+
+@pytest.mark.parametrize("prefix", PREFIXES, ids=lambda prefix: prefix or "none")
+@pytest.mark.parametrize("provider", PROVIDERS)
+@pytest.mark.parametrize("pair", PAIRS, ids=str)
+def test_a_wire_name_fits_every_provider_with_the_prefix_of_a_client(
+    pair: tuple[str, str], provider: str, prefix: str
+) -> None:
+    assert re.fullmatch(PROVIDERS[provider], prefix + wire_name(*pair)) is not None
+
+
+def test_names_that_must_be_rewritten_stay_apart() -> None:
+    assert len({wire_name(*pair) for pair in PAIRS}) == len(PAIRS)
+    # Without the digest each of these pairs would read the same.
+    assert wire_name("1password", "get") != wire_name("n_1password", "get")
+    assert wire_name("my.server", "read") != wire_name("my server", "read")
+    assert wire_name("s", "t" * 60) != wire_name("s", "t" * 61)
+
+
+def test_a_name_that_fits_is_kept_as_it_is_up_to_the_last_character() -> None:
+    assert wire_name("s", "t" * 45) == "s__" + "t" * 45
+    assert wire_name("s", "t" * 46) != "s__" + "t" * 46
 
 
 def test_a_wire_name_never_changes_from_release_to_release() -> None:

@@ -65,7 +65,7 @@ def test_calls_at_once_are_counted_until_they_leave() -> None:
     budget = Budget(Clock(), per_minute=None, concurrent=2)
     budget.enter()
     budget.enter()
-    with pytest.raises(RequestFailed, match="2 is the limit"):
+    with pytest.raises(RequestFailed, match="the limit is 2 for each caller"):
         budget.enter()
     budget.leave()
     budget.enter()

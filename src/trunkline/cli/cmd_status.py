@@ -236,6 +236,8 @@ def _details(status: Status) -> Iterator[str]:
         yield f"lists {status.unusable} more that cannot be used here: filtered, left out, or denied by the policy"
     if status.restarts:
         yield f"restarts: {status.restarts}"
+    if status.dedicated:
+        yield f"connections of single sessions: {status.dedicated}"
 
 
 def _wrapped(text: str) -> list[str]:

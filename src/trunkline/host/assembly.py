@@ -31,6 +31,7 @@ from trunkline.host.judgement.consent import Consent, Face
 from trunkline.host.judgement.first_lists import FirstLists
 from trunkline.host.judgement.grants import GrantBook
 from trunkline.host.models.interface import Model
+from trunkline.host.passing.lanes import Needs
 from trunkline.host.pins.book import PinBook
 from trunkline.host.pins.inspecting import Inspector
 from trunkline.host.pins.locks import read_lock
@@ -150,6 +151,8 @@ class Assembly:
         self.trust = TrustBook(trust_file(self.folder))
         self.grants = GrantBook(self.folder / "grants.json")
         self._hash_seed = HashSeed(self.folder / "hash-seed")
+        #: What the program that uses the host can be asked, as a client declares it; set before ``start``.
+        self.askable: Mapping[str, Any] = {}
         self._added: dict[str, ServerEntry] = {}
         self._removed: set[str] = set()
         secrets = options.get("secret_book") or SecretBook()
@@ -310,15 +313,18 @@ class Assembly:
         return prepare(entry, env=env, roots=self.core.roots.paths(entry), folder=self.folder)
 
     def _client_options(self, entry: ServerEntry) -> Mapping[str, Any]:
-        # Some servers list a tool only to clients that can be asked what it asks. Whoever can be asked calls it on a
-        # connection of his own; on the one that all share, nobody is there to answer.
-        asks, options = entry.settings.asks, dict[str, Any]()
-        if asks is None or "sampling" in asks:
-            options |= {"sampling": _refusal("sampling"), "sampling_tools": True}
-        if asks is None or "elicitation" in asks:
-            options |= {"elicitation": _refusal("elicitation"), "elicitation_urls": True}
-        if asks is None or "roots" in asks or entry.settings.roots is not None:
+        # Some servers list a tool only to clients that can be asked what it asks, and some fail if they are told that
+        # they may ask and get no answer. So the shared connection declares what the program that uses the host can be
+        # asked, and for a gateway nothing: a client that can be asked has its own connection (passing/views.py).
+        needs, options = self._declared(entry), dict[str, Any]()
+        if needs.sampling:
+            options |= {"sampling": _refusal("sampling"), "sampling_tools": needs.sampling_tools}
+        if needs.elicitation:
+            options |= {"elicitation": _refusal("elicitation"), "elicitation_urls": needs.elicitation_urls}
+        if needs.roots or self.core.roots.of(entry) is not None:
             options["roots"] = lambda: self._roots(entry)
+        # Not ``logging``: with that a client asks a stateless server for log messages in every request.
+        options["on_notification"] = lambda method, params: self.core.notified(entry.name, method, params)
         if (info := self.options.get("client_info")) is not None:
             options["client_info"] = info
         if entry.command is not None:
@@ -326,6 +332,12 @@ class Assembly:
             seed = self._hash_seed.variables(self.options.get("environ", os.environ))
             options["env"] = {**seed, **entry.env, ANCESTORS: " ".join(ancestors)}
         return options
+
+    def _declared(self, entry: ServerEntry) -> Needs:
+        """Return what the program that uses the host can be asked by a server; nothing if all share one connection."""
+        if entry.settings.share == "shared":
+            return Needs()
+        return Needs.of(self.askable, logs=False).within(entry.settings.asks)
 
     def _roots(self, entry: ServerEntry) -> list[t.Root]:
         """Give the roots of a server as they are now, on the connection that all share."""

@@ -19,10 +19,12 @@ from msgspec import Raw, Struct
 from msgspec.structs import replace
 
 import trunkline.types as t
+from trunkline.client.notices import KINDS
 from trunkline.errors import InvalidParams, PolicyDenied, ServerUnavailable
 from trunkline.host.audit.trail import AuditTrail
 from trunkline.host.catalog.catalog import Catalog, build, differences
 from trunkline.host.catalog.items import Item
+from trunkline.host.catalog.keeping import KeptCatalogs
 from trunkline.host.catalog.names import DEFAULT_NAMING, Naming
 from trunkline.host.desks import question_act
 from trunkline.host.entries import ServerEntry
@@ -36,6 +38,7 @@ from trunkline.host.passing.forwarding import Errand, Forwarder
 from trunkline.host.passing.fronts import Front
 from trunkline.host.passing.loops import leads_back
 from trunkline.host.passing.running import Parking
+from trunkline.host.passing.views import Views
 from trunkline.host.pins.inspecting import Inspector
 from trunkline.host.policy.acts import Act, ActKind
 from trunkline.host.policy.policy import Policy
@@ -44,6 +47,7 @@ from trunkline.host.secrecy.book import SecretBook
 from trunkline.host.session import HostSession
 from trunkline.host.supervision.supervisor import Supervisor
 from trunkline.host.supervision.upstream import Upstream
+from trunkline.protocol.caller import supports
 from trunkline.protocol.limits import Limits
 from trunkline.protocol.shaping import with_object
 
@@ -54,7 +58,6 @@ log = logging.getLogger("trunkline.host")
 #: How long the first list waits for a server that is starting, unless configured.
 LIST_SECONDS = 10.0
 _SWEEP_SECONDS = 5.0
-_LANE_IDLE_SECONDS = 600.0
 _MOST_PARKED = 1000
 _LISTS = ("tools", "prompts", "resources")
 
@@ -121,11 +124,24 @@ class HostCore:
         #: The same before it was looked through.
         self._whole = self.catalog
         self.sessions: set[HostSession] = set()
+        #: What each session sees of what its own connections list.
+        self.views = Views(
+            forwarder=self.forwarder,
+            sessions=lambda: self.sessions,
+            upstreams=lambda: self.supervisor.upstreams,
+            changed=self._view_changed,
+            updated=self._resource_updated,
+            cache=KeptCatalogs(folder / "extras"),
+            holds_secret=self.secrets.holds,
+        )
         self._naming = naming
         #: Looks at a catalog before anybody sees it, and takes out what is not to be seen.
         self._inspector = inspector
         self._on_catalog = on_catalog
         self._followers: list[Callable[[tuple[str, ...]], None]] = []
+        self._resource_followers: list[Callable[[str, str], None]] = []
+        #: The kinds of lists that differ for some session, whatever the catalog as a whole says.
+        self._differing: set[str] = set()
         self._rebuilding = False
         self._list_seconds = list_seconds
         self._house: asyncio.Task[None] | None = None
@@ -145,6 +161,7 @@ class HostCore:
         for upstream in before:
             if self.supervisor.upstreams.get(upstream.entry.name) is not upstream:
                 self.forwarder.forget(upstream)
+                self.views.forget(upstream)
         await self._sweep()
         self._rebuild()
         return changes
@@ -157,6 +174,7 @@ class HostCore:
             house.cancel()
             await asyncio.wait([house])
         self.parking.close()
+        await self.views.aclose()
         await asyncio.gather(*(session.aclose() for session in self.sessions))
         await self.supervisor.aclose()
         self.events.end()
@@ -166,6 +184,7 @@ class HostCore:
     def open_session(self, session: HostSession) -> HostSession:
         """Take a session in, whose connections are looked after from now on."""
         self.sessions.add(session)
+        session.lanes.house = self.views
         return session
 
     async def close_session(self, session: HostSession) -> None:
@@ -173,9 +192,17 @@ class HostCore:
         self.sessions.discard(session)
         await session.aclose()
 
+    async def abandon_session(self, session: HostSession) -> None:
+        """Let go of a session whose client is gone, but not of calls that wait for it to come back with an answer."""
+        session.lanes.abandoned = True
+        await session.lanes.sweep(None, lambda upstream: True)
+        if not session.lanes:
+            await self.close_session(session)
+
     async def _keep_house(self) -> None:
         while True:
-            await asyncio.sleep(_SWEEP_SECONDS)
+            idle = (each.entry.settings.dedicated_idle for each in self.supervisor.upstreams.values())
+            await asyncio.sleep(min(_SWEEP_SECONDS, *idle, _SWEEP_SECONDS))
             try:
                 await self._sweep()
                 if self._inspector is not None and self._inspector.outdated:
@@ -192,7 +219,9 @@ class HostCore:
             return upstreams.get(upstream.entry.name) is upstream
 
         for session in tuple(self.sessions):
-            await session.lanes.sweep(_LANE_IDLE_SECONDS, keeps)
+            await session.lanes.sweep(None, keeps)
+            if session.lanes.abandoned and not session.lanes:
+                await self.close_session(session)
 
     # --- the catalog -------------------------------------------------------------------------------------------------
 
@@ -201,6 +230,11 @@ class HostCore:
         self._followers.append(follower)
         return lambda: self._followers.remove(follower) if follower in self._followers else None
 
+    def follow_resources(self, follower: Callable[[str, str], None]) -> Callable[[], None]:
+        """Have a function called with the server and URI of each change that is told unsubscribed; returns the end."""
+        self._resource_followers.append(follower)
+        return lambda: self._resource_followers.remove(follower) if follower in self._resource_followers else None
+
     def rules_changed(self) -> None:
         """Have whoever follows the catalog look at it again: other parts of it may be seen now."""
         for follower in tuple(self._followers):
@@ -208,6 +242,14 @@ class HostCore:
 
     def offered(self, upstream: Upstream) -> None:
         """Learn that a server offers something else now; the catalog is made anew in the next turn of the loop."""
+        self._rebuild_soon()
+
+    def _view_changed(self, kinds: Collection[str]) -> None:
+        """Called when a connection of a single session lists something else."""
+        self._differing.update(kinds)
+        self._rebuild_soon()
+
+    def _rebuild_soon(self) -> None:
         if not self._rebuilding and not self._stopped:
             self._rebuilding = True
             asyncio.get_running_loop().call_soon(self._rebuild_if_due)
@@ -225,9 +267,9 @@ class HostCore:
         self._rebuilding = False
         upstreams = self.supervisor.upstreams
         offerings = {
-            name: each.offering
+            name: offering
             for name, each in upstreams.items()
-            if each.offering is not None and not leads_back(self.id, each.offering)
+            if (offering := self.views.offering(each)) is not None and not leads_back(self.id, offering)
         }
         settings = {name: each.entry.settings for name, each in upstreams.items()}
         before = self.catalog
@@ -237,7 +279,8 @@ class HostCore:
             after = self._inspector(after)
         if self._on_catalog is not None:
             self._on_catalog(after)
-        kinds = differences(before, after)
+        changed, self._differing = {*differences(before, after), *self._differing}, set()
+        kinds = tuple(kind for kind in _LISTS if kind in changed)
         self.catalog = after
         if kinds:
             self.events.tell(CatalogChanged(kinds, after.counter))
@@ -259,6 +302,38 @@ class HostCore:
         if found is None:
             raise ServerUnavailable(f"There is no server {name!r}")
         return found
+
+    def notified(self, name: str, method: str, params: Mapping[str, Any]) -> None:
+        """Called with each notification of a shared connection."""
+        upstream, kind = self.supervisor.upstreams.get(name), KINDS.get(method)
+        if upstream is None:
+            return
+        if kind == "resource":
+            if isinstance(params.get("uri"), str):
+                self._resource_updated(upstream, params["uri"])
+        elif kind is not None:
+            # Heard whether or not the server declared that it tells of changes.
+            upstream.changed({kind})
+        elif method == "notifications/message":
+            try:
+                self._logged(upstream, msgspec.convert(params, t.LoggingMessageNotificationParams))
+            except msgspec.ValidationError as error:
+                log.debug("a log message of %s cannot be read: %s", name, error)
+
+    def _resource_updated(self, upstream: Upstream, uri: str) -> None:
+        """Pass on that a resource changed, as a server says that cannot be subscribed to; others are listened to."""
+        client = upstream.client
+        if client is None or not supports(client.server_capabilities, "resources.subscribe"):
+            for follower in tuple(self._resource_followers):
+                follower(upstream.entry.name, uri)
+
+    def _logged(self, upstream: Upstream, message: t.LoggingMessageNotificationParams) -> None:
+        """Pass on a log message; one that belongs to no call goes to a client only if that is the only client."""
+        if self.forwarder.logged(upstream, message):
+            return
+        clients = [session.lanes.on_log for session in self.sessions if session.lanes.on_log is not None]
+        if len(clients) == 1:
+            clients[0](message)
 
     # --- roots -------------------------------------------------------------------------------------------------------
 

@@ -88,6 +88,10 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
     share: Literal["auto", "shared", "session"] = "auto"
     #: Each principal has a connection and credentials of its own.
     per_user: bool = False
+    #: Seconds without a call after which a session's own connection to it is closed.
+    dedicated_idle: float = 110.0
+    #: How many such connections there may be; the one that was idle for the longest time is closed for a new one.
+    dedicated_most: int = 32
     #: Calls in flight at once; those beyond wait.
     concurrency: int = 64
     #: Longest message of a server process, in bytes; None for the usual limit.

@@ -83,11 +83,12 @@ class Host:
             raise ConfigError("The host is open already: open another one, or close it first.")
         self._assembly = await assemble(self._sources, self._options)
         try:
+            self._own_desk = self._made_desk(self._assembly)
+            self._assembly.askable = self._own_desk.capabilities
             await self._assembly.start()
         except BaseException:
             await self.aclose()
             raise
-        self._own_desk = self._made_desk(self._assembly)
         self._session = self.session()
         return self
 

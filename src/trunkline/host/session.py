@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable
 
 import trunkline.types as t
-from trunkline.errors import RequestFailed
+from trunkline.errors import TooManyRequests
 from trunkline.host.judgement.grants import SessionGrants
 from trunkline.host.judgement.taint import Taint
 from trunkline.host.passing.lanes import Credentials, Lanes
@@ -24,11 +24,12 @@ __all__ = ["Budget", "HostSession"]
 class Budget:
     """How much a session may do: calls in flight at once, and calls in a minute on the long run."""
 
-    __slots__ = ("_at", "_left", "_now", "_per_second", "burst", "concurrent", "in_flight")
+    __slots__ = ("_at", "_left", "_now", "_per_second", "burst", "concurrent", "in_flight", "per_minute")
 
     def __init__(self, now: Callable[[], float], *, per_minute: float | None, concurrent: int) -> None:
         """Start with a minute's worth."""
         self._now = now
+        self.per_minute = per_minute
         self._per_second = None if per_minute is None else per_minute / 60.0
         self.burst = 0.0 if per_minute is None else max(1.0, per_minute)
         self._left = self.burst
@@ -40,14 +41,21 @@ class Budget:
         """Begin a call.
 
         Raises:
-            RequestFailed: there are too many, at once or in the last minute.
+            TooManyRequests: the caller has too many calls in flight, or made too many in the last minute.
         """
         if self.in_flight >= self.concurrent:
-            raise RequestFailed(f"Too many calls at once: {self.concurrent} is the limit; wait for one to end")
+            raise TooManyRequests(
+                f"Too many calls at once: the limit is {self.concurrent} for each caller. "
+                "Wait until one of them has ended, then try again",
+                data={"limit": "concurrent", "allowed": self.concurrent, "retryAfter": 1},
+            )
         wait = self._wait()
         if wait > 0:
             seconds = math.ceil(wait)
-            raise RequestFailed(f"Too many calls: try again in {seconds} s", data={"retryAfter": seconds})
+            raise TooManyRequests(
+                f"Too many calls: the limit is {self.per_minute:g} a minute for each caller; try again in {seconds} s",
+                data={"limit": "perMinute", "allowed": self.per_minute, "retryAfter": seconds},
+            )
         self.in_flight += 1
 
     def leave(self) -> None:

@@ -17,6 +17,7 @@ __all__ = [
     "MISSING_CLIENT_CAPABILITY",
     "PARSE_ERROR",
     "RESOURCE_NOT_FOUND",
+    "TOO_MANY_REQUESTS",
     "UNSUPPORTED_PROTOCOL_VERSION",
     "URL_ELICITATION_REQUIRED",
     "ErrorCode",
@@ -33,6 +34,7 @@ MISSING_CLIENT_CAPABILITY = -32021
 UNSUPPORTED_PROTOCOL_VERSION = -32022
 # 2026-07-28, basic: codes of one's own stand outside the range that JSON-RPC reserves.
 INSUFFICIENT_SCOPE = 403
+TOO_MANY_REQUESTS = 429
 URL_ELICITATION_REQUIRED = -32042
 
 
@@ -109,5 +111,11 @@ CODES: tuple[ErrorCode, ...] = (
         name="Insufficient scope",
         when="the caller's token does not allow what was asked for; data.scopes has all that is needed; over HTTP the "
         "status is 403, with a challenge",
+    ),
+    ErrorCode(
+        code=TOO_MANY_REQUESTS,
+        name="Too many requests",
+        when="the caller is over a limit of the gateway; data.limit names it, data.allowed is its value and "
+        "data.retryAfter the seconds to wait; over HTTP the status stays 200",
     ),
 )

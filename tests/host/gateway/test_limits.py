@@ -12,7 +12,7 @@ import trunkline.types as t
 from tests.host.gateway.support import CELLS, FRONTS, NEW, OLD, allow, in_loop, on_stage, over_http, server, until
 from trunkline import RequestFailed, Server
 from trunkline.auth.static_tokens import StaticTokens
-from trunkline.errors import InvalidRequest
+from trunkline.errors import InvalidRequest, TooManyRequests
 from trunkline.host.gateway.gateway import GatewayOptions
 from trunkline.host.host import Host
 from trunkline.host.passing.forwarding import VIA
@@ -50,10 +50,13 @@ async def test_calls_beyond_those_of_a_minute_are_refused_with_the_time_to_wait(
         stage.client(front) as client,
     ):
         await asyncio.gather(*(client.call_tool("s__hi") for _ in range(3)))
-        with pytest.raises(RequestFailed, match="try again in") as refused:
+        with pytest.raises(TooManyRequests, match="the limit is 3 a minute for each caller; try again in") as refused:
             await client.call_tool("s__hi")
         assert len(await client.list_tools()) == 2
-    assert 1 <= refused.value.data["retryAfter"] <= 20
+    assert refused.value.code == 429
+    assert 1 <= (refused.value.retry_after or 0) <= 20
+    assert refused.value.data["limit"] == "perMinute"
+    assert refused.value.data["allowed"] == 3
 
 
 @CELLS
@@ -67,8 +70,9 @@ async def test_calls_beyond_those_at_once_are_refused(front: str, upstream: str,
     ):
         calls = [asyncio.create_task(client.call_tool("s__wait")) for _ in range(2)]
         await until(lambda: slow.began == 2)
-        with pytest.raises(RequestFailed, match="at once"):
+        with pytest.raises(TooManyRequests, match="at once: the limit is 2 for each caller") as refused:
             await client.call_tool("s__hi")
+        assert refused.value.data == {"limit": "concurrent", "allowed": 2, "retryAfter": 1}
         slow.go_on.set()
         await asyncio.gather(*calls)
         assert (await client.call_tool("s__hi")).data == "hi"
@@ -87,7 +91,7 @@ async def test_a_principal_has_one_budget_for_all_its_sessions(one: str, two: st
     ):
         await first.call_tool("s__hi")
         await second.call_tool("s__hi")
-        with pytest.raises(RequestFailed, match="Too many calls"):
+        with pytest.raises(TooManyRequests, match="Too many calls"):
             await first.call_tool("s__hi")
         assert (await other.call_tool("s__hi")).data == "hi"
 

@@ -1,4 +1,4 @@
-"""Log messages of a server go to the client whose call they belong to, if it asked for them."""
+"""Log messages of a server go to the client whose call they belong to: as it asked for, or as its era has it."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 import trunkline.types as t
-from tests.host.gateway.support import CELLS, UPSTREAMS, Stage, in_loop, on_stage, server
-from trunkline import Context, Server
+from tests.host.gateway.support import CELLS, NEW, OLD, UPSTREAMS, Stage, in_loop, on_stage, server, until
+from trunkline import Client, Context, Server
 
 
 def talker(revision: str) -> Server:
@@ -52,9 +52,9 @@ async def _say(stage: Stage, front: str, word: str, level: t.LoggingLevel, **opt
     return ear.texts
 
 
-async def _say_unasked(stage: Stage, front: str, word: str) -> list[object]:
+async def _say_unasked(stage: Stage, front: str, word: str, **options: Any) -> list[object]:
     ear = Ear()
-    async with stage.client(front, on_notification=ear) as client:
+    async with stage.client(front, on_notification=ear, **options) as client:
         await client.call_tool("t__say", {"word": word})
     return ear.texts
 
@@ -79,11 +79,97 @@ async def test_a_client_hears_what_it_asked_for(
         assert await _say(stage, front, "a", level, **options) == expected
 
 
-@CELLS
+@UPSTREAMS
 @in_loop
-async def test_a_client_that_did_not_ask_hears_nothing(front: str, upstream: str, tmp_path: Path) -> None:
+async def test_a_stateless_client_that_did_not_ask_hears_nothing(upstream: str, tmp_path: Path) -> None:
     async with on_stage({"t": talker(upstream)}, tmp_path) as stage:
-        assert await _say_unasked(stage, front, "a") == []
+        assert await _say_unasked(stage, NEW, "a") == []
+
+
+@UPSTREAMS
+@pytest.mark.parametrize("asking", [False, True], ids=["plain", "may be asked"])
+@in_loop
+async def test_a_handshake_client_hears_what_it_would_hear_without_the_gateway(
+    upstream: str, asking: bool, tmp_path: Path
+) -> None:
+    options: dict[str, Any] = {"elicitation": lambda _: "x"} if asking else {}
+    made, direct = talker(upstream), Ear()
+    async with Client(talker(OLD), revision=OLD, on_notification=direct) as client:
+        await client.call_tool("say", {"word": "a"})
+    async with on_stage({"t": made}, tmp_path) as stage:
+        through = await _say_unasked(stage, OLD, "a", **options)
+        assert sum(len(session.lanes) for session in stage.gateway._core.sessions) == 0 or asking
+    assert through == direct.texts == ["a info", "a error"]
+
+
+@UPSTREAMS
+@in_loop
+async def test_a_stateless_client_on_the_same_connection_adds_nothing_to_what_others_hear(
+    upstream: str, tmp_path: Path
+) -> None:
+    ear = Ear()
+    async with (
+        on_stage({"t": talker(upstream)}, tmp_path) as stage,
+        stage.client(OLD, on_notification=ear) as old,
+        stage.client(NEW) as new,
+    ):
+        await old.call_tool("t__say", {"word": "mine"})
+        await new.call_tool("t__say", {"word": "theirs"})
+    assert ear.texts == ["mine info", "mine error"]
+
+
+@in_loop
+async def test_clients_that_did_not_ask_never_hear_of_the_calls_of_others(tmp_path: Path) -> None:
+    made, both = server("both", OLD), asyncio.Barrier(2)
+
+    @made.tool
+    async def say(ctx: Context, word: str) -> str:
+        """Log while another call is under way."""
+        await both.wait()
+        await ctx.info(f"{word} info")
+        await both.wait()
+        return word
+
+    ears = [Ear(), Ear()]
+    async with (
+        on_stage({"t": made}, tmp_path) as stage,
+        stage.client(OLD, on_notification=ears[0]) as one,
+        stage.client(OLD, on_notification=ears[1]) as two,
+    ):
+        await asyncio.gather(one.call_tool("t__say", {"word": "one"}), two.call_tool("t__say", {"word": "two"}))
+    # A handshake server does not say for whose call it logs, so what could be the other's is sent to neither.
+    assert [ear.texts for ear in ears] == [[], []]
+
+
+@pytest.mark.parametrize("asking", [False, True], ids=["shared connection", "own connection"])
+@in_loop
+async def test_what_a_server_logs_between_calls_reaches_the_only_client(asking: bool, tmp_path: Path) -> None:
+    made = server("late", OLD)
+    go_on = asyncio.Event()
+
+    @made.tool
+    async def later(ctx: Context) -> str:
+        """Log after the answer."""
+        connection = ctx._exchange.connection
+
+        async def log() -> None:
+            await go_on.wait()
+            params = t.LoggingMessageNotificationParams(level="notice", data="late")
+            connection.notify("notifications/message", params)
+
+        made.logging_task = asyncio.create_task(log())  # type: ignore[attr-defined]
+        return ""
+
+    ear = Ear()
+    options: dict[str, Any] = {"elicitation": lambda _: "x"} if asking else {}
+    async with (
+        on_stage({"t": made}, tmp_path) as stage,
+        stage.client(OLD, on_notification=ear, **options) as client,
+    ):
+        await client.call_tool("t__later")
+        go_on.set()
+        await until(lambda: ear.heard)
+    assert ear.texts == ["late"]
 
 
 @CELLS
@@ -93,7 +179,8 @@ async def test_clients_hear_of_their_own_calls_alone(front: str, upstream: str, 
         heard = await asyncio.gather(
             *(_say(stage, front, f"w{number}", "info") for number in range(5)), _say_unasked(stage, front, "quiet")
         )
-    assert heard == [*([f"w{number} info", f"w{number} error"] for number in range(5)), []]
+    unasked = ["quiet info", "quiet error"] if front == OLD else []
+    assert heard == [*([f"w{number} info", f"w{number} error"] for number in range(5)), unasked]
 
 
 @UPSTREAMS

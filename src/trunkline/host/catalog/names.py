@@ -134,8 +134,10 @@ MCP = Naming(alphabet=_WORD | {"."}, max_length=128)
 ANTHROPIC = Naming(alphabet=_WORD, max_length=64)
 OPENAI = ANTHROPIC
 GEMINI = Naming(alphabet=_WORD, max_length=63, first=_LETTERS | {"_"})
-#: What the gateway serves: models get these names, whatever provider they have.
-DEFAULT_NAMING = ANTHROPIC
+#: Clients put the name under which they know the gateway in front of each tool: ``mcp__trunkline__`` has 16 characters.
+_ROOM_FOR_PREFIX = 16
+#: What the gateway serves: names that every provider above accepts, with and without a client's prefix.
+DEFAULT_NAMING = Naming(alphabet=_WORD, max_length=64 - _ROOM_FOR_PREFIX, first=_LETTERS | {"_"})
 
 
 def wire_name(server: str, name: str, naming: Naming = DEFAULT_NAMING) -> str:

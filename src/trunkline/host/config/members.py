@@ -51,6 +51,8 @@ _SETTINGS: Mapping[str, str] = MappingProxyType(
         "wait": "wait",
         "required": "required",
         "idle_stop": "idle_stop",
+        "dedicated_idle": "dedicated_idle",
+        "dedicated_most": "dedicated_most",
         "crashes": "crashes",
         "crash_seconds": "crash_seconds",
         "health_seconds": "health_seconds",

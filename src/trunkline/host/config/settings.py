@@ -259,6 +259,8 @@ _READERS: Mapping[str, _Read] = MappingProxyType(
         "resources": _filters,
         "share": _one_of("auto", "shared", "session"),
         "per_user": read_flag,
+        "dedicated_idle": _seconds,
+        "dedicated_most": _count,
         "concurrency": _count,
         "message_bytes": _bytes,
         "always_load": read_flag,

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 import trunkline.types as t
 from trunkline import __version__
-from trunkline.connection import Exchange
+from trunkline.connection import Connection, Exchange
 from trunkline.errors import (
     ConfigError,
     InvalidParams,
@@ -28,12 +28,13 @@ from trunkline.errors import (
     RemoteProtocolError,
     RequestFailed,
     ResourceNotFound,
+    TooManyRequests,
     UrlElicitationRequired,
 )
 from trunkline.host.audit.trail import AuditFailed
 from trunkline.host.catalog.filters import keeps
 from trunkline.host.catalog.items import Item, Kind
-from trunkline.host.catalog.names import inner_uri
+from trunkline.host.catalog.names import inner_uri, outer_uri
 from trunkline.host.catalog.search import SEARCH_TOOL
 from trunkline.host.core import Asker, HostCore
 from trunkline.host.entries import NO_FILTERS, Filters
@@ -54,10 +55,11 @@ from trunkline.host.passing.loops import announcement
 from trunkline.host.policy.acts import Act, Annotations
 from trunkline.host.policy.policy import Policy
 from trunkline.host.session import HostSession
-from trunkline.protocol.caller import Caller
+from trunkline.protocol.caller import Caller, Session
 from trunkline.protocol.limits import Limits
 from trunkline.protocol.methods import read_meta
 from trunkline.protocol.revisions import NEWEST, Feature, find
+from trunkline.server.dispatch import ServedConnection
 from trunkline.server.server import Server
 from trunkline.server.subscriptions import Sink, accepted, listen
 from trunkline.server.tools import check_headers, failed
@@ -68,6 +70,8 @@ T = TypeVar("T")
 _LISTS = ("tools/list", "prompts/list", "resources/list", "resources/templates/list")
 _MOST_HOPS = 8
 _SUBSCRIBE_SECONDS = 5.0
+#: How long a list waits until it is known what servers list to a client that can be asked.
+_LEARN_SECONDS = 10.0
 _VIA = VIA.encode()
 
 
@@ -125,11 +129,13 @@ class Gateway(Server):
         self._core = core
         self.policy = policy
         self._face = face
-        self._guests = Guests(core, self.options)
+        self._guests = Guests(core, self.options, notify=self._notify_session)
         self._searching = Searching(core, self.options)
         self._watches = Watches(lambda: core.supervisor.upstreams, self.changed)
         self.hub = GatewayHub(self._left)
         self._following = False
+        #: Whose list is being made: pages are made without a pause, so there is one at a time.
+        self._listing_for: HostSession | None = None
         #: What each session and each listener wants to hear of, by URI in front, and on whose connection.
         self._wants: dict[object, tuple[Ear, Callable[[], Iterable[str]]]] = {}
         #: Who sees what, for the catalog at hand.
@@ -140,6 +146,9 @@ class Gateway(Server):
             {
                 "tools/call": self._tools_call,
                 "tools/list": self._tools_list,
+                "prompts/list": self._lists("prompts/list"),
+                "resources/list": self._lists("resources/list"),
+                "resources/templates/list": self._lists("resources/templates/list"),
                 "prompts/get": self._prompts_get,
                 "resources/read": self._resources_read,
                 "completion/complete": self._complete,
@@ -152,11 +161,13 @@ class Gateway(Server):
         self.routes.update({method: self._after_first_lists(self.routes[method]) for method in _LISTS})
         self._settle()
         self._unfollow = core.follow_catalog(self._catalog_changed)
+        self._unfollow_resources = core.follow_resources(self._resource_changed)
         self._fill()
 
     async def aclose(self) -> None:
         """Stop serving: end listeners, watches and guests."""
         self._unfollow()
+        self._unfollow_resources()
         self.close()
         await self._watches.aclose()
         await self._guests.aclose()
@@ -168,6 +179,10 @@ class Gateway(Server):
         for kind in kinds:
             self.hub.tell((kind, None))
         self._follow_soon()
+
+    def _resource_changed(self, server: str, uri: str) -> None:
+        if self._serves(server):
+            self.changed(outer_uri(server, uri))
 
     def _fill(self) -> None:
         """Put the catalog on the shelves; what did not change stays."""
@@ -202,6 +217,11 @@ class Gateway(Server):
         return self._sees(caller, definition.item)
 
     def _sees(self, caller: Caller, item: Item) -> bool:
+        """Return True if the policy lets a caller see an item, and its connection to the server lists it."""
+        session = self._listing_for or self._guests.find(caller)
+        return self._may_see(caller, item) and self._core.views.shows(item, session, caller.capabilities)
+
+    def _may_see(self, caller: Caller, item: Item) -> bool:
         principal = caller.principal
         key = (None if principal is None else principal.identity, item)
         seen = self._seen.get(key)
@@ -247,8 +267,9 @@ class Gateway(Server):
 
     async def _tools_list(self, exchange: Exchange, params: t.PaginatedRequestParams) -> Any:
         caller: Caller = exchange.admitted.caller
+        await self._learn(exchange)
         if not self._meta_tools:
-            return self.listing.page("tools/list", self.registry, caller, cursor=params.cursor, stamp=self.stamp)
+            return self._page("tools/list", exchange, params)
         # What stands for the rest names it, so it depends on who asks.
         shown = self._searching.described(lambda item: self._sees(caller, item))
         listed = {} if self._shelves is None else dict(self._shelves.of["tool"])
@@ -257,20 +278,43 @@ class Gateway(Server):
         shown += [each.listed() for each in listed.values() if self._sees(caller, each.item)]
         return t.ListToolsResult(tools=shown, ttl_ms=0, cache_scope="private")
 
+    def _lists(self, method: str) -> Callable[[Exchange, t.PaginatedRequestParams], Awaitable[Any]]:
+        async def lists(exchange: Exchange, params: t.PaginatedRequestParams) -> Any:
+            await self._learn(exchange)
+            return self._page(method, exchange, params)
+
+        return lists
+
+    async def _learn(self, exchange: Exchange) -> None:
+        """Find out what servers list to a client that can be asked; see ``Views.learn``."""
+        capabilities = exchange.admitted.caller.capabilities
+        if Needs.of(capabilities, logs=False).asks:
+            await self._core.views.learn(self._guests.session(exchange), capabilities, _LEARN_SECONDS)
+
+    def _page(self, method: str, exchange: Exchange, params: t.PaginatedRequestParams) -> Any:
+        caller: Caller = exchange.admitted.caller
+        self._listing_for = self._guests.session(exchange)
+        try:
+            return self.listing.page(method, self.registry, caller, cursor=params.cursor, stamp=self.stamp)
+        finally:
+            self._listing_for = None
+
     async def _tools_call(self, exchange: Exchange, params: t.CallToolRequestParams) -> Any:
         caller: Caller = exchange.admitted.caller
         arguments = decoded(params.arguments)
         by_proxy = params.name in self._meta_tools
         if by_proxy and params.name == SEARCH_TOOL:
             return self._search(exchange, arguments)
+        if not by_proxy and self._on_shelf("tool", params.name) is None:
+            # Its server may still be starting; or it is listed only to clients such as this one, in another run.
+            await self._first_lists()
+            await self._learn(exchange)
         if by_proxy:
             meant = self._searching.inner_call(arguments, lambda item: self._sees(caller, item))
             if isinstance(meant, t.CallToolResult):
                 return meant
             item, arguments = meant
         else:
-            if self._on_shelf("tool", params.name) is None:
-                await self._first_lists()
             item = self._tool(exchange, params)
 
         async def call(asker: Asker) -> Any:
@@ -386,7 +430,10 @@ class Gateway(Server):
         self._find(exchange, params.uri)
         session = exchange.admitted.caller.session
         if len(session.subscriptions) >= self.limits.notices:
-            raise RequestFailed(f"Too many subscriptions: {self.limits.notices} is the limit")
+            raise TooManyRequests(
+                f"Too many subscriptions: the limit is {self.limits.notices} for each session; unsubscribe from one",
+                data={"limit": "subscriptions", "allowed": self.limits.notices},
+            )
         session.subscribe(params.uri)
         ear = self._ear(exchange)
         self._wants[session] = (ear, lambda: session.subscriptions)
@@ -545,6 +592,17 @@ class Gateway(Server):
             needs = ear.needs.within(upstream.entry.settings.asks)
             alone = self._core.forwarder.needs_lane(upstream, needs, handshake=revision.handshake)
             yield Wish(*pair, ear if alone else None)
+
+    async def _end(self, connection: Connection) -> None:
+        """Clean up behind a connection; what belongs to a stateless client on it alone ends too."""
+        await super()._end(connection)
+        self._guests.disconnected(connection)
+
+    def _notify_session(self, session: Session, method: str, params: Any) -> None:
+        """Send one handshake client a notification outside of any request."""
+        for sink in self.hub.sinks():
+            if isinstance(sink, ServedConnection) and sink.session is session:
+                sink.notify(method, params)
 
     def _left(self, sink: Sink) -> None:
         session = getattr(sink, "session", None)

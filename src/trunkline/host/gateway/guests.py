@@ -9,10 +9,14 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import OrderedDict
+from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
-from trunkline.connection import Exchange
+import trunkline.types as t
+from trunkline.connection import Connection, Exchange
 from trunkline.host.core import HostCore
+from trunkline.host.passing.fronts import log_wanted
+from trunkline.host.passing.lanes import OnLog
 from trunkline.host.personal import personal
 from trunkline.host.session import Budget, HostSession
 from trunkline.protocol.caller import Caller, Session
@@ -28,10 +32,11 @@ _MOST = 10_000
 class Guests:
     """Who is served, and what belongs to them."""
 
-    def __init__(self, core: HostCore, options: GatewayOptions) -> None:
-        """Start without guests."""
+    def __init__(self, core: HostCore, options: GatewayOptions, *, notify: Callable[[Session, str, Any], None]) -> None:
+        """Start without guests; ``notify`` sends a handshake session a notification outside of any request."""
         self._core = core
         self._options = options
+        self._notify = notify
         self._sessions: OrderedDict[Any, HostSession] = OrderedDict()
         self._budgets: OrderedDict[Any, Budget] = OrderedDict()
         self._leaving: set[asyncio.Task[None]] = set()
@@ -57,6 +62,7 @@ class Guests:
                     conversation=caller.session is not None,
                 )
             )
+            found.lanes.on_log = self._logger(found, caller.session)
             if len(self._sessions) > _MOST:
                 _, oldest = self._sessions.popitem(last=False)
                 self._end(oldest)
@@ -64,11 +70,32 @@ class Guests:
             self._sessions.move_to_end(key)
         return found
 
+    def find(self, caller: Caller) -> HostSession | None:
+        """Return the session of a caller if that can be told without its connection, and there is one."""
+        if caller.session is not None:
+            return self._sessions.get(caller.session)
+        return self._sessions.get((None if caller.principal is None else caller.principal.identity, None))
+
+    def _logger(self, own: HostSession, session: Session | None) -> OnLog:
+        """Return what sends a client the log messages that belong to no call; a stateless client cannot be sent any."""
+
+        def log(message: t.LoggingMessageNotificationParams) -> None:
+            if session is not None and log_wanted(message.level, own.log_level, unasked=True):
+                self._notify(session, "notifications/message", message)
+
+        return log
+
     def left(self, session: Session | None) -> None:
         """Learn that a handshake session is over."""
         found = None if session is None else self._sessions.pop(session, None)
         if found is not None:
             self._end(found)
+
+    def disconnected(self, connection: Connection) -> None:
+        """End the session of an anonymous stateless client that had this connection to itself."""
+        found = self._sessions.pop((None, connection), None)
+        if found is not None:
+            self._spawn(self._core.abandon_session(found))
 
     async def aclose(self) -> None:
         """Let all go."""
@@ -88,6 +115,9 @@ class Guests:
         return budget
 
     def _end(self, session: HostSession) -> None:
-        task = asyncio.get_running_loop().create_task(self._core.close_session(session))
+        self._spawn(self._core.close_session(session))
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
         self._leaving.add(task)
         task.add_done_callback(self._leaving.discard)

@@ -15,7 +15,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import NamedTuple, TypeAlias
 
 from trunkline.client.client import Client
-from trunkline.errors import TrunklineError
+from trunkline.errors import MissingCapability, TrunklineError
 from trunkline.host.catalog.names import outer_uri
 from trunkline.host.passing.lanes import Needs
 from trunkline.host.session import HostSession
@@ -138,6 +138,11 @@ class Watches:
                             pause = _FIRST_PAUSE
                             for uri in uris if change.uri is None else (change.uri,):
                                 self._tell(outer_uri(server, uri))
+            except MissingCapability as error:
+                # It may tell of changes all the same: what it says unasked is passed on by the host.
+                log.debug("not listening to %s: %s", server, error)
+                heard.set()
+                return
             except TrunklineError as error:
                 log.debug("not listening to %s: %s", server, error)
             heard.clear()

@@ -10,7 +10,8 @@ is reviewed by a function that comes with the errand.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import msgspec
@@ -21,7 +22,7 @@ import trunkline.types as t
 from trunkline.client.answers import further_needs
 from trunkline.client.client import Client
 from trunkline.errors import ConnectionLost, RemoteProtocolError, RequestTimeout, UrlElicitationRequired
-from trunkline.host.passing.fronts import Front
+from trunkline.host.passing.fronts import Front, log_wanted
 from trunkline.host.passing.lanes import Lane, Needs, folders_of
 from trunkline.host.passing.places import Place, Places
 from trunkline.host.passing.running import Parking, Running
@@ -33,7 +34,7 @@ from trunkline.protocol.limits import Limits
 from trunkline.protocol.methods import decode_params, embedded_requests
 from trunkline.protocol.revisions import NEWEST, find
 
-__all__ = ["VIA", "Errand", "Forwarder", "Review"]
+__all__ = ["VIA", "Errand", "Forwarder", "Review", "shared_needs"]
 
 #: The gateways a request came through, so that none passes it on to itself.
 VIA = "dev.trunkline/via"
@@ -45,6 +46,8 @@ _FIRST_PAUSE = 0.1
 _LONGEST_PAUSE = 5.0
 _MOST_PAGES = 8
 _USUAL = Limits()
+#: What a stateless server is asked for on behalf of a handshake client that set no level: our servers' own default.
+_USUAL_LEVEL: t.LoggingLevel = "info"
 _MAY_ASK = frozenset({"tools/call", "prompts/get", "resources/read"})
 _ASKABLE = ("sampling", "elicitation", "roots")
 _UNREADABLE = (msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError, RecursionError)
@@ -73,6 +76,8 @@ class Forwarder:
         self._rounds = rounds
         self._roots = Roots() if roots is None else roots
         self._busy: dict[Upstream, Places] = {}
+        #: The requests under way on each shared connection that a log message may belong to.
+        self._logging: dict[Upstream, dict[int, Errand]] = {}
 
     async def send(self, errand: Errand) -> tuple[Any, Raw]:
         """Pass a request on and give the result, read and as it came.
@@ -110,17 +115,48 @@ class Forwarder:
                 # Who asks shows credentials of his own; whether the host itself is let in does not matter.
                 declared, roots = self._with_roots(upstream, needs), self._own_roots(upstream)
                 lane = errand.session.lanes.find(upstream, declared, roots=roots)
-                client = await self._opened(errand.session, lane)
-                revision = find(client.revision or "") or NEWEST
-                return await (self._on_lane if revision.handshake else self._in_rounds_on)(errand, lane)
+                with lane.kept():
+                    client = await self._opened(errand.session, lane)
+                    revision = find(client.revision or "") or NEWEST
+                    return await (self._on_lane if revision.handshake else self._in_rounds_on)(errand, lane)
             client = await upstream.reach()
             revision = find(client.revision or "") or NEWEST
             if self.needs_lane(upstream, needs, handshake=revision.handshake):
                 lane = await self._lane(errand, needs, handshake=revision.handshake)
                 return await (self._on_lane if revision.handshake else self._in_rounds_on)(errand, lane)
-            if revision.handshake:
-                return await self._plainly(errand, client)
-            return await self._in_rounds(errand, client)
+            with self._may_log(errand, handshake=revision.handshake):
+                return await (self._plainly if revision.handshake else self._in_rounds)(errand, client)
+
+    @contextmanager
+    def _may_log(self, errand: Errand, *, handshake: bool) -> Iterator[None]:
+        """Note a request on a shared connection while log messages may belong to it.
+
+        A stateless server logs only for requests that ask for it; a handshake server may log for any.
+        """
+        if not handshake and not errand.front.takes_logs:
+            yield
+            return
+        errands = self._logging.setdefault(errand.upstream, {})
+        errands[id(errand)] = errand
+        try:
+            yield
+        finally:
+            del errands[id(errand)]
+
+    def logged(self, upstream: Upstream, message: t.LoggingMessageNotificationParams) -> bool:
+        """Send a log message of a shared connection to the one session it can belong to; return False if none waits.
+
+        The message does not say which request it belongs to. While requests of several sessions are under way it is
+        dropped: no client may read what a server logs for another. A client that sets a level has its own connection.
+        """
+        errands = list(self._logging.get(upstream, {}).values())
+        if not errands:
+            return False
+        if all(errand.session is errands[0].session for errand in errands):
+            front = next((errand.front for errand in reversed(errands) if errand.front.open), None)
+            if front is not None and log_wanted(message.level, front.log_level, unasked=front.takes_logs):
+                front.log(message)
+        return True
 
     async def _lane(self, errand: Errand, needs: Needs, *, handshake: bool) -> Lane:
         """Give the lane for a call.
@@ -147,19 +183,38 @@ class Forwarder:
     def forget(self, upstream: Upstream) -> None:
         """Forget a server that is gone."""
         self._busy.pop(upstream, None)
+        self._logging.pop(upstream, None)
 
     def needs_lane(self, upstream: Upstream, needs: Needs, *, handshake: bool) -> bool:
-        """Tell whether one with these needs has a connection of his own to a server."""
+        """Return True if a front with these needs has its own connection to a server.
+
+        A handshake server is told once what it may ask. A front that cannot be asked what the shared connection
+        declares does not use it: the server would ask in vain.
+        """
         settings = upstream.entry.settings
         if settings.share == "shared":
             return False
-        return settings.share == "session" or needs.logs or (handshake and needs.asks)
+        if settings.share == "session" or needs.logs:
+            return True
+        return handshake and (needs.asks or self.declares(upstream, needs) != shared_needs(upstream))
+
+    def declares(self, upstream: Upstream, needs: Needs) -> Needs:
+        """Return what a connection declares that is opened for a front with these needs."""
+        allowed = self._with_roots(upstream, needs.within(upstream.entry.settings.asks))
+        return replace(allowed, logs=False, folders=None)
+
+    async def open_lane(self, session: HostSession, upstream: Upstream, needs: Needs) -> None:
+        """Open a session's own connection to a server, which is listed when it is the first of its kind."""
+        declared, roots = self._with_roots(upstream, needs), self._own_roots(upstream)
+        lane = session.lanes.find(upstream, declared, roots=roots)
+        with lane.kept():
+            await self._opened(session, lane)
 
     async def _opened(self, session: HostSession, lane: Lane) -> Client:
         try:
             return await lane.open()
         except BaseException:
-            if not lane.calls:
+            if not lane.calls and lane.keepers <= 1:
                 await session.lanes.drop(lane)
             raise
 
@@ -214,9 +269,9 @@ class Forwarder:
 
     async def _in_rounds_on(self, errand: Errand, lane: Lane) -> tuple[Any, Raw]:
         """Do so on a lane, which brings the front what the server logs."""
-        client = await self._opened(errand.session, lane)
-        with lane.round(errand.front):
+        with lane.kept(), lane.round(errand.front):
             try:
+                client = await self._opened(errand.session, lane)
                 return await self._in_rounds(errand, client)
             except RequestTimeout:
                 errand.session.lanes.doubt(lane)
@@ -229,8 +284,8 @@ class Forwarder:
         front, params, waits = errand.front, errand.params, 0
         meta = self._meta(errand)
         meta[t.META_CLIENT_CAPABILITIES] = self._declared(errand)
-        if front.log_level is not None:
-            meta[t.META_LOG_LEVEL] = front.log_level
+        if front.log_level is not None or front.takes_logs:
+            meta[t.META_LOG_LEVEL] = front.log_level or _USUAL_LEVEL
         settings = errand.upstream.entry.settings
         for number in range(self._rounds):
             key = f"round-{number}"
@@ -358,6 +413,11 @@ class Forwarder:
     def _end(self, running: Running) -> None:
         self._parking.leave(running)
         running.cancel()
+
+
+def shared_needs(upstream: Upstream) -> Needs:
+    """Return what the shared connection to a server declares."""
+    return Needs.of(upstream.declared, logs=False)
 
 
 def _being_cancelled() -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 import os
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, get_args
 
 from msgspec import Raw
 from msgspec.structs import replace
@@ -28,7 +28,17 @@ from trunkline.server.server import Server
 if TYPE_CHECKING:
     from trunkline.host.session import HostSession
 
-__all__ = ["Front", "GatewayFront", "LocalFront"]
+__all__ = ["Front", "GatewayFront", "LocalFront", "log_wanted"]
+
+_LEVELS: tuple[t.LoggingLevel, ...] = get_args(t.LoggingLevel)
+
+
+def log_wanted(level: t.LoggingLevel, least: t.LoggingLevel | None, *, unasked: bool) -> bool:
+    """Return True if a log message is for a client that asked for ``least``, or for nothing.
+
+    ``unasked`` is true for handshake clients: until they set a level, a server sends what it sends by default.
+    """
+    return unasked if least is None else _LEVELS.index(level) >= _LEVELS.index(least)
 
 
 class Front(Protocol):
@@ -41,6 +51,10 @@ class Front(Protocol):
     @property
     def log_level(self) -> t.LoggingLevel | None:
         """The log messages it asked for; None for those it did not."""
+
+    @property
+    def takes_logs(self) -> bool:
+        """Whether log messages are sent to it although it did not ask for a level, as handshake servers do."""
 
     @property
     def knows_url_errors(self) -> bool:
@@ -83,13 +97,14 @@ class Front(Protocol):
 class GatewayFront:
     """A client of the gateway, for one request."""
 
-    __slots__ = ("_exchange", "_server", "_token", "log_level")
+    __slots__ = ("_exchange", "_server", "_token", "log_level", "takes_logs")
 
     def __init__(self, server: Server, exchange: Exchange, *, log_level: t.LoggingLevel | None) -> None:
         """Take the request that is being served."""
         self._server = server
         self._exchange = exchange
         self.log_level: t.LoggingLevel | None = log_level
+        self.takes_logs: bool = exchange.admitted.caller.session is not None
         meta: t.RequestMeta | None = getattr(exchange.admitted.params, "meta", None)
         self._token = None if meta is None else meta.progress_token
 
@@ -167,6 +182,7 @@ class LocalFront:
     #: The program waits as long as its call lasts, and its request runs once.
     left = False
     open = True
+    takes_logs = False
     knows_url_errors = False
     parks = False
 

@@ -12,7 +12,7 @@ import hashlib
 import logging
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, TypeVar, get_args
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -22,20 +22,34 @@ import trunkline.types as t
 from trunkline.client.client import Client
 from trunkline.client.notices import KINDS
 from trunkline.client.state import State
-from trunkline.errors import InvalidParams, PolicyDenied, RequestFailed, TrunklineError
+from trunkline.errors import (
+    InvalidParams,
+    PolicyDenied,
+    RequestFailed,
+    ServerUnavailable,
+    TooManyRequests,
+    TrunklineError,
+)
+from trunkline.host.catalog.offerings import Offering
 from trunkline.host.entries import ServerEntry
-from trunkline.host.passing.fronts import Front
+from trunkline.host.passing.fronts import Front, log_wanted
 from trunkline.host.passing.running import Running
 from trunkline.host.supervision.listing import EVERYTHING
 from trunkline.host.supervision.upstream import Upstream
 from trunkline.protocol.caller import supports
 
-__all__ = ["Credentials", "Lane", "Lanes", "Needs", "folders_of"]
+__all__ = ["Credentials", "House", "Lane", "Lanes", "Needs", "OnLog", "folders_of"]
 
 log = logging.getLogger("trunkline.host")
 T = TypeVar("T")
+#: How long the first call on a new connection waits at most for its lists.
+_MEET_SECONDS = 5.0
+_QUIET_SECONDS = 0.1
+_APART_SECONDS = 1.0
 #: Gives the options of a client that show a server who it is that asks.
 Credentials = Callable[[ServerEntry], Awaitable[Mapping[str, Any]]]
+#: Called with a log message that belongs to no call.
+OnLog = Callable[[t.LoggingMessageNotificationParams], None]
 
 
 class Needs(Struct, frozen=True):
@@ -81,14 +95,55 @@ class Needs(Struct, frozen=True):
         """Whether anything can be asked."""
         return self.sampling or self.elicitation or self.roots
 
+    @property
+    def capabilities(self) -> dict[str, Any]:
+        """The same as a client declares it."""
+        declared: dict[str, Any] = {}
+        if self.sampling:
+            declared["sampling"] = {"tools": {}} if self.sampling_tools else {}
+        if self.elicitation:
+            declared["elicitation"] = {"form": {}, "url": {}} if self.elicitation_urls else {"form": {}}
+        if self.roots:
+            declared["roots"] = {}
+        return declared
+
+
+class House(Protocol):
+    """What the lanes of all sessions have in common: the limit, and what servers list on them."""
+
+    def all(self) -> Collection[Lanes]:
+        """Return the lanes of all sessions."""
+
+    def unmet(self, lane: Lane) -> bool:
+        """Return True if it is not known what a server lists on a connection such as this one."""
+
+    async def met(self, upstream: Upstream, needs: Needs, listed: Offering) -> None:
+        """Note what a server lists on a new connection that declares these needs."""
+
+    def relisted(self, lane: Lane, before: Offering | None) -> None:
+        """Called when a connection was listed again after a change."""
+
+    def closed(self, lane: Lane) -> None:
+        """Called when a connection was closed."""
+
+    def updated(self, lane: Lane, uri: str) -> None:
+        """Called when a server says that a resource changed."""
+
 
 class Lane:
     """One connection, and the calls that are under way on it."""
 
     def __init__(
-        self, upstream: Upstream, needs: Needs, *, roots: Callable[[], Any] | None, credentials: Credentials | None
+        self,
+        upstream: Upstream,
+        needs: Needs,
+        *,
+        roots: Callable[[], Any] | None,
+        credentials: Credentials | None,
+        on_log: OnLog | None = None,
+        house: House | None = None,
     ) -> None:
-        """Say what it is for; ``roots`` answers in the front's place, if given."""
+        """Say what it is for; ``roots`` answers in the front's place, ``on_log`` is for messages between calls."""
         self.upstream = upstream
         self.needs = replace(needs, logs=True)
         self.calls: dict[Running, None] = {}
@@ -96,7 +151,8 @@ class Lane:
         self._rounds: dict[Front, None] = {}
         #: The folders of the one client whose calls come here, once they are known.
         self._folders: list[t.Root] | None = None
-        self._keepers = 0
+        #: How many wait for it to open, or listen on it.
+        self.keepers = 0
         self.used_at = 0.0
         self._level: t.LoggingLevel | None = None
         options: dict[str, Any] = {}
@@ -108,6 +164,13 @@ class Lane:
             options["roots"] = roots or self._roots
         self._options = {**options, "logging": self._logged, "on_notification": self._told}
         self._credentials = credentials
+        self._on_log = on_log
+        self._house = house
+        #: What the server lists here since it told of a change; None while it told of none.
+        self.offering: Offering | None = None
+        #: The kinds of lists that changed, and what lists them again.
+        self._changed: set[str] = set()
+        self._listing: asyncio.Task[None] | None = None
         self._client: Client | None = None
         #: Asks, after a call timed out, whether the server still answers; no further call comes here meanwhile.
         self.doubted: asyncio.Task[None] | None = None
@@ -128,16 +191,16 @@ class Lane:
     @property
     def busy(self) -> bool:
         """Whether a call is under way."""
-        return bool(self.calls or self._rounds or self._keepers)
+        return bool(self.calls or self._rounds or self.keepers)
 
     @contextmanager
     def kept(self) -> Iterator[None]:
         """Stay open while something listens on it."""
-        self._keepers += 1
+        self.keepers += 1
         try:
             yield
         finally:
-            self._keepers -= 1
+            self.keepers -= 1
 
     @contextmanager
     def round(self, front: Front) -> Iterator[None]:
@@ -161,7 +224,10 @@ class Lane:
         if self._credentials is not None:
             options = {**options, **await self._credentials(self.upstream.launch)}
         self._client = self.upstream.make_client(**options)
-        return await self._client.__aenter__()
+        client = await self._client.__aenter__()
+        if self._house is not None and self._house.unmet(self):
+            await self._meet(self._house, client)
+        return client
 
     async def hangs(self) -> bool:
         """Return True if the process of this lane answers nothing, and no call on it is within its deadline."""
@@ -183,8 +249,43 @@ class Lane:
         if self._opening is not None:
             self._opening.cancel()
             await asyncio.wait([self._opening])
+        if self._listing is not None:
+            self._listing.cancel()
+            await asyncio.wait([self._listing])
         if self._client is not None:
             await self._client.aclose()
+        if self._house is not None:
+            self._house.closed(self)
+
+    # --- what the server lists ---------------------------------------------------------------------------------------
+
+    async def _meet(self, house: House, client: Client) -> None:
+        """List a new connection before its first call: what calls add is for this session, not for its like."""
+        try:
+            async with asyncio.timeout(_MEET_SECONDS):
+                await house.met(self.upstream, self.needs, await self.upstream.list_on(client))
+        except (TimeoutError, TrunklineError) as error:
+            log.debug("a connection to %s cannot be listed: %s", self.upstream.entry.name, error)
+
+    def _list_soon(self, kind: str) -> None:
+        """List again what changed: the session's calls come here, whatever the shared connection lists."""
+        self._changed.add(kind)
+        if self._house is not None and (self._listing is None or self._listing.done()):
+            self._listing = asyncio.get_running_loop().create_task(self._list_again())
+            self._listing.add_done_callback(_log_failure)
+
+    async def _list_again(self) -> None:
+        while self._changed and self._house is not None:
+            # Changes come in bursts; and a server that announces them without end is listed once a second.
+            await asyncio.sleep(_QUIET_SECONDS)
+            client, before = await self.open(), self.offering
+            kinds, self._changed = frozenset(self._changed), set()
+            found = await self.upstream.list_on(client, before, EVERYTHING if before is None else kinds)
+            if before is not None or not found.failures:
+                self.offering = found
+                self._house.relisted(self, before)
+            if self._changed:
+                await asyncio.sleep(_APART_SECONDS)
 
     # --- what the server asks ----------------------------------------------------------------------------------------
 
@@ -237,6 +338,9 @@ class Lane:
         if (kind := KINDS.get(method)) in EVERYTHING:
             # A handshake server may tell of a change only on the connection on which it came about.
             self.upstream.changed({kind})
+            self._list_soon(kind)
+        elif kind == "resource" and isinstance(params.get("uri"), str) and self._house is not None:
+            self._house.updated(self, params["uri"])
         elif method == "notifications/elicitation/complete" and isinstance(params.get("elicitationId"), str):
             front = self._front()
             if front is not None:
@@ -249,19 +353,18 @@ class Lane:
 
     def _logged(self, message: t.LoggingMessageNotificationParams) -> None:
         front = self._front()
+        if front is None:
+            # The server logs between calls; its connection has one owner.
+            if self._on_log is not None:
+                self._on_log(message)
         # A server that declares no logging cannot be told a level, and may log all the same.
-        if front is not None and _is_wanted(message.level, front.log_level):
+        elif log_wanted(message.level, front.log_level, unasked=front.takes_logs):
             front.log(message)
 
 
 def folders_of(roots: list[t.Root]) -> str:
     """Name a list of folders, whoever wrote it."""
     return hashlib.sha256(msgspec.json.encode(roots)).hexdigest()
-
-
-def _is_wanted(level: t.LoggingLevel, least: t.LoggingLevel | None) -> bool:
-    levels = get_args(t.LoggingLevel)
-    return least is not None and levels.index(level) >= levels.index(least)
 
 
 class Lanes:
@@ -272,21 +375,41 @@ class Lanes:
         self._lanes: list[Lane] = []
         self._now = now
         self._credentials = credentials
+        #: Whether the session is over: nothing is opened for it any more.
+        self.ended = False
+        #: Whether its client is gone, and only calls that wait for an answer are left.
+        self.abandoned = False
+        #: What the lanes of every session have in common.
+        self.house: House | None = None
+        self._closing: set[asyncio.Task[None]] = set()
+        #: Called with what servers log on these connections between calls.
+        self.on_log: OnLog | None = None
 
     def __len__(self) -> int:
         """Count them."""
         return len(self._lanes)
 
+    def to(self, upstream: Upstream) -> list[Lane]:
+        """Return the lanes to one server."""
+        return [lane for lane in self._lanes if lane.upstream is upstream]
+
     def find(self, upstream: Upstream, needs: Needs, *, roots: Callable[[], Any] | None) -> Lane:
         """Give the lane for a call: one for all calls of the session that can be asked the same.
 
         What a server remembers in its process it remembers for the session, so there is no second process.
+
+        Raises:
+            TooManyRequests: the server has as many connections as it may have, and all of them are in use.
+            ServerUnavailable: the session has ended.
         """
         fitting = (lane for lane in self._lanes if lane.upstream is upstream and lane.fits(needs))
         lane = next(fitting, None)
         if lane is None:
+            if self.ended:
+                raise ServerUnavailable(f"{upstream.entry.name}: the session that wanted a connection has ended")
+            self._make_room(upstream)
             own = self._credentials if upstream.entry.settings.per_user else None
-            lane = Lane(upstream, needs, roots=roots, credentials=own)
+            lane = Lane(upstream, needs, roots=roots, credentials=own, on_log=self._logged, house=self.house)
             self._lanes.append(lane)
         lane.used_at = self._now()
         return lane
@@ -302,6 +425,10 @@ class Lanes:
             await lane.adopt(folders)
         lane.used_at = self._now()
         return lane
+
+    def _logged(self, message: t.LoggingMessageNotificationParams) -> None:
+        if self.on_log is not None:
+            self.on_log(message)
 
     def used(self, lane: Lane) -> None:
         """Note that a lane was in use until now."""
@@ -329,21 +456,62 @@ class Lanes:
             if not hangs:
                 lane.doubted = None
 
-    async def sweep(self, idle: float, keeps: Callable[[Upstream], bool]) -> None:
-        """Close the lanes that were idle for so long, and those of servers that are not kept."""
-        before = self._now() - idle
-        over = [
-            lane
-            for lane in self._lanes
-            if lane.over or not keeps(lane.upstream) or (not lane.busy and lane.used_at < before)
-        ]
+    def _make_room(self, upstream: Upstream) -> None:
+        """Close the connection that was idle for the longest time, of any session, if the server has no room for more.
+
+        Raises:
+            TooManyRequests: all of them are in use.
+        """
+        most = upstream.entry.settings.dedicated_most
+        every = (self,) if self.house is None else self.house.all()
+        there = [(lanes, lane) for lanes in every for lane in lanes.to(upstream)]
+        if len(there) < most:
+            return
+        idle = [(lanes, lane) for lanes, lane in there if not lane.busy]
+        if not idle:
+            raise TooManyRequests(
+                f"{upstream.entry.name} has {most} connections for single sessions, all of them in use; try again "
+                "later, or raise dedicatedMost in its entry",
+                data={"limit": "dedicatedMost", "allowed": most, "retryAfter": 5},
+            )
+        lanes, oldest = min(idle, key=lambda pair: pair[1].used_at)
+        lanes._evict(oldest)
+
+    def _evict(self, lane: Lane) -> None:
+        self._lanes.remove(lane)
+        task = asyncio.get_running_loop().create_task(_close(lane))
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
+
+    async def sweep(self, idle: float | None, keeps: Callable[[Upstream], bool]) -> None:
+        """Close the lanes that were idle for so long, and those of servers that are not kept.
+
+        Without a number of seconds the setting of each server counts.
+        """
+        now = self._now()
+
+        def is_over(lane: Lane) -> bool:
+            usual = -1.0 if self.abandoned else lane.upstream.entry.settings.dedicated_idle
+            seconds = usual if idle is None else idle
+            return lane.over or not keeps(lane.upstream) or (not lane.busy and lane.used_at < now - seconds)
+
+        over = [lane for lane in self._lanes if is_over(lane)]
         self._lanes = [lane for lane in self._lanes if lane not in over]
         await asyncio.gather(*map(_close, over))
 
     async def aclose(self) -> None:
         """Close all."""
+        self.ended = True
         lanes, self._lanes = self._lanes, []
-        await asyncio.gather(*map(_close, lanes))
+        await asyncio.gather(*map(_close, lanes), *self._closing)
+
+
+def _log_failure(task: asyncio.Task[None]) -> None:
+    error = None if task.cancelled() else task.exception()
+    if isinstance(error, TrunklineError):
+        log.debug("a connection of a session cannot be listed: %s", error)
+    elif error is not None:
+        log.error("listing a connection of a session failed", exc_info=error)
 
 
 async def _close(lane: Lane) -> None:

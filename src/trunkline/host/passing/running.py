@@ -15,7 +15,7 @@ from typing import Any
 
 from msgspec import Raw
 
-from trunkline.errors import InvalidParams, RequestFailed
+from trunkline.errors import InvalidParams, RequestFailed, TooManyRequests
 from trunkline.host.passing.fronts import Front
 from trunkline.host.passing.places import Place
 
@@ -139,11 +139,14 @@ class Parking:
         """Give a call a place, and the name under which it is found again.
 
         Raises:
-            RequestFailed: there are too many already.
+            TooManyRequests: there are too many already.
         """
         if running.name not in self._parked:
             if len(self._parked) >= self._most:
-                raise RequestFailed(f"Too many calls wait for answers already ({self._most}); try again later")
+                raise TooManyRequests(
+                    f"Too many calls wait for answers already: the limit is {self._most}; try again later",
+                    data={"limit": "waiting", "allowed": self._most, "retryAfter": 5},
+                )
             self._parked[running.name] = (running, None)
             running.task.add_done_callback(_heed)
         return running.name

@@ -250,6 +250,8 @@ def _launch(entry: ServerEntry) -> ServerEntry:
         concurrency=_PLAIN.concurrency,
         share=_PLAIN.share,
         per_user=_PLAIN.per_user,
+        dedicated_idle=_PLAIN.dedicated_idle,
+        dedicated_most=_PLAIN.dedicated_most,
     )
     # Whose word it is decides whether it may run; the line in the file does not.
     return _unmoved(replace(entry, settings=settings))

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection
+import time
+from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager
 from types import MappingProxyType
 from typing import Any
@@ -26,6 +27,7 @@ from trunkline.host.events import ServerState, ServerStateChanged
 from trunkline.host.supervision.clients import make_client, process_id, start_seconds
 from trunkline.host.supervision.condition import HOPELESS, Condition, Use
 from trunkline.host.supervision.health import find_silence
+from trunkline.host.supervision.listing import EVERYTHING, Bounds, list_offering
 from trunkline.host.supervision.tending import Order, Surroundings, Tender
 
 __all__ = ["Status", "Upstream"]
@@ -42,6 +44,9 @@ _WHAT_TO_DO = MappingProxyType(
         "stopped": "is stopped",
     }
 )
+
+
+_CONNECTED = frozenset({State.CONNECTING, State.INITIALIZED, State.ACTIVE})
 
 
 class Status(Struct, frozen=True, kw_only=True):
@@ -62,6 +67,8 @@ class Status(Struct, frozen=True, kw_only=True):
     last_error: str | None
     #: How often it was started after the first time.
     restarts: int
+    #: How many connections of single sessions there are beside the one that all share.
+    dedicated: int = 0
     #: Seconds since the epoch at which this state began.
     since: float
     source: str
@@ -123,6 +130,17 @@ class Upstream:
         return self._condition.offering
 
     @property
+    def client(self) -> Client | None:
+        """The client that all share, while it is connected."""
+        return self._condition.client
+
+    @property
+    def declared(self) -> Mapping[str, Any]:
+        """What the shared connection declares that the server may ask."""
+        contact = None if self._condition.client is None else self._condition.client._core.contact
+        return {} if contact is None else contact.capabilities
+
+    @property
     def state(self) -> ServerState:
         """Where it is in its life."""
         return self._condition.state
@@ -167,6 +185,7 @@ class Upstream:
             resources=0 if offering is None else len(offering.resources) + len(offering.templates),
             last_error=condition.last_error,
             restarts=max(0, condition.starts - 1),
+            dedicated=sum(client.state in _CONNECTED for client in condition.made),
             since=condition.since,
             source=str(entry.source),
             command=entry.shown,
@@ -256,6 +275,19 @@ class Upstream:
         except TrunklineError:
             return False
         return why is not None
+
+    async def list_on(
+        self, client: Client, before: Offering | None = None, kinds: Collection[str] = EVERYTHING
+    ) -> Offering:
+        """List what the server offers on a connection of a single session, within the bounds of the shared one."""
+        return await list_offering(
+            client,
+            before,
+            kinds=kinds,
+            listed_at=time.time(),
+            bounds=Bounds(seconds=start_seconds(self.entry)),
+            timekeeper=self._around.timekeeper,
+        )
 
     async def vet(self) -> None:
         """Ask again whether the server may run, as is done before each start; one that may not any more is ended.

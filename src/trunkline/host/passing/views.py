@@ -1,0 +1,349 @@
+"""What servers list on connections other than the shared one, and which session sees it.
+
+The shared connection declares no more than the host itself can answer, so a server that registers tools only for
+clients with a capability does not list them there. A session whose client has that capability gets its own connection,
+which declares it. Two things are known of such connections:
+
+- for each set of declared capabilities, what a server lists beyond the shared connection (its *extras*). They are
+  listed once, on the first connection that declares the set or with a request that does, and kept between runs;
+- for each single connection, what it lists after it told of a change. A process may add tools for its session alone.
+
+The catalog has all of it. A session sees what its own connection lists, else what the shared connection lists and the
+extras of its capabilities. Nothing here decides what is allowed: that is for the policy.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import partial
+from types import MappingProxyType
+from typing import Any
+
+from msgspec.structs import replace
+
+import trunkline.types as t
+from trunkline.client.client import Client
+from trunkline.errors import TrunklineError
+from trunkline.host.catalog.filters import name_of
+from trunkline.host.catalog.items import Item
+from trunkline.host.catalog.keeping import KeptCatalogs
+from trunkline.host.catalog.offerings import Offering
+from trunkline.host.entries import ServerEntry
+from trunkline.host.passing.forwarding import Forwarder, shared_needs
+from trunkline.host.passing.lanes import Lane, Lanes, Needs
+from trunkline.host.session import HostSession
+from trunkline.host.supervision.upstream import Upstream
+from trunkline.protocol.revisions import NEWEST, find
+
+__all__ = ["PARTS", "Views", "extras_of", "merged"]
+
+log = logging.getLogger("trunkline.host")
+
+#: The parts of an offering, with the kind of list whose change concerns each.
+PARTS: Mapping[str, str] = MappingProxyType(
+    {"tools": "tools", "prompts": "prompts", "resources": "resources", "templates": "resources"}
+)
+#: How many connections are opened at once only to list what a server offers a client with certain capabilities.
+_AT_ONCE = 4
+_Names = frozenset[tuple[str, str]]
+
+
+class Views:
+    """What each session sees of the servers of a host."""
+
+    def __init__(
+        self,
+        *,
+        forwarder: Forwarder,
+        sessions: Callable[[], Collection[HostSession]],
+        upstreams: Callable[[], Mapping[str, Upstream]],
+        changed: Callable[[Collection[str]], None],
+        updated: Callable[[Upstream, str], None],
+        cache: KeptCatalogs | None = None,
+        holds_secret: Callable[[str], bool] | None = None,
+    ) -> None:
+        """Take where sessions and servers are found; ``changed`` is called with the kinds of lists that differ.
+
+        ``updated`` is called with resources that a server says to have changed on a connection of a session.
+        """
+        self._forwarder = forwarder
+        self._sessions = sessions
+        self._upstreams = upstreams
+        self._changed = changed
+        self._updated = updated
+        self._cache = cache
+        self._holds_secret = holds_secret
+        #: What a server lists beyond the shared connection, by the capabilities that were declared.
+        self._extras: dict[Upstream, dict[Needs, Offering]] = {}
+        #: Which of them were listed in this run.
+        self._fresh: set[tuple[Upstream, Needs]] = set()
+        self._learning: dict[tuple[Upstream, Needs], asyncio.Task[None]] = {}
+        self._slots = asyncio.Semaphore(_AT_ONCE)
+        #: The catalog's offering of each server, with what it was merged from.
+        self._merged: dict[Upstream, tuple[tuple[Offering, ...], Offering]] = {}
+        self._names: dict[int, tuple[Offering, _Names]] = {}
+
+    # --- for the catalog ---------------------------------------------------------------------------------------------
+
+    def offering(self, upstream: Upstream) -> Offering | None:
+        """Return all that a server lists on any connection; the very object as before if nothing changed."""
+        shared = upstream.offering
+        if shared is None:
+            return None
+        lanes = (lane for session in self._sessions() for lane in session.lanes.to(upstream))
+        own = [lane.offering for lane in lanes if lane.offering is not None]
+        extras = [each for each in self._extras.get(upstream, {}).values() if _items(each)]
+        sources = (shared, *extras, *own)
+        before = self._merged.get(upstream)
+        if before is not None and _same(before[0], sources):
+            return before[1]
+        # With one principal the latest definition counts. With several, none of them can change what others see.
+        found = merged(shared, (*extras, *own), override=own if self._is_for_one() else ())
+        self._merged[upstream] = (sources, found)
+        self._names = {id(each): (each, _names(each)) for kept, _ in self._merged.values() for each in kept}
+        return found
+
+    def forget(self, upstream: Upstream) -> None:
+        """Forget a server that is gone."""
+        self._extras.pop(upstream, None)
+        self._merged.pop(upstream, None)
+        self._fresh = {pair for pair in self._fresh if pair[0] is not upstream}
+
+    async def aclose(self) -> None:
+        """Stop listing."""
+        tasks = list(self._learning.values())
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+
+    # --- who sees what -----------------------------------------------------------------------------------------------
+
+    def shows(self, item: Item, session: HostSession | None, capabilities: Mapping[str, Any]) -> bool:
+        """Return True if the connection that a session's calls use lists an item.
+
+        Without a session, what any connection of an anonymous session lists is shown.
+        """
+        upstream = self._upstreams().get(item.server)
+        sources = () if upstream is None else self._merged.get(upstream, ((),))[0]
+        if upstream is None or len(sources) < 2:
+            return True
+        key = (f"{item.kind}s", item.name)
+        owners = [session] if session is not None else [each for each in self._sessions() if each.principal is None]
+        lanes = (lane for each in owners for lane in each.lanes.to(upstream))
+        own = [lane.offering for lane in lanes if lane.offering is not None]
+        if own and session is not None:
+            return any(key in self._named(each) for each in own)
+        extras = self._extras.get(upstream, {})
+        needs = self._forwarder.declares(upstream, Needs.of(capabilities, logs=False))
+        shown = [sources[0], *own, *(each for declared, each in extras.items() if _covers(needs, declared))]
+        return any(key in self._named(each) for each in shown)
+
+    def _named(self, offering: Offering) -> _Names:
+        found = self._names.get(id(offering))
+        return _names(offering) if found is None or found[0] is not offering else found[1]
+
+    def _is_for_one(self) -> bool:
+        who = {None if each.principal is None else each.principal.identity for each in self._sessions() if each.lanes}
+        return len(who) <= 1
+
+    def all(self) -> list[Lanes]:
+        """Return the connections of all sessions."""
+        return [session.lanes for session in self._sessions()]
+
+    def updated(self, lane: Lane, uri: str) -> None:
+        """Called when a server says on a session's connection that a resource changed."""
+        self._updated(lane.upstream, uri)
+
+    # --- learning what is listed -------------------------------------------------------------------------------------
+
+    def relisted(self, lane: Lane, before: Offering | None) -> None:
+        """Called when a connection was listed after it told of a change; compares with what its session saw."""
+        after = lane.offering
+        if after is None:
+            return
+        if before is None:
+            extras = self._extras.get(lane.upstream, {}).get(self._forwarder.declares(lane.upstream, lane.needs))
+            shared = lane.upstream.offering
+            before = shared if shared is None or extras is None else merged(shared, (extras,))
+        kinds = {
+            kind for part, kind in PARTS.items() if before is None or _by_name(before, part) != _by_name(after, part)
+        }
+        if kinds:
+            self._changed(kinds)
+
+    def closed(self, lane: Lane) -> None:
+        """Called when a connection was closed: what it alone listed is gone."""
+        if lane.offering is not None:
+            lane.offering = None
+            self._changed(())
+
+    async def learn(self, session: HostSession, capabilities: Mapping[str, Any], seconds: float) -> None:
+        """List what servers offer a client with these capabilities, where that is not known; wait so long at most.
+
+        What takes longer goes on, and is told as a change of the lists when it is there.
+        """
+        needs = Needs.of(capabilities, logs=False)
+        if not needs.asks:
+            return
+        wanted = [(each, self._forwarder.declares(each, needs)) for each in self._upstreams().values()]
+        tasks = [self._start(session, *pair) for pair in wanted if self._is_open(*pair)]
+        if tasks:
+            await asyncio.wait(tasks, timeout=seconds)
+
+    def _is_open(self, upstream: Upstream, needs: Needs) -> bool:
+        """Return True if it is not known what a server that runs lists to clients with these capabilities."""
+        settings, client = upstream.entry.settings, upstream.client
+        # With credentials of its own each principal sees a list of its own, which is not for others.
+        if client is None or not needs.asks or settings.share == "shared" or settings.per_user:
+            return False
+        return needs != shared_needs(upstream) and needs not in self._extras.get(upstream, {})
+
+    def _start(self, session: HostSession, upstream: Upstream, needs: Needs) -> asyncio.Task[None]:
+        pair = (upstream, needs)
+        task = self._learning.get(pair)
+        if task is None:
+            task = self._learning[pair] = asyncio.get_running_loop().create_task(self._learn(session, *pair))
+            task.add_done_callback(lambda _: self._learning.pop(pair, None))
+        return task
+
+    async def _learn(self, session: HostSession, upstream: Upstream, needs: Needs) -> None:
+        kept = await self._recall(upstream.entry, needs)
+        if kept is not None:
+            self._note(upstream, needs, kept)
+            return
+        try:
+            async with self._slots:
+                client = upstream.client
+                revision = None if client is None else find(client.revision or "") or NEWEST
+                if client is None or revision is None:
+                    return
+                if revision.handshake:
+                    with upstream.using():
+                        await self._forwarder.open_lane(session, upstream, needs)
+                else:
+                    found = await upstream.list_on(_Declaring(client, needs))  # type: ignore[arg-type]
+                    await self.met(upstream, needs, found)
+        except TrunklineError as error:
+            log.debug("what %s offers to clients that can be asked is not known: %s", upstream.entry.name, error)
+            if not session.lanes.ended:
+                # It is tried again with the next connection, not with every list.
+                self._extras.setdefault(upstream, {}).setdefault(needs, _nothing())
+
+    def unmet(self, lane: Lane) -> bool:
+        """Return True if a new connection is to be listed: nothing with its capabilities was, in this run."""
+        needs = self._forwarder.declares(lane.upstream, lane.needs)
+        settings = lane.upstream.entry.settings
+        known = (lane.upstream, needs) in self._fresh or needs == shared_needs(lane.upstream)
+        return not known and needs.asks and not settings.per_user
+
+    async def met(self, upstream: Upstream, needs: Needs, listed: Offering) -> None:
+        """Note what a server lists to clients with these capabilities, and keep it for the next run."""
+        shared = upstream.offering
+        needs = self._forwarder.declares(upstream, needs)
+        if shared is None or listed.failures:
+            return
+        extras = extras_of(listed, shared)
+        self._fresh.add((upstream, needs))
+        self._note(upstream, needs, extras)
+        await self._keep(upstream.entry, needs, extras)
+
+    def _note(self, upstream: Upstream, needs: Needs, extras: Offering) -> None:
+        before = self._extras.setdefault(upstream, {}).get(needs)
+        self._extras[upstream][needs] = extras
+        if (() if before is None else _items(before)) != _items(extras):
+            self._changed(())
+
+    async def _recall(self, entry: ServerEntry, needs: Needs) -> Offering | None:
+        if self._cache is None or entry.target is not None:
+            return None
+        return await asyncio.to_thread(self._cache.get, _kept_as(entry, needs))
+
+    async def _keep(self, entry: ServerEntry, needs: Needs, extras: Offering) -> None:
+        if self._cache is None or entry.target is not None:
+            return
+        try:
+            put = partial(self._cache.put, holds_secret=self._holds_secret)
+            await asyncio.to_thread(put, _kept_as(entry, needs), extras)
+        except OSError as error:
+            log.warning("what %s offers to clients that can be asked is not kept: %s", entry.name, error)
+
+
+class _Declaring:
+    """A client whose lists are asked for with other capabilities, as stateless servers allow for each request."""
+
+    def __init__(self, client: Client, needs: Needs) -> None:
+        self._client = client
+        self._meta = {t.META_CLIENT_CAPABILITIES: needs.capabilities}
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._client, name)
+
+    async def list_page(self, method: str, cursor: str | None = None) -> Any:
+        page, _ = await self._client.pass_on(method, t.PaginatedRequestParams(cursor=cursor), meta=self._meta)
+        return page
+
+
+def _covers(needs: Needs, declared: Needs) -> bool:
+    """Return True if a client with these needs declares all of a set."""
+    return all(getattr(needs, name) or not getattr(declared, name) for name in _FLAGS)
+
+
+_FLAGS = ("sampling", "sampling_tools", "elicitation", "elicitation_urls", "roots")
+
+
+def _kept_as(entry: ServerEntry, needs: Needs) -> ServerEntry:
+    """Return the entry under whose name the extras of a set of capabilities are kept."""
+    flags = "+".join(name for name in _FLAGS if getattr(needs, name))
+    return replace(entry, name=f"{entry.name}/{flags}")
+
+
+def _nothing() -> Offering:
+    return Offering(revision="", capabilities={})
+
+
+def _items(offering: Offering) -> tuple[Any, ...]:
+    return tuple(each for part in PARTS for each in getattr(offering, part))
+
+
+def _names(offering: Offering) -> _Names:
+    return frozenset((part, name_of(each)) for part in PARTS for each in getattr(offering, part))
+
+
+def _by_name(offering: Offering, part: str) -> dict[str, Any]:
+    return {name_of(each): each for each in getattr(offering, part)}
+
+
+def _same(one: tuple[Offering, ...], other: tuple[Offering, ...]) -> bool:
+    return len(one) == len(other) and all(each is another for each, another in zip(one, other, strict=True))
+
+
+def extras_of(listed: Offering, shared: Offering) -> Offering:
+    """Return what a list has beyond that of the shared connection."""
+    known = _names(shared)
+    parts = {
+        part: tuple(each for each in getattr(listed, part) if (part, name_of(each)) not in known) for part in PARTS
+    }
+    return replace(_nothing(), revision=listed.revision, **parts)
+
+
+def merged(shared: Offering, others: Iterable[Offering], *, override: Iterable[Offering] = ()) -> Offering:
+    """Add what others list to an offering; where names are the same only ``override`` replaces a definition."""
+    replacing = {id(each) for each in override}
+    others, parts = tuple(others), dict[str, tuple[Any, ...]]()
+    for part in PARTS:
+        # What a server lists twice under one name is for the catalog to judge, so it stays as it is.
+        listed = list(getattr(shared, part))
+        places = {name_of(each): place for place, each in enumerate(listed)}
+        for other in others:
+            for each in getattr(other, part):
+                place = places.setdefault(name_of(each), len(listed))
+                if place == len(listed):
+                    listed.append(each)
+                elif id(other) in replacing:
+                    listed[place] = each
+        if listed != list(getattr(shared, part)):
+            parts[part] = tuple(listed)
+    return replace(shared, **parts) if parts else shared

@@ -1,0 +1,206 @@
+"""Connections of single sessions, as processes: they end with their clients, when idle, and when there are too many."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from tests.host.gateway.support import (
+    CELLS,
+    FRONTS,
+    NEW,
+    OLD,
+    Stage,
+    Web,
+    allow,
+    gone,
+    in_loop,
+    on_stage,
+    over_http,
+    until,
+)
+from trunkline import Client
+from trunkline.errors import TooManyRequests
+from trunkline.host.entries import ServerSettings
+from trunkline.host.host import Host
+from trunkline.protocol.limits import Limits
+
+_ROOT = str(Path(__file__).parents[3])
+
+
+def program(**settings: Any) -> dict[str, Any]:
+    """Give the entry of a handshake server that is a process."""
+    return {
+        "command": sys.executable,
+        "args": ["-S", "-m", "tests.host.gateway.program", OLD],
+        "env": {"PYTHONPATH": ":".join([_ROOT, *sys.path])},
+        **settings,
+    }
+
+
+def _answer(question: object) -> str:
+    return "x"
+
+
+async def _pid(client: Client) -> int:
+    pid: int = (await client.call_tool("p__pid")).data
+    return pid
+
+
+def _dedicated(host: Host) -> int:
+    return host.status()[0].dedicated
+
+
+def test_an_idle_connection_is_closed_within_two_minutes_by_default() -> None:
+    assert ServerSettings().dedicated_idle + 5.0 < 120.0
+
+
+@FRONTS
+@in_loop
+async def test_an_idle_process_ends_and_the_next_call_starts_another(front: str, tmp_path: Path) -> None:
+    async with (
+        on_stage({"p": program(dedicatedIdle=0.1)}, tmp_path) as stage,
+        stage.client(front, elicitation=_answer) as client,
+    ):
+        first = await _pid(client)
+        assert first != stage.host.status()[0].pid
+        await until(lambda: gone(first))
+        assert _dedicated(stage.host) == 0
+        assert await _pid(client) != first
+
+
+@FRONTS
+@in_loop
+async def test_a_process_ends_with_the_client_it_was_for(front: str, tmp_path: Path) -> None:
+    async with on_stage({"p": program()}, tmp_path) as stage:
+        async with stage.client(front, elicitation=_answer) as client:
+            pid = await _pid(client)
+            assert _dedicated(stage.host) == 1
+        await until(lambda: gone(pid))
+        assert _dedicated(stage.host) == 0
+
+
+@in_loop
+async def test_a_process_ends_with_the_http_session_that_is_deleted(tmp_path: Path) -> None:
+    async with (
+        Host.open({"p": program()}, folder=tmp_path, policy=allow("p"), audit=False) as host,
+        over_http(host) as web,
+    ):
+        async with web.client(OLD, elicitation=_answer) as client:
+            pid = await _pid(client)
+            assert _dedicated(host) == 1
+        await until(lambda: gone(pid))
+        assert not gone(host.status()[0].pid or 0)
+
+
+@pytest.mark.parametrize(
+    ("settings", "session_seconds"),
+    [pytest.param({}, 0.2, id="the session expires"), pytest.param({"dedicatedIdle": 0.1}, 1800.0, id="it is idle")],
+)
+@in_loop
+async def test_a_process_ends_after_an_http_client_that_left_without_a_word(
+    settings: dict[str, Any], session_seconds: float, tmp_path: Path
+) -> None:
+    limits = Limits(session_seconds=session_seconds)
+    async with (
+        Host.open({"p": program(**settings)}, folder=tmp_path, policy=allow("p"), audit=False, limits=limits) as host,
+        over_http(host) as web,
+    ):
+        pid = await _call_and_leave(web)
+        assert not gone(host.status()[0].pid or 0)
+        await until(lambda: gone(pid))
+        assert _dedicated(host) == 0
+
+
+async def _call_and_leave(web: Web) -> int:
+    """Call a tool as a handshake client that can be asked, and go away without ending the session."""
+    headers = {"Authorization": f"Bearer {web.token}", "Accept": "application/json, text/event-stream"}
+    hello = {
+        "protocolVersion": OLD,
+        "capabilities": {"elicitation": {}},
+        "clientInfo": {"name": "x", "version": "1"},
+    }
+    call = {"name": "p__pid", "arguments": {}}
+    async with aiohttp.ClientSession(headers=headers) as http:
+        begun = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello}
+        async with http.post(web.url, json=begun) as opened:
+            http.headers["mcp-session-id"] = opened.headers["mcp-session-id"]
+        async with http.post(web.url, json={"jsonrpc": "2.0", "method": "notifications/initialized"}):
+            pass
+        asked = {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": call}
+        async with http.post(web.url, json=asked) as answered:
+            text = (await answered.text()).rpartition("data: ")[2]
+    pid: int = json.loads(json.loads(text)["result"]["content"][0]["text"])
+    return pid
+
+
+@in_loop
+async def test_a_process_of_a_stateless_principal_ends_when_it_is_idle(tmp_path: Path) -> None:
+    async with (
+        Host.open({"p": program(dedicatedIdle=0.1)}, folder=tmp_path, policy=allow("p"), audit=False) as host,
+        over_http(host) as web,
+    ):
+        async with web.client(NEW, elicitation=_answer) as client:
+            pid = await _pid(client)
+        await until(lambda: gone(pid))
+
+
+@in_loop
+async def test_the_connection_that_was_idle_for_the_longest_time_makes_room(tmp_path: Path) -> None:
+    async with on_stage({"p": program(dedicatedMost=2)}, tmp_path) as stage, AsyncExitStack() as stack:
+        clients = [await stack.enter_async_context(stage.client(OLD, elicitation=_answer)) for _ in range(3)]
+        first, second = await _pid(clients[0]), await _pid(clients[1])
+        assert await _pid(clients[0]) == first
+        third = await _pid(clients[2])
+        await until(lambda: gone(second))
+        assert not gone(first)
+        assert not gone(third)
+        assert _dedicated(stage.host) == 2
+
+
+@in_loop
+async def test_a_connection_in_use_makes_no_room(tmp_path: Path) -> None:
+    async with on_stage({"p": program(dedicatedMost=1)}, tmp_path) as stage, AsyncExitStack() as stack:
+        busy, other = [await stack.enter_async_context(stage.client(OLD, elicitation=_answer)) for _ in range(2)]
+        pid = await _pid(busy)
+        call = asyncio.create_task(busy.call_tool("p__wait"))
+        await until(lambda: _under_way(stage))
+        with pytest.raises(
+            TooManyRequests, match="p has 1 connections for single sessions, all of them in use"
+        ) as told:
+            await other.call_tool("p__pid")
+        assert told.value.data["limit"] == "dedicatedMost"
+        assert not gone(pid)
+        call.cancel()
+        await asyncio.wait([call])
+        await until(lambda: not _under_way(stage))
+        assert await _pid(other) != pid
+
+
+def _under_way(stage: Stage) -> bool:
+    return any(lane.busy for session in stage.gateway._core.sessions for lane in session.lanes._lanes)
+
+
+@CELLS
+@in_loop
+async def test_nothing_is_left_of_three_clients_that_went_away(front: str, upstream: str, tmp_path: Path) -> None:
+    entry = program(dedicatedIdle=0.1)
+    entry["args"] = [*entry["args"][:-1], upstream]
+    async with on_stage({"p": entry, "q": entry}, tmp_path, policy=allow("p", "q")) as stage:
+        pids: set[int] = set()
+        for _ in range(3):
+            async with stage.client(front, elicitation=_answer, roots=[tmp_path], log_level="info") as client:
+                pids |= {(await client.call_tool(f"{name}__pid")).data for name in ("p", "q")}
+        shared = {status.pid for status in stage.host.status()}
+        own = pids - shared
+        assert own
+        await until(lambda: all(map(gone, own)))
+        assert [status.dedicated for status in stage.host.status()] == [0, 0]
+        assert not any(gone(pid) for pid in shared if pid is not None)

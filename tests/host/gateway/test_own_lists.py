@@ -1,0 +1,381 @@
+"""What a client declared is what a server is told, and what the server lists and changes for it is what it sees."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import trunkline.types as t
+from tests.host.gateway.support import (
+    CELLS,
+    FRONTS,
+    OLD,
+    Stage,
+    allow,
+    in_loop,
+    on_stage,
+    server,
+    until,
+)
+from trunkline import Client, Server
+from trunkline.errors import InvalidParams
+from trunkline.host.catalog.offerings import Offering
+from trunkline.host.host import Host
+from trunkline.host.passing.views import extras_of, merged
+
+_ROOT = str(Path(__file__).parents[3])
+_CAPABLE: dict[str, dict[str, Any]] = {
+    "elicitation": {"elicitation": lambda _: "x"},
+    "sampling": {"sampling": lambda _: "x"},
+    "roots": {"roots": ["/tmp"]},
+}
+UNDECLARED = pytest.mark.parametrize("how", [(), ("undeclared",)], ids=["declared", "undeclared"])
+
+
+def growing(*how: str, **settings: Any) -> dict[str, Any]:
+    """Give the entry of a server whose lists depend on its client and its process."""
+    return {
+        "command": sys.executable,
+        "args": ["-S", "-m", "tests.host.servers.growing", *how],
+        "env": {"PYTHONPATH": _ROOT},
+        **settings,
+    }
+
+
+async def _names(client: Client) -> set[str]:
+    return {tool.name.removeprefix("g__") for tool in await client.list_tools()}
+
+
+async def _declared(client: Client) -> list[str]:
+    found: list[str] = json.loads((await client.call_tool("g__declared")).content[0].text)  # type: ignore[union-attr]
+    return found
+
+
+def _lanes(stage: Stage) -> int:
+    return sum(len(session.lanes) for session in stage.gateway._core.sessions)
+
+
+# --- what is declared ------------------------------------------------------------------------------------------------
+
+
+@FRONTS
+@in_loop
+async def test_a_client_that_can_answer_nothing_is_not_said_to(front: str, tmp_path: Path) -> None:
+    async with on_stage({"g": growing()}, tmp_path) as stage, stage.client(front) as client:
+        assert await _declared(client) == []
+        # Servers fall back to what they know where there are no roots, and fail where they ask for them in vain.
+        assert (await client.call_tool("g__folders")).content == [t.TextContent(text="folders")]
+        assert not {name for name in await _names(client) if name.startswith("only_")}
+        assert _lanes(stage) == 0
+
+
+@pytest.mark.parametrize("capability", _CAPABLE)
+@FRONTS
+@in_loop
+async def test_a_server_is_told_what_the_one_client_can_answer(front: str, capability: str, tmp_path: Path) -> None:
+    async with (
+        on_stage({"g": growing()}, tmp_path) as stage,
+        stage.client(front, **_CAPABLE[capability]) as able,
+        stage.client(front) as other,
+    ):
+        assert await _declared(able) == [capability]
+        assert await _declared(other) == []
+
+
+@in_loop
+async def test_roots_of_an_entry_are_declared_for_everybody(tmp_path: Path) -> None:
+    async with on_stage({"g": growing(roots=[str(tmp_path)])}, tmp_path) as stage, stage.client(OLD) as client:
+        assert await _declared(client) == ["roots"]
+        (text,) = (await client.call_tool("g__folders")).content
+        assert json.loads(text.text) == [tmp_path.as_uri()]  # type: ignore[union-attr]
+        assert _lanes(stage) == 0
+
+
+@pytest.mark.parametrize("settings", [{"asks": []}, {"share": "shared"}], ids=["asks nothing", "shared"])
+@in_loop
+async def test_a_server_that_may_not_ask_is_told_so(settings: dict[str, Any], tmp_path: Path) -> None:
+    async with (
+        on_stage({"g": growing(**settings)}, tmp_path) as stage,
+        stage.client(OLD, **_CAPABLE["elicitation"]) as client,
+    ):
+        assert await _declared(client) == []
+        assert "only_elicitation" not in await _names(client)
+
+
+@in_loop
+async def test_a_program_declares_what_it_can_answer_itself(tmp_path: Path) -> None:
+    table = {"g": growing()}
+    async with Host.open(table, folder=tmp_path, policy=allow("g"), audit=False, **_CAPABLE["elicitation"]) as host:
+        assert {"g/only_elicitation", "g/declared"} <= set(host.catalog.tools)
+        assert "g/only_roots" not in host.catalog.tools
+        (text,) = (await host.call_tool("g/declared")).content
+        assert json.loads(text.text) == ["elicitation"]  # type: ignore[union-attr]
+        # A client of its gateway that cannot be asked does not use a connection that says it can.
+        async with Client(host.gateway(), revision=OLD) as client:
+            assert await _declared(client) == []
+
+
+@in_loop
+async def test_a_root_that_is_added_later_is_declared(tmp_path: Path) -> None:
+    async with Host.open({"g": growing()}, folder=tmp_path, policy=allow("g"), audit=False) as host:
+        await host.add_root("g", tmp_path)
+        (text,) = (await host.call_tool("g/folders")).content
+        assert json.loads(text.text) == [tmp_path.as_uri()]  # type: ignore[union-attr]
+
+
+# --- what is listed to whom ------------------------------------------------------------------------------------------
+
+
+def conditional(revision: str) -> Server:
+    """Make a server that shows a tool only to clients that can elicit."""
+    made = server(
+        "conditional", revision, visible=lambda caller, tool: tool.name != "form" or caller.supports("elicitation")
+    )
+
+    @made.tool
+    async def form() -> str:
+        """Need an answer."""
+        return "filled"
+
+    @made.tool
+    async def plain() -> str:
+        """Need nothing."""
+        return "plain"
+
+    return made
+
+
+@CELLS
+@in_loop
+async def test_a_client_sees_and_calls_what_a_server_lists_only_to_such_clients(
+    front: str, upstream: str, tmp_path: Path
+) -> None:
+    async with (
+        on_stage({"g": conditional(upstream)}, tmp_path) as stage,
+        stage.client(front, **_CAPABLE["elicitation"]) as able,
+        stage.client(front) as other,
+        stage.client(front, **_CAPABLE["roots"]) as third,
+    ):
+        assert await _names(able) == {"form", "plain"}
+        assert (await able.call_tool("g__form")).data == "filled"
+        for client in (other, third):
+            assert await _names(client) == {"plain"}
+            with pytest.raises(InvalidParams, match="Unknown tool"):
+                await client.call_tool("g__form")
+
+
+@FRONTS
+@in_loop
+async def test_what_is_listed_to_such_clients_is_known_in_the_next_run(front: str, tmp_path: Path) -> None:
+    for run in (1, 2):
+        async with (
+            on_stage({"g": growing()}, tmp_path) as stage,
+            stage.client(front, **_CAPABLE["elicitation"]) as client,
+        ):
+            assert "only_elicitation" in await _names(client)
+            # The first time it takes a connection to find out, which is then used for calls; then it is known.
+            assert _lanes(stage) == (1 if run == 1 else 0)
+            assert (await client.call_tool("g__only_elicitation")).content == [t.TextContent(text="only_elicitation")]
+
+
+@FRONTS
+@in_loop
+async def test_what_is_listed_only_to_such_clients_can_be_called_without_listing(front: str, tmp_path: Path) -> None:
+    async with (
+        on_stage({"g": growing()}, tmp_path) as stage,
+        stage.client(front, **_CAPABLE["elicitation"]) as client,
+    ):
+        assert (await client.call_tool("g__only_elicitation")).content == [t.TextContent(text="only_elicitation")]
+
+
+@in_loop
+async def test_two_clients_with_the_same_capabilities_cost_one_connection_to_list(tmp_path: Path) -> None:
+    async with on_stage({"g": growing()}, tmp_path) as stage, AsyncExitStack() as stack:
+        clients = [await stack.enter_async_context(stage.client(OLD, **_CAPABLE["roots"])) for _ in range(3)]
+        for client in clients:
+            assert "only_roots" in await _names(client)
+        assert _lanes(stage) == 1
+
+
+@in_loop
+async def test_a_client_with_more_capabilities_sees_what_fewer_show(tmp_path: Path) -> None:
+    able = {**_CAPABLE["roots"], **_CAPABLE["elicitation"]}
+    async with on_stage({"g": growing()}, tmp_path) as stage, stage.client(OLD, **able) as client:
+        assert {"only_roots", "only_elicitation"} <= await _names(client)
+        assert "only_sampling" not in await _names(client)
+
+
+@in_loop
+async def test_a_server_that_cannot_be_started_again_costs_the_list_nothing(tmp_path: Path) -> None:
+    # Its second process ends at once.
+    marker = tmp_path / "started"
+    script = (
+        f"import os, sys, runpy\nif os.path.exists({str(marker)!r}): sys.exit(3)\n"
+        f"open({str(marker)!r}, 'w').close()\nrunpy.run_module('tests.host.servers.growing', run_name='__main__')\n"
+    )
+    entry = {"command": sys.executable, "args": ["-S", "-c", script], "env": {"PYTHONPATH": _ROOT}}
+    async with (
+        on_stage({"g": entry}, tmp_path / "state") as stage,
+        stage.client(OLD, **_CAPABLE["elicitation"]) as client,
+    ):
+        assert "declared" in await _names(client)
+        assert "only_elicitation" not in await _names(client)
+
+
+# --- changes ---------------------------------------------------------------------------------------------------------
+
+
+class _Heard:
+    """What a client was told of changes."""
+
+    def __init__(self) -> None:
+        self.kinds: list[str] = []
+        self.uris: list[str | None] = []
+
+    def __call__(self, change: Any) -> None:
+        self.kinds.append(change.kind)
+        self.uris.append(change.uri)
+
+
+async def _sees(changes: AsyncIterator[Any], client: Client, name: str) -> None:
+    """List after each change that is told until a tool is there."""
+    async for _ in changes:
+        if name in await _names(client):
+            return
+
+
+@UNDECLARED
+@pytest.mark.parametrize("able", [True, False], ids=["own connection", "shared connection"])
+@FRONTS
+@in_loop
+async def test_a_change_on_the_connection_of_a_call_reaches_its_client(
+    front: str, able: bool, how: tuple[str, ...], tmp_path: Path
+) -> None:
+    options = _CAPABLE["elicitation"] if able else {}
+    async with (
+        on_stage({"g": growing(*how)}, tmp_path) as stage,
+        stage.client(front, **options) as client,
+        client.listen(tools=True, resources=True) as changes,
+    ):
+        assert "grown" not in await _names(client)
+        await client.call_tool("g__grow")
+        await _sees(changes, client, "grown")
+        async for change in changes:
+            if change.kind == "resources":
+                break
+        assert "note://g/2" in {resource.uri for resource in await client.list_resources()}
+        assert (await client.call_tool("g__grown")).content == [t.TextContent(text="grown")]
+
+
+@FRONTS
+@in_loop
+async def test_a_change_on_one_session_s_connection_is_not_for_others(front: str, tmp_path: Path) -> None:
+    async with (
+        on_stage({"g": growing()}, tmp_path) as stage,
+        stage.client(front, **_CAPABLE["elicitation"]) as able,
+        stage.client(front) as plain,
+        stage.client(front, **_CAPABLE["elicitation"]) as twin,
+        able.listen(tools=True) as changes,
+    ):
+        await twin.call_tool("g__declared")
+        await able.call_tool("g__grow")
+        await _sees(changes, able, "grown")
+        for client in (plain, twin):
+            assert "grown" not in await _names(client)
+
+
+@pytest.mark.parametrize(
+    ("tool", "gone_or_new"), [("shrink", None), ("reword", "Another description.")], ids=["removed", "reworded"]
+)
+@FRONTS
+@in_loop
+async def test_what_is_removed_or_reworded_on_a_connection_is_so_for_its_client(
+    front: str, tool: str, gone_or_new: str | None, tmp_path: Path
+) -> None:
+    async with (
+        on_stage({"g": growing()}, tmp_path, pins=False) as stage,
+        stage.client(front, **_CAPABLE["elicitation"]) as client,
+        client.listen(tools=True) as changes,
+    ):
+        await client.list_tools()
+        await client.call_tool(f"g__{tool}")
+        async for _ in changes:
+            described = {each.name: each.description for each in await client.list_tools()}
+            if described.get("g__touch") == gone_or_new:
+                break
+
+
+@in_loop
+async def test_what_a_connection_alone_listed_goes_with_it(tmp_path: Path) -> None:
+    async with (
+        on_stage({"g": growing(dedicatedIdle=0.2)}, tmp_path) as stage,
+        stage.client(OLD, **_CAPABLE["elicitation"]) as client,
+        client.listen(tools=True) as changes,
+    ):
+        await client.call_tool("g__grow")
+        await _sees(changes, client, "grown")
+        await until(lambda: _lanes(stage) == 0)
+        await until(lambda: "g/grown" not in stage.host.catalog.tools)
+        assert "grown" not in await _names(client)
+        assert "only_elicitation" in await _names(client)
+
+
+@UNDECLARED
+@in_loop
+async def test_a_change_on_the_shared_connection_reaches_clients_with_their_own(
+    how: tuple[str, ...], tmp_path: Path
+) -> None:
+    heard = _Heard()
+    async with (
+        on_stage({"g": growing(*how)}, tmp_path) as stage,
+        stage.client(OLD, on_change=heard, **_CAPABLE["elicitation"]) as able,
+        stage.client(OLD) as plain,
+    ):
+        await able.list_tools()
+        await plain.call_tool("g__grow")
+        await until(lambda: {"tools", "resources"} <= set(heard.kinds))
+
+
+@pytest.mark.parametrize("able", [True, False], ids=["own connection", "shared connection"])
+@FRONTS
+@in_loop
+async def test_a_resource_that_cannot_be_subscribed_to_is_told_of_all_the_same(
+    front: str, able: bool, tmp_path: Path
+) -> None:
+    options = _CAPABLE["elicitation"] if able else {}
+    async with (
+        on_stage({"g": growing()}, tmp_path) as stage,
+        stage.client(front, **options) as client,
+        client.listen(uris=["note://g/1"]) as changes,
+    ):
+        await client.call_tool("g__touch")
+        assert (await anext(changes)).uri == "note://g/1"
+
+
+# --- the parts -------------------------------------------------------------------------------------------------------
+
+
+def _offering(**tools: str) -> Offering:
+    made = tuple(t.Tool(name=name, description=text, input_schema={"type": "object"}) for name, text in tools.items())
+    return Offering(revision=OLD, capabilities={}, tools=made)
+
+
+def test_an_offering_is_the_same_object_if_others_add_nothing() -> None:
+    shared = _offering(a="1", b="2")
+    assert merged(shared, [_offering(b="2")]) is shared
+
+
+def test_others_add_and_only_those_named_replace() -> None:
+    shared, other = _offering(a="1"), _offering(a="other", b="2")
+    assert [tool.description for tool in merged(shared, [other]).tools] == ["1", "2"]
+    assert [tool.description for tool in merged(shared, [other], override=[other]).tools] == ["other", "2"]
+
+
+def test_extras_are_what_the_shared_connection_does_not_list() -> None:
+    assert [tool.name for tool in extras_of(_offering(a="1", b="2"), _offering(a="other")).tools] == ["b"]
