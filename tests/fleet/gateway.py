@@ -16,10 +16,11 @@ from tests.faults.casting import MARK
 from tests.fleet.install import ROOT
 from tests.fleet.sides import Target
 
-__all__ = ["Home", "over_http", "over_stdio", "pin_states", "statuses"]
+__all__ = ["Home", "Running", "over_stdio", "pin_states", "running"]
 
 _PROPOSAL = "for others: "
 _START_SECONDS = 120.0
+_STOP_SECONDS = 30.0
 _COMMAND_SECONDS = 300.0
 
 
@@ -63,52 +64,61 @@ def over_stdio(home: Home, *options: str) -> Target:
     return Target(command=home.command(*options), env=home.environment, cwd=str(home.folder))
 
 
+class Running:
+    """A gateway over HTTP that runs: where it is, and what it wrote to stderr so far."""
+
+    def __init__(self, target: Target, lines: list[str]) -> None:
+        """Keep both; the lines grow while it runs."""
+        self.target = target
+        self.lines = lines
+
+
 @contextmanager
-def over_http(home: Home, *options: str) -> Iterator[Target]:
-    """Run a gateway over loopback HTTP with a token it makes up; yield where it is.
+def running(home: Home, *options: str) -> Iterator[Running]:
+    """Run a gateway over loopback HTTP with a token it makes up.
 
     Raises:
         RuntimeError: it ended, or did not say where it listens.
     """
-    command = home.command("--http", "0", *options)
     process = subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=home.environment, cwd=home.folder
+        home.command("--http", "0", *options),
+        stdin=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=home.environment,
+        cwd=home.folder,
     )
-    assert process.stderr is not None
-    giving_up = threading.Timer(_START_SECONDS, process.kill)
-    giving_up.start()
     lines: list[str] = []
+    told = threading.Event()
+    threading.Thread(target=_read, args=(process, lines, told), daemon=True).start()
     try:
-        for line in process.stderr:
-            lines.append(line)
-            if _PROPOSAL in line:
-                break
-        else:
-            raise RuntimeError(f"the gateway ended: {''.join(lines)[-300:].strip()}")
-        giving_up.cancel()
-        # What it writes later is read and dropped, so that it never waits for a full pipe.
-        threading.Thread(target=process.stderr.read, daemon=True).start()
-        [proposed] = json.loads(lines[-1].partition(_PROPOSAL)[2])["mcpServers"].values()
-        yield Target(url=proposed["url"], headers=proposed["headers"])
+        told.wait(_START_SECONDS)
+        proposal = next((line for line in lines if _PROPOSAL in line), None)
+        if proposal is None:
+            raise RuntimeError(f"the gateway does not listen: {''.join(lines)[-300:].strip()}")
+        [proposed] = json.loads(proposal.partition(_PROPOSAL)[2])["mcpServers"].values()
+        yield Running(Target(url=proposed["url"], headers=proposed["headers"]), lines)
     finally:
-        giving_up.cancel()
         process.terminate()
         try:
-            process.wait(30)
+            process.wait(_STOP_SECONDS)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
+
+
+def _read(process: subprocess.Popen[str], lines: list[str], told: threading.Event) -> None:
+    """Read what a gateway writes until it ends, so that it never waits for a full pipe."""
+    assert process.stderr is not None
+    for line in process.stderr:
+        lines.append(line)
+        if _PROPOSAL in line:
+            told.set()
+    told.set()
 
 
 def pin_states(home: Home) -> list[dict[str, Any]]:
     """Return what the pins of a home say of each definition."""
     done = home.run("pins", "list", "--json")
     found: list[dict[str, Any]] = json.loads(done.stdout)["pins"]
-    return found
-
-
-def statuses(home: Home) -> list[dict[str, Any]]:
-    """Start the servers of a configuration by `trunkline status --check`, and return what it says of each."""
-    done = home.run("status", "-c", str(home.file), "--check", "--json", "--timeout", "120")
-    found: list[dict[str, Any]] = json.loads(done.stdout)["servers"]
     return found

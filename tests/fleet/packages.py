@@ -51,9 +51,10 @@ SERVER_ENVIRONMENTS = (
     Environment("figma", NPM, ("figma-developer-mcp@0.13.2",)),
     Environment("chart", NPM, ("@antv/mcp-server-chart@0.9.10",)),
     Environment("hello-world", NPM, ("mcp-hello-world@1.1.2",)),
-    Environment("supabase", NPM, ("@supabase/mcp-server-supabase@0.13.0",)),
+    Environment("code-runner", NPM, ("mcp-server-code-runner@0.1.8",)),
+    Environment("repomix", NPM, ("repomix@1.10.2",)),
+    Environment("angular", NPM, ("@angular/cli@20.3.42",)),
     Environment("tavily", NPM, ("tavily-mcp@0.2.22",)),
-    Environment("svelte", NPM, ("@sveltejs/mcp@0.1.26",)),
     Environment(
         "reference-python",
         PYPI,

@@ -18,7 +18,7 @@ from msgspec import Struct
 from tests.fleet.servers import Call
 from tests.fleet.snapshots import KINDS, Snapshot, answer, definition, failure
 from trunkline import Client
-from trunkline.errors import RequestFailed
+from trunkline.errors import MissingCapability, RequestFailed
 
 __all__ = ["CALL_SECONDS", "LOOK_SECONDS", "Target", "look_officially", "look_ourselves", "official"]
 
@@ -58,7 +58,11 @@ async def official(target: Target, mode: str, **options: Any) -> AsyncIterator[m
 
 
 async def look_officially(
-    target: Target, calls: tuple[Call, ...], *, mode: str = "auto", named: Callable[[Call], str] = lambda call: call.name
+    target: Target,
+    calls: tuple[Call, ...],
+    *,
+    mode: str = "auto",
+    named: Callable[[Call], str] = lambda call: call.name,
 ) -> Snapshot:
     """Return what the official client sees; ``named`` gives the name that a call has there."""
     async with asyncio.timeout(LOOK_SECONDS), official(target, mode) as client:
@@ -119,23 +123,32 @@ async def look_ourselves(target: Target, calls: tuple[Call, ...]) -> Snapshot:
             ("resources", client.list_resources),
             ("templates", client.list_resource_templates),
         ):
-            try:
-                items = await fetch()
-            except RequestFailed as error:
-                if error.code != _NO_SUCH_METHOD:
-                    raise
-                items = []
-            snapshot.lists[kind] = _by_key(kind, msgspec.to_builtins(items))
+            snapshot.lists[kind] = _by_key(kind, msgspec.to_builtins(await _listed(fetch)))
         for call in calls:
             snapshot.calls.append(await _called_ourselves(client, call))
         return snapshot
+
+
+async def _listed(fetch: Callable[[], Awaitable[list[Any]]]) -> list[Any]:
+    try:
+        return await fetch()
+    except MissingCapability:
+        return []
+    except RequestFailed as error:
+        if error.code == _NO_SUCH_METHOD:
+            return []
+        raise
 
 
 async def _called_ourselves(client: Client, call: Call) -> Any:
     try:
         if call.kind == "tool":
             result: Any = await client.call_tool(call.name, call.arguments, raise_on_error=False)
-            seen = {"content": result.content, "structuredContent": result.structured, "isError": result.is_error}
+            seen = {
+                "content": result.content,
+                "structuredContent": result.structured_content,
+                "isError": result.is_error,
+            }
         elif call.kind == "prompt":
             seen = msgspec.to_builtins(await client.get_prompt(call.name, call.arguments))
         else:

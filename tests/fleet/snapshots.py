@@ -117,7 +117,9 @@ def _matched(kind: str, items: dict[str, Any], direct: Snapshot) -> dict[str, An
     absent = {name: item for name, item in known.items() if name not in items}
     matched = {}
     for name, item in items.items():
-        alike = [] if name in known else [each for each, other in absent.items() if _rest(kind, other) == _rest(kind, item)]
+        alike = (
+            [] if name in known else [each for each, other in absent.items() if _rest(kind, other) == _rest(kind, item)]
+        )
         matched[alike[0] if len(alike) == 1 else name] = item
     return matched
 
