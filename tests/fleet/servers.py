@@ -7,6 +7,7 @@ folder that is made anew before each look, with a text file, a Git repository an
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sqlite3
 import subprocess
@@ -47,9 +48,9 @@ class PublicServer(Struct, frozen=True):
     @property
     def package(self) -> str:
         """The package with its version."""
-        found = ENVIRONMENTS[self.environment]
-        alone = [each for each in found.packages if each.rpartition("@")[0].endswith(f"server-{self.name}")]
-        return alone[0] if alone else found.subject
+        packages = ENVIRONMENTS[self.environment].packages
+        # Several servers may share an environment; a package is called like its server, or is alone.
+        return next((each for each in packages if re.split("==|(?<!^)@", each)[0].endswith(self.name)), packages[0])
 
 
 def _tool(name: str, mask: tuple[str, ...] = (), **arguments: Any) -> Call:
