@@ -33,7 +33,7 @@ __all__ = ["CLIENTS", "REFERENCE", "ClientRow", "ThirdPartyClient", "try_clients
 REFERENCE = "everything"
 DRIVERS = Path(__file__).parent / "drivers"
 _CALLS: tuple[tuple[str, dict[str, Any]], ...] = (("echo", {"message": "hello"}), ("get-sum", {"a": 2, "b": 3}))
-_SECONDS = 180.0
+_SECONDS = 300.0
 _LISTEN_SECONDS = 60.0
 
 

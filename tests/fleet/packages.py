@@ -75,7 +75,7 @@ SERVER_ENVIRONMENTS = (
 
 CLIENT_ENVIRONMENTS = (
     Environment("sdk-1", PYPI, ("mcp==1.30.0",)),
-    Environment("fastmcp", PYPI, ("fastmcp==4.1.4",)),
+    Environment("fastmcp", PYPI, ("fastmcp==4.1.2",)),
     Environment("langchain", PYPI, ("langchain-mcp-adapters==0.3.2",)),
     Environment("pydantic-ai", PYPI, ("pydantic-ai-slim[mcp]==2.66.0",)),
     Environment("openai-agents", PYPI, ("openai-agents==0.24.0",)),

@@ -170,8 +170,11 @@ def page(result: Result, *, day: str, delay: float, count: int) -> str:
     )
     parts.append(_markdown(heads, [_server_cells(row) for row in result.servers]))
     parts.append("\n## Clients\n\n")
-    heads = ("client", "package", "gateway, stdio", "gateway, HTTP")
-    parts.append(_markdown(heads, [_client_cells(row) for row in result.clients]))
+    parts.append(
+        _markdown(
+            ("client", "package", "gateway, stdio", "gateway, HTTP"), [_client_cells(row) for row in result.clients]
+        )
+    )
     return "".join(parts)
 
 

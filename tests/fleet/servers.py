@@ -66,7 +66,7 @@ def _pypi(name: str, *words: str) -> tuple[str, ...]:
 
 
 _ANN = {"name": "Ann", "entityType": "person", "observations": ["likes rivers"]}
-_THOUGHT = {"thought": "One.", "nextThoughtNeeded": True, "thoughtNumber": 1, "totalThoughts": 2}
+_THOUGHT: dict[str, Any] = {"thought": "One.", "nextThoughtNeeded": True, "thoughtNumber": 1, "totalThoughts": 2}
 _TIME = (r"\d\d:\d\d(:\d\d)?", r"\d{4}-\d\d-\d\d")
 
 SERVERS = (
