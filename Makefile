@@ -40,7 +40,7 @@ PYPI_ARCHIVED := mcp-server-sqlite==2025.4.25 mcp-server-sentry==2025.1.14 'mcp<
 NPM_FLAGS := --no-save --no-audit --no-fund --loglevel=error
 
 .DEFAULT_GOAL := help
-.PHONY: help run services tour test coverage check format test-all fresh bench interop conformance faults faults-all clean
+.PHONY: help run services tour test coverage check format test-all fresh bench interop conformance faults faults-all fleet clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | awk -F '\t' '{ printf "  make %-11s %s\n", $$1, $$2 }'
@@ -187,10 +187,13 @@ faults-all: $(VENV)/.installed-dev ## twenty seeds of it in a row
 	@for seed in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do \
 		$(BIN)/python -m tests.faults --seed $$seed || exit 1; done
 
+fleet: $(VENV)/.installed-dev ## public servers and clients from npm and PyPI, directly and behind the gateway; ONLY=name, SEED=n, DOCS=1
+	@$(BIN)/python -m tests.fleet --seed $(SEED) $(if $(ONLY),--only "$(ONLY)") $(if $(DOCS),--write-docs) $(FLEET_FLAGS)
+
 conformance: $(VENV)/.installed-dev ## the official conformance suite, where node and npm are
 	@$(BIN)/python tests/conformance/run.py
 
 clean: ## remove everything that was made here, the environments included
-	rm -rf $(VENV) .venvs $(INTEROP) .conformance benchmarks/.venvs benchmarks/node_modules build dist .coverage .coverage.* htmlcov
+	rm -rf $(VENV) .venvs $(INTEROP) .conformance .fleet benchmarks/.venvs benchmarks/node_modules build dist .coverage .coverage.* htmlcov
 	rm -rf .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find src tests examples benchmarks -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true

@@ -1,0 +1,231 @@
+"""The third-party clients of the fleet: which driver runs in which environment, and what each makes of the gateway.
+
+Each client lists and calls the reference server ``everything`` directly, over stdio and over HTTP. What it sees there
+it must also see through a gateway as it comes out of the box.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct, field
+
+from tests.faults.casting import MARK
+from tests.fleet.gateway import Home, over_stdio, running
+from tests.fleet.install import FLEET, folder_of
+from tests.fleet.packages import ENVIRONMENTS
+from tests.fleet.servers import SERVERS, fill_in
+from tests.fleet.sides import Target
+
+__all__ = ["CLIENTS", "REFERENCE", "ClientRow", "ThirdPartyClient", "try_clients"]
+
+#: The server that all clients call.
+REFERENCE = "everything"
+DRIVERS = Path(__file__).parent / "drivers"
+_CALLS: tuple[tuple[str, dict[str, Any]], ...] = (("echo", {"message": "hello"}), ("get-sum", {"a": 2, "b": 3}))
+_SECONDS = 300.0
+_LISTEN_SECONDS = 60.0
+
+
+class ThirdPartyClient(Struct, frozen=True):
+    """A client, the driver program for it, and the environment it is installed in."""
+
+    name: str
+    driver: str
+    #: The environment, or none for the one that runs the fleet.
+    environment: str = ""
+    mode: str = ""
+
+    @property
+    def package(self) -> str:
+        """The package with its version."""
+        return ENVIRONMENTS[self.environment].subject if self.environment else _own_sdk()
+
+
+def _own_sdk() -> str:
+    requirements = (Path(__file__).parents[2] / "requirements-dev.txt").read_text().splitlines()
+    return next(line for line in requirements if line.startswith("mcp=="))
+
+
+CLIENTS = (
+    ThirdPartyClient("Python SDK 2, stateless", "sdk_2.py", mode="auto"),
+    ThirdPartyClient("Python SDK 2, handshake", "sdk_2.py", mode="legacy"),
+    ThirdPartyClient("Python SDK 1", "sdk_1.py", "sdk-1"),
+    ThirdPartyClient("FastMCP", "fastmcp_client.py", "fastmcp"),
+    ThirdPartyClient("LangChain", "langchain_client.py", "langchain"),
+    ThirdPartyClient("LlamaIndex", "llama_index_client.py", "llama-index"),
+    ThirdPartyClient("Pydantic AI", "pydantic_ai_client.py", "pydantic-ai"),
+    ThirdPartyClient("OpenAI Agents", "openai_agents_client.py", "openai-agents"),
+    ThirdPartyClient("smolagents", "smolagents_client.py", "smolagents"),
+    ThirdPartyClient("Strands Agents", "strands_client.py", "strands"),
+    ThirdPartyClient("AutoGen", "autogen_client.py", "autogen"),
+    ThirdPartyClient("Agno", "agno_client.py", "agno"),
+    ThirdPartyClient("mcp-use", "mcp_use_client.py", "mcp-use"),
+    ThirdPartyClient("Google ADK", "google_adk_client.py", "google-adk"),
+    ThirdPartyClient("TypeScript SDK 1", "typescript_1.mjs", "typescript-1"),
+    ThirdPartyClient("TypeScript SDK 2, stateless", "typescript_2.mjs", "typescript-2", mode="auto"),
+    ThirdPartyClient("TypeScript SDK 2, handshake", "typescript_2.mjs", "typescript-2", mode="legacy"),
+    ThirdPartyClient("Vercel AI SDK", "ai_sdk.mjs", "ai-sdk"),
+    ThirdPartyClient("LangChain for JavaScript", "langchain_js.mjs", "langchain-js"),
+)
+
+
+class ClientRow(Struct, kw_only=True):
+    """What became of one client."""
+
+    name: str
+    package: str
+    #: For each door, "stdio" and "http": why it failed; an empty text if it did not.
+    doors: dict[str, str] = field(default_factory=dict)
+    #: For each door that the client cannot use directly either: why.
+    not_directly: dict[str, str] = field(default_factory=dict)
+    skipped: str = ""
+
+    @property
+    def passed(self) -> bool:
+        """Whether everything that works directly works through the gateway."""
+        return not any(self.doors.values())
+
+
+def try_clients(
+    clients: list[ThirdPartyClient], missing: Mapping[str, str], *, mark: str, tell: Callable[[str], None]
+) -> list[ClientRow]:
+    """Run each client directly and through a gateway in its default mode, over stdio and HTTP."""
+    server = next(each for each in SERVERS if each.name == REFERENCE)
+    work = FLEET / "work" / "clients"
+    work.mkdir(parents=True, exist_ok=True)
+    command = fill_in(server.command, server, work)
+    reference = Target(command=command, env={**os.environ, MARK: mark}, cwd=str(work))
+    folder = FLEET / "homes" / "clients"
+    shutil.rmtree(folder, ignore_errors=True)
+    home = Home(folder, {REFERENCE: Target(command=command, cwd=str(work))}, mark)
+    rows = []
+    with _listening(command, mark) as direct, running(home) as gateway:
+        doors = {"stdio": (reference, over_stdio(home)), "http": (direct, gateway.target)}
+        for client in clients:
+            row = ClientRow(name=client.name, package=client.package)
+            rows.append(row)
+            if client.environment in missing:
+                row.skipped = missing[client.environment]
+                continue
+            for door, (without, through) in doors.items():
+                _try(client, row, door, without, through)
+            _tell(row, tell)
+    return rows
+
+
+def _try(client: ThirdPartyClient, row: ClientRow, door: str, without: Target, through: Target) -> None:
+    wanted, reason = _driven(client, without, prefix="")
+    if wanted is None:
+        row.not_directly[door] = reason
+        return
+    seen, reason = _driven(client, through, prefix=f"{REFERENCE}__")
+    row.doors[door] = reason if seen is None else _compared(wanted, seen)
+
+
+def _driven(client: ThirdPartyClient, target: Target, *, prefix: str) -> tuple[dict[str, Any] | None, str]:
+    """Run a driver; return what it saw, or the reason for which it saw nothing."""
+    told: dict[str, Any] = {
+        "calls": [[f"{prefix}{name}", arguments] for name, arguments in _CALLS],
+        "mode": client.mode,
+    }
+    if target.url:
+        told |= {"url": target.url, "headers": target.headers}
+    else:
+        told |= {"command": target.command, "env": target.env}
+    command = [*_program(client), json.dumps(told)]
+    variables = {**os.environ, "MCP_USE_ANONYMIZED_TELEMETRY": "false", "AGNO_TELEMETRY": "false"}
+    try:
+        done = subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            timeout=_SECONDS,
+            env=variables,
+            cwd=FLEET,
+            stdin=subprocess.DEVNULL,
+        )
+    except subprocess.TimeoutExpired:
+        return None, f"no end after {_SECONDS:g} s"
+    lines = done.stdout.strip().splitlines()
+    if done.returncode != 0 or not lines:
+        return None, _last_error(done.stderr) or f"status {done.returncode}"
+    seen: dict[str, Any] = json.loads(lines[-1])
+    return seen, ""
+
+
+def _program(client: ThirdPartyClient) -> list[str]:
+    folder = folder_of(ENVIRONMENTS[client.environment]) if client.environment else None
+    if client.driver.endswith(".py"):
+        return [sys.executable if folder is None else str(folder / "bin" / "python"), str(DRIVERS / client.driver)]
+    assert folder is not None
+    # Node looks for packages beside the program, wherever it is run.
+    for name in ("driving.mjs", client.driver):
+        shutil.copyfile(DRIVERS / name, folder / name)
+    return [shutil.which("node") or "node", str(folder / client.driver)]
+
+
+def _last_error(stderr: str) -> str:
+    lines = [line.strip(" |+-") for line in stderr.splitlines() if "Error" in line or "error" in line]
+    return (lines[-1] if lines else stderr.strip()[-200:])[:300]
+
+
+def _compared(wanted: dict[str, Any], seen: dict[str, Any]) -> str:
+    """Compare names and results, without the prefix of the server; return what differs."""
+    found = []
+    names = [name.replace(f"{REFERENCE}__", "") for name in seen["tools"]]
+    if absent := sorted(set(wanted["tools"]) - set(names)):
+        found.append(f"tools are missing: {', '.join(absent)}")
+    if more := sorted(set(names) - set(wanted["tools"])):
+        found.append(f"tools are listed that are not listed directly: {', '.join(more)}")
+    for (name, _), right, result in zip(_CALLS, wanted["results"], seen["results"], strict=True):
+        if right != result:
+            found.append(f"{name} returns {result[:200]!r} instead of {right[:100]!r}")
+    return "; ".join(found)
+
+
+def _tell(row: ClientRow, tell: Callable[[str], None]) -> None:
+    for door, reason in row.doors.items():
+        tell(f"  MISS {row.name}, {door}: {reason}" if reason else f"  {row.name}, {door}: passes")
+    for door, reason in row.not_directly.items():
+        tell(f"  {row.name}, {door}: does not work directly either ({reason})")
+
+
+@contextmanager
+def _listening(command: tuple[str, ...], mark: str) -> Iterator[Target]:
+    """Run the reference server over HTTP, without a gateway."""
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    env = {**os.environ, "PORT": str(port), MARK: mark}
+    process = subprocess.Popen(
+        [*command, "streamableHttp"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=env
+    )
+    try:
+        _wait_for(port)
+        yield Target(url=f"http://127.0.0.1:{port}/mcp")
+    finally:
+        process.kill()
+        process.wait()
+
+
+def _wait_for(port: int) -> None:
+    end = time.monotonic() + _LISTEN_SECONDS
+    while True:
+        try:
+            socket.create_connection(("127.0.0.1", port), timeout=1).close()
+        except OSError:
+            if time.monotonic() > end:
+                raise
+            time.sleep(0.1)
+        else:
+            return

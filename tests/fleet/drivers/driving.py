@@ -1,0 +1,51 @@
+"""What the drivers in Python share: reading the target, finding a tool, writing what was seen.
+
+A driver is a small program for one third-party client. Its one argument is JSON: ``command`` and ``env``, or ``url``
+and ``headers``; ``calls``, pairs of a tool's name and its arguments; and for some ``mode``. It lists, calls, and prints
+JSON: ``tools``, the names that the client shows, and ``results``, the text of each answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import sys
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any
+
+
+def run(look: Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]) -> None:
+    """Look at the target, and print what was seen."""
+    seen = asyncio.run(look(json.loads(sys.argv[1])))
+    sys.stdout.write(f"\n{json.dumps(seen)}\n")
+
+
+def find(tools: Iterable[Any], wanted: str) -> Any:
+    """Find a tool by its name; clients may put a prefix before it and replace characters in it."""
+    for tool in tools:
+        if plain(tool.name).endswith(plain(wanted)):
+            return tool
+    raise LookupError(wanted)
+
+
+def plain(name: str) -> str:
+    """Return a name without the characters that clients replace."""
+    return re.sub(r"[^A-Za-z0-9]", "_", name)
+
+
+def text_of(value: Any) -> str:
+    """Return the text of what a client makes of a result: a text, blocks, or an object around them."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, dict):
+        for name in ("text", "content", "result"):
+            if name in value:
+                return text_of(value[name])
+        return json.dumps(value)
+    if isinstance(value, list | tuple):
+        return "".join(text_of(each) for each in value)
+    for name in ("text", "content"):
+        if hasattr(value, name):
+            return text_of(getattr(value, name))
+    return str(value)

@@ -1,0 +1,21 @@
+"""The OpenAI Agents SDK: its MCP servers, without a model."""
+
+from agents.mcp import MCPServerStdio, MCPServerStreamableHttp
+from driving import run, text_of
+
+
+async def look(target):
+    """List and call."""
+    if "url" in target:
+        server = MCPServerStreamableHttp({"url": target["url"], "headers": target["headers"], "timeout": 60})
+    else:
+        program, *arguments = target["command"]
+        params = {"command": program, "args": arguments, "env": target["env"]}
+        server = MCPServerStdio(params, client_session_timeout_seconds=60)
+    async with server:
+        tools = await server.list_tools()
+        results = [text_of((await server.call_tool(name, arguments)).content) for name, arguments in target["calls"]]
+        return {"tools": [tool.name for tool in tools], "results": results}
+
+
+run(look)
