@@ -287,7 +287,7 @@ ASK = read_policy('[[rule]]\nname = "careful"\neffect = "ask"\nserver = "a"\ntoo
 @in_loop
 async def test_without_anybody_to_ask_the_answer_is_no(tmp_path: Path) -> None:
     async with open_host({"a": library()}, folder=tmp_path, policy=ASK) as host:
-        with pytest.raises(PolicyDenied, match="add this to the policy"):
+        with pytest.raises(PolicyDenied, match="change the effect of that rule"):
             await host.call_tool("a/lend", {"title": "x"})
 
 

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any
+from typing import Any, cast
 
 from msgspec.structs import replace
 
 from trunkline.cli.output import complain
 from trunkline.host.gateway.serving import Profile, ServeOptions, exposure_of
-from trunkline.host.judgement.approval import MEANINGS, Approval, default_approval, stricter
+from trunkline.host.judgement.approval import MEANINGS, Approval, Exposure, default_approval, stricter
 from trunkline.host.policy.policy import Policy
 
 __all__ = [
@@ -37,10 +37,14 @@ _SHORT: Mapping[Approval, str] = MappingProxyType(
 _CHANGE = "--approval client, ask or deny changes it"
 
 
-def approval_of(settings: Mapping[str, Any], options: ServeOptions) -> Approval:
+def approval_of(settings: Mapping[str, Any], options: Mapping[str, Any]) -> Approval:
     """Return the mode that was chosen by a flag or in the gateway's file, else the one that fits the exposure."""
     chosen: Approval | None = settings.get("approval")
-    return default_approval(exposure_of(options)) if chosen is None else chosen
+    return default_approval(_exposure(options)) if chosen is None else chosen
+
+
+def _exposure(options: Mapping[str, Any]) -> Exposure:
+    return exposure_of(cast("ServeOptions", options))
 
 
 def profiles_with(profiles: Mapping[str, Profile], flag: Approval | None) -> dict[str, Profile]:
@@ -64,7 +68,7 @@ def tell_approval(options: Mapping[str, Any]) -> None:
         if profile.approval not in (None, mode):
             complain(f"profile {name}: {approval_sentence(profile.approval)}")
             told.add(profile.approval)
-    exposed = default_approval(exposure_of(options)) != "client"  # type: ignore[arg-type]
+    exposed = default_approval(_exposure(options)) != "client"
     if exposed and "client" in told:
         complain("warning: others than your own client can call this gateway, and it will not ask about their calls")
 
