@@ -235,6 +235,14 @@ def test_what_is_there_already_can_be_taken_out_later(desk: Desk) -> None:
     assert json.loads(source.read_text(encoding="utf-8")) == {"mcpServers": {}}
 
 
+def test_taking_out_later_asks_for_nothing_else(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = desk.have("cursor", {"github": GITHUB})
+    desk.run("cursor", "--yes")
+    code, screen = at_a_terminal(monkeypatch, "import", "--remove-originals", script=(("[y/N] ", "y\n"),))
+    assert (code, waiting(desk), "nothing to take over" in screen) == (0, [], False)
+    assert json.loads(source.read_text(encoding="utf-8")) == {"mcpServers": {}}
+
+
 def test_a_name_that_was_skipped_is_not_taken_out(desk: Desk) -> None:
     source = desk.have("cursor", {"github": GITHUB})
     desk.own.parent.mkdir()

@@ -99,7 +99,8 @@ def command(
     work = bool(diff) or (any(step.is_here for step in steps) and asked_for != Wish())
     wish: Wish | None = None
     if work and not dry_run:
-        reading = allow_reading if allow_reading or ask_all else None
+        # Of servers that are here already it was asked when they came.
+        reading = allow_reading if allow_reading or ask_all or not diff else None
         wish = asked_for if yes else _asked(target, steps, left, reading=reading, wish=asked_for, as_json=as_json)
     done = Done()
     if wish is not None:
@@ -396,7 +397,7 @@ def _tell(
         before = "" if target.content is None else f"; the file as it was: {done.backup}"
         complain(f"written to {target.file.path}{before}")
         complain(f"trunkline serve: {setup_sentence(usual_approval())}")
-    elif not diff:
+    elif not diff and done == Done():
         complain("there is nothing to take over")
     if done.reading:
         whose = ", ".join(done.reading)

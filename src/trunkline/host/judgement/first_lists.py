@@ -70,6 +70,7 @@ class FirstLists:
         """Take the grants, and what finds the entry of a server."""
         self._grants = grants
         self._entry_of = entry_of
+        self._told: str | None = None
 
     def __call__(self, catalog: Catalog) -> None:
         """Settle the grants whose servers are listed in this catalog."""
@@ -79,7 +80,9 @@ class FirstLists:
                     self._grants.settle(grant, grantable_tools(catalog, grant.server))
         except ConfigError as problem:
             # Without its grants a host asks, which is safe; the refusal of the first call names the problem too.
-            log.warning("%s", problem)
+            if str(problem) != self._told:
+                self._told = str(problem)
+                log.warning("%s", problem)
 
     def _is_listed(self, catalog: Catalog, server: str, reach: str | None) -> bool:
         part, entry = catalog.parts.get(server), self._entry_of(server)
