@@ -71,9 +71,8 @@ async def test_a_tool_that_changed_while_nobody_looked_is_asked_about_although_a
         with pytest.raises(PolicyDenied):
             await host.call_tool("evil/look")
         assert (await host.call_tool("evil/other")).text == "done"
-    (asked,) = person.asked
-    assert asked.decision.rule == rule
-    assert any(pointer in line for line in asked.warnings)
+        assert any(pointer in line for line in host.catalog.tools["evil/look"].changed)
+    assert [(asked.act.changed, asked.decision.rule) for asked in person.asked] == [(True, rule)]
     assert [call["name"] for call in server.calls] == ["look", "other"]
 
 

@@ -105,11 +105,27 @@ def test_a_server_without_pins_is_not_told_of(desk: Desk) -> None:
     assert "pins accept" not in desk.verb("status").out
 
 
-def test_a_gateway_says_at_its_start_what_changed_also_to_no_terminal(desk: Desk) -> None:
+def test_a_status_is_shown_although_the_pins_cannot_be_read(desk: Desk, tmp_path: Path) -> None:
+    (tmp_path / "home" / "pins.json").write_text("{", encoding="utf-8")
+    status = desk.verb("status")
+    assert (status.code, "files" in status.out, "pins cannot be understood" in status.err) == (0, True, True)
+
+
+def test_a_gateway_says_at_its_start_what_changed_and_refuses_it_to_its_client(desk: Desk) -> None:
     desk.changes()
     words = ("-c", str(desk.config), "--token", TOKEN)
     with gateway(*words, cwd=desk.folder, env={}) as running:
         assert any(f"{DIFFERENCE}; you are asked before" in line and ACCEPT in line for line in running.said)
+
+        async def main() -> str:
+            async with Client(running.url, headers={"Authorization": f"Bearer {TOKEN}"}) as client:
+                assert [each.description for each in await client.list_tools()] == [LATER["description"]]
+                return (await client.call_tool("files__read_file", raise_on_error=False)).text
+
+        # The client in front asks its own user, which does not cover what changed.
+        told = run_async(main())
+    assert (DIFFERENCE in told, ACCEPT in told) == (True, True)
+    assert desk.server.calls == []
 
 
 def test_a_gateway_says_what_changes_while_it_runs(desk: Desk) -> None:

@@ -76,6 +76,9 @@ def command(*, config: tuple[str, ...], check: bool, file: str | None, timeout: 
         say("\n".join([*_lines(statuses, changes), status_line(mode)]))
     for problem in problems if not as_json else ():
         complain(str(problem))
+    for closed in changes if not as_json else ():
+        if closed.what == "closed":
+            complain(closed.reason)
     if not statuses and not problems and not as_json:
         complain("no server is configured; name a file with -c, or write a mcp.json here")
     if any(problem.severity == "error" for problem in problems):
@@ -180,18 +183,19 @@ async def _at_rest(entry: ServerEntry, book: Any, kept: Any) -> tuple[Status, Of
 
 
 def _changes_kept(entries: Iterable[ServerEntry]) -> Iterator[Inspected]:
-    """Give what had changed when the servers were last seen, from the kept pins.
-
-    Raises:
-        ConfigError: the pins cannot be read.
-    """
+    """Return what had changed when the servers were last seen, from the kept pins, or why they cannot be read."""
+    from trunkline.errors import ConfigError
     from trunkline.host.assembly import at_home
     from trunkline.host.events import Inspected
     from trunkline.host.folders import state_folder
     from trunkline.host.pins.book import PinBook, reach_of
     from trunkline.host.pins.views import change_told
 
-    records = {(record.name, record.key): record for record in PinBook(state_folder() / "pins.json").servers()}
+    try:
+        records = {(record.name, record.key): record for record in PinBook(state_folder() / "pins.json").servers()}
+    except ConfigError as error:
+        yield Inspected("", "pins", "", "closed", str(error))
+        return
     for entry in map(at_home, entries):
         held = entry.problem is None and not entry.disabled and entry.settings.pins != "off"
         record = records.get((entry.name, reach_of(entry)[0])) if held else None

@@ -61,7 +61,8 @@ class Host:
         self._options = options
         self._assembly: Assembly | None = None
         self._session: HostSession | None = None
-        self._facts: dict[str, ToolFacts] = {}
+        #: Of each tool the definition, since one pin may have several forms, and what results are read by.
+        self._facts: dict[str, tuple[Any, ToolFacts]] = {}
         self._own_desk: HostDesk | None = None
 
     @classmethod
@@ -377,11 +378,12 @@ class Host:
 
     def _read(self, item: Item, result: t.CallToolResult) -> CallResult:
         """Give a result with its structured value, as a client would."""
-        facts = self._facts.get(item.pin)
-        if facts is None:
-            facts = self._facts[item.pin] = ToolFacts()
+        known, facts = self._facts.get(item.id, (None, ToolFacts()))
+        if known is not item.definition:
             assert isinstance(item.definition, t.Tool)
+            facts = ToolFacts()
             facts.learn([item.definition])
+            self._facts[item.id] = item.definition, facts
         return facts.read(item.name, result, validate=True)
 
 

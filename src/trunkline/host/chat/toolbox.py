@@ -64,6 +64,7 @@ class Viewpoint(Struct, frozen=True, kw_only=True):
             trusted=item.trusted,
             tainted=self.taint is not None and self.taint.reaches(item.server, item.name, hints=item.annotations),
             flagged=bool(item.flagged),
+            changed=bool(item.changed),
             caller="model",
             principal=self.principal,
             session=self.session,
