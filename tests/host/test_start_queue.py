@@ -13,6 +13,7 @@ from tests.client.scripted import settle
 from tests.host.supervised import Stage, program, supervising
 from tests.support import run_async
 from trunkline.errors import ConfigError, ServerUnavailable
+from trunkline.host.entries import ServerEntry
 from trunkline.host.host import Host
 from trunkline.host.supervision.start_queue import SpareTime, StartQueue, usual_starts
 from trunkline.testing.clock import FakeClock
@@ -162,6 +163,24 @@ def test_servers_that_a_call_waits_for_come_first_then_those_that_are_required(t
             await call
             assert await stage.supervisor.settled(everything=True) is True
             assert _ready(stage) == ["first", "wanted", "required", "other"]
+
+    run_async(main())
+
+
+def test_trust_is_asked_again_when_the_turn_of_a_queued_server_comes(tmp_path: Path) -> None:
+    async def main() -> None:
+        go, revoked = tmp_path / "go", set[str]()
+
+        async def trust(entry: ServerEntry) -> tuple[bool, str | None]:
+            return entry.name not in revoked, "it was revoked"
+
+        entries = {"first": program("first", "slow_start", str(go)), "a": program("a", "plain")}
+        async with supervising(entries, starts_at_once=1, trust=trust) as stage:
+            await stage.until(lambda: _is_queued(stage, "a"))
+            revoked.add("a")
+            go.touch()
+            await stage.until_state("unapproved")
+            await stage.until_state("ready", "first")
 
     run_async(main())
 

@@ -185,6 +185,24 @@ def test_what_is_kept_of_a_server_is_not_shown_once_it_is_not_approved(tmp_path:
     run_async(main())
 
 
+def test_what_is_kept_of_an_eager_server_is_shown_while_it_starts_if_it_is_approved(tmp_path: Path) -> None:
+    async def main() -> None:
+        go = tmp_path / "go"
+        go.touch()
+        entry = program("a", "slow_start", str(go))
+        async with supervising({"a": entry}, cache=kept_in(tmp_path)) as stage:
+            await stage.until_state("ready")
+        go.unlink()
+        async with supervising({"a": entry}, cache=kept_in(tmp_path)) as stage:
+            await stage.until_state("starting")
+            assert stage.upstream().status.tools == 1
+        async with supervising({"a": entry}, cache=kept_in(tmp_path), trust=no_trust) as stage:
+            await stage.until_state("unapproved")
+            assert stage.offered == []
+
+    run_async(main())
+
+
 def test_nothing_is_spawned_for_a_server_that_is_not_approved(tmp_path: Path) -> None:
     async def main() -> None:
         entry = replace(program("a", "plain"), command=("touch", str(tmp_path / "ran")))

@@ -5,8 +5,8 @@ waits for a slot, and its clock runs from then on. The servers that a call waits
 required, then the others in the order in which they came.
 
 A start that waits for the network, or sleeps, uses no processor, and must not hold up the rest. While starts are queued
-and the processor has spare time, further ones are let in a few at a time; where the spare time cannot be measured, the
-limit alone counts.
+and the processor has spare time, further ones are let in a few at a time. Where the spare time cannot be measured, or
+the user chose the number, the limit alone counts.
 """
 
 from __future__ import annotations
@@ -81,9 +81,9 @@ class StartQueue:
     """The starts under way, and those that wait for a slot."""
 
     def __init__(
-        self, most: int, timekeeper: Timekeeper, spare: Callable[[], Callable[[], float | None]] = SpareTime
+        self, most: int, timekeeper: Timekeeper, spare: Callable[[], Callable[[], float | None]] | None = None
     ) -> None:
-        """Allow ``most`` starts at a time; ``spare`` makes what measures idle processors, when starts first queue."""
+        """Allow ``most`` starts at a time, and more while processors are idle if ``spare`` makes what measures that."""
         self.most = most
         self._timekeeper = timekeeper
         self._make_spare = spare
@@ -131,7 +131,7 @@ class StartQueue:
 
     def _watch(self) -> None:
         """Look at the processor from now on, for as long as starts are queued."""
-        if self._row is None:
+        if self._row is None and self._make_spare is not None:
             self._spare = self._make_spare()
             self._row = self._timekeeper.after(_LOOK_SECONDS, self._look)
 

@@ -30,7 +30,7 @@ from trunkline.host.events import Events, ServerStateChanged
 from trunkline.host.secrecy.book import SecretBook
 from trunkline.host.secrecy.vault import Vault
 from trunkline.host.supervision.clients import Logins, Sandboxed
-from trunkline.host.supervision.start_queue import StartQueue, usual_starts
+from trunkline.host.supervision.start_queue import SpareTime, StartQueue, usual_starts
 from trunkline.host.supervision.tending import Surroundings, Trust
 from trunkline.host.supervision.upstream import Upstream
 from trunkline.timekeeper import Clock, Timekeeper
@@ -98,7 +98,7 @@ class Supervisor:
             secret=(Vault() if vault is None else vault).read,
             secrets=SecretBook() if secrets is None else secrets,
             eras={},
-            starts=StartQueue(starts_at_once or usual_starts(), self._timekeeper),
+            starts=_start_queue(starts_at_once, self._timekeeper),
             sandboxed=sandboxed,
         )
         self._upstreams: dict[str, Upstream] = {}
@@ -222,6 +222,13 @@ class Supervisor:
             if late:
                 await asyncio.wait(late, timeout=_KILLING_SECONDS)
         self._timekeeper.close()
+
+
+def _start_queue(given: int | None, timekeeper: Timekeeper) -> StartQueue:
+    """Return the queue of starts; a number that the user chose is kept to, also while the processor is idle."""
+    if given is not None:
+        return StartQueue(given, timekeeper)
+    return StartQueue(usual_starts(), timekeeper, SpareTime)
 
 
 def differs(before: ServerEntry, after: ServerEntry) -> bool:

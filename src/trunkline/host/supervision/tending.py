@@ -437,8 +437,12 @@ class Tender:
         await self._check_trust()
         if condition.entry.command is None:
             return await self._connect_now()
+        queued = self._around.starts.full
         await self._slot()
         try:
+            if queued:
+                # The program may be another one than when it came into the queue.
+                await self._check_trust()
             return await self._connect_now()
         finally:
             self._around.starts.leave()
