@@ -130,7 +130,6 @@ class Connection:
         "_error",
         "_flush_scheduled",
         "_hung_up",
-        "_input_ended",
         "_limits",
         "_link",
         "_loop",
@@ -139,6 +138,7 @@ class Connection:
         "cleanup",
         "exchanges",
         "holder",
+        "input_ended",
         "owner",
         "peer",
         "service",
@@ -169,7 +169,8 @@ class Connection:
         self.exchanges: dict[RequestId, Exchange] = {}
         self._waiters: Waiters | None = None
         self._flush_scheduled = False
-        self._input_ended = False
+        #: Nothing more comes from the other side.
+        self.input_ended = False
         self._error: Exception | None = None
         self._hung_up = False
         self._closed: asyncio.Future[None] | None = None
@@ -203,7 +204,7 @@ class Connection:
 
     def message_received(self, incoming: Incoming, origin: Origin, batch: BatchReply | None = None) -> None:
         """Take what the link brings: the entry of the whole machine."""
-        if self._input_ended:
+        if self.input_ended:
             # It is being closed: what a link still brings meanwhile would be served by nobody's task.
             return
         if type(incoming) is Batch:
@@ -257,11 +258,11 @@ class Connection:
             self._lost(lost, reason)
         if about is not None:
             return
-        if self._input_ended:
+        if self.input_ended:
             if error is not None:
                 self._hang_up()
             return
-        self._input_ended = True
+        self.input_ended = True
         self._error = reason
         self.service.input_ended()
         for exchange in [waits for waits in self.exchanges.values() if waits._work is not None]:
@@ -353,7 +354,7 @@ class Connection:
             if self._waiters is not None and not self._waiters.open:
                 # Questions that were asked meanwhile are answered: no row need outlive this request.
                 self._waiters.close()
-            if self._input_ended:
+            if self.input_ended:
                 self._finish()
         elif not self._flush_scheduled:
             self._flush_scheduled = True
@@ -374,7 +375,7 @@ class Connection:
             self._cancelled(cancelled)
         # A service that wants no answer sent has told the peer already.
         self.exchanges.pop(exchange.id, None)
-        if self._input_ended and not self.exchanges:
+        if self.input_ended and not self.exchanges:
             self._finish()
 
     def _cancelled(self, event: RequestCancelled) -> None:
@@ -432,7 +433,7 @@ class Connection:
             LinkError: no answer can come, or none came in time.
             RemoteProtocolError: the answer was unreadable.
         """
-        if self._hung_up or self._input_ended:
+        if self._hung_up or self.input_ended:
             raise twin_of(self._error or ConnectionLost("the connection is closed"))
         id = self.peer.new_id() if id is None else id
         self.peer.send_request(id, method, params=params, about=about, hint=hint)
@@ -569,7 +570,7 @@ class Connection:
     async def aclose(self, error: Exception | None = None) -> None:
         """End the conversation: cancel what is served, fail what waits, close the link."""
         self._error = self._error or error or ConnectionLost("the connection was closed")
-        self._input_ended = True
+        self.input_ended = True
         tasks = [exchange.task for exchange in self.exchanges.values() if exchange.task is not None]
         for lost in self.peer.receive_eof():
             self._lost(lost, self._error)

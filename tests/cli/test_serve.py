@@ -146,6 +146,64 @@ def test_a_signal_ends_it_with_0_while_servers_still_start(number: signal.Signal
     assert run_async(main()) == 0
 
 
+_WAITING = """
+from trunkline import Server
+
+server = Server("waiting")
+
+@server.tool
+def wait(begun: str, until: str) -> str:
+    with open(begun, "w") as file:
+        file.write("begun")
+    with open(until) as file:
+        return file.read()
+
+server.run()
+"""
+
+
+def _request(id: int, method: str, **params: Any) -> str:
+    meta = {"io.modelcontextprotocol/protocolVersion": "2026-07-28", "io.modelcontextprotocol/clientCapabilities": {}}
+    return json.dumps({"jsonrpc": "2.0", "id": id, "method": method, "params": {**params, "_meta": meta}}) + "\n"
+
+
+@pytest.mark.timeout(60)
+def test_a_call_that_runs_when_a_signal_comes_is_answered_over_stdio(desk: Desk) -> None:
+    entry = {"command": sys.executable, "args": ["-c", _WAITING], "env": {"PYTHONPATH": SOURCE}}
+    write_config(desk.config, {"demo": entry})
+    begun, until = str(desk.folder / "begun"), str(desk.folder / "until")
+    os.mkfifo(begun)
+    os.mkfifo(until)
+    with subprocess.Popen(
+        desk.command("--wait", "30", "--policy", "rules.toml"),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=desk.folder,
+        env={**os.environ, "PYTHONPATH": SOURCE, **desk.env},
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        arguments = {"begun": begun, "until": until}
+        process.stdin.write(_request(1, "tools/call", name="demo__wait", arguments=arguments))
+        process.stdin.flush()
+        with open(begun, encoding="utf-8") as file:
+            assert file.read() == "begun"
+        process.send_signal(signal.SIGTERM)
+        # Until the signal has been heard, lists are answered.
+        refused: dict[str, Any] = {}
+        while "error" not in refused:
+            process.stdin.write(_request(2, "tools/list"))
+            process.stdin.flush()
+            refused = json.loads(process.stdout.readline())
+        assert refused["error"]["message"] == "The server is stopping"
+        with open(until, "w", encoding="utf-8") as file:
+            file.write("finished")
+        answer = json.loads(process.stdout.readline())
+        assert (answer["id"], answer["result"]["content"][0]["text"]) == (1, "finished")
+        assert process.wait(timeout=30) == 0
+
+
 # --- HTTP: who may come in -------------------------------------------------------------------------------------------
 
 

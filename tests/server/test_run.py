@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -240,3 +241,156 @@ def test_a_program_that_is_told_to_stop_ends_cleanly(number: signal.Signals) -> 
         process.send_signal(number)
         _, stderr = process.communicate(timeout=20)
     assert (process.returncode, stderr.decode().split()) == (0, ["entered", "left", "done"])
+
+
+# --- told to stop while calls run -------------------------------------------------------------------------------------
+
+SLOW_PROGRAM = """
+import asyncio, sys, time
+from trunkline import Server
+from trunkline.protocol.limits import Limits
+
+server = Server("s", limits=Limits(drain_seconds=float(sys.argv[1])))
+
+def begun(name: str) -> None:
+    print("begun", name, file=sys.stderr, flush=True)
+
+@server.tool
+async def wait(path: str) -> str:
+    begun("wait")
+    while True:
+        try:
+            with open(path):
+                return "finished"
+        except FileNotFoundError:
+            await asyncio.sleep(0.01)
+
+@server.tool
+def wait_in_a_thread(path: str) -> str:
+    begun("wait_in_a_thread")
+    while True:
+        try:
+            with open(path):
+                return "finished"
+        except FileNotFoundError:
+            time.sleep(0.01)
+
+@server.tool
+async def forever() -> str:
+    begun("forever")
+    await asyncio.Event().wait()
+    return "never"
+
+server.run()
+print("done", file=sys.stderr, flush=True)
+"""
+
+
+class Slow:
+    """A server program whose calls take as long as the test says, and the pipes to it."""
+
+    def __init__(self, drain_seconds: float) -> None:
+        pipe = subprocess.PIPE
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", SLOW_PROGRAM, str(drain_seconds)], stdin=pipe, stdout=pipe, stderr=pipe, env=ENV
+        )
+
+    def __enter__(self) -> Slow:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.kill()
+        self.process.wait()
+        for stream in (self.process.stdin, self.process.stdout, self.process.stderr):
+            assert stream is not None
+            stream.close()
+
+    def send(self, data: bytes) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(data)
+        self.process.stdin.flush()
+
+    def begin(self, id: int, name: str, **arguments: Any) -> None:
+        """Call a tool, and wait until it runs."""
+        self.send(request(id, "tools/call", name=name, arguments=arguments))
+        assert self.process.stderr is not None
+        assert self.process.stderr.readline().decode().split() == ["begun", name]
+
+    def answer(self) -> dict[str, Any]:
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        return dict(json.loads(line)) if line else {}
+
+    def refused(self) -> str:
+        """Ask until the signal has been heard, from when on requests are refused; return the reason."""
+        while True:
+            self.send(request(2, "tools/list"))
+            if "error" in (answer := self.answer()):
+                return str(answer["error"]["message"])
+
+    def end(self) -> tuple[int, str]:
+        """Wait for the end, with the input still open; return the exit status and what was said."""
+        status = self.process.wait(timeout=20)
+        assert self.process.stderr is not None
+        return status, self.process.stderr.read().decode()
+
+
+@pytest.mark.parametrize("tool", ["wait", "wait_in_a_thread"])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_call_that_runs_when_the_server_is_told_to_stop_is_answered(
+    tool: str, number: signal.Signals, tmp_path: Path
+) -> None:
+    with Slow(20) as server:
+        server.begin(1, tool, path=str(tmp_path / "now"))
+        server.process.send_signal(number)
+        assert server.refused() == "The server is stopping"
+        (tmp_path / "now").touch()
+        answer = server.answer()
+        assert (answer["id"], answer["result"]["content"][0]["text"]) == (1, "finished")
+        assert server.answer() == {}
+        status, said = server.end()
+    assert status == 0
+    assert said.split()[-1] == "done"
+
+
+def test_a_call_that_takes_too_long_is_cancelled_when_the_time_is_over() -> None:
+    with Slow(0.2) as server:
+        server.begin(1, "forever")
+        server.process.send_signal(signal.SIGTERM)
+        assert server.answer() == {}
+        status, said = server.end()
+    assert status == 0
+    assert "1 requests are cancelled: they did not finish in 0.2 s" in said
+
+
+def test_a_second_signal_stops_the_server_at_once() -> None:
+    with Slow(600) as server:
+        server.begin(1, "forever")
+        server.process.send_signal(signal.SIGTERM)
+        server.refused()
+        server.process.send_signal(signal.SIGTERM)
+        assert server.answer() == {}
+        status, said = server.end()
+    assert status == 0
+    assert "1 requests are cancelled: a second signal came" in said
+
+
+def test_a_listener_does_not_keep_a_server_that_is_told_to_stop() -> None:
+    with Slow(600) as server:
+        server.send(request(1, "subscriptions/listen", notifications={"toolsListChanged": True}))
+        assert server.answer()["method"] == "notifications/subscriptions/acknowledged"
+        server.process.send_signal(signal.SIGTERM)
+        assert server.answer()["method"] == "notifications/cancelled"
+        assert server.answer()["id"] == 1
+        assert server.end()[0] == 0
+
+
+def test_a_signal_after_the_end_of_the_input_waits_for_nothing() -> None:
+    with Slow(600) as server:
+        server.begin(1, "forever")
+        assert server.process.stdin is not None
+        server.process.stdin.close()
+        # The input's end was read, or it is read before the signal is: both are there.
+        server.process.send_signal(signal.SIGTERM)
+        assert server.answer() == {}
+        assert server.end()[0] == 0

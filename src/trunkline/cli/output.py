@@ -12,6 +12,7 @@ import re
 import sys
 import unicodedata
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 import click
@@ -38,6 +39,8 @@ _UNSAFE = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\U000e0000-\U000e007f]"
 )
 _SPACES = re.compile(r"\s+")
+# Escaping makes several objects of each character: a long text is done in parts, so that there are never many at once.
+_PART = 64 * 1024
 
 
 def _escape(found: re.Match[str]) -> str:
@@ -49,7 +52,24 @@ def _escape(found: re.Match[str]) -> str:
 
 def plain(text: str) -> str:
     """Make a text of several lines safe: what could control a terminal is shown as an escape."""
-    return _UNSAFE.sub(_escape, text.replace("\r\n", "\n"))
+    text = text.replace("\r\n", "\n")
+    if _UNSAFE.search(text) is None:
+        return text
+    return "".join(_escaped(text[at : at + _PART]) for at in range(0, len(text), _PART))
+
+
+def _escaped(part: str) -> str:
+    """Escape a part of a text: by a look at each character where there is much to escape, else where it stands."""
+    dense = len(_UNSAFE.findall(part)) > len(part) // 16
+    return part.translate(_escapes()) if dense else _UNSAFE.sub(_escape, part)
+
+
+@cache
+def _escapes() -> dict[int, str]:
+    """Return the table of all escapes; Latin characters are in it too, since it is slow to miss one."""
+    unsafe = (range(0x061C, 0x2070), range(0xD800, 0xE000), range(0xE0000, 0xE0080))
+    latin = {code: _UNSAFE.sub(_escape, chr(code)) for code in range(0x100)}
+    return latin | {code: _UNSAFE.sub(_escape, chr(code)) for codes in unsafe for code in codes}
 
 
 def one_line(text: str) -> str:

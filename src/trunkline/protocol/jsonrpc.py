@@ -11,6 +11,7 @@ invalid UTF-8 in parts it skips, members of the envelope given twice, and nestin
 
 from __future__ import annotations
 
+import os
 from itertools import accumulate
 from typing import Any, Literal
 
@@ -111,6 +112,14 @@ class _Envelope(Struct):
     error: ErrorObject | UnsetType = UNSET
 
 
+class _Payloads(Struct):
+    """The members that may be large, undecoded."""
+
+    params: Raw | UnsetType = UNSET
+    result: Raw | UnsetType = UNSET
+    error: Raw | UnsetType = UNSET
+
+
 class _Loose(Struct):
     id: Any = UNSET
     method: Any = UNSET
@@ -122,6 +131,7 @@ _DEFAULT_LIMITS = Limits()
 _UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _MEMBERS = frozenset(("jsonrpc", "id", "method", "params", "result", "error"))
 _envelope_decoder = msgspec.json.Decoder(_Envelope)
+_payload_decoder = msgspec.json.Decoder(_Payloads)
 _encode = msgspec.json.Encoder().encode
 _REQUEST_SIZE = len(b'{"jsonrpc":"2.0","id":,"method":"","params":}')
 _RESPONSE_SIZE = len(b'{"jsonrpc":"2.0","id":,"result":}')
@@ -129,8 +139,11 @@ _ONE_KIND = bytes.maketrans(b"[]", b"{}")
 _STEPS = bytes.maketrans(b"{}", b"\x01\xff")
 _NOT_STRUCTURE = bytes(set(range(256)) - set(b'[]{}"'))
 _PEELS = 16
-# Stands for a value that was cut out; none of its beginnings is also an end of it, so it cannot overlap itself.
-_MARK = b"1222222222222222"
+# Stands for a value that was cut out; none of its beginnings is also an end of it, so it cannot overlap itself. It is
+# drawn anew by each process: a message that could hold it on purpose would be read whole by the slow parser.
+_MARK = b"1" + bytes(50 + byte % 8 for byte in os.urandom(15))
+# Strings are cut out of a message in parts: the pieces between them weigh ten times as much as the message.
+_PART = 64 * 1024
 # Up to this size it is cheaper to look for suspicion in the whole message than to cut the large member out first.
 _SMALL = 4096
 
@@ -286,7 +299,8 @@ def _repeated_members(data: bytes, envelope: _Envelope) -> frozenset[str] | None
 
 def _without_payload(data: bytes, envelope: _Envelope) -> bytes:
     """Put a mark in the place of the largest member's value, so that what is left is short; if sure of the place."""
-    for name, value in (("params", envelope.params), ("result", envelope.result)):
+    error: Raw | UnsetType = UNSET if envelope.error is UNSET else _payload_decoder.decode(data).error
+    for name, value in (("params", envelope.params), ("result", envelope.result), ("error", error)):
         if value is UNSET:
             continue
         payload = bytes(value)
@@ -306,7 +320,7 @@ def _reads_mark(cut: bytes, name: str) -> bool:
     for. If the one mark is read as the member's value, the place was the member's.
     """
     try:
-        value = getattr(_envelope_decoder.decode(cut), name)
+        value = getattr(_payload_decoder.decode(cut), name)
     except _UNREADABLE:
         return False
     return value is not UNSET and bytes(value) == _MARK
@@ -332,7 +346,7 @@ def _too_deep(data: bytes, limit: int) -> bool:
     # string or stand between two strings: without them the same brackets are inside.
     brackets = data.translate(_ONE_KIND, _NOT_STRUCTURE).replace(b'""', b"")
     if b'"' in brackets:
-        brackets = b"".join(brackets.split(b'"')[::2])
+        brackets = _outside_strings(brackets)
     depth = 0
     while brackets and depth < _PEELS:
         brackets = brackets.replace(b"{}", b"")
@@ -341,6 +355,16 @@ def _too_deep(data: bytes, limit: int) -> bool:
         # Peeling costs a pass a level: whoever nests on purpose is counted in one slower pass.
         depth += max(accumulate(memoryview(brackets.translate(_STEPS)).cast("b")))
     return depth > limit
+
+
+def _outside_strings(brackets: bytes) -> bytes:
+    """Return what stands outside of quotes."""
+    kept, inside = bytearray(), 0
+    for at in range(0, len(brackets), _PART):
+        parts = brackets[at : at + _PART].split(b'"')
+        kept += b"".join(parts[inside::2])
+        inside ^= (len(parts) - 1) & 1
+    return bytes(kept)
 
 
 # --- writing ---------------------------------------------------------------------------------------------------------

@@ -88,7 +88,7 @@ class Limits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     log_seconds: float = 300.0
     #: Silence on an event stream after which a comment keeps it alive; an answer that takes longer becomes a stream.
     comment_seconds: float = 15.0
-    #: Time given to requests in flight when an HTTP server is told to stop.
+    #: Time given to requests in flight when a server is told to stop by a signal, over HTTP and stdio.
     drain_seconds: float = 30.0
     #: Times a client takes up a lost event stream again before it gives up.
     resumptions: int = 5

@@ -32,7 +32,7 @@ log = logging.getLogger("trunkline")
 class ServedConnection:
     """What a server is to one connection."""
 
-    __slots__ = ("__weakref__", "_declared", "_offer", "_server", "connection", "session")
+    __slots__ = ("__weakref__", "_declared", "_offer", "_server", "connection", "session", "stopping")
 
     def __init__(self, server: Server, session: Session | None = None) -> None:
         """Serve whatever the connection brings, within a session that another one opened, if given."""
@@ -41,11 +41,15 @@ class ServedConnection:
         self._declared: Container[str] = ()
         self.session = session
         self.connection: Connection | None = None
+        #: New requests are refused, but for pings; what runs is still answered.
+        self.stopping = False
 
     # --- what the connection asks ------------------------------------------------------------------------------------
 
     def request_received(self, exchange: Exchange, origin: Origin) -> Coroutine[Any, Any, Any] | Refusal:
         """Admit a request and give the work that answers it."""
+        if self.stopping and exchange.method != "ping":
+            return Refusal(-32000, "The server is stopping")
         admitted = admit(exchange, self.session, origin, self._offer)
         if type(admitted) is Rejected:
             return Refusal(admitted.code, admitted.message, admitted.data)

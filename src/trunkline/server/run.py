@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import signal
 import sys
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from trunkline.errors import ConfigError
+from trunkline.server.dispatch import ServedConnection
 
 if TYPE_CHECKING:
+    from trunkline.connection import Connection
     from trunkline.server.server import Server
+    from trunkline.transports.link import Link
 
 __all__ = ["run", "run_async", "run_loop"]
+
+log = logging.getLogger("trunkline")
 
 #: HTTP, and the names that others give it; the last one also serves the oldest transport where others do.
 _HTTP = ("http", "streamable-http", "sse")
@@ -55,28 +62,75 @@ async def run_async(server: Server, transport: str | None, **options: Any) -> No
         )
     from trunkline.transports.stdio import StdioLink
 
-    link = StdioLink.claim(server.limits)
-    serving = asyncio.ensure_future(server.serve(link))
+    await _serve_stdio(server, StdioLink.claim(server.limits))
+
+
+async def _serve_stdio(server: Server, link: Link) -> None:
+    """Serve until the input ends or a signal comes; calls that run then are finished, bounded."""
+    connection = server.accept(link)
+    stop, hurry = asyncio.Event(), asyncio.Event()
+    try:
+        with _signals(lambda: (hurry if stop.is_set() else stop).set()):
+            await _first_of(connection.closed, stop)
+            # A client that ended the input before it sent the signal waits for no answer.
+            if stop.is_set() and not connection.input_ended:
+                await _drain(server, connection, hurry)
+    finally:
+        try:
+            await connection.aclose()
+            await connection.ended()
+        finally:
+            server.close()
+
+
+@contextmanager
+def _signals(heard: Callable[[], None]) -> Iterator[None]:
+    """Call a function on SIGTERM and SIGINT, where this is the main thread."""
     loop = asyncio.get_running_loop()
-    heard: list[signal.Signals] = []
+    taken: list[signal.Signals] = []
     for number in (signal.SIGTERM, signal.SIGINT):
         try:
-            loop.add_signal_handler(number, serving.cancel)
+            loop.add_signal_handler(number, heard)
         except (ValueError, RuntimeError):
             # Not the main thread: whoever runs the loop there also stops it.
             break
-        heard.append(number)
+        taken.append(number)
     try:
-        await serving
-    except asyncio.CancelledError:
-        # A signal ended the serving alone; whoever cancels this coroutine means more than that.
-        running = asyncio.current_task()
-        if not serving.cancelled() or (running is not None and running.cancelling()):
-            raise
+        yield
     finally:
-        for number in heard:
+        for number in taken:
             loop.remove_signal_handler(number)
-        server.close()
+
+
+async def _first_of(future: asyncio.Future[Any], event: asyncio.Event, *, seconds: float | None = None) -> bool:
+    """Wait until a future is done or an event is set, without cancelling the future; return True if it is done."""
+    waiting = asyncio.ensure_future(event.wait())
+    try:
+        await asyncio.wait((future, waiting), timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        waiting.cancel()
+    return future.done()
+
+
+async def _drain(server: Server, connection: Connection, hurry: asyncio.Event) -> None:
+    """Refuse new requests, and wait until those that run are answered, the time is over or a second signal comes."""
+    assert isinstance(connection.service, ServedConnection)
+    connection.service.stopping = True
+    # Listeners would wait for ever; they end with a result.
+    server.hub.end("the server is shutting down")
+    tasks = [exchange.task for exchange in connection.exchanges.values() if exchange.task is not None]
+    if not tasks:
+        return
+    seconds = server.limits.drain_seconds
+    if not await _first_of(asyncio.gather(*map(_over, tasks)), hurry, seconds=seconds):
+        why = "a second signal came" if hurry.is_set() else f"they did not finish in {seconds:g} s"
+        left = sum(not task.done() for task in tasks)
+        log.warning("%d requests are cancelled: %s", left, why)
+
+
+async def _over(task: asyncio.Task[None]) -> None:
+    """Wait until a task has ended, however it did."""
+    await asyncio.wait((task,))
 
 
 async def _http(server: Server, transport: str, options: dict[str, Any]) -> None:
