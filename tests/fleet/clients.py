@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -176,8 +177,10 @@ def _program(client: ThirdPartyClient) -> list[str]:
 
 
 def _last_error(stderr: str) -> str:
-    lines = [line.strip(" |+-") for line in stderr.splitlines() if "Error" in line or "error" in line]
-    return (lines[-1] if lines else stderr.strip()[-200:])[:300]
+    """Return the line of a traceback that says what went wrong, in Python or in JavaScript."""
+    lines = [line.strip(" |+-") for line in stderr.splitlines()]
+    named = [line for line in lines if re.match(r"[\w.]*(Error|Exception|Group)\b.*:", line)]
+    return (named[-1] if named else stderr.strip()[-200:])[:300]
 
 
 def _compared(wanted: dict[str, Any], seen: dict[str, Any]) -> str:

@@ -14,7 +14,7 @@ PYPI = "pypi"
 NPM = "npm"
 
 # The last release of the official SDK before its second major version, which many servers import without a bound.
-_SDK_1 = "mcp<2"
+_SDK_1 = "mcp==1.30.0"
 _REFERENCE = "2026.8.31"
 
 
@@ -74,15 +74,15 @@ SERVER_ENVIRONMENTS = (
 )
 
 CLIENT_ENVIRONMENTS = (
-    Environment("sdk-1", PYPI, ("mcp==1.30.0",)),
+    Environment("sdk-1", PYPI, (_SDK_1,)),
     Environment("fastmcp", PYPI, ("fastmcp==4.1.2",)),
     Environment("langchain", PYPI, ("langchain-mcp-adapters==0.3.2",)),
     Environment("pydantic-ai", PYPI, ("pydantic-ai-slim[mcp]==2.66.0",)),
     Environment("openai-agents", PYPI, ("openai-agents==0.24.0",)),
     Environment("llama-index", PYPI, ("llama-index-tools-mcp==0.6.0",)),
-    Environment("smolagents", PYPI, ("smolagents[mcp]==1.26.0",)),
+    Environment("smolagents", PYPI, ("smolagents[mcp]==1.26.0", _SDK_1)),
     Environment("strands", PYPI, ("strands-agents==1.62.0",)),
-    Environment("autogen", PYPI, ("autogen-ext[mcp]==0.7.5",)),
+    Environment("autogen", PYPI, ("autogen-ext[mcp]==0.7.5", _SDK_1)),
     Environment("agno", PYPI, ("agno==3.1.10", "mcp", "openai")),
     Environment("mcp-use", PYPI, ("mcp-use==1.7.1",)),
     Environment("google-adk", PYPI, ("google-adk==2.13.0",)),

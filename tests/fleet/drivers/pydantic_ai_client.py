@@ -1,8 +1,9 @@
 """Pydantic AI: an agent with a model for tests, which calls the tools it is told to."""
 
-import pydantic_ai.mcp
 from driving import find, run, text_of
+from fastmcp.client.transports import StdioTransport
 from pydantic_ai import Agent, RunContext
+from pydantic_ai.mcp import MCPToolset
 from pydantic_ai.models.test import TestModel
 from pydantic_ai.usage import RunUsage
 
@@ -23,9 +24,9 @@ async def look(target):
 
 def _toolset(target):
     if "url" in target:
-        return pydantic_ai.mcp.MCPServerStreamableHTTP(target["url"], headers=target["headers"])
+        return MCPToolset(target["url"], headers=target["headers"])
     program, *arguments = target["command"]
-    return pydantic_ai.mcp.MCPServerStdio(program, args=arguments, env=target["env"])
+    return MCPToolset(StdioTransport(program, arguments, env=target["env"]))
 
 
 run(look)
