@@ -18,7 +18,7 @@ from tests.attacks.stage import Masked, allowing, hosting, tool, written
 from tests.attacks.test_toxic_flows import INJECTED, Office
 from tests.host.gateway.support import FRONTS, NEW, OLD, in_loop
 from trunkline import Client
-from trunkline.host.gateway.gateway import GatewayOptions
+from trunkline.host.gateway.options import GatewayOptions
 from trunkline.host.host import Host
 from trunkline.host.judgement.approval import APPROVALS, Approval
 from trunkline.host.policy.policy import Policy

@@ -39,7 +39,7 @@ from trunkline.errors import (
 from trunkline.host.assembly import HostOptions
 from trunkline.host.catalog.items import Item, Kind
 from trunkline.host.catalog.names import id_of, inner_uri, outer_uri
-from trunkline.host.gateway.gateway import GatewayOptions
+from trunkline.host.gateway.options import GatewayOptions
 from trunkline.host.host import Host
 from trunkline.host.supervision.clients import start_seconds
 from trunkline.host.supervision.upstream import Status

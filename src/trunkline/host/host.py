@@ -30,7 +30,8 @@ from trunkline.host.config.records import Configuration
 from trunkline.host.core import Asker
 from trunkline.host.desks import CallbackDesk, Desk, HostDesk
 from trunkline.host.events import Follower, Inspected
-from trunkline.host.gateway.gateway import Gateway, GatewayOptions
+from trunkline.host.gateway.gateway import Gateway
+from trunkline.host.gateway.options import GatewayOptions
 from trunkline.host.gateway.serving import ServeOptions
 from trunkline.host.passing.fronts import LocalFront
 from trunkline.host.policy.policy import Policy

@@ -15,7 +15,8 @@ import pytest
 import trunkline.types as t
 from tests.support import run_async
 from trunkline import Client, Server
-from trunkline.host.gateway.gateway import Gateway, GatewayOptions
+from trunkline.host.gateway.gateway import Gateway
+from trunkline.host.gateway.options import GatewayOptions
 from trunkline.host.host import Host
 from trunkline.host.policy.policy import Policy
 from trunkline.host.policy.reading import read_policy

@@ -15,7 +15,7 @@ import trunkline.types as t
 from tests.host.gateway.support import CELLS, FRONTS, NEW, OLD, Stage, allow, in_loop, on_stage, over_http, server
 from trunkline import Client, Context, RequestFailed, Server
 from trunkline.errors import ConfigError
-from trunkline.host.gateway.gateway import GatewayOptions
+from trunkline.host.gateway.options import GatewayOptions
 from trunkline.host.gateway.serving import Profile
 from trunkline.host.judgement.approval import Approval
 from trunkline.host.judgement.consent import Answer, Question

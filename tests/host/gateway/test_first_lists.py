@@ -12,7 +12,7 @@ import pytest
 from tests.host.gateway.support import FRONTS, in_loop, on_stage, until
 from tests.host.supervised import program
 from trunkline.errors import InvalidParams, RequestFailed
-from trunkline.host.gateway.gateway import GatewayOptions
+from trunkline.host.gateway.options import GatewayOptions
 
 LISTS = ["list_tools", "list_prompts", "list_resources", "list_resource_templates"]
 

@@ -13,7 +13,7 @@ from tests.host.gateway.support import CELLS, FRONTS, NEW, OLD, allow, in_loop, 
 from trunkline import RequestFailed, Server
 from trunkline.auth.static_tokens import StaticTokens
 from trunkline.errors import InvalidRequest, TooManyRequests
-from trunkline.host.gateway.gateway import GatewayOptions
+from trunkline.host.gateway.options import GatewayOptions
 from trunkline.host.host import Host
 from trunkline.host.passing.forwarding import VIA
 

@@ -18,7 +18,7 @@ from tests.host.gateway.support import CELLS, FRONTS, NEW, OLD, UPSTREAMS, allow
 from tests.support import run_async
 from trunkline import Client, Context, RequestFailed, Server, ToolError
 from trunkline.host.entries import Filters
-from trunkline.host.gateway.gateway import GatewayOptions
+from trunkline.host.gateway.options import GatewayOptions
 from trunkline.host.judgement.consent import Answer, Question
 from trunkline.host.policy.policy import Policy
 from trunkline.host.policy.reading import read_policy

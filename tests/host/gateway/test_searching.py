@@ -12,7 +12,7 @@ from tests.host.gateway.support import CELLS, FRONTS, NEW, OLD, allow, in_loop, 
 from trunkline import Client, Context, Server
 from trunkline.errors import InvalidParams
 from trunkline.host.entries import ServerEntry, ServerSettings, Source
-from trunkline.host.gateway.gateway import GatewayOptions
+from trunkline.host.gateway.options import GatewayOptions
 
 SEARCHED = GatewayOptions(search="on")
 DENY = '[[rule]]\nname = "no mail"\neffect = "deny"\nserver = "m"\ntool = "send_mail"\n'

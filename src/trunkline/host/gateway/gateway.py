@@ -12,7 +12,6 @@ import inspect
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from typing import Any, TypeVar
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 import trunkline.types as t
@@ -22,34 +21,30 @@ from trunkline.errors import (
     ConfigError,
     InvalidParams,
     InvalidRequest,
-    LinkError,
     MissingCapability,
     PolicyDenied,
-    RemoteProtocolError,
     RequestFailed,
     ResourceNotFound,
     TooManyRequests,
-    UrlElicitationRequired,
 )
-from trunkline.host.audit.trail import AuditFailed
 from trunkline.host.catalog.filters import keeps
 from trunkline.host.catalog.items import Item, Kind
 from trunkline.host.catalog.names import inner_uri, outer_uri
 from trunkline.host.catalog.search import SEARCH_TOOL
 from trunkline.host.core import Asker, HostCore
-from trunkline.host.entries import NO_FILTERS, Filters
 from trunkline.host.gateway.asking import consent_face
+from trunkline.host.gateway.failures import answered, is_not_found, not_found
 from trunkline.host.gateway.guests import Guests
+from trunkline.host.gateway.options import GatewayOptions
 from trunkline.host.gateway.searching import MetaTool, Searching
 from trunkline.host.gateway.shelves import Shelved, Shelves, outward
 from trunkline.host.gateway.watching import Ear, GatewayHub, Watches, Wish
-from trunkline.host.judgement.approval import APPROVALS, Approval
+from trunkline.host.judgement.approval import APPROVALS
 from trunkline.host.judgement.consent import Face
 from trunkline.host.judgement.judging import decoded
 from trunkline.host.judgement.refusals import CLIENT_CANNOT, NEVER_ASKS, called_by_proxy
 from trunkline.host.passing.forwarding import VIA
 from trunkline.host.passing.fronts import GatewayFront
-from trunkline.host.passing.labels import label_pages
 from trunkline.host.passing.lanes import Needs
 from trunkline.host.passing.loops import announcement
 from trunkline.host.policy.acts import Act, Annotations
@@ -58,13 +53,13 @@ from trunkline.host.session import HostSession
 from trunkline.protocol.caller import Caller, Session
 from trunkline.protocol.limits import Limits
 from trunkline.protocol.methods import read_meta
-from trunkline.protocol.revisions import NEWEST, Feature, find
+from trunkline.protocol.revisions import NEWEST, find
 from trunkline.server.dispatch import ServedConnection
 from trunkline.server.server import Server
 from trunkline.server.subscriptions import Sink, accepted, listen
 from trunkline.server.tools import check_headers, failed
 
-__all__ = ["Gateway", "GatewayOptions"]
+__all__ = ["Gateway"]
 
 T = TypeVar("T")
 _LISTS = ("tools/list", "prompts/list", "resources/list", "resources/templates/list")
@@ -73,28 +68,6 @@ _SUBSCRIBE_SECONDS = 5.0
 #: How long a list waits until it is known what servers list to a client that can be asked.
 _LEARN_SECONDS = 10.0
 _VIA = VIA.encode()
-
-
-class GatewayOptions(Struct, frozen=True, kw_only=True):
-    """How one gateway, or one profile of it, behaves."""
-
-    name: str = "trunkline"
-    #: A virtual server: some of the servers, with filters and a policy of its own.
-    profile: str | None = None
-    servers: frozenset[str] | None = None
-    tools: Filters = NO_FILTERS
-    #: Who asks a person before a call: the client in front, the gateway itself, or no one (``judgement/approval.py``).
-    approval: Approval = "ask"
-    #: Calls a minute, and at once, of one principal.
-    per_minute: float | None = None
-    concurrent: int = 256
-    #: Whether a large catalog is replaced by tools to search it.
-    search: str = "auto"
-    #: The share of a model's context, in tokens, above which it is.
-    window_tokens: int = 200_000
-    share: float = 0.10
-    #: Every caller is the user who runs the gateway (loopback, the user's own token): answers may outlive the session.
-    own_user: bool = False
 
 
 class Gateway(Server):
@@ -397,9 +370,9 @@ class Gateway(Server):
             try:
                 return await self._core.read_resource(server, uri, item, asker)
             except RequestFailed as error:
-                if not _is_not_found(error, uri):
+                if not is_not_found(error, uri):
                     raise
-                raise _not_found(exchange.admitted.caller, params.uri) from error
+                raise not_found(exchange.admitted.caller, params.uri) from error
 
         return outward(await self._for(exchange, server, read), server)
 
@@ -501,7 +474,7 @@ class Gateway(Server):
                 act = self._named(caller, server, uri, "resource")
                 if self.policy.sees(replace(act, pin=None if item is None else item.pin)):
                     return server, uri, item
-        raise _not_found(caller, outer)
+        raise not_found(caller, outer)
 
     def _knows(self, exchange: Exchange, outer: str) -> bool:
         try:
@@ -520,16 +493,8 @@ class Gateway(Server):
         session = self._guests.session(exchange)
         session.budget.enter()
         try:
-            return await work(self._asker(exchange, session, via))
-        except RequestFailed as error:
-            # Anew: what the server's transport said beside it (a challenge, a status) is between it and us.
-            raise type(error)(error.message, code=error.code, data=_outer_data(error, server)) from error
-        except PolicyDenied as error:
-            raise RequestFailed(error.told) from error
-        except AuditFailed as error:
-            raise RequestFailed("The audit trail of the gateway cannot be written, so nothing is done") from error
-        except (LinkError, RemoteProtocolError, MissingCapability) as error:
-            raise RequestFailed(f"Server {server!r}: {_reason(error)}") from error
+            with answered(server):
+                return await work(self._asker(exchange, session, via))
         finally:
             session.budget.leave()
 
@@ -609,28 +574,6 @@ class Gateway(Server):
         if self._wants.pop(session, None) is not None:
             self._follow_soon()
         self._guests.left(session)
-
-
-def _outer_data(error: RequestFailed, server: str) -> Any:
-    return label_pages(error.data, server) if isinstance(error, UrlElicitationRequired) else error.data
-
-
-def _is_not_found(error: RequestFailed, uri: str) -> bool:
-    """Tell whether a server says, in the words of either era, that it has no such resource."""
-    said = error.data.get("uri") if isinstance(error.data, dict) else None
-    return isinstance(error, ResourceNotFound) or (isinstance(error, InvalidParams) and said == uri)
-
-
-def _not_found(caller: Caller, outer: str) -> RequestFailed:
-    """Make the one answer for a resource that is not there, whoever says so and for whatever reason."""
-    kind = InvalidParams if Feature.NOT_FOUND_IS_INVALID_PARAMS in caller.revision.features else ResourceNotFound
-    return kind(f"Resource not found: {outer}", data={"uri": outer})
-
-
-def _reason(error: Exception) -> str:
-    """Give the first line of an error: what follows is the server's own stderr."""
-    text = str(error).partition("\n")[0]
-    return text[:300] or type(error).__name__
 
 
 def _instructions(by_server: Mapping[str, str], servers: frozenset[str] | None) -> str | None:

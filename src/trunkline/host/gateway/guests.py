@@ -10,19 +10,17 @@ import asyncio
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import trunkline.types as t
 from trunkline.connection import Connection, Exchange
 from trunkline.host.core import HostCore
+from trunkline.host.gateway.options import GatewayOptions
 from trunkline.host.passing.fronts import log_wanted
 from trunkline.host.passing.lanes import OnLog
 from trunkline.host.personal import personal
 from trunkline.host.session import Budget, HostSession
 from trunkline.protocol.caller import Caller, Session
-
-if TYPE_CHECKING:
-    from trunkline.host.gateway.gateway import GatewayOptions
 
 __all__ = ["Guests"]
 

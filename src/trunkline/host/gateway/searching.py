@@ -10,7 +10,7 @@ name of none. So what a search found is listed to that session from then on, to 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import msgspec
 
@@ -19,11 +19,9 @@ from trunkline.errors import InvalidParams
 from trunkline.host.catalog.items import Item
 from trunkline.host.catalog.search import CALL_TOOL, SEARCH_TOOL, Mode, SearchIndex, choose, meta_tools, render_hits
 from trunkline.host.core import HostCore
+from trunkline.host.gateway.options import GatewayOptions
 from trunkline.host.session import HostSession
 from trunkline.server.tools import failed
-
-if TYPE_CHECKING:
-    from trunkline.host.gateway.gateway import GatewayOptions
 
 __all__ = ["Found", "MetaTool", "Searching"]
 

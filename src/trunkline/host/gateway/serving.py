@@ -18,7 +18,8 @@ from msgspec.structs import replace
 from trunkline.errors import ConfigError
 from trunkline.host.assembly import ANCESTORS, Assembly
 from trunkline.host.entries import NO_FILTERS, Filters
-from trunkline.host.gateway.gateway import Gateway, GatewayOptions
+from trunkline.host.gateway.gateway import Gateway
+from trunkline.host.gateway.options import GatewayOptions
 from trunkline.host.judgement.approval import Approval, Exposure, is_own_client
 from trunkline.host.policy.policy import Policy
 from trunkline.host.policy.reading import load_policy
