@@ -211,7 +211,7 @@ async def test_what_filters_hide_is_not_told_of(front: str, tmp_path: Path) -> N
     ):
         await _listening(stage, client)
         made.add_tool(_nothing, name="secret_one")
-        await until(lambda: stage.host.status()[0].tools == 2)
+        await until(lambda: stage.host.status()[0].unusable == 1)
         await quiet()
         assert heard == []
         assert [tool.name for tool in await client.list_tools()] == ["b__write"]
