@@ -49,7 +49,8 @@ class ServedConnection:
     def request_received(self, exchange: Exchange, origin: Origin) -> Coroutine[Any, Any, Any] | Refusal:
         """Admit a request and give the work that answers it."""
         if self.stopping and exchange.method != "ping":
-            return Refusal(-32000, "The server is stopping")
+            # As over HTTP: it is no fault of the request, but no code is made for this.
+            return Refusal(-32600, "The server is stopping")
         admitted = admit(exchange, self.session, origin, self._offer)
         if type(admitted) is Rejected:
             return Refusal(admitted.code, admitted.message, admitted.data)

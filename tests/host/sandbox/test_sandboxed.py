@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -298,7 +299,7 @@ def test_shared_memory_of_another_program_cannot_be_read(stage: Stage, segment: 
     ("name", "arguments"),
     [("message_queue", {}), ("semaphores", {}), ("posix_queue", {"name": f"/trunkline-test-{os.getpid()}"})],
 )
-def test_queues_and_semaphores_of_the_system_cannot_be_had(stage: Stage, name: str, arguments: dict[str, str]) -> None:
+def test_queues_and_semaphores_of_the_system_cannot_be_had(stage: Stage, name: str, arguments: dict[str, Any]) -> None:
     assert stage.try_one(name, **arguments).startswith("refused")
 
 

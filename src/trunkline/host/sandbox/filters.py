@@ -110,7 +110,7 @@ _WATCHES = ("inotify_init", "inotify_init1", "inotify_add_watch")
 # The first argument is the process.
 _OF_A_PROCESS = ("prlimit64", "sched_setparam", "sched_setscheduler", "sched_setaffinity", "sched_setattr")
 # The first argument says of what kind the second is: a process and a process group, in this order, or all of a user.
-_OF_A_KIND = {"setpriority": (0, 1), "ioprio_set": (1, 2)}
+_OF_A_KIND: Mapping[str, tuple[int, int]] = MappingProxyType({"setpriority": (0, 1), "ioprio_set": (1, 2)})
 
 # x86 has a second set of numbers, which mean the same calls.
 _X32 = 0x40000000
