@@ -131,9 +131,9 @@ def _mark(passed: bool) -> str:
 _INTRODUCTION = """\
 # The fleet: public servers and third-party clients
 
-This page is written by `make fleet DOCS=1`, from a run of {day} with seed {seed}. `make fleet` installs the packages
-below into `.fleet` and repeats the measurements. It needs npm, PyPI and Node; what cannot be installed is skipped and
-named. `make fleet ONLY=git` runs one row, `SEED=2` draws other delays.
+`make fleet` installs the packages below into `.fleet` and repeats these measurements. It needs npm, PyPI and Node; what
+cannot be installed is skipped and named. `make fleet ONLY=git` runs one row, `SEED=2` draws other delays, and `DOCS=1`
+writes this page. {run}
 
 ## What is measured
 
@@ -154,10 +154,13 @@ named. `make fleet ONLY=git` runs one row, `SEED=2` draws other delays.
 
 
 def page(result: Result, *, day: str, delay: float, count: int) -> str:
-    """Return the page of the documentation."""
-    parts = [_INTRODUCTION.format(day=day, seed=result.seed, delay=delay, count=count), "## Results\n\n"]
-    parts.append(_markdown(("what", "found", ""), [(bar.what, bar.found, _mark(bar.passed)) for bar in bars(result)]))
-    parts.append("\n## Servers\n\nThe numbers are tools, prompts, resources, templates and compared calls.\n\n")
+    """Return the page of the documentation; ``day`` is empty if nothing was run."""
+    run = f"The results are from {day}, with seed {result.seed}." if day else "No run has been written to it yet."
+    parts = [_INTRODUCTION.format(run=run, delay=delay, count=count)]
+    if day:
+        rows = [(bar.what, bar.found, _mark(bar.passed)) for bar in bars(result)]
+        parts.append(f"## Results\n\n{_markdown(('what', 'found', 'bar'), rows)}\n")
+    parts.append("## Servers\n\nThe numbers are tools, prompts, resources, templates and compared calls.\n\n")
     heads = (
         "server",
         "package",
