@@ -25,6 +25,8 @@ class Result(Struct, kw_only=True):
     #: How many servers were started at once, how many became ready, and those that were started more than once.
     at_once: tuple[int, int, list[str]] | None = None
     left: Left | None = None
+    #: Processes that were left of servers and clients looked at one by one.
+    at_end: list[str] = field(default_factory=list)
 
 
 class Bar(Struct, frozen=True):
@@ -46,6 +48,7 @@ def bars(result: Result) -> list[Bar]:
         found.append(Bar(f"servers restarted at a start of {count}", str(len(again)), not again))
     if result.left is not None:
         found += _left_bars(result.left)
+    found.append(Bar("processes left at the end", str(len(result.at_end)), not result.at_end))
     return found
 
 
