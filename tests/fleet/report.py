@@ -25,6 +25,8 @@ class Result(Struct, kw_only=True):
     #: How many servers were started at once, how many became ready, and those that were started more than once.
     at_once: tuple[int, int, list[str]] | None = None
     left: Left | None = None
+    #: Processes that were left of servers and clients looked at one by one.
+    at_end: list[str] = field(default_factory=list)
 
 
 class Bar(Struct, frozen=True):
@@ -46,6 +48,7 @@ def bars(result: Result) -> list[Bar]:
         found.append(Bar(f"servers restarted at a start of {count}", str(len(again)), not again))
     if result.left is not None:
         found += _left_bars(result.left)
+    found.append(Bar("processes left at the end", str(len(result.at_end)), not result.at_end))
     return found
 
 
@@ -131,9 +134,9 @@ def _mark(passed: bool) -> str:
 _INTRODUCTION = """\
 # The fleet: public servers and third-party clients
 
-This page is written by `make fleet DOCS=1`, from a run of {day} with seed {seed}. `make fleet` installs the packages
-below into `.fleet` and repeats the measurements. It needs npm, PyPI and Node; what cannot be installed is skipped and
-named. `make fleet ONLY=git` runs one row, `SEED=2` draws other delays.
+`make fleet` installs the packages below into `.fleet` and repeats these measurements. It needs npm, PyPI and Node; what
+cannot be installed is skipped and named. `make fleet ONLY=git` runs one row, `SEED=2` draws other delays, and `DOCS=1`
+writes this page. {run}
 
 ## What is measured
 
@@ -154,10 +157,13 @@ named. `make fleet ONLY=git` runs one row, `SEED=2` draws other delays.
 
 
 def page(result: Result, *, day: str, delay: float, count: int) -> str:
-    """Return the page of the documentation."""
-    parts = [_INTRODUCTION.format(day=day, seed=result.seed, delay=delay, count=count), "## Results\n\n"]
-    parts.append(_markdown(("what", "found", ""), [(bar.what, bar.found, _mark(bar.passed)) for bar in bars(result)]))
-    parts.append("\n## Servers\n\nThe numbers are tools, prompts, resources, templates and compared calls.\n\n")
+    """Return the page of the documentation; ``day`` is empty if nothing was run."""
+    run = f"The results are from {day}, with seed {result.seed}." if day else "No run has been written to it yet."
+    parts = [_INTRODUCTION.format(run=run, delay=delay, count=count)]
+    if day:
+        rows = [(bar.what, bar.found, _mark(bar.passed)) for bar in bars(result)]
+        parts.append(f"## Results\n\n{_markdown(('what', 'found', 'bar'), rows)}\n")
+    parts.append("## Servers\n\nThe numbers are tools, prompts, resources, templates and compared calls.\n\n")
     heads = (
         "server",
         "package",

@@ -57,8 +57,9 @@ def run(plan: Plan, tell: Callable[[str], None]) -> Result:
         result.clients = try_clients(clients, absent, mark=mark, tell=tell)
     if usable:
         asyncio.run(_together(plan, usable, result, mark, tell))
-    for pid in marked(mark):
-        tell(f"  MISS a process is left at the end: {named(pid)}")
+    result.at_end = [named(pid) for pid in marked(mark)]
+    for line in result.at_end:
+        tell(f"  MISS a process is left at the end: {line}")
     return result
 
 

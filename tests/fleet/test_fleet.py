@@ -152,7 +152,8 @@ def test_every_miss_is_a_bar_that_fails() -> None:
     result.together.restarts[1].lost.append("time__now")
     result.together.restarts[1].lost_at_first.append("time__now")
     result.together.restarts[1].late.append("time")
-    assert len(missed(result)) == 10
+    result.at_end = ["3"]
+    assert len(missed(result)) == 11
 
 
 def test_what_was_skipped_is_no_miss() -> None:
