@@ -52,7 +52,6 @@ log = logging.getLogger("trunkline")
 # seen, and memory stays flat.
 _BURST = 64
 
-
 #: Starts a task.
 TaskMaker = Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
 
