@@ -76,6 +76,8 @@ class Asker(Struct, frozen=True, kw_only=True):
     #: Who consented to the request before it arrived, and why no one is asked where there is no face.
     consented_by: ConsentedBy | None = None
     unasked: Unasked = NO_ONE
+    #: The tool of the gateway's own through which a tool is called, if the one who consents saw only that name.
+    by_proxy: str | None = None
     #: Questions of servers that no rule allows are refused instead of passed to the front.
     strict: bool = False
     #: Which items are served to the asker at all; None for all.
@@ -439,6 +441,7 @@ class HostCore:
             work=work,
             consented_by=asker.consented_by,
             unasked=asker.unasked,
+            by_proxy=asker.by_proxy,
             tools=lambda: grantable_tools(self.catalog, server, lambda each: _is_usable(each, asker)),
         )
         try:

@@ -297,6 +297,21 @@ async def test_a_call_through_call_tool_is_refused_with_the_name_to_call(
         assert await _call(client, "s__write", to="c") == (False, "wrote c")
 
 
+@FRONTS
+@in_loop
+async def test_a_call_through_call_tool_does_not_pass_by_the_default_for_trusted_servers(
+    front: str, tmp_path: Path
+) -> None:
+    servers, settings = {"s": Desk().server}, {"trusted": True}
+    async with (
+        on_stage(servers, tmp_path, policy=rules(), gateway=SEARCHED, settings=settings) as stage,
+        stage.client(front) as client,
+    ):
+        refused, text = await _call(client, "call_tool", name="s__look", arguments={})
+        assert (refused, "called through call_tool" in text, "by its own name, s__look" in text) == (True, True, True)
+        assert await _call(client, "s__look") == (False, "seen")
+
+
 @CELLS
 @in_loop
 async def test_a_call_through_call_tool_passes_if_a_rule_allows_it(front: str, upstream: str, tmp_path: Path) -> None:

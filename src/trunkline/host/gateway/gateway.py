@@ -293,7 +293,8 @@ class Gateway(Server):
         async def call(asker: Asker) -> Any:
             if by_proxy and asker.consented_by is not None:
                 # The client's user was shown the name of the proxy, and consented to no more than that.
-                asker = replace(asker, consented_by=None, unasked=called_by_proxy(params.name, item.wire))
+                unasked = called_by_proxy(params.name, item.wire)
+                asker = replace(asker, consented_by=None, unasked=unasked, by_proxy=params.name)
             try:
                 return await self._core.call_tool(item, arguments, asker)
             except PolicyDenied as denial:

@@ -60,6 +60,8 @@ class Case(Struct, frozen=True, kw_only=True):
     consented_by: ConsentedBy | None = None
     #: Why no one is asked, if there is no face.
     unasked: Unasked = NO_ONE
+    #: The tool of the gateway's own through which this one is called; only a rule or a grant allows that unasked.
+    by_proxy: str | None = None
     #: The tools of the server that an answer for the whole server would be about.
     tools: Callable[[], tuple[ServerTool, ...]] = tuple
 
@@ -106,7 +108,7 @@ class Judge:
             AuditFailed: it could not be recorded, so it was not done.
         """
         act, started = case.act, time.perf_counter()
-        decision = case.policy.decide(act, now=time.time())
+        decision = _unnamed(case, case.policy.decide(act, now=time.time()))
         act_id = os.urandom(8).hex()
         arguments: Mapping[str, Any] = case.arguments
         by = "policy"
@@ -226,6 +228,13 @@ class Judge:
                     latency_ms=round(seconds * 1000, 3),
                 )
             )
+
+
+def _unnamed(case: Case, decision: Decision) -> Decision:
+    """Return the decision on a call whose tool no one was shown by name: the default table does not allow it."""
+    if case.by_proxy is None or decision.effect != "allow" or decision.cause != "default":
+        return decision
+    return replace(decision, effect="ask", reason=f"it is called through {case.by_proxy}, and no rule allows it")
 
 
 def _consented(case: Case, act: Act, decision: Decision) -> Ruling | None:
