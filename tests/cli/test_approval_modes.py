@@ -129,7 +129,7 @@ def test_a_rule_that_asks_holds_over_stdio(desk: Desk) -> None:
     policy = desk.write("rules.toml", ASK)
     refused, text = run_async(_over_stdio(desk, "--policy", policy))
     assert refused
-    assert 'Allow it: change the effect of that rule to "allow"' in text
+    assert 'Allow it: trunkline grants allow demo/echo; or change the effect of that rule to "allow"' in text
     answer: Callable[..., Any] = lambda _: {"decision": "allow once"}  # noqa: E731
     assert run_async(_over_stdio(desk, "--policy", policy, elicitation=answer)) == (False, "hi")
 

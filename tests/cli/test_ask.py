@@ -90,11 +90,11 @@ def test_consent_without_a_terminal_is_a_no(place: Place) -> None:
     assert document(done)["calls"][0]["outcome"] == "denied"
 
 
-def test_what_was_denied_is_said_with_the_rule_to_add(place: Place) -> None:
+def test_what_was_denied_is_said_with_the_command_that_allows_it(place: Place) -> None:
     done = ask(place, "please add")
     assert done.code == 6
     assert "demo/add was denied: " in done.err
-    assert 'tool = "add"' in done.err
+    assert "Allow it: trunkline grants allow demo/add" in done.err
 
 
 def test_a_declined_question_of_a_server_decides_the_code(place: Place) -> None:

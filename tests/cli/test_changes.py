@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from pathlib import Path
 from typing import Any
@@ -115,7 +116,7 @@ def test_a_gateway_says_at_its_start_what_changed_and_refuses_it_to_its_client(d
     desk.changes()
     words = ("-c", str(desk.config), "--token", TOKEN)
     with gateway(*words, cwd=desk.folder, env={}) as running:
-        assert any(f"{DIFFERENCE}; you are asked before" in line and ACCEPT in line for line in running.said)
+        assert running.until(rf"({re.escape(DIFFERENCE)}); you are asked before.*{ACCEPT}") == DIFFERENCE
 
         async def main() -> str:
             async with Client(running.url, headers={"Authorization": f"Bearer {TOKEN}"}) as client:

@@ -268,7 +268,7 @@ def test_sampling_without_a_terminal_is_declined_and_the_code_says_so(
 def test_a_declined_question_leaves_stdout_to_the_json() -> None:
     code, out, _ = command("call", DEMO, "choose", "--json", "--no-input")
     assert code == 6
-    assert json.loads(out)["structuredContent"] == "decline None"
+    assert json.loads(out)["structuredContent"] == {"result": "decline None"}
 
 
 # --- read ------------------------------------------------------------------------------------------------------------

@@ -75,7 +75,7 @@ async def test_calls_at_once_share_a_connection_and_each_gets_an_answer(tmp_path
         asker.go_on.set()
         results = [(await call).data for call in calls]
     # Which call a question is shown under cannot be told; that it comes back to whoever asked it can.
-    assert results == [f"w{number}:w{number}" for number in range(6)]
+    assert results == [f"w{number}:[a] w{number}" for number in range(6)]
 
 
 @in_loop
@@ -126,7 +126,7 @@ async def test_a_connection_in_use_is_not_closed_for_being_old(tmp_path: Path) -
         await until(lambda: asker.connections)
         await _lanes(stage)[0].sweep(-1.0, lambda upstream: True)
         asker.go_on.set()
-        assert (await call).data == "w:w"
+        assert (await call).data == "w:[a] w"
 
 
 @in_loop

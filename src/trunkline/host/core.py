@@ -29,6 +29,7 @@ from trunkline.host.catalog.names import DEFAULT_NAMING, Naming
 from trunkline.host.desks import question_act
 from trunkline.host.entries import ServerEntry
 from trunkline.host.events import CatalogChanged, Events, Inspected
+from trunkline.host.folders import state_folder
 from trunkline.host.judgement.approval import ConsentedBy
 from trunkline.host.judgement.consent import Consent, Face
 from trunkline.host.judgement.first_lists import grantable_tools
@@ -256,9 +257,12 @@ class HostCore:
             self._rebuilding = True
             asyncio.get_running_loop().call_soon(self._rebuild_if_due)
 
-    async def first_lists(self, servers: Collection[str] | None = None) -> None:
-        """Wait, for a bounded time, until the catalog has the servers that are starting for the first time."""
-        await self.supervisor.listed(self._list_seconds, servers)
+    async def first_lists(self, servers: Collection[str] | None = None, *, fresh: bool = False) -> None:
+        """Wait, for a bounded time, until the catalog has the servers that are starting for the first time.
+
+        ``fresh``: also those that are starting while a list kept in an earlier run is shown, for a name that it lacks.
+        """
+        await self.supervisor.listed(self._list_seconds, servers, fresh=fresh)
         self._rebuild_if_due()
 
     def _rebuild_if_due(self) -> None:
@@ -442,6 +446,7 @@ class HostCore:
             consented_by=asker.consented_by,
             unasked=asker.unasked,
             by_proxy=asker.by_proxy,
+            by_command=upstream.entry.target is None and self.folder == state_folder(),
             tools=lambda: grantable_tools(self.catalog, server, lambda each: _is_usable(each, asker)),
         )
         try:

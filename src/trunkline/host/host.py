@@ -201,7 +201,7 @@ class Host:
             ToolError: the tool says that it failed.
         """
         if self.catalog.find_tool(name) is None:
-            await self._open.core.first_lists()
+            await self._open.core.first_lists(fresh=True)
         item = self._named("tool", name, self.catalog.find_tool(name))
         asker = self._asker(session, on_progress)
         result = await self._open.core.call_tool(item, dict(arguments or {}), asker)
@@ -211,7 +211,7 @@ class Host:
     async def read_resource(self, uri: str, *, session: HostSession | None = None) -> list[t.ResourceContents]:
         """Read a resource by its id, ``server/uri``, or by its URI if one server alone has it."""
         if self.catalog.find_resource(uri) is None:
-            await self._open.core.first_lists()
+            await self._open.core.first_lists(fresh=True)
         found = self.catalog.find_resource(uri)
         if found is None:
             raise InvalidParams(f"No server has a resource {uri!r}; host.catalog.resources lists what there is")
@@ -224,7 +224,7 @@ class Host:
     ) -> t.GetPromptResult:
         """Fill in a prompt by its id, ``server/prompt``."""
         if self.catalog.find_prompt(name) is None:
-            await self._open.core.first_lists()
+            await self._open.core.first_lists(fresh=True)
         item = self._named("prompt", name, self.catalog.find_prompt(name))
         return await self._open.core.get_prompt(item, dict(arguments or {}), self._asker(session))
 

@@ -293,7 +293,7 @@ async def test_a_call_through_call_tool_is_refused_with_the_name_to_call(
         refused, text = await _call(client, "call_tool", name="s__write", arguments={"to": "b"})
         assert (refused, desk.done) == (True, [])
         assert "s/write needs approval" in text
-        assert "Allow it: call the tool by its own name, s__write; or trunkline grants allow s/write" in text
+        assert "Allow it: call the tool by its own name, s__write; or add this to the policy" in text
         assert await _call(client, "s__write", to="c") == (False, "wrote c")
 
 
@@ -451,7 +451,7 @@ async def test_in_code_the_mode_is_ask_unless_said(front: str, options: GatewayO
         await gateway.aclose()
     assert (gateway.options.approval, refused, desk.done) == ("ask", True, [])
     step = "serve with --approval client if that client asks its own user before it calls"
-    assert f"Allow it: {step}; or trunkline grants allow s/write" in text
+    assert f"Allow it: {step}; or add this to the policy" in text
 
 
 @pytest.mark.parametrize(("approval", "passes"), [(None, False), ("client", True), ("ask", False), ("deny", False)])

@@ -65,7 +65,7 @@ async def served(verb: str, path: str, query: bytes, headers: Head, pieces: list
         await asyncio.wait([call.task], timeout=20)
     call.task.result()
     beside = await modern(app, tool("add")).whole()
-    assert beside.json["result"]["structuredContent"] == 3
+    assert beside.json["result"]["structuredContent"] == {"result": 3}
     await app.aclose()
     return call
 

@@ -235,8 +235,8 @@ class Gateway(Server):
 
         return handle
 
-    async def _first_lists(self) -> None:
-        await self._core.first_lists(self.options.servers)
+    async def _first_lists(self, *, fresh: bool = False) -> None:
+        await self._core.first_lists(self.options.servers, fresh=fresh)
 
     async def _tools_list(self, exchange: Exchange, params: t.PaginatedRequestParams) -> Any:
         caller: Caller = exchange.admitted.caller
@@ -280,7 +280,7 @@ class Gateway(Server):
             return self._search(exchange, arguments)
         if not by_proxy and self._on_shelf("tool", params.name) is None:
             # Its server may still be starting; or it is listed only to clients such as this one, in another run.
-            await self._first_lists()
+            await self._first_lists(fresh=True)
             await self._learn(exchange)
         if by_proxy:
             meant = self._searching.inner_call(arguments, lambda item: self._sees(caller, item))
@@ -354,7 +354,7 @@ class Gateway(Server):
 
     async def _prompts_get(self, exchange: Exchange, params: t.GetPromptRequestParams) -> Any:
         if self._on_shelf("prompt", params.name) is None:
-            await self._first_lists()
+            await self._first_lists(fresh=True)
         item = self._prompt(exchange.admitted.caller, params.name)
 
         async def get(asker: Asker) -> Any:
@@ -364,7 +364,7 @@ class Gateway(Server):
 
     async def _resources_read(self, exchange: Exchange, params: t.ReadResourceRequestParams) -> Any:
         if inner_uri(params.uri, self._core.catalog.parts) is None:
-            await self._first_lists()
+            await self._first_lists(fresh=True)
         server, uri, item = self._find(exchange, params.uri)
 
         async def read(asker: Asker) -> Any:

@@ -164,17 +164,19 @@ class Consent:
         face: Face | None = None,
         rejudge: Callable[[dict[str, Any]], Decision] | None = None,
         refusal: Callable[[str | None], str] | None = None,
+        by_command: bool = True,
     ) -> Ruling:
         """Settle an act; the policy judges arguments that the person changed by ``rejudge``.
 
         ``refusal`` makes the sentence for where no one can be asked, from what went wrong with remembered answers.
+        ``by_command`` is whether a command could allow the act (see ``allow_command``).
 
         Cancelling this withdraws the question.
         """
         if decision.effect != "ask":
             allowed = decision.effect == "allow"
             return Ruling(allowed=allowed, by="policy", rule=decision.rule, reason=decision.reason)
-        case = _Case(act, decision, session_grants, rejudge)
+        case = _Case(act, decision, session_grants, rejudge, by_command)
         problem = self._recall(case)
         if isinstance(problem, Ruling):
             return problem
@@ -305,6 +307,7 @@ class _Case(Struct, frozen=True):
     decision: Decision
     session_grants: SessionGrants | None
     rejudge: Callable[[dict[str, Any]], Decision] | None
+    by_command: bool
 
     def no(self, by: str, reason: str) -> Ruling:
         """Rule that it may not be done."""
@@ -340,7 +343,7 @@ class _Case(Struct, frozen=True):
     @property
     def step(self) -> str:
         """What allows it without asking, as the end of a sentence."""
-        command = allow_command(self.act)
+        command = allow_command(self.act, by_command=self.by_command)
         return "" if command is None else f". Allow it: {command}"
 
 

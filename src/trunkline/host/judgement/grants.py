@@ -153,12 +153,16 @@ def covers(grant: Grant, act: Act, now: float) -> bool:
     )
 
 
-def allow_command(act: Act) -> str | None:
-    """Return the command that allows an act from now on without asking; None if no grant made by a command can."""
+def allow_command(act: Act, *, by_command: bool = True) -> str | None:
+    """Return the command that allows an act from now on without asking; None if no grant made by a command can.
+
+    ``by_command`` is False where the command line does not reach the host's grants: servers that are objects of a
+    program, and hosts that keep their files elsewhere.
+    """
     target = shlex.quote(f"{act.server}/{act.name}")
     if act.flagged or act.changed:
         return f"trunkline pins accept {target}"
-    if act.kind != "tool" or act.pin is None or act.tainted:
+    if not by_command or act.kind != "tool" or act.pin is None or act.tainted:
         return None
     words = ["trunkline grants allow", target]
     words += [] if act.profile is None else [f"--profile {shlex.quote(act.profile)}"]

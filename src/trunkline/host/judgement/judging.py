@@ -62,6 +62,8 @@ class Case(Struct, frozen=True, kw_only=True):
     unasked: Unasked = NO_ONE
     #: The tool of the gateway's own through which this one is called; only a rule or a grant allows that unasked.
     by_proxy: str | None = None
+    #: Whether a command could allow it; see ``allow_command``.
+    by_command: bool = True
     #: The tools of the server that an answer for the whole server would be about.
     tools: Callable[[], tuple[ServerTool, ...]] = tuple
 
@@ -158,7 +160,14 @@ class Judge:
         def refusal(problem: str | None) -> str:
             source = _taint_source(case, act)
             told = ". ".join(each for each in (_change_note(case), problem) if each) or None
-            return needs_approval(act, decision, unasked=case.unasked, tainted_by=source, problem=told)
+            return needs_approval(
+                act,
+                decision,
+                unasked=case.unasked,
+                tainted_by=source,
+                problem=told,
+                by_command=case.by_command,
+            )
 
         ruling = await self._consent.settle(
             act,
@@ -168,6 +177,7 @@ class Judge:
             face=case.face,
             rejudge=rejudge,
             refusal=refusal,
+            by_command=case.by_command,
         )
         if decision.effect == "ask":
             self._events.tell(Asked(act.server, self._secrets.hide(act.name), ruling.allowed, ruling.by))

@@ -62,6 +62,7 @@ def needs_approval(
     unasked: Unasked = NO_ONE,
     tainted_by: str | None = None,
     problem: str | None = None,
+    by_command: bool = True,
 ) -> str:
     """Return the refusal of an act that has to be asked about where no one can be asked."""
     text = f"{_id(act)} needs approval ({decision.reason}), and {unasked.why}."
@@ -69,7 +70,7 @@ def needs_approval(
         text += f" The untrusted text came from {tainted_by}."
     if problem is not None:
         text += f" {problem.rstrip('.')}."
-    command = allow_command(act)
+    command = allow_command(act, by_command=by_command)
     if act.flagged or act.changed:
         return f"{text}{ALLOW_IT}{command}"
     if decision.cause == "rule":

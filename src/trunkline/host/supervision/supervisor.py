@@ -192,15 +192,16 @@ class Supervisor:
             self._moved.clear()
             await self._moved.wait()
 
-    async def listed(self, seconds: float, names: Collection[str] | None = None) -> None:
+    async def listed(self, seconds: float, names: Collection[str] | None = None, *, fresh: bool = False) -> None:
         """Wait until it is known what each server offers that is starting for the first time, or not soon.
 
         Each is waited for at most so long after it was added, or as long as its entry says; with ``names`` only these.
+        ``fresh``: also for those whose list of an earlier run is shown meanwhile.
         """
         now = self._timekeeper.clock.now
         while True:
             upstreams = [each for name, each in self._upstreams.items() if names is None or name in names]
-            left = [wait for each in upstreams if (wait := each.list_wait(seconds) - now()) > 0]
+            left = [wait for each in upstreams if (wait := each.list_wait(seconds, fresh=fresh) - now()) > 0]
             if not left:
                 return
             self._moved.clear()

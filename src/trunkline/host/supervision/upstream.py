@@ -155,10 +155,13 @@ class Upstream:
         """Whether the server can be called without waiting for it."""
         return self._condition.client is not None
 
-    def list_wait(self, seconds: float) -> float:
-        """Return until when a list waits for this server, by the clock of the host; in the past if it does not."""
+    def list_wait(self, seconds: float, *, fresh: bool = False) -> float:
+        """Return until when a list waits for this server, by the clock of the host; in the past if it does not.
+
+        A list that was kept in an earlier run is good enough, unless ``fresh``.
+        """
         condition = self._condition
-        if condition.offering is not None or not condition.busy:
+        if (condition.offering is not None and not fresh) or not condition.busy:
             return float("-inf")
         own = condition.entry.settings.wait
         return self._began + (seconds if own is None else own)
