@@ -210,7 +210,7 @@ def test_a_session_ends_well(session: Chat) -> None:
 
 
 def test_servers_are_told_at_the_beginning(session: Chat) -> None:
-    assert "[note] demo: ready, 21 tools, 1 prompt, 3 resources\n" in session.screen
+    assert "[note] demo: ready, 20 tools, 1 prompt, 3 resources\n" in session.screen
 
 
 def test_a_call_is_shown_before_it_is_asked_about(session: Chat) -> None:

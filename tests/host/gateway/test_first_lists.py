@@ -83,6 +83,20 @@ async def test_a_call_by_a_name_that_is_not_known_yet_waits_too(tmp_path: Path) 
             await client.call_tool("slow__nothing")
 
 
+@in_loop
+async def test_a_call_to_a_server_that_takes_longer_than_lists_wait_is_waited_for(tmp_path: Path) -> None:
+    go = tmp_path / "go"
+    async with on_stage(_slow(go), tmp_path, wait="none", list_seconds=0.1) as stage, stage.client() as client:
+        assert await _names(client) == []
+        call = asyncio.ensure_future(client.call_tool("slow__pid"))
+        with pytest.raises(RequestFailed, match="Unknown tool"):
+            # A name that points to no server is not waited for.
+            await client.call_tool("other__pid")
+        assert not call.done()
+        go.touch()
+        assert (await call).text == str(stage.host.status()[0].pid)
+
+
 @FRONTS
 @in_loop
 async def test_a_client_that_lists_once_sees_every_tool_at_the_second_run(front: str, tmp_path: Path) -> None:

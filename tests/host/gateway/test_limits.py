@@ -15,7 +15,7 @@ from trunkline.auth.static_tokens import StaticTokens
 from trunkline.errors import InvalidRequest, TooManyRequests
 from trunkline.host.gateway.options import GatewayOptions
 from trunkline.host.host import Host
-from trunkline.host.passing.forwarding import VIA
+from trunkline.host.passing.loops import VIA
 
 
 class Slow:

@@ -16,6 +16,7 @@ from tests.host.gateway.support import CELLS, FRONTS, NEW, Stage, allow, in_loop
 from trunkline import Context, RequestFailed, Server
 from trunkline.host.audit.reading import verify
 from trunkline.host.entries import ServerEntry, Source
+from trunkline.host.policy.reading import read_policy
 
 RULES = """
 [[rule]]
@@ -180,3 +181,23 @@ async def test_what_cannot_be_recorded_is_not_done(
             await client.call_tool("a__login", {"user": "ada", "pin": "1"})
         monkeypatch.undo()
         assert (await client.call_tool("a__login", {"user": "ada", "pin": "1"})).data == "welcome ada"
+
+
+@FRONTS
+@in_loop
+async def test_what_is_answered_like_nothing_since_a_rule_denies_it_stands_in_the_trail(
+    front: str, tmp_path: Path
+) -> None:
+    policy = read_policy('[[rule]]\neffect = "deny"\nserver = "a"\ntool = "danger"\n', file="policy.toml")
+    async with (
+        on_stage({"a": vault(NEW)}, tmp_path, policy=policy, audit=True) as stage,
+        stage.client(front) as client,
+    ):
+        for name in ("a__danger", "a__nothing"):
+            with pytest.raises(RequestFailed, match="Unknown tool"):
+                await client.call_tool(name, {"level": 1})
+    lines = [json.loads(line) for line in (tmp_path / "audit.jsonl").read_text(encoding="utf-8").splitlines()]
+    (entry,) = [line for line in lines if line.get("kind")]
+    assert (entry["stage"], entry["server"], entry["name"], entry["effect"], entry["rule"], entry["outcome"]) == (
+        "denied", "a", "danger", "deny", "policy.toml:1", "denied",
+    )  # fmt: skip

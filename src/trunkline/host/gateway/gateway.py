@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from typing import Any, TypeVar
 
@@ -29,7 +30,7 @@ from trunkline.errors import (
 )
 from trunkline.host.catalog.filters import keeps
 from trunkline.host.catalog.items import Item, Kind
-from trunkline.host.catalog.names import inner_uri, outer_uri
+from trunkline.host.catalog.names import DEFAULT_NAMING, inner_uri, outer_uri
 from trunkline.host.catalog.search import SEARCH_TOOL
 from trunkline.host.core import Asker, HostCore
 from trunkline.host.gateway.asking import consent_face
@@ -43,16 +44,14 @@ from trunkline.host.judgement.approval import APPROVALS
 from trunkline.host.judgement.consent import Face
 from trunkline.host.judgement.judging import decoded
 from trunkline.host.judgement.refusals import CLIENT_CANNOT, NEVER_ASKS, called_by_proxy
-from trunkline.host.passing.forwarding import VIA
 from trunkline.host.passing.fronts import GatewayFront
 from trunkline.host.passing.lanes import Needs
-from trunkline.host.passing.loops import announcement
+from trunkline.host.passing.loops import announcement, came_through
 from trunkline.host.policy.acts import Act, Annotations
 from trunkline.host.policy.policy import Policy
 from trunkline.host.session import HostSession
 from trunkline.protocol.caller import Caller, Session
 from trunkline.protocol.limits import Limits
-from trunkline.protocol.methods import read_meta
 from trunkline.protocol.revisions import NEWEST, find
 from trunkline.server.dispatch import ServedConnection
 from trunkline.server.server import Server
@@ -63,11 +62,9 @@ __all__ = ["Gateway"]
 
 T = TypeVar("T")
 _LISTS = ("tools/list", "prompts/list", "resources/list", "resources/templates/list")
-_MOST_HOPS = 8
 _SUBSCRIBE_SECONDS = 5.0
 #: How long a list waits until it is known what servers list to a client that can be asked.
 _LEARN_SECONDS = 10.0
-_VIA = VIA.encode()
 
 
 class Gateway(Server):
@@ -174,13 +171,12 @@ class Gateway(Server):
         self._seen = {}
 
     def _belongs(self, item: Item) -> bool:
-        servers = self.options.servers
-        if servers is not None and item.server not in servers:
+        if not self._in_profile(item.server):
             return False
         return item.kind != "tool" or keeps(self.options.tools, item.definition, item.kind) is None
 
     def _serves(self, server: str) -> bool:
-        return server in self._core.catalog.parts and (self.options.servers is None or server in self.options.servers)
+        return server in self._core.catalog.parts and self._in_profile(server)
 
     # --- who sees what -----------------------------------------------------------------------------------------------
 
@@ -229,14 +225,24 @@ class Gateway(Server):
         """
 
         async def handle(exchange: Exchange, params: Any) -> Any:
-            await self._first_lists()
+            await self._core.first_lists(self.options.servers)
             answer = handler(exchange, params)
             return await answer if inspect.isawaitable(answer) else answer
 
         return handle
 
-    async def _first_lists(self, *, fresh: bool = False) -> None:
-        await self._core.first_lists(self.options.servers, fresh=fresh)
+    async def _find_out(self, name: str) -> None:
+        """Wait for what a name that no list has may mean: it may be of a server that is starting.
+
+        The server that the name itself points to is waited for as long as a call to it would be.
+        """
+        meant = name.partition(DEFAULT_NAMING.joiner)[0]
+        if (upstream := self._core.supervisor.upstreams.get(meant)) is not None and self._in_profile(meant):
+            await upstream.wait_for_start()
+        await self._core.first_lists(self.options.servers, fresh=True)
+
+    def _in_profile(self, server: str) -> bool:
+        return self.options.servers is None or server in self.options.servers
 
     async def _tools_list(self, exchange: Exchange, params: t.PaginatedRequestParams) -> Any:
         caller: Caller = exchange.admitted.caller
@@ -280,7 +286,7 @@ class Gateway(Server):
             return self._search(exchange, arguments)
         if not by_proxy and self._on_shelf("tool", params.name) is None:
             # Its server may still be starting; or it is listed only to clients such as this one, in another run.
-            await self._first_lists(fresh=True)
+            await self._find_out(params.name)
             await self._learn(exchange)
         if by_proxy:
             meant = self._searching.inner_call(arguments, lambda item: self._sees(caller, item))
@@ -314,6 +320,7 @@ class Gateway(Server):
         shelved = self._on_shelf("tool", name)
         item = self._searching.hidden(name) if shelved is None else shelved.item
         if item is None or not self._sees(exchange.admitted.caller, item):
+            self._note_hidden(exchange, item)
             raise InvalidParams(f"Unknown tool: {name}", data={"name": name})
         if shelved is None and name in self._guests.session(exchange).found:
             # It is listed to this session, with the headers that its arguments go in.
@@ -321,6 +328,18 @@ class Gateway(Server):
         if shelved is not None and shelved.headers:
             check_headers(shelved, exchange, params.arguments)
         return item
+
+    def _note_hidden(self, exchange: Exchange, item: Item | None) -> None:
+        """Record the use of what the policy never allows; the caller is told that there is no such thing."""
+        caller: Caller = exchange.admitted.caller
+        if item is None or self._may_see(caller, item):
+            return
+        act = replace(
+            self._named(caller, item.server, item.name, item.kind),
+            session=self._guests.session(exchange).id,
+            pin=item.pin,
+        )
+        self._core.judge.note_denied(act, self.policy.decide(act, now=time.time()))
 
     def _search(self, exchange: Exchange, arguments: dict[str, Any]) -> t.CallToolResult:
         """Search the tools; in mode ``client`` list what was found, so that it is called by names a person can read."""
@@ -341,21 +360,22 @@ class Gateway(Server):
     def _on_shelf(self, kind: Kind, name: str) -> Shelved | None:
         return None if self._shelves is None else self._shelves.find(kind, name)
 
-    def _prompt(self, caller: Caller, name: str) -> Item:
+    def _prompt(self, exchange: Exchange, name: str) -> Item:
         """Find a prompt.
 
         Raises:
             InvalidParams: there is none that this caller may know of.
         """
         shelved = self._on_shelf("prompt", name)
-        if shelved is None or not self._sees(caller, shelved.item):
+        if shelved is None or not self._sees(exchange.admitted.caller, shelved.item):
+            self._note_hidden(exchange, None if shelved is None else shelved.item)
             raise InvalidParams(f"Unknown prompt: {name}", data={"name": name})
         return shelved.item
 
     async def _prompts_get(self, exchange: Exchange, params: t.GetPromptRequestParams) -> Any:
         if self._on_shelf("prompt", params.name) is None:
-            await self._first_lists(fresh=True)
-        item = self._prompt(exchange.admitted.caller, params.name)
+            await self._find_out(params.name)
+        item = self._prompt(exchange, params.name)
 
         async def get(asker: Asker) -> Any:
             return await self._core.get_prompt(item, params.arguments or {}, asker)
@@ -364,7 +384,7 @@ class Gateway(Server):
 
     async def _resources_read(self, exchange: Exchange, params: t.ReadResourceRequestParams) -> Any:
         if inner_uri(params.uri, self._core.catalog.parts) is None:
-            await self._first_lists(fresh=True)
+            await self._find_out(params.uri)
         server, uri, item = self._find(exchange, params.uri)
 
         async def read(asker: Asker) -> Any:
@@ -381,7 +401,7 @@ class Gateway(Server):
         caller, ref = exchange.admitted.caller, params.ref
         inner: Any
         if isinstance(ref, t.PromptReference):
-            prompt = self._prompt(caller, ref.name)
+            prompt = self._prompt(exchange, ref.name)
             server, inner = prompt.server, replace(ref, name=prompt.name)
         else:
             template = self._on_shelf("template", ref.uri)
@@ -490,7 +510,7 @@ class Gateway(Server):
         Raises:
             RequestFailed: what the caller is told.
         """
-        via = self._came_through(exchange)
+        via = came_through(exchange.params, self._core.id)
         session = self._guests.session(exchange)
         session.budget.enter()
         try:
@@ -518,22 +538,6 @@ class Gateway(Server):
             unasked=NEVER_ASKS if mode == "deny" else CLIENT_CANNOT,
             strict=mode == "deny",
         )
-
-    def _came_through(self, exchange: Exchange) -> tuple[str, ...]:
-        """Read which gateways a request came through.
-
-        Raises:
-            InvalidRequest: this one is among them, or there are too many.
-        """
-        if exchange.params is None or _VIA not in bytes(exchange.params):
-            return ()
-        hops = read_meta(exchange.params).get(VIA)
-        via = tuple(str(hop)[:64] for hop in hops) if isinstance(hops, list) else ()
-        if self._core.id in via or len(via) >= _MOST_HOPS:
-            raise InvalidRequest(
-                "Invalid request: it came through this gateway already; a server here leads back to it"
-            )
-        return via
 
     # --- those who listen --------------------------------------------------------------------------------------------
 

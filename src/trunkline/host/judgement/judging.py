@@ -150,6 +150,12 @@ class Judge:
         if self._audit is not None:
             self._audit.record(note_of(act, effect=decision.effect, rule=decision.rule, by="policy"))
 
+    def note_denied(self, act: Act, decision: Decision) -> None:
+        """Record an act that was answered like something that does not exist, since the policy never allows it."""
+        if self._audit is not None:
+            more = {"effect": decision.effect, "rule": decision.rule, "by": "policy", "outcome": "denied"}
+            self._audit.record(replace(note_of(act, **more), stage="denied", pin=act.pin, note=decision.reason))
+
     async def _settle(self, case: Case, act: Act, decision: Decision) -> Ruling:
         def question() -> Question:
             return _question(case, act, decision)

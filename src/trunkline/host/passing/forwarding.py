@@ -24,6 +24,7 @@ from trunkline.client.client import Client
 from trunkline.errors import ConnectionLost, RemoteProtocolError, RequestTimeout, UrlElicitationRequired
 from trunkline.host.passing.fronts import Front, log_wanted
 from trunkline.host.passing.lanes import Lane, Needs, folders_of
+from trunkline.host.passing.loops import VIA
 from trunkline.host.passing.places import Place, Places
 from trunkline.host.passing.running import Parking, Running
 from trunkline.host.roots import Roots
@@ -34,10 +35,7 @@ from trunkline.protocol.limits import Limits
 from trunkline.protocol.methods import decode_params, embedded_requests
 from trunkline.protocol.revisions import NEWEST, find
 
-__all__ = ["VIA", "Errand", "Forwarder", "Review", "shared_needs"]
-
-#: The gateways a request came through, so that none passes it on to itself.
-VIA = "dev.trunkline/via"
+__all__ = ["Errand", "Forwarder", "Review", "shared_needs"]
 
 #: Says how a question is answered in the front's place, or None if the front is to be asked; raises to refuse it.
 Review = Callable[[str, Any], Awaitable[Raw | None]]

@@ -10,7 +10,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Collection, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from types import MappingProxyType
 from typing import Any
 
@@ -216,6 +216,12 @@ class Upstream:
         finally:
             condition.waiting -= 1
             condition.used_at = condition.now()
+
+    async def wait_for_start(self) -> None:
+        """Wait, as a call would, if the server is starting; whatever comes of it."""
+        if self._condition.busy:
+            with suppress(ServerUnavailable):
+                await self._started()
 
     async def _until_started(self, seconds: float) -> Client:
         """Wait for the server at most so long; the time in which its start is queued does not count."""
