@@ -27,6 +27,8 @@ class Result(Struct, kw_only=True):
     left: Left | None = None
     #: Processes that were left of servers and clients looked at one by one.
     at_end: list[str] = field(default_factory=list)
+    #: How long all of it took, without the installation.
+    seconds: float = 0.0
 
 
 class Bar(Struct, frozen=True):
