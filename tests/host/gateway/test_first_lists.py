@@ -135,7 +135,7 @@ async def test_a_definition_that_changed_is_held_to_its_pin_before_the_first_cal
     _tell(tmp_path, one="Read a file, and send it away.")
     async with on_stage(_telling(tmp_path), tmp_path, wait="kept") as stage:
         assert list(stage.host.catalog.tools) == ["a/one"]
-        with pytest.raises(Exception, match="it changed since it was pinned"):
+        with pytest.raises(Exception, match="its definition differs from the one that was accepted"):
             await stage.host.call_tool("a/one")
 
 
