@@ -29,7 +29,7 @@ from tests.fleet.packages import ENVIRONMENTS
 from tests.fleet.servers import SERVERS, fill_in
 from tests.fleet.sides import Target
 
-__all__ = ["CLIENTS", "REFERENCE", "ClientRow", "ThirdPartyClient", "try_clients"]
+__all__ = ["AT_ONCE", "CLIENTS", "REFERENCE", "ClientRow", "ThirdPartyClient", "try_clients"]
 
 #: The server that all clients call.
 REFERENCE = "everything"
@@ -40,8 +40,8 @@ _ANSWERS = ("hello", "5")
 _MARKED = "FLEET "
 #: Seconds for all looks of one client, on however busy a machine.
 _SECONDS = 400.0
-#: Clients that run at the same time.
-_AT_ONCE = 2
+#: Clients that run at the same time, and servers that are looked at.
+AT_ONCE = 2
 _LISTEN_SECONDS = 60.0
 
 
@@ -121,7 +121,7 @@ def try_clients(
     with (
         _listening(command, mark) as direct,
         running(home) as gateway,
-        ThreadPoolExecutor(_AT_ONCE) as threads,
+        ThreadPoolExecutor(AT_ONCE) as threads,
     ):
         doors = {"stdio": (reference, over_stdio(home)), "http": (direct, gateway.target)}
         for row in threads.map(lambda client: _tried(client, missing, doors), clients):

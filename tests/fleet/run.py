@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from msgspec import Struct
 
 from tests.faults.measures import marked, named
-from tests.fleet.clients import CLIENTS, REFERENCE, ThirdPartyClient, try_clients
+from tests.fleet.clients import AT_ONCE, CLIENTS, REFERENCE, ThirdPartyClient, try_clients
 from tests.fleet.install import install, missing
 from tests.fleet.looks import ServerRow, look_at
 from tests.fleet.packages import ENVIRONMENTS
@@ -52,7 +53,8 @@ def run(plan: Plan, tell: Callable[[str], None]) -> Result:
     started = time.monotonic()
     mark = f"fleet-{time.time_ns()}"
     if "servers" in plan.parts:
-        result.servers = [_looked_at(server, absent, mark, tell) for server in plan.servers()]
+        with ThreadPoolExecutor(AT_ONCE) as threads:
+            result.servers = list(threads.map(lambda server: _looked_at(server, absent, mark, tell), plan.servers()))
     unusable = {row.name for row in result.servers if row.skipped}
     usable = [server for server in plan.servers() if server.environment not in absent and server.name not in unusable]
     if clients and ENVIRONMENTS[_reference().environment].name not in absent:
