@@ -14,7 +14,8 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -28,13 +29,19 @@ from tests.fleet.packages import ENVIRONMENTS
 from tests.fleet.servers import SERVERS, fill_in
 from tests.fleet.sides import Target
 
-__all__ = ["CLIENTS", "REFERENCE", "ClientRow", "ThirdPartyClient", "try_clients"]
+__all__ = ["AT_ONCE", "CLIENTS", "REFERENCE", "ClientRow", "ThirdPartyClient", "try_clients"]
 
 #: The server that all clients call.
 REFERENCE = "everything"
 DRIVERS = Path(__file__).parent / "drivers"
 _CALLS: tuple[tuple[str, dict[str, Any]], ...] = (("echo", {"message": "hello"}), ("get-sum", {"a": 2, "b": 3}))
-_SECONDS = 300.0
+#: What the text of each answer has in it, however a client shows it.
+_ANSWERS = ("hello", "5")
+_MARKED = "FLEET "
+#: Seconds for all looks of one client, on however busy a machine.
+_SECONDS = 400.0
+#: Clients that run at the same time, and servers that are looked at.
+AT_ONCE = 2
 _LISTEN_SECONDS = 60.0
 
 
@@ -111,40 +118,41 @@ def try_clients(
     shutil.rmtree(folder, ignore_errors=True)
     home = Home(folder, {REFERENCE: Target(command=command, cwd=str(work))}, mark)
     rows = []
-    with _listening(command, mark) as direct, running(home) as gateway:
+    with (
+        _listening(command, mark) as direct,
+        running(home) as gateway,
+        ThreadPoolExecutor(AT_ONCE) as threads,
+    ):
         doors = {"stdio": (reference, over_stdio(home)), "http": (direct, gateway.target)}
-        for client in clients:
-            row = ClientRow(name=client.name, package=client.package)
-            rows.append(row)
-            if client.environment in missing:
-                row.skipped = missing[client.environment]
-                continue
-            for door, (without, through) in doors.items():
-                _try(client, row, door, without, through)
+        for row in threads.map(lambda client: _tried(client, missing, doors), clients):
             _tell(row, tell)
+            rows.append(row)
     return rows
 
 
-def _try(client: ThirdPartyClient, row: ClientRow, door: str, without: Target, through: Target) -> None:
-    wanted, reason = _driven(client, without, prefix="")
-    if wanted is None:
-        row.not_directly[door] = reason
-        return
-    seen, reason = _driven(client, through, prefix=f"{REFERENCE}__")
-    row.doors[door] = reason if seen is None else _compared(wanted, seen)
+def _tried(
+    client: ThirdPartyClient, missing: Mapping[str, str], doors: Mapping[str, tuple[Target, Target]]
+) -> ClientRow:
+    row = ClientRow(name=client.name, package=client.package)
+    if client.environment in missing:
+        row.skipped = missing[client.environment]
+        return row
+    targets = [
+        (target, through) for pair in doors.values() for target, through in zip(pair, (False, True), strict=True)
+    ]
+    seen = iter(_driven(client, targets))
+    for door in doors:
+        wanted, got = next(seen), next(seen)
+        if reason := wanted.get("failed") or _wrong(wanted):
+            row.not_directly[door] = reason
+        else:
+            row.doors[door] = got.get("failed") or _compared(wanted, got)
+    return row
 
 
-def _driven(client: ThirdPartyClient, target: Target, *, prefix: str) -> tuple[dict[str, Any] | None, str]:
-    """Run a driver; return what it saw, or the reason for which it saw nothing."""
-    told: dict[str, Any] = {
-        "calls": [[f"{prefix}{name}", arguments] for name, arguments in _CALLS],
-        "mode": client.mode,
-    }
-    if target.url:
-        told |= {"url": target.url, "headers": target.headers}
-    else:
-        told |= {"command": target.command, "env": target.env}
-    command = [*_program(client), json.dumps(told)]
+def _driven(client: ThirdPartyClient, targets: Sequence[tuple[Target, bool]]) -> list[dict[str, Any]]:
+    """Run a driver; return for each target what it saw, or ``failed`` and the reason."""
+    command = [*_program(client), json.dumps([_told(client, target, through) for target, through in targets])]
     variables = {**os.environ, "MCP_USE_ANONYMIZED_TELEMETRY": "false", "AGNO_TELEMETRY": "false"}
     try:
         done = subprocess.run(
@@ -156,13 +164,23 @@ def _driven(client: ThirdPartyClient, target: Target, *, prefix: str) -> tuple[d
             cwd=FLEET,
             stdin=subprocess.DEVNULL,
         )
-    except subprocess.TimeoutExpired:
-        return None, f"no end after {_SECONDS:g} s"
-    lines = done.stdout.strip().splitlines()
-    if done.returncode != 0 or not lines:
-        return None, _last_error(done.stderr) or f"status {done.returncode}"
-    seen: dict[str, Any] = json.loads(lines[-1])
-    return seen, ""
+        written, reason = done.stdout, _last_error(done.stderr) or f"status {done.returncode}"
+    except subprocess.TimeoutExpired as late:
+        written = late.stdout.decode() if isinstance(late.stdout, bytes) else ""
+        reason = f"no end after {_SECONDS:g} s"
+    lines = [line.removeprefix(_MARKED) for line in written.splitlines() if line.startswith(_MARKED)]
+    seen: list[dict[str, Any]] = [json.loads(line) for line in lines]
+    return [*seen, *({"failed": reason} for _ in targets[len(seen) :])]
+
+
+def _told(client: ThirdPartyClient, target: Target, through: bool) -> dict[str, Any]:
+    """Return what a driver is told about one target."""
+    prefix = f"{REFERENCE}__" if through else ""
+    calls = [[f"{prefix}{name}", arguments] for name, arguments in _CALLS]
+    where = (
+        {"url": target.url, "headers": target.headers} if target.url else {"command": target.command, "env": target.env}
+    )
+    return {"calls": calls, "mode": client.mode, **where}
 
 
 def _program(client: ThirdPartyClient) -> list[str]:
@@ -181,6 +199,14 @@ def _last_error(stderr: str) -> str:
     lines = [line.strip(" |+-") for line in stderr.splitlines()]
     named = [line for line in lines if re.match(r"[\w.]*(Error|Exception|Group)\b.*:", line)]
     return (named[-1] if named else stderr.strip()[-200:])[:300]
+
+
+def _wrong(seen: dict[str, Any]) -> str:
+    """Return what is wrong with the results of a client that is connected directly."""
+    for (name, _), right, result in zip(_CALLS, _ANSWERS, seen["results"], strict=True):
+        if right not in result:
+            return f"{name} returns {result[:200]!r}"
+    return ""
 
 
 def _compared(wanted: dict[str, Any], seen: dict[str, Any]) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 from msgspec import Struct, field
 
 from tests.fleet.clients import ClientRow
@@ -27,6 +29,8 @@ class Result(Struct, kw_only=True):
     left: Left | None = None
     #: Processes that were left of servers and clients looked at one by one.
     at_end: list[str] = field(default_factory=list)
+    #: How long all of it took, without the installation.
+    seconds: float = 0.0
 
 
 class Bar(Struct, frozen=True):
@@ -97,8 +101,10 @@ def _together_bars(together: Together) -> list[Bar]:
 
 def _left_bars(left: Left) -> list[Bar]:
     clients, gateway = len(left.after_clients), len(left.after_gateway)
-    waited = f" ({left.dedicated} at first, {left.seconds:.0f} s until none)" if not clients else ""
+    waited = f" (the last ended after {left.seconds:.0f} s)" if not clients else ""
     return [
+        # Without any the next bar would hold for nothing.
+        Bar("processes that three clients had for themselves", str(left.dedicated), left.dedicated > 0),
         Bar("processes left two minutes after the last client", f"{clients}{waited}", not clients),
         Bar("processes left after the gateway", str(gateway), not gateway),
     ]
@@ -134,54 +140,102 @@ def _mark(passed: bool) -> str:
 _INTRODUCTION = """\
 # The fleet: public servers and third-party clients
 
-`make fleet` installs the packages below into `.fleet` and repeats these measurements. It needs npm, PyPI and Node; what
-cannot be installed is skipped and named. `make fleet ONLY=git` runs one row, `SEED=2` draws other delays, and `DOCS=1`
-writes this page. {run}
+This page shows what public MCP servers and clients that others wrote do behind Trunkline, compared with a direct
+connection. {run}
 
 ## What is measured
 
 - **Servers.** The official Python client connects to each server directly and lists its tools, prompts, resources and
   templates, then makes some harmless calls. Trunkline's client does the same, and so does the official client through
   `trunkline serve`: over stdio in a handshake revision, over loopback HTTP in the newest revision. All definitions and
-  results must be equal.
+  results must be equal. The gateway is given time to start a server (`--wait 90`) and lists every tool by its name
+  (`--search off`); nothing else differs from its defaults.
+- **Clients.** Each client lists and calls the official server `everything` directly, over stdio and over HTTP. Where
+  that works, it must see the same tools and results through a gateway without any option: `trunkline serve -c mcp.json`
+  for stdio, with `--http 0` for HTTP.
 - **Flags and pins.** All servers run behind one gateway. No definition may be flagged, hidden or changed.
 - **Restarts.** The gateway is started again with the same servers, each delayed by up to {delay:g} seconds, drawn from
   the seed. No tool may be lost, neither in the first list of a client nor when all servers are ready.
-- **Many at once.** {count} small servers start behind one gateway. None may be restarted.
+- **Many at once.** {count} small servers start behind one gateway, with delays as above. None may be restarted.
 - **Processes.** Three clients that support elicitation, sampling and roots call the servers and disconnect. Two minutes
-  later no process of theirs may be left.
-- **Clients.** Each client lists and calls the official server `everything` directly. Where that works, it must work in
-  the same way through a gateway in its default mode.
+  later no process of their own may be left, and none at all after the gateway.
 
 """
+
+_ORDER = """\
+Some Python servers (mcp-shell-server and mcp-atlassian here) write a set into a description or a default value, in an
+order that Python draws at each start, so that two direct connections differ already. For the comparison these servers
+are started with a fixed `PYTHONHASHSEED`. Behind one gateway, where pins are counted, they are started without it.
+
+Servers that need a browser, a network or an account that the machine does not have are called in a way that fails, and
+the error is compared.
+
+"""
+
+_AGAIN = """\
+
+## Repeat it
+
+    make fleet                 # install the packages into .fleet (2.6 GB), measure, print the tables
+    make fleet ONLY=git        # one server or client
+    make fleet SEED=2          # other delays
+    make fleet DOCS=1          # write this page
+    python -m tests.fleet --part clients --skip-install
+
+It needs npm, PyPI and Node. What cannot be installed, or does not work with a direct connection either, is named with
+the reason and left out of the counts. The command ends with status 1 if a bar is missed. The versions are in
+`tests/fleet/packages.py`, the commands and calls in `tests/fleet/servers.py`.
+"""
+
+_SERVER_HEADS = (
+    "server",
+    "package",
+    "revision",
+    "offers",
+    "calls",
+    "Trunkline's client",
+    "gateway, stdio",
+    "gateway, HTTP",
+)
 
 
 def page(result: Result, *, day: str, delay: float, count: int) -> str:
     """Return the page of the documentation; ``day`` is empty if nothing was run."""
-    run = f"The results are from {day}, with seed {result.seed}." if day else "No run has been written to it yet."
-    parts = [_INTRODUCTION.format(run=run, delay=delay, count=count)]
+    parts = [_INTRODUCTION.format(run=_told(result, day), delay=delay, count=count)]
     if day:
         rows = [(bar.what, bar.found, _mark(bar.passed)) for bar in bars(result)]
         parts.append(f"## Results\n\n{_markdown(('what', 'found', 'bar'), rows)}\n")
-    parts.append("## Servers\n\nThe numbers are tools, prompts, resources, templates and compared calls.\n\n")
-    heads = (
-        "server",
-        "package",
-        "revision",
-        "offers",
-        "calls",
-        "Trunkline's client",
-        "gateway, stdio",
-        "gateway, HTTP",
-    )
-    parts.append(_markdown(heads, [_server_cells(row) for row in result.servers]))
-    parts.append("\n## Clients\n\n")
-    parts.append(
-        _markdown(
-            ("client", "package", "gateway, stdio", "gateway, HTTP"), [_client_cells(row) for row in result.clients]
-        )
-    )
+    parts.append("## Servers\n\nThe numbers are tools, prompts, resources and templates, and the calls compared.\n\n")
+    parts += [_markdown(_SERVER_HEADS, [_server_cells(row) for row in result.servers]), "\n", _ORDER]
+    if skipped := [f"- {row.name}: {row.skipped}\n" for row in result.servers if row.skipped]:
+        parts += ["Not counted:\n\n", *skipped, "\n"]
+    parts.append("## Clients\n\n")
+    heads = ("client", "package", "gateway, stdio", "gateway, HTTP")
+    parts.append(_markdown(heads, [_client_cells(row) for row in result.clients]))
+    if reasons := [line for row in result.clients for line in _left_out(row)]:
+        parts.append("\nNot counted:\n\n")
+        parts += [f"- {line}\n" for line in reasons]
+    parts.append(_AGAIN)
     return "".join(parts)
+
+
+def _told(result: Result, day: str) -> str:
+    """Return one sentence about the run."""
+    if not day:
+        return "No run has been written to it yet."
+    minutes = max(1, round(result.seconds / 60))
+    servers = sum(not row.skipped for row in result.servers)
+    clients = sum(bool(row.doors) for row in result.clients)
+    return (
+        f"The results are from {day}, with seed {result.seed}: {servers} servers and {clients} clients in {minutes}"
+        f" minutes on {os.cpu_count()} cores, without the installation."
+    )
+
+
+def _left_out(row: ClientRow) -> list[str]:
+    if row.skipped:
+        return [f"{row.name}: {row.skipped}"]
+    return [f"{row.name}, {door}: {reason}" for door, reason in row.not_directly.items()]
 
 
 def _server_cells(row: ServerRow) -> tuple[str, ...]:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from msgspec import Struct
 
 from tests.faults.measures import marked, named
-from tests.fleet.clients import CLIENTS, REFERENCE, ThirdPartyClient, try_clients
+from tests.fleet.clients import AT_ONCE, CLIENTS, REFERENCE, ThirdPartyClient, try_clients
 from tests.fleet.install import install, missing
 from tests.fleet.looks import ServerRow, look_at
 from tests.fleet.packages import ENVIRONMENTS
@@ -49,9 +50,13 @@ def run(plan: Plan, tell: Callable[[str], None]) -> Result:
     clients = plan.clients() if "clients" in plan.parts else []
     absent = _install(plan, clients, tell)
     result = Result(seed=plan.seed)
+    started = time.monotonic()
     mark = f"fleet-{time.time_ns()}"
-    result.servers = [_looked_at(server, absent, mark, tell) for server in plan.servers()]
-    usable = [server for server, row in zip(plan.servers(), result.servers, strict=True) if not row.skipped]
+    if "servers" in plan.parts:
+        with ThreadPoolExecutor(AT_ONCE) as threads:
+            result.servers = list(threads.map(lambda server: _looked_at(server, absent, mark, tell), plan.servers()))
+    unusable = {row.name for row in result.servers if row.skipped}
+    usable = [server for server in plan.servers() if server.environment not in absent and server.name not in unusable]
     if clients and ENVIRONMENTS[_reference().environment].name not in absent:
         tell(f"{len(clients)} clients, directly and through the default gateway")
         result.clients = try_clients(clients, absent, mark=mark, tell=tell)
@@ -60,6 +65,7 @@ def run(plan: Plan, tell: Callable[[str], None]) -> Result:
     result.at_end = [named(pid) for pid in marked(mark)]
     for line in result.at_end:
         tell(f"  MISS a process is left at the end: {line}")
+    result.seconds = time.monotonic() - started
     return result
 
 

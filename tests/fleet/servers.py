@@ -1,7 +1,7 @@
 """The servers of the fleet: how each is started, and harmless calls that work without a network.
 
 In commands, variables and arguments ``{env}`` stands for the folder its packages are installed in and ``{work}`` for a
-folder that is made anew before each look, with a text file, a Git repository and a database in it.
+folder that is made anew before each look, with text files, a Git repository, a database and an Angular workspace.
 """
 
 from __future__ import annotations
@@ -132,13 +132,17 @@ SERVERS = (
         ),
         small=True,
     ),
-    PublicServer("playwright", "playwright", _npm("playwright-mcp", "--headless")),
+    # Without a browser on the machine the two answer that there is none; that answer is compared.
+    PublicServer(
+        "playwright", "playwright", _npm("playwright-mcp", "--headless"), (_tool("browser_tabs", action="list"),)
+    ),
     PublicServer(
         "chrome-devtools",
         "chrome-devtools",
         _npm("chrome-devtools-mcp", "--headless", "--no-usage-statistics", "--no-performance-crux"),
+        (_tool("list_pages"),),
     ),
-    PublicServer("context7", "context7", _npm("context7-mcp")),
+    PublicServer("context7", "context7", _npm("context7-mcp"), (_tool("query-docs"),)),
     PublicServer("notion", "notion", _npm("notion-mcp-server"), env={"NOTION_TOKEN": "none"}),
     PublicServer("eslint", "eslint", _npm("mcp"), (_tool("lint-files", filePaths=["{work}/files/absent.js"]),)),
     PublicServer(
@@ -248,7 +252,8 @@ SERVERS = (
         "atlassian",
         "atlassian",
         _pypi("mcp-atlassian"),
-        env={
+        (_tool("jira_get_issue"),),
+        {
             "JIRA_URL": "https://jira.example.com",
             "JIRA_PERSONAL_TOKEN": "none",
             "CONFLUENCE_URL": "https://wiki.example.com",
@@ -260,22 +265,25 @@ SERVERS = (
         "excel",
         _pypi("excel-mcp-server", "stdio"),
         (
-            _tool("create_workbook", filepath="{work}/files/book.xlsx"),
-            _tool("create_worksheet", filepath="{work}/files/book.xlsx", sheet_name="Rivers"),
-            _tool(
-                "write_data_to_excel", filepath="{work}/files/book.xlsx", sheet_name="Rivers", data=[["Rhine", 1230]]
-            ),
-            _tool("read_data_from_excel", filepath="{work}/files/book.xlsx", sheet_name="Rivers"),
+            _tool("create_workbook", path="{work}/files/book.xlsx", sheets=["Rivers"]),
+            _tool("write_range", path="{work}/files/book.xlsx", sheet="Rivers", at="A1", rows=[["Rhine", 1230]]),
+            _tool("read_range", path="{work}/files/book.xlsx", sheet="Rivers"),
+            _tool("describe_sheet", path="{work}/files/absent.xlsx", sheet="Rivers"),
         ),
     ),
-    PublicServer("duckduckgo", "duckduckgo", _pypi("duckduckgo-mcp-server")),
+    PublicServer("duckduckgo", "duckduckgo", _pypi("duckduckgo-mcp-server"), (_tool("expand_link", token="none"),)),
     PublicServer(
         "motherduck",
         "motherduck",
-        _pypi("mcp-server-motherduck", "--db-path", ":memory:"),
+        _pypi("mcp-server-motherduck", "--db-path", ":memory:", "--read-write"),
         (_tool("execute_query", sql="select 6 * 7 as answer"),),
     ),
-    PublicServer("aws-documentation", "aws-documentation", _pypi("awslabs.aws-documentation-mcp-server")),
+    PublicServer(
+        "aws-documentation",
+        "aws-documentation",
+        _pypi("awslabs.aws-documentation-mcp-server"),
+        (_tool("read_documentation", url="not a url"),),
+    ),
 )
 
 
@@ -297,6 +305,9 @@ def lay_out(work: Path) -> None:
     (work / "home").mkdir()
     (work / "files" / "notes.txt").write_text("The river is long.\nThe sea is wide.\n")
     (work / "files" / "hello.py").write_text("def greet(name):\n    return f'Hello {name}'\n")
+    (work / "angular.json").write_text(
+        '{"version": 1, "projects": {"app": {"projectType": "application", "root": ""}}}'
+    )
     repository = work / "repository"
     at = "2026-01-01T00:00:00Z"
     settings = {"GIT_AUTHOR_DATE": at, "GIT_COMMITTER_DATE": at, "GIT_CONFIG_GLOBAL": os.devnull}

@@ -152,7 +152,9 @@ def differences(wanted: Snapshot, seen: Snapshot, calls: tuple[Call, ...]) -> li
             if name in got and expected[name] != got[name]:
                 found.append(f"{kind}: {name} differs {_first_difference(expected[name], got[name])}")
     for call, right, result in zip(calls, wanted.calls, seen.calls, strict=True):
-        if right != result:
+        if call.kind == "tool" and call.name not in wanted.lists["tools"]:
+            found.append(f"tool {call.name} is called here, but the server does not list it")
+        elif right != result:
             found.append(f"{call.kind} {call.name} answers otherwise {_first_difference(right, result)}")
     return found
 

@@ -91,6 +91,11 @@ def test_another_answer_is_named() -> None:
     ]
 
 
+def test_a_call_of_a_tool_that_the_server_does_not_list_compares_nothing() -> None:
+    one = snapshot(add="Add.")
+    assert differences(one, one, (CALL,)) == ["tool echo is called here, but the server does not list it"]
+
+
 def test_what_differs_from_call_to_call_is_masked() -> None:
     call = replace(CALL, mask=(r"\d\d:\d\d",))
     first, second = ({"content": [{"type": "text", "text": f"It is {time}."}]} for time in ("10:00", "11:30"))
@@ -153,7 +158,7 @@ def test_every_miss_is_a_bar_that_fails() -> None:
     result.together.restarts[1].lost_at_first.append("time__now")
     result.together.restarts[1].late.append("time")
     result.at_end = ["3"]
-    assert len(missed(result)) == 11
+    assert len(missed(result)) == 12
 
 
 def test_what_was_skipped_is_no_miss() -> None:
@@ -161,7 +166,20 @@ def test_what_was_skipped_is_no_miss() -> None:
     result.servers.append(ServerRow(name="git", package="mcp-server-git==1", skipped="no network"))
     result.clients.append(ClientRow(name="Agno", package="agno==1", skipped="no network"))
     assert missed(result) == []
-    assert "| git | `mcp-server-git==1` | skipped |" in page(result, day="2026-01-01", delay=8, count=60)
+    written = page(result, day="2026-01-01", delay=8, count=60)
+    assert "| git | `mcp-server-git==1` | skipped |" in written
+    assert "- git: no network\n" in written
+    assert "- Agno: no network\n" in written
+
+
+def test_a_client_that_fails_directly_is_named_with_its_reason_and_not_counted() -> None:
+    result = perfect()
+    row = ClientRow(name="Agno", package="agno==1", doors={"stdio": ""}, not_directly={"http": "Error: no port"})
+    result.clients.append(row)
+    assert missed(result) == []
+    written = page(result, day="2026-01-01", delay=8, count=60)
+    assert "| Agno | `agno==1` | passes | does not work directly |" in written
+    assert "- Agno, http: Error: no port\n" in written
 
 
 # --- the rest --------------------------------------------------------------------------------------------------------

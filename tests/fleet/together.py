@@ -32,6 +32,7 @@ __all__ = ["Left", "Restart", "Together", "many_at_once", "put_together", "what_
 LONGEST_DELAY = 8.0
 _READY_SECONDS = 300.0
 _LEFT_SECONDS = 120.0
+_SAMPLE_SECONDS = 0.5
 _PROGRAM = Path(__file__).parent / "programs" / "slow_start.py"
 #: States of a definition that an honest server may not have.
 _WRONG = ("flagged", "hidden", "changed")
@@ -126,12 +127,13 @@ async def put_together(
 ) -> Together:
     """Start all servers behind one gateway, then again and again with delays drawn from the seed."""
     chosen = {server.name: server for server in servers}
+    # Nothing is known of what the servers list directly if they were not looked at one by one.
     wanted = sum(row.counts["tools"] for row in rows if row.name in chosen)
     home = _stage("together", chosen, mark)
-    found = Together(tools=wanted)
     first, known = await _start(home, chosen, 0, set(), tell)
+    found = Together(tools=len(known))
     _look_at_pins(home, found, tell)
-    if len(known) != wanted:
+    if rows and len(known) != wanted:
         tell(f"  MISS all together: {len(known)} tools are listed, {wanted} directly")
         first.lost = [f"{wanted - len(known)} of {wanted}"]
     found.restarts.append(first)
@@ -223,10 +225,12 @@ async def what_is_left(servers: list[PublicServer], *, mark: str, tell: Tell) ->
         await until(lambda: not _not_ready(gateway, chosen), _READY_SECONDS)
         shared = set(marked(mark))
         left.shared = len(shared)
-        await asyncio.gather(*(_visit(gateway.target, chosen) for _ in range(3)))
+        visits = asyncio.gather(*(_visit(gateway.target, chosen) for _ in range(3)))
+        while not visits.done():
+            left.dedicated = max(left.dedicated, len(set(marked(mark)) - shared))
+            await asyncio.wait([visits], timeout=_SAMPLE_SECONDS)
+        await visits
         gone = time.monotonic()
-        own = [pid for pid in marked(mark) if pid not in shared]
-        left.dedicated = len(own)
         await until(lambda: not set(marked(mark)) - shared, _LEFT_SECONDS)
         left.seconds = time.monotonic() - gone
         left.after_clients = [named(pid) for pid in marked(mark) if pid not in shared]

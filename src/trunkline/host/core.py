@@ -134,6 +134,7 @@ class HostCore:
             upstreams=lambda: self.supervisor.upstreams,
             changed=self._view_changed,
             updated=self._resource_updated,
+            list_seconds=list_seconds,
             cache=KeptCatalogs(folder / "extras"),
             holds_secret=self.secrets.holds,
         )

@@ -15,6 +15,9 @@ export const textOf = (value) => {
 };
 
 export const run = async (look) => {
-  const seen = await look(JSON.parse(process.argv[2]));
-  process.stdout.write(`\n${JSON.stringify(seen)}\n`, () => process.exit(0));
+  for (const target of JSON.parse(process.argv[2])) {
+    const seen = await look(target).catch((error) => ({ failed: String(error).slice(0, 300) }));
+    process.stdout.write(`\nFLEET ${JSON.stringify(seen)}\n`);
+  }
+  process.stdout.write("", () => process.exit(0));
 };

@@ -1,8 +1,10 @@
 """What the drivers in Python share: reading the target, finding a tool, writing what was seen.
 
-A driver is a small program for one third-party client. Its one argument is JSON: ``command`` and ``env``, or ``url``
-and ``headers``; ``calls``, pairs of a tool's name and its arguments; and for some ``mode``. It lists, calls, and prints
-JSON: ``tools``, the names that the client shows, and ``results``, the text of each answer.
+A driver is a small program for one third-party client. Its one argument is a JSON list of targets: ``command`` and
+``env``, or ``url`` and ``headers``; ``calls``, pairs of a tool's name and its arguments; and for some ``mode``. It
+connects to one target after the other, lists, calls, and prints a line for each: ``FLEET`` and JSON, either ``tools``,
+the names that the client shows, and ``results``, the text of each answer, or ``failed``, the reason. One process does
+all of it, because some of these packages take ten seconds to import.
 """
 
 from __future__ import annotations
@@ -16,9 +18,20 @@ from typing import Any
 
 
 def run(look: Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]) -> None:
-    """Look at the target, and print what was seen."""
-    seen = asyncio.run(look(json.loads(sys.argv[1])))
-    sys.stdout.write(f"\n{json.dumps(seen)}\n")
+    """Look at each target, and print what was seen."""
+    for target in json.loads(sys.argv[1]):
+        try:
+            seen = asyncio.run(look(target))
+        except Exception as error:  # noqa: BLE001 - a client may fail in any way, and the next target is still tried
+            seen = {"failed": _reason(error)}
+        sys.stdout.write(f"\nFLEET {json.dumps(seen)}\n")
+        sys.stdout.flush()
+
+
+def _reason(error: BaseException) -> str:
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return f"{type(error).__name__}: {error}"[:300]
 
 
 def find(tools: Iterable[Any], wanted: str) -> Any:

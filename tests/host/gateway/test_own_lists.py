@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sys
 from collections.abc import AsyncIterator
@@ -182,6 +183,70 @@ async def test_what_is_listed_to_such_clients_is_known_in_the_next_run(front: st
             # The first time it takes a connection to find out, which is then used for calls; then it is known.
             assert _lanes(stage) == (1 if run == 1 else 0)
             assert (await client.call_tool("g__only_elicitation")).content == [t.TextContent(text="only_elicitation")]
+
+
+def _late(go: Path) -> dict[str, Any]:
+    """Give the entry of a growing server that begins to serve once a file is there."""
+    script = (
+        f"import os, runpy, time\nwhile not os.path.exists({str(go)!r}): time.sleep(0.01)\n"
+        "runpy.run_module('tests.host.servers.growing', run_name='__main__')\n"
+    )
+    return {"command": sys.executable, "args": ["-S", "-c", script], "env": {"PYTHONPATH": _ROOT}}
+
+
+@FRONTS
+@in_loop
+async def test_what_is_kept_of_such_lists_is_listed_while_the_server_starts(front: str, tmp_path: Path) -> None:
+    go = tmp_path / "go"
+    go.touch()
+    for _ in (1, 2):
+        async with (
+            on_stage({"g": _late(go)}, tmp_path, wait="kept") as stage,
+            stage.client(front, **_CAPABLE["roots"]) as client,
+        ):
+            assert "only_roots" in await _names(client)
+            assert go.exists() or stage.host.status()[0].state == "starting"
+        go.unlink(missing_ok=True)
+
+
+@FRONTS
+@in_loop
+async def test_a_list_for_a_capable_client_waits_for_a_server_that_starts(front: str, tmp_path: Path) -> None:
+    """What the server lists to other clients is kept; that is not all that this one may see."""
+    go = tmp_path / "go"
+    go.touch()
+    async with on_stage({"g": _late(go)}, tmp_path):
+        pass
+    go.unlink()
+    async with (
+        on_stage({"g": _late(go)}, tmp_path, wait="kept") as stage,
+        stage.client(front, **_CAPABLE["roots"]) as client,
+        stage.client(front) as plain,
+    ):
+        listing = asyncio.ensure_future(_names(client))
+        # What is kept is there at once for a client to whom the server lists no more than that.
+        assert "declared" in await _names(plain)
+        assert not listing.done()
+        assert stage.host.status()[0].state == "starting"
+        go.touch()
+        assert "only_roots" in await listing
+
+
+@in_loop
+async def test_a_list_for_a_capable_client_waits_no_longer_than_a_first_list_may(tmp_path: Path) -> None:
+    go = tmp_path / "go"
+    go.touch()
+    async with on_stage({"g": _late(go)}, tmp_path):
+        pass
+    go.unlink()
+    async with (
+        on_stage({"g": _late(go)}, tmp_path, wait="kept", list_seconds=0.0) as stage,
+        stage.client(OLD, **_CAPABLE["roots"]) as client,
+        client.listen(tools=True) as changes,
+    ):
+        assert "only_roots" not in await _names(client)
+        go.touch()
+        await _sees(changes, client, "only_roots")
 
 
 @FRONTS

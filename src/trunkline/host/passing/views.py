@@ -61,18 +61,21 @@ class Views:
         upstreams: Callable[[], Mapping[str, Upstream]],
         changed: Callable[[Collection[str]], None],
         updated: Callable[[Upstream, str], None],
+        list_seconds: float,
         cache: KeptCatalogs | None = None,
         holds_secret: Callable[[str], bool] | None = None,
     ) -> None:
         """Take where sessions and servers are found; ``changed`` is called with the kinds of lists that differ.
 
-        ``updated`` is called with resources that a server says to have changed on a connection of a session.
+        ``updated`` is called with resources that a server says to have changed on a connection of a session;
+        ``list_seconds`` is how long a list waits for a server that is starting.
         """
         self._forwarder = forwarder
         self._sessions = sessions
         self._upstreams = upstreams
         self._changed = changed
         self._updated = updated
+        self._list_seconds = list_seconds
         self._cache = cache
         self._holds_secret = holds_secret
         #: What a server lists beyond the shared connection, by the capabilities that were declared.
@@ -189,15 +192,25 @@ class Views:
         if not needs.asks:
             return
         wanted = [(each, self._forwarder.declares(each, needs)) for each in self._upstreams().values()]
-        tasks = [self._start(session, *pair) for pair in wanted if self._is_open(*pair)]
-        if tasks:
-            await asyncio.wait(tasks, timeout=seconds)
+        tasks = {self._start(session, *pair): pair[0] for pair in wanted if self._is_open(*pair)}
+        waits = (asyncio.wait([task], timeout=self._patience(each, seconds)) for task, each in tasks.items())
+        await asyncio.gather(*waits)
+
+    def _patience(self, upstream: Upstream, seconds: float) -> float:
+        """Return how long a list waits to learn of a server; of one that is starting no longer than a first list."""
+        if upstream.running:
+            return seconds
+        own = upstream.entry.settings.wait
+        return min(seconds, self._list_seconds if own is None else own)
 
     def _is_open(self, upstream: Upstream, needs: Needs) -> bool:
-        """Return True if it is not known what a server that runs lists to clients with these capabilities."""
-        settings, client = upstream.entry.settings, upstream.client
+        """Return True if it is not known what a server lists to clients with these capabilities.
+
+        A server need not run for that: what it listed may be kept from an earlier run, like its other lists.
+        """
+        settings = upstream.entry.settings
         # With credentials of its own each principal sees a list of its own, which is not for others.
-        if client is None or not needs.asks or settings.share == "shared" or settings.per_user:
+        if upstream.offering is None or not needs.asks or settings.share == "shared" or settings.per_user:
             return False
         return needs != shared_needs(upstream) and needs not in self._extras.get(upstream, {})
 
@@ -214,13 +227,19 @@ class Views:
         if kept is not None:
             self._note(upstream, needs, kept)
             return
+        if not upstream.running and not upstream.busy:
+            # It is started when it is called, not in order to list.
+            return
+        try:
+            client = await upstream.reach()
+        except TrunklineError as error:
+            log.debug("what %s offers to clients that can be asked is not known: %s", upstream.entry.name, error)
+            return
+        if needs == shared_needs(upstream):
+            return
         try:
             async with self._slots:
-                client = upstream.client
-                revision = None if client is None else find(client.revision or "") or NEWEST
-                if client is None or revision is None:
-                    return
-                if revision.handshake:
+                if (find(client.revision or "") or NEWEST).handshake:
                     with upstream.using():
                         await self._forwarder.open_lane(session, upstream, needs)
                 else:
