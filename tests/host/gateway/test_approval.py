@@ -557,6 +557,24 @@ async def test_taint_is_recorded_and_refuses_nothing_that_the_client_asks_about(
 
 
 @in_loop
+async def test_the_form_says_where_untrusted_text_came_from(tmp_path: Path) -> None:
+    policy = rules("".join(f'[[rule]]\neffect = "allow"\nserver = "{name}"\ntool = "*"\n' for name in ("s", "web")))
+    forms: list[str] = []
+
+    def decline(question: t.ElicitRequestParams) -> t.ElicitResult:
+        forms.append(question.message)
+        return t.ElicitResult(action="decline")
+
+    async with (
+        on_stage({"s": Desk().server, "web": Desk().server}, tmp_path, policy=policy) as stage,
+        stage.client(OLD, elicitation=decline) as client,
+    ):
+        await _call(client, "web__look")
+        await _call(client)
+    assert ["The untrusted text came from: web" in form.splitlines() for form in forms] == [True]
+
+
+@in_loop
 async def test_no_rule_is_needed_for_the_call_after_untrusted_text(tmp_path: Path) -> None:
     desk, web = Desk(), Desk()
     servers = {"s": desk.server, "web": web.server}
