@@ -322,7 +322,7 @@ def test_a_rule_that_asks_about_a_typed_call_refuses_it_without_a_terminal(desk:
     assert "demo/echo needs approval (rule rules.toml:1 wants it asked about)" in err.replace(
         str(desk.folder) + "/", ""
     )
-    assert 'Allow it: change the effect of that rule to "allow"' in err
+    assert 'Allow it: trunkline grants allow demo/echo; or change the effect of that rule to "allow"' in err
     assert [entry["stage"] for entry in trail(tmp_path)] == ["denied"]
 
 
