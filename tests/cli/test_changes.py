@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.attacks.stage import Masked, tool
-from tests.cli.hosted import gateway, write_config
+from tests.cli.hosted import Gateway, gateway, write_config
 from tests.cli.support import Outcome, run
 from tests.support import run_async
 from trunkline import Client
@@ -111,11 +112,18 @@ def test_a_status_is_shown_although_the_pins_cannot_be_read(desk: Desk, tmp_path
     assert (status.code, "files" in status.out, "pins cannot be understood" in status.err) == (0, True, True)
 
 
+def _wait_for(running: Gateway, pattern: str) -> None:
+    """Wait for a line, which may have come before the one with the address."""
+    if not any(re.search(pattern, line) for line in running.said):
+        running.until(pattern)
+
+
 def test_a_gateway_says_at_its_start_what_changed_and_refuses_it_to_its_client(desk: Desk) -> None:
     desk.changes()
     words = ("-c", str(desk.config), "--token", TOKEN)
     with gateway(*words, cwd=desk.folder, env={}) as running:
-        assert any(f"{DIFFERENCE}; you are asked before" in line and ACCEPT in line for line in running.said)
+        # It serves what is kept at once, and tells of the change when the server is up.
+        _wait_for(running, rf"(read_file) .*{re.escape(DIFFERENCE)}; you are asked before.*{ACCEPT}")
 
         async def main() -> str:
             async with Client(running.url, headers={"Authorization": f"Bearer {TOKEN}"}) as client:
@@ -131,8 +139,9 @@ def test_a_gateway_says_at_its_start_what_changed_and_refuses_it_to_its_client(d
 def test_a_gateway_says_what_changes_while_it_runs(desk: Desk) -> None:
     desk.server.wears(tools=[FIRST, tool("touch")])
     (desk.folder / "rules.toml").write_text(ALLOW, encoding="utf-8")
-    words = ("-c", str(desk.config), "--token", TOKEN, "--policy", "rules.toml")
+    words = ("-v", "-c", str(desk.config), "--token", TOKEN, "--policy", "rules.toml")
     with gateway(*words, cwd=desk.folder, env={}) as running:
+        _wait_for(running, r"(files): ready")
 
         async def main() -> None:
             async with Client(running.url, headers={"Authorization": f"Bearer {TOKEN}"}) as client:
