@@ -139,7 +139,7 @@ def test_a_key_that_changed_is_told_at_the_start(tmp_path: Path, caplog: pytest.
         await proxy.aclose()
         assert not caplog.records
         await make_proxy(a_provider(), store=store, client_secret=None, storage_key=KEY).aclose()
-        assert "1 people have to sign in again" in caplog.text
+        assert "1 users have to sign in again" in caplog.text
 
     run_async(main())
 

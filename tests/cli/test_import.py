@@ -181,7 +181,7 @@ def test_our_own_gateway_is_skipped_and_that_is_said(desk: Desk) -> None:
     source = desk.have("cursor", {"trunkline": own, "github": GITHUB})
     code, out, _ = desk.run("cursor", "--yes", "--remove-originals")
     assert (code, set(desk.servers())) == (0, {"github"})
-    assert "it starts this gateway (trunkline serve), which cannot be a server of itself" in out
+    assert "it starts this gateway (trunkline serve), which cannot be its own server" in out
     assert json.loads(source.read_text(encoding="utf-8")) == {"mcpServers": {"trunkline": own}}
 
 

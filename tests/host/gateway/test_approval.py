@@ -492,7 +492,7 @@ async def test_a_profile_has_a_mode_of_its_own(tmp_path: Path) -> None:
 async def test_a_mode_that_there_is_not_is_refused(tmp_path: Path) -> None:
     wrong: Any = "user"
     async with on_stage({"s": Desk().server}, tmp_path) as stage:
-        with pytest.raises(ConfigError, match="'user' is no approval mode: give client, ask, deny"):
+        with pytest.raises(ConfigError, match="'user' is not an approval mode: use client, ask, deny"):
             stage.host.asgi(no_auth=True, approval=wrong)
 
 
