@@ -146,7 +146,7 @@ def test_a_key_that_changed_is_told_at_the_start(tmp_path: Path, caplog: pytest.
 
 @pytest.mark.parametrize("key", ["", "short", [], ["short", KEY]])
 def test_a_storage_key_is_no_word(key: str | list[str]) -> None:
-    with pytest.raises(ConfigError, match=r"storage_key= needs 32 characters.*token_urlsafe"):
+    with pytest.raises(ConfigError, match=r"storage_key= needs at least 32 characters.*token_urlsafe"):
         make_proxy(a_provider(), storage_key=key)
 
 
