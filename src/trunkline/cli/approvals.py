@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from trunkline.cli.output import clip, one_line, wire_json
+from trunkline.cli.output import clip, counted, one_line, wire_json
 from trunkline.cli.screen import Screen
 from trunkline.cli.terminal import InputEnded, Terminal, is_there
 from trunkline.host.judgement.consent import Answer, Face, Question, Remember
@@ -162,7 +162,7 @@ class _Asking:
         server, readers = one_line(question.act.server), question.reading_tools
         now_too = "" if any(tool.name == question.act.name for tool in readers) else ", and this call once"
         reading = f"always for {_whose(server, len(readers), 'read-only tool')}, until {_day(GRANT_DAYS)}{now_too}"
-        everything = f"this session, everything of {server} ({_count(len(question.tools), 'tool')})"
+        everything = f"this session, everything of {server} ({counted(len(question.tools), 'tool')})"
         return [
             *([_Choice("r", "read-only", reading, "read-only")] if readers else []),
             *([_Choice("e", "everything", everything, "server")] if question.tools else []),
@@ -216,7 +216,7 @@ class _Asking:
             if tools:
                 names = "\n".join(one_line(tool.name) for tool in tools)
                 self._terminal.show(
-                    f"{_count(len(tools), title)} of {one_line(question.act.server)}:\n{_marked(names)}"
+                    f"{counted(len(tools), title)} of {one_line(question.act.server)}:\n{_marked(names)}"
                 )
 
     def _show_arguments(self) -> None:
@@ -324,13 +324,9 @@ def _meant(typed: str, choices: list[_Choice]) -> _Choice | None:
     return by_word[0] if len(by_word) == 1 else None
 
 
-def _count(count: int, what: str) -> str:
-    return f"{count} {what}{'' if count == 1 else 's'}"
-
-
 def _whose(server: str, count: int, what: str) -> str:
     owner = f"{server}'" if server.endswith("s") else f"{server}'s"
-    return f"{owner} {_count(count, what)}"
+    return f"{owner} {counted(count, what)}"
 
 
 def _pretty(value: Any) -> str:

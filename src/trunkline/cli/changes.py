@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable
 
-from trunkline.cli.output import one_line
+from trunkline.cli.output import counted, one_line
 from trunkline.host.events import Inspected
 
 __all__ = ["change_lines"]
@@ -25,9 +25,9 @@ def change_lines(inspected: Iterable[Inspected]) -> list[str]:
         lines += [one_line(f"{_called(each)}: {each.reason}") for each in changes[:_MOST_LINES]]
         if more := len(changes[_MOST_LINES:]):
             target = shlex.quote(server)
-            count = "1 more definition" if more == 1 else f"{more} more definitions"
             see = f"to see all changes, run: trunkline pins diff {target}"
-            lines.append(one_line(f"{server}: {count} changed; {see}; to accept all: trunkline pins accept {target}"))
+            accept = f"to accept all: trunkline pins accept {target}"
+            lines.append(one_line(f"{server}: {counted(more, 'more definition')} changed; {see}; {accept}"))
     return lines
 
 

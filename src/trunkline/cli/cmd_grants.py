@@ -183,7 +183,7 @@ def show(id: str, *, as_json: bool) -> int:
 @json_option
 def revoke(ids: tuple[str, ...], *, everything: bool, as_json: bool) -> int:
     """Revoke the grants with these IDs, or all of them; hosts that are running ask again from now on."""
-    from trunkline.cli.output import say, say_json
+    from trunkline.cli.output import counted, say, say_json
 
     if bool(ids) is everything:
         raise click.UsageError("Give the ID of a grant, or --all.")
@@ -196,7 +196,7 @@ def revoke(ids: tuple[str, ...], *, everything: bool, as_json: bool) -> int:
     if as_json:
         say_json({"revoked": count, "unknown": unknown})
     elif count or everything:
-        say(f"revoked {count} grant{'' if count == 1 else 's'}")
+        say(f"revoked {counted(count, 'grant')}")
     if unknown:
         raise Failure(f"there is no grant {', '.join(unknown)}: trunkline grants list shows them", Exit.USAGE)
     return Exit.OK
@@ -220,12 +220,14 @@ def _document(grant: Grant) -> dict[str, Any]:
 
 def _what(grant: Grant) -> str:
     """Return which tools a grant is for."""
+    from trunkline.cli.output import counted
+
     kind = "read-only tool" if grant.read_only else "tool"
     if grant.awaits is not None:
         return f"{kind}s, once the server is listed"
     if grant.tools is None:
         return grant.name
-    return f"{len(grant.tools)} {kind}{'' if len(grant.tools) == 1 else 's'}"
+    return counted(len(grant.tools), kind)
 
 
 def _who(grant: Grant) -> str:

@@ -303,7 +303,7 @@ class _Choice(NamedTuple):
 
 def _choices(removals: Sequence[Removal], *, reading: bool | None, wish: Wish) -> list[_Choice]:
     """Return the ways to say yes; what the command line answers is not asked."""
-    from trunkline.cli.output import one_line
+    from trunkline.cli.output import counted, one_line
 
     first = "yes" if reading is not None else "yes; run tools marked read-only without asking, ask before all others"
     usual = Wish(reading=reading is not False, removing=wish.removing)
@@ -313,20 +313,16 @@ def _choices(removals: Sequence[Removal], *, reading: bool | None, wish: Wish) -
     if removals and not wish.removing:
         count = sum(len(names) for _, _, names in removals)
         where = ", ".join(dict.fromkeys(one_line(document.file.title) for document, _, _ in removals))
-        text = f"like y, and remove the {_counted(count, 'original')} from {where} (a backup is kept)"
+        text = f"like y, and remove the {counted(count, 'original')} from {where} (a backup is kept)"
         choices.append(_Choice("m", text, usual._replace(removing=True)))
     return choices
 
 
 def _heading(target: AppDocument, steps: Sequence[Step]) -> str:
-    from trunkline.cli.output import one_line
+    from trunkline.cli.output import counted, one_line
 
     count, path = sum(step.writes for step in steps), one_line(str(target.file.path))
-    return f"Write {_counted(count, 'server')} to {path}?" if count else f"The servers are already in {path}. Continue?"
-
-
-def _counted(count: int, what: str) -> str:
-    return f"{count} {what}{'' if count == 1 else 's'}"
+    return f"Write {counted(count, 'server')} to {path}?" if count else f"The servers are already in {path}. Continue?"
 
 
 def _show(sources: Sequence[AppDocument], steps: Sequence[Step], diff: str) -> None:

@@ -31,7 +31,7 @@ from trunkline.host.judgement.grants import (
     make_grant,
     make_server_grant,
 )
-from trunkline.host.judgement.refusals import needs_approval
+from trunkline.host.judgement.refusals import ALLOW_IT, needs_approval
 from trunkline.host.policy.acts import Act, Decision
 
 __all__ = ["Answer", "Consent", "Face", "No", "Question", "Remember", "Ruling", "can_remember"]
@@ -341,7 +341,7 @@ class _Case(Struct, frozen=True):
     def step(self) -> str:
         """The command that allows the act without asking, as the end of a sentence."""
         command = allow_command(self.act)
-        return "" if command is None else f". Allow it: {command}"
+        return "" if command is None else f".{ALLOW_IT}{command}"
 
 
 def _trimmed(question: Question) -> Question:
