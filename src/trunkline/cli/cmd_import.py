@@ -38,8 +38,8 @@ Examples:
   trunkline import ./.vscode/mcp.json --to mcp.json --conflict rename
 
 APP is claude-desktop, claude-code, cursor or vscode; without APP or FILE, the files of all of them are searched. A
-server from a project's file runs in that project's folder. What an application allows without asking is not taken
-over. An entry that starts this gateway is skipped.
+server from a project's file runs in that project's folder. What an application allows without asking is not
+imported. An entry that starts this gateway is skipped.
 
 --allow-reading allows the tools that each server marks as read-only in its first list. Tools that are added or changed
 later are asked about, like all others; trunkline grants list shows what is allowed. --remove-originals does not touch
@@ -51,12 +51,14 @@ _ABSENT = "there is no terminal to ask in, so nothing is written; run this in a 
 @click.command("import", epilog=_EPILOG)
 @click.argument("source", required=False, metavar="[APP|FILE]")
 @click.option("--to", "into", metavar="FILE", help="The configuration to write; else your own mcp.json.")
-@click.option("--only", multiple=True, metavar="NAME", help="Take this server; may be repeated. Else all are taken.")
+@click.option(
+    "--only", multiple=True, metavar="NAME", help="Import this server; may be repeated. Else all are imported."
+)
 @click.option(
     "--conflict",
     type=click.Choice(["skip", "rename", "replace"]),
     default="skip",
-    help="What to do with a server whose name is taken by another; skip unless said.",
+    help="What to do if another server has the same name; else skip.",
 )
 @click.option("--allow-reading", is_flag=True, help="Run tools marked read-only without asking.")
 @click.option("--ask-all", is_flag=True, help="Ask before every tool; the same as --yes alone.")
@@ -77,7 +79,7 @@ def command(
     yes: bool,
     as_json: bool,
 ) -> int:
-    """Take over the servers of Claude Desktop, Claude Code, Cursor and VS Code."""
+    """Import the servers of Claude Desktop, Claude Code, Cursor and VS Code."""
     from trunkline.host.apps.importing import applied, plan_import
     from trunkline.host.apps.masking import masked_diff
 

@@ -31,9 +31,9 @@ asks, or a definition is flagged or changed. ask: the gateway does, by elicitati
 only what rules and earlier approvals allow. deny: no one is asked, and only what rules and earlier approvals allow
 passes. The default is client over stdio and on a loopback address with one token, and ask wherever others can call.
 
-Over HTTP whoever calls needs a token; without --token, or the variable TRUNKLINE_GATEWAY_TOKEN, one is made up and
-shown once. SIGHUP reads configuration and policies again and touches only what changed. SIGTERM and Ctrl-C let calls
-finish.
+Over HTTP callers need a token; without --token, or the variable TRUNKLINE_GATEWAY_TOKEN, a new one is made and shown
+once. SIGHUP reloads the configuration and policies; servers whose entries did not change keep running. SIGTERM and
+Ctrl-C let calls finish.
 """
 _FILE = click.Path()
 _TOKEN = "TRUNKLINE_GATEWAY_TOKEN"
@@ -52,7 +52,7 @@ _WAIT_SECONDS = 10.0
 @click.option("--audience", metavar="A", help="Whom such tokens must be for: this gateway's URL, most often.")
 @guard_options
 @approval_option("Who asks the user before a call; see below.")
-@click.option("--gateway", "file", metavar="FILE", help="Options and profiles from a TOML file; flags count first.")
+@click.option("--gateway", "file", metavar="FILE", help="Options and profiles from a TOML file; flags override it.")
 @click.option("--profile", metavar="NAME", help="Over stdio: serve this profile.")
 @click.option("--rate", type=click.FloatRange(min=0, min_open=True), metavar="N", help="Calls a minute of one caller.")
 @click.option("--concurrent", type=click.IntRange(min=1), metavar="N", help="Calls at once of one caller.")
