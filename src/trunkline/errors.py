@@ -220,7 +220,7 @@ class TooManyRequests(RequestFailed):
 
     @property
     def retry_after(self) -> float | None:
-        """The seconds after which to try again; None if they are not known."""
+        """Seconds to wait before the next try; None if the other side did not say."""
         said = self.data.get("retryAfter") if isinstance(self.data, Mapping) else None
         return said if isinstance(said, int | float) and not isinstance(said, bool) else None
 

@@ -139,7 +139,7 @@ class Waiters:
             self.aside[id] = heard
 
     def answered_late(self, id: RequestId, answer: Raw | RequestFailed | None) -> None:
-        """Pass the answer to a request that was set aside on."""
+        """Call the callback of a request that was set aside with its answer."""
         heard = self.aside.pop(id, None)
         if heard is not None and answer is not None:
             heard(answer)

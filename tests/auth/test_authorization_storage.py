@@ -139,14 +139,14 @@ def test_a_key_that_changed_is_told_at_the_start(tmp_path: Path, caplog: pytest.
         await proxy.aclose()
         assert not caplog.records
         await make_proxy(a_provider(), store=store, client_secret=None, storage_key=KEY).aclose()
-        assert "1 people have to sign in again" in caplog.text
+        assert "1 users have to sign in again" in caplog.text
 
     run_async(main())
 
 
 @pytest.mark.parametrize("key", ["", "short", [], ["short", KEY]])
 def test_a_storage_key_is_no_word(key: str | list[str]) -> None:
-    with pytest.raises(ConfigError, match=r"storage_key= needs 32 characters.*token_urlsafe"):
+    with pytest.raises(ConfigError, match=r"storage_key= needs at least 32 characters.*token_urlsafe"):
         make_proxy(a_provider(), storage_key=key)
 
 

@@ -141,8 +141,8 @@ def test_a_rule_that_asks_holds_over_stdio(desk: Desk) -> None:
     ("words", "sentence"),
     [
         ((), "approval mode client: the client in front asks its own user; calls pass unless a rule denies or asks"),
-        (("--approval", "ask"), "approval mode ask: what no rule allows is asked about by elicitation"),
-        (("--approval", "deny"), "approval mode deny: only what a rule or an earlier approval allows"),
+        (("--approval", "ask"), "approval mode ask: a call that no rule allows is asked about by elicitation"),
+        (("--approval", "deny"), "approval mode deny: only calls that a rule or an earlier approval allows pass"),
     ],
 )
 def test_the_mode_is_said_in_one_sentence_with_how_to_change_it(
@@ -150,7 +150,7 @@ def test_the_mode_is_said_in_one_sentence_with_how_to_change_it(
 ) -> None:
     (line,) = [line for line in desk.said(*words).splitlines() if "approval" in line]
     assert sentence in line
-    assert line.endswith("(--approval client, ask or deny changes it)")
+    assert line.endswith("(set it with --approval client, ask or deny)")
 
 
 @pytest.mark.parametrize(
@@ -162,7 +162,7 @@ def test_choosing_client_where_others_can_call_is_warned_of(words: tuple[str, ..
         said = "".join(running.said)
         assert run_async(_over_http(running.url, token=None if "--no-auth" in words else TOKEN)) == (False, "hi")
     assert "approval mode client" in said
-    assert ("others than your own client can call this gateway" in said) is warned
+    assert ("clients other than your own can call this gateway" in said) is warned
 
 
 # --- gateway.toml ----------------------------------------------------------------------------------------------------
@@ -256,7 +256,7 @@ def test_status_shows_the_mode_that_serve_would_have(
     ("mode", "rules", "words"),
     [
         ("ask", "", "refuses calls if the client cannot be asked"),
-        ("deny", "", "refuses calls, as no rule allows one"),
+        ("deny", "", "refuses calls, since no rule allows a tool"),
         ("deny", '[[rule]]\neffect = "allow"\nserver = "demo"\n', "only what rules allow"),
         ("ask", '[[rule]]\neffect = "allow"\nserver = "demo"\n', "asks by elicitation"),
         ("client", "", "the client asks its own user"),

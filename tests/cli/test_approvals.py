@@ -102,13 +102,13 @@ def test_a_question_says_what_would_happen_to_what_and_why_then_the_choices(monk
         "  profile  home\n"
         "  runs as  npx -y server-files '/home/ann/my work' --flag\n"
         "  title    Write\\x1b[31m\n"
-        "What its server says of it (d shows all of it):\n"
+        "The server describes it as (d shows all of it):\n"
         "  | Write a file.\n"
         "  [y] once\n"
         "  [s] this session, this tool with any arguments\n"
         f"  [a] always for this tool, any arguments, until {until[1]}\n"
         f"  [r] always for files' 2 read-only tools, until {until[1]}, and this call once\n"
-        "  [e] everything of files this session (3 tools)\n"
+        "  [e] this session, everything of files (3 tools)\n"
         "  [l] always with arguments like these\n"
         "  [d] show the definition   [t] list those tools   [x] edit the arguments   [n] no\n"
         "Allow it? [y/s/a/r/e/l/d/t/x/n] "
@@ -125,7 +125,7 @@ def test_a_long_command_is_shown_whole(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_taint_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     question = replace(QUESTION, act=replace(ACT, tainted=True))
     _, screen = asked(monkeypatch, question, (("Allow it?", "no\n"),))
-    assert "Something from a server that is not trusted came into this session before." in screen
+    assert "Text from an untrusted server came into this session earlier." in screen
 
 
 def test_only_what_may_be_chosen_is_offered(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -110,7 +110,9 @@ def test_a_grant_for_several_tools_is_one_row_and_names_them_when_it_is_shown(
     book.add(waiting)
     lines = run(capsys, "list").out.splitlines()
     assert lines[1].startswith(f"{grant.id}  files   2 read-only tools ")
-    assert lines[2].startswith(f"{waiting.id}  notes   read-only tools, once it is first listed  anybody here  revoked")
+    assert lines[2].startswith(
+        f"{waiting.id}  notes   read-only tools, once the server is listed  anybody here  revoked"
+    )
     shown = run(capsys, "show", grant.id).out.splitlines()
     assert shown[0].startswith("files: 2 read-only tools, for ann, until 2096-")
     assert shown[1:] == ["  list\\x1b", "  read"]
@@ -127,7 +129,7 @@ def test_nothing_allowed_is_said(book: GrantBook, capsys: pytest.CaptureFixture[
 
 
 def test_a_grant_is_taken_back(book: GrantBook, two: tuple[Grant, Grant], capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(capsys, "revoke", two[0].id).out == "took back 1 grant\n"
+    assert run(capsys, "revoke", two[0].id).out == "revoked 1 grant\n"
     assert book.all() == [two[1]]
 
 
@@ -224,7 +226,7 @@ def test_a_grant_may_end_and_be_for_a_profile(
     [
         ("files/nothing", "files/nothing is not known here", Exit.CONFIG),
         ("other/read", "other/read is not known here", Exit.CONFIG),
-        ("files/odd", "look at it first: trunkline pins diff files/odd, then trunkline pins accept", Exit.DENIED),
+        ("files/odd", "review it first: trunkline pins diff files/odd, then trunkline pins accept", Exit.DENIED),
         ("files/gone", "is no longer offered", Exit.CONFIG),
     ],
 )

@@ -170,7 +170,7 @@ def test_importing_twice_changes_nothing(desk: Desk) -> None:
     desk.have("cursor", {"github": GITHUB})
     desk.run("--yes")
     code, _, err = desk.run("--yes")
-    assert (code, "nothing to take over" in err) == (0, True)
+    assert (code, "nothing to import" in err) == (0, True)
 
 
 # --- our own gateway -------------------------------------------------------------------------------------------------
@@ -181,7 +181,7 @@ def test_our_own_gateway_is_skipped_and_that_is_said(desk: Desk) -> None:
     source = desk.have("cursor", {"trunkline": own, "github": GITHUB})
     code, out, _ = desk.run("cursor", "--yes", "--remove-originals")
     assert (code, set(desk.servers())) == (0, {"github"})
-    assert "it starts this gateway (trunkline serve), which cannot be a server of itself" in out
+    assert "it starts this gateway (trunkline serve), which cannot be its own server" in out
     assert json.loads(source.read_text(encoding="utf-8")) == {"mcpServers": {"trunkline": own}}
 
 
@@ -193,7 +193,7 @@ def test_the_originals_stay_unless_it_is_said(desk: Desk) -> None:
     before = source.read_bytes()
     _, _, err = desk.run("cursor", "--yes")
     assert source.read_bytes() == before
-    assert f"the originals stay in {source}; to take them out: trunkline import cursor --remove-originals" in err
+    assert f"the originals stay in {source}; to remove them, run: trunkline import cursor --remove-originals" in err
 
 
 def test_the_originals_are_taken_out_with_a_backup(desk: Desk) -> None:
@@ -211,7 +211,7 @@ def test_what_was_taken_out_is_put_back_by_undo(desk: Desk, capsys: pytest.Captu
     source = desk.have("cursor", {"github": GITHUB})
     before = source.read_bytes()
     _, _, err = desk.run("cursor", "--yes", "--remove-originals")
-    assert "to use them there again: trunkline install --gateway --into cursor" in err
+    assert "to use the servers there again, run: trunkline install --gateway --into cursor" in err
     assert run(capsys, "install", "--undo", "--into", "cursor").code == 0
     assert source.read_bytes() == before
 
@@ -239,7 +239,7 @@ def test_taking_out_later_asks_for_nothing_else(desk: Desk, monkeypatch: pytest.
     source = desk.have("cursor", {"github": GITHUB})
     desk.run("cursor", "--yes")
     code, screen = at_a_terminal(monkeypatch, "import", "--remove-originals", script=(("[y/N] ", "y\n"),))
-    assert (code, waiting(desk), "nothing to take over" in screen) == (0, [], False)
+    assert (code, waiting(desk), "nothing to import" in screen) == (0, [], False)
     assert json.loads(source.read_text(encoding="utf-8")) == {"mcpServers": {}}
 
 

@@ -97,7 +97,7 @@ def test_nothing_pinned_is_said(
 ) -> None:
     monkeypatch.setenv("TRUNKLINE_HOME", str(tmp_path / "other"))
     assert run(capsys, "pins", "list") == Outcome(0, "", "trunkline: nothing is pinned yet\n")
-    assert run(capsys, "pins", "list", "--pending").err == "trunkline: nothing waits to be looked at\n"
+    assert run(capsys, "pins", "list", "--pending").err == "trunkline: nothing waits for your review\n"
 
 
 def test_a_difference_is_shown_with_everything_invisible_written_out(
@@ -185,7 +185,7 @@ def test_a_yes_that_is_piped_in_accepts_nothing(
 ) -> None:
     monkeypatch.setattr(sys, "stdin", io.StringIO("y\ny\n"))
     ended = run(capsys, "pins", "accept", "--all", *options)
-    assert (ended.code, "nobody is here to be asked" in ended.err) == (6, True)
+    assert (ended.code, "there is no terminal to ask in" in ended.err) == (6, True)
     assert states(capsys) == {"read": "changed", "write": "new"}
 
 
@@ -311,8 +311,8 @@ def shuffled(state: State) -> State:
 
 def test_a_difference_in_order_is_said_to_be_one(shuffled: State, capsys: pytest.CaptureFixture[str]) -> None:
     text = run(capsys, "pins", "diff", "files/run").out
-    assert "Nothing differs but the order of words in a text, or of elements in a list." in text
-    assert "Accepting it accepts every order of them from now on; with --exact, this order only." in text
+    assert "Only the order of words in a text, or of elements in a list, differs;" in text
+    assert "Accepting this accepts every order from now on; with --exact, this order only." in text
     (found,) = json.loads(run(capsys, "pins", "diff", "files/run", "--json").out)["pins"]
     assert found["reordered"] is True
 

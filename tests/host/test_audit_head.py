@@ -75,7 +75,7 @@ def test_a_cut_end_is_told_at_the_start_and_stays_a_gap_however_long_the_trail_g
     fill(path, 3)
     path.write_bytes(b"".join(lines(path)[:left]))
     fill(path, 10)
-    assert f"the trail had reached entry 3, and was over at {left}" in caplog.text
+    assert f"the trail had reached entry 3, but ended at {left}" in caplog.text
     found = verify(path)
     assert (found.ok, found.entries) == (False, left)
     assert verify(path, partial=True).ok is (left == 0)

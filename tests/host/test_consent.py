@@ -201,7 +201,7 @@ def test_what_is_no_answer_is_a_no(answer: Any, book: GrantBook) -> None:
 )
 def test_each_no_says_how_it_came_about(answer: Any, by: str, reason: str, book: GrantBook) -> None:
     ruling = rule(Consent(book), face=Faces(answer))
-    expected = reason.format("what was answered is no Answer")
+    expected = reason.format("it is not an Answer object")
     assert (ruling.allowed, ruling.by, ruling.reason) == (False, by, expected)
 
 
@@ -633,7 +633,8 @@ def test_changed_arguments_do_not_escape_a_denial(book: GrantBook) -> None:
 def test_arguments_that_may_not_be_changed_are_not(editable: bool, rejudge: Any, book: GrantBook) -> None:
     face = Faces(Answer(allow=True, arguments=CHANGED))
     ruling = rule(Consent(book), face=face, rejudge=rejudge, question=lambda: question(editable=editable))
-    assert (ruling.allowed, ruling.reason) == (False, "the arguments were changed, and may not be")
+    misfit = "the answer to the question about files/write does not fit it: it changes arguments that cannot be edited"
+    assert (ruling.allowed, ruling.reason) == (False, f"{misfit}.{STEP}")
 
 
 def test_what_is_remembered_is_what_was_changed_to(book: GrantBook) -> None:

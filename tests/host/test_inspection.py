@@ -53,7 +53,7 @@ def test_a_tool_that_changed_between_two_runs_is_refused_until_it_is_asked_about
 
     assert run_async(call("Read a file.")) == "x"
     with pytest.raises(
-        PolicyDenied, match=r"It changed so: ~ /description: .*Allow it: trunkline pins accept files/read$"
+        PolicyDenied, match=r"What changed: ~ /description: .*Allow it: trunkline pins accept files/read$"
     ):
         run_async(call("Read a file, then delete it."))
     book = PinBook(tmp_path / "state" / "pins.json")

@@ -94,7 +94,7 @@ async def test_a_server_that_became_silent_on_the_handshake_costs_one_wait_and_i
         await until(lambda: server.asked == ["initialize"])
         await stage.pass_time(31)
         await stage.until_state("waiting")
-        assert "it is asked anew what it speaks" in (stage.events.kept[-1].reason or "")
+        assert "the next start probes it again" in (stage.events.kept[-1].reason or "")
         await stage.pass_time(5)
         await stage.until_state("ready")
         assert server.asked == ["initialize", "server/discover", "tools/list"]

@@ -42,7 +42,7 @@ def test_a_default_refusal_names_the_tool_the_reason_and_the_rule_that_allows_it
     [
         (CLIENT_CANNOT, "it did not declare elicitation", "serve with --approval client"),
         (NEVER_ASKS, "approval mode deny", WHICH),
-        (called_by_proxy("call_tool", "files__write"), "through call_tool", "by its own name, files__write"),
+        (called_by_proxy("call_tool", "files__write"), "saw only the name call_tool", "by its own name, files__write"),
     ],
 )
 def test_why_no_one_is_asked_is_said_with_what_else_would_help(unasked: Any, why: str, step: str) -> None:

@@ -117,7 +117,7 @@ class OAuthProxy(AuthorizationServer):
         self._authorization = self._proxied = _Proxied(self._settings, self._store, self._book, self._upstream)
 
     def _reseal(self, *, without_secret: bool) -> None:
-        """Seal with the present key what an older one sealed, so that the older one can be forgotten."""
+        """Seal tokens again that an older key sealed, so that the older key can be dropped."""
         lost, moved = 0, 0
         for grant_id, sealed, until in self._store.all("upstream", Sealed, now=self._settings.clock()):
             fresh = self._upstream.resealed(grant_id, sealed, without_secret=without_secret)
@@ -130,7 +130,7 @@ class OAuthProxy(AuthorizationServer):
             self._store.erase_traces()
         if lost:
             log.warning(
-                "%d people have to sign in again: the provider's tokens in the store were sealed with another key "
+                "%d users have to sign in again: the provider's tokens in the store were sealed with another key "
                 "(storage_key=, client_secret= or the key file changed)",
                 lost,
             )

@@ -1,6 +1,6 @@
-"""Approval modes on the command line: which one a gateway gets, and the sentences that say so.
+"""Approval modes on the command line: which one a gateway gets, and the sentences that describe it.
 
-``serve``, ``status``, ``install``, ``import`` and ``doctor`` all take their words from here.
+``serve``, ``status``, ``install``, ``import`` and ``doctor`` all print these sentences.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ _SHORT: Mapping[Approval, str] = MappingProxyType(
         "deny": "only what rules allow",
     }
 )
-_CHANGE = "--approval client, ask or deny changes it"
+_CHANGE = "set it with --approval client, ask or deny"
 
 
 def approval_of(settings: Mapping[str, Any], options: Mapping[str, Any]) -> Approval:
-    """Return the mode that was chosen by a flag or in the gateway's file, else the one that fits the exposure."""
+    """Return the mode that a flag or the gateway's file sets, else the default for how the gateway can be reached."""
     chosen: Approval | None = settings.get("approval")
     return default_approval(_exposure(options)) if chosen is None else chosen
 
@@ -48,7 +48,7 @@ def _exposure(options: Mapping[str, Any]) -> Exposure:
 
 
 def profiles_with(profiles: Mapping[str, Profile], flag: Approval | None) -> dict[str, Profile]:
-    """Return profiles under a mode from the command line: it makes none looser, and none is looser than it."""
+    """Return the profiles with the mode of the command line applied: each gets the stricter of that and its own."""
     return {
         name: each if flag is None else replace(each, approval=stricter(flag, each.approval))
         for name, each in profiles.items()
@@ -56,7 +56,7 @@ def profiles_with(profiles: Mapping[str, Profile], flag: Approval | None) -> dic
 
 
 def tell_approval(options: Mapping[str, Any]) -> None:
-    """Write on stderr which modes a gateway serves with; a choice that others can make use of is warned of."""
+    """Write to stderr which modes a gateway serves with; warn if mode ``client`` is used where others can call."""
     mode: Approval = options["approval"]
     profiles: Mapping[str, Profile] = options.get("profiles") or {}
     served = options.get("profile")
@@ -70,7 +70,9 @@ def tell_approval(options: Mapping[str, Any]) -> None:
             told.add(profile.approval)
     exposed = default_approval(_exposure(options)) != "client"
     if exposed and "client" in told:
-        complain("warning: others than your own client can call this gateway, and it will not ask about their calls")
+        complain(
+            "warning: clients other than your own can call this gateway, and mode client does not ask; use --approval ask"
+        )
 
 
 def approval_sentence(mode: Approval) -> str:
@@ -79,7 +81,7 @@ def approval_sentence(mode: Approval) -> str:
 
 
 def usual_approval(file: str | None = None) -> Approval:
-    """Return the mode that ``trunkline serve`` has here without a flag, over stdio or as a gateway's file says.
+    """Return the mode that ``trunkline serve`` has without a flag: over stdio, or with a gateway's file.
 
     Raises:
         ConfigError: the file cannot be read.
@@ -97,23 +99,23 @@ def usual_approval(file: str | None = None) -> Approval:
 
 
 def setup_sentence(mode: Approval) -> str:
-    """Return what ``trunkline serve`` would do with calls under the user's own policy, in one line."""
+    """Return one line on what ``trunkline serve`` would do with calls under the user's own policy."""
     if not no_call_passes(mode, _own_policy()):
         return approval_sentence(mode)
-    who = "a client that cannot be asked" if mode == "ask" else "every client"
-    return f"{approval_sentence(mode)}; {who} is refused every tool call now, since no rule allows a tool"
+    who = "a client without elicitation" if mode == "ask" else "every client"
+    return f"{approval_sentence(mode)}; no rule allows a tool, so {who} is refused every tool call you did not allow"
 
 
 def status_line(mode: Approval) -> str:
-    """Return the same in the width of a terminal."""
+    """Return the line of ``trunkline status``: the same, short enough for a terminal."""
     if no_call_passes(mode, _own_policy()):
-        why = " if the client cannot be asked" if mode == "ask" else ", as no rule allows one"
+        why = " if the client cannot be asked" if mode == "ask" else ", since no rule allows a tool"
         return f"trunkline serve: approval mode {mode}, refuses calls{why}"
     return f"trunkline serve: approval mode {mode}, {_SHORT[mode]}"
 
 
 def no_call_passes(mode: Approval, policy: Policy) -> bool:
-    """Return True if a client that cannot be asked gets no tool call through: no rule allows a tool."""
+    """Return True if no rule allows a tool, so that a client that cannot be asked is refused what was not approved."""
     return mode != "client" and not any(rule.effect == "allow" and "tool" in rule.kinds for rule in policy.rules)
 
 
@@ -126,5 +128,5 @@ def _own_policy() -> Policy:
     try:
         return load_policy(path) if path.exists() else Policy(())
     except ConfigError:
-        # Whatever is wrong with it is told by the commands that need it.
+        # The commands that need the policy report what is wrong with it.
         return Policy(())

@@ -1,8 +1,8 @@
-"""Asks a person in the terminal whether something may be done: one question, with single keys for the answers.
+"""Asks for consent in the terminal: one question, with single keys for the answers.
 
-What a server or a model wrote is marked line by line and cannot control the terminal. What was typed before the
-question stood there does not answer it. The definition of a tool is folded: its first line is shown, and a key shows
-all of it. What the scan found in a definition, and what changed in it, is never folded.
+What a server or a model wrote is marked line by line and cannot control the terminal. Input that was typed before the
+question was shown is discarded. The definition of a tool is folded: its first line is shown, and a key shows all of it.
+What the scan found in a definition, and what changed in it, is never folded.
 """
 
 from __future__ import annotations
@@ -15,10 +15,11 @@ from collections.abc import Awaitable, Callable, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from trunkline.cli.output import clip, one_line, wire_json
+from trunkline.cli.output import clip, counted, one_line, wire_json
 from trunkline.cli.screen import Screen
 from trunkline.cli.terminal import InputEnded, Terminal, is_there
 from trunkline.host.judgement.consent import Answer, Face, Question, Remember
+from trunkline.host.judgement.grants import GRANT_DAYS
 
 __all__ = ["terminal_face"]
 
@@ -30,16 +31,15 @@ _CALLERS: Mapping[str, str] = MappingProxyType(
 )
 _MOST_FIELDS = 30
 _LONGEST_LINE = 160
-_DAYS = 30
 
 
 class _Choice(NamedTuple):
-    """Something that can be typed: a key, or a word that begins like this one."""
+    """One choice: its key, its word (or the beginning of it), and its text."""
 
     key: str
     word: str
     text: str
-    #: How long a yes holds; None for a no and for what is no answer yet.
+    #: How long a yes holds; None for a no, and for choices that only show or change something.
     remember: Remember | None = None
 
 
@@ -50,10 +50,10 @@ def terminal_face(
     turn: asyncio.Lock | None = None,
     edit: Callable[[str, str], Awaitable[str]] | None = None,
 ) -> Face | None:
-    """Give a face that asks in this terminal; None if nobody can be asked here.
+    """Return a face that asks in this terminal; None if there is no terminal to ask in.
 
-    ``turn`` is held while it asks, if other things are asked in the same terminal. ``edit`` has a text changed in
-    place, after a prompt; where there is no editor, arguments are changed by it, else written anew.
+    ``turn`` is held while it asks, if other things are asked in the same terminal. ``edit`` is called with a prompt
+    and a text and returns the text as the person changed it; it is used where no editor is configured.
     """
     if no_input or not is_there():
         return None
@@ -137,7 +137,7 @@ class _Asking:
             self._terminal.show(f"Type one of: {', '.join(f'{each.key} ({each.word})' for each in choices)}.")
 
     def _rows(self) -> list[list[_Choice]]:
-        """Return the choices, in lines: one for each answer, and one for what else can be done."""
+        """Return the choices by line: one line for each answer, and one for all other choices."""
         question, offered = self._question, self._question.can_remember
         wide = [choice for choice in self._server_wide() if choice.remember in offered]
         answers = [*self._lengths(), *wide, _Choice("l", "like", "always with arguments like these", "alike")]
@@ -154,15 +154,15 @@ class _Asking:
         return [
             _Choice("y", "yes", "once", "once"),
             _Choice("s", "session", f"this session, {what} with any arguments", "session"),
-            _Choice("a", "always", f"always for {what}, any arguments, until {_day(_DAYS)}", "always"),
+            _Choice("a", "always", f"always for {what}, any arguments, until {_day(GRANT_DAYS)}", "always"),
         ]
 
     def _server_wide(self) -> list[_Choice]:
         question = self._question
         server, readers = one_line(question.act.server), question.reading_tools
         now_too = "" if any(tool.name == question.act.name for tool in readers) else ", and this call once"
-        reading = f"always for {_whose(server, len(readers), 'read-only tool')}, until {_day(_DAYS)}{now_too}"
-        everything = f"everything of {server} this session ({_count(len(question.tools), 'tool')})"
+        reading = f"always for {_whose(server, len(readers), 'read-only tool')}, until {_day(GRANT_DAYS)}{now_too}"
+        everything = f"this session, everything of {server} ({counted(len(question.tools), 'tool')})"
         return [
             *([_Choice("r", "read-only", reading, "read-only")] if readers else []),
             *([_Choice("e", "everything", everything, "server")] if question.tools else []),
@@ -171,7 +171,7 @@ class _Asking:
     # --- showing -----------------------------------------------------------------------------------------------------
 
     def _show(self) -> None:
-        """Show what would happen, to what, with which arguments, and why it is asked."""
+        """Show the call, its arguments, and the reason for the question."""
         question, act = self._question, self._question.act
         who = _CALLERS.get(act.caller, f"{one_line(act.caller)} wants")
         name = one_line(act.name)
@@ -187,11 +187,11 @@ class _Asking:
         self._terminal.show("\n".join(f"  {title:<8} {one_line(value)}" for title, value in rows if value))
         if act.tainted:
             whose = f": {one_line(question.tainted_by)}" if question.tainted_by else "."
-            self._terminal.show(f"  Something from a server that is not trusted came into this session before{whose}")
+            self._terminal.show(f"  Text from an untrusted server came into this session earlier{whose}")
         self._show_definition_as_needed()
 
     def _show_definition_as_needed(self) -> None:
-        """Fold the definition, unless there is something in it that must be seen."""
+        """Show the first line of the definition, or all of it if it is flagged or changed."""
         question = self._question
         for warning in question.warnings:
             self._terminal.show(f"  The scan found in its definition: {one_line(warning)}")
@@ -203,7 +203,7 @@ class _Asking:
             lines = question.description.strip().splitlines()
             first = clip(one_line(lines[0]), _LONGEST_LINE) if lines else ""
             more = " (d shows all of it)" if len(lines) > 1 or first.endswith("...") else ""
-            self._terminal.show(f"What its server says of it{more}:\n{_marked(first)}")
+            self._terminal.show(f"The server describes it as{more}:\n{_marked(first)}")
 
     def _show_definition(self) -> None:
         pin = f", pin {one_line(self._question.act.pin)}" if self._question.act.pin else ""
@@ -216,7 +216,7 @@ class _Asking:
             if tools:
                 names = "\n".join(one_line(tool.name) for tool in tools)
                 self._terminal.show(
-                    f"{_count(len(tools), title)} of {one_line(question.act.server)}:\n{_marked(names)}"
+                    f"{counted(len(tools), title)} of {one_line(question.act.server)}:\n{_marked(names)}"
                 )
 
     def _show_arguments(self) -> None:
@@ -240,7 +240,7 @@ class _Asking:
         said = "exactly these arguments" if vary is None else f"these arguments, but {one_line(vary)} {_said(like)}"
         act = self._question.act
         self._terminal.show(
-            f"Allowed: {one_line(act.server)}/{one_line(act.name)} with {said}, until {_day(_DAYS)}, "
+            f"Allowed: {one_line(act.server)}/{one_line(act.name)} with {said}, until {_day(GRANT_DAYS)}, "
             "as long as its definition stays the same."
         )
         return self._yes("alike", vary=vary, like=like)
@@ -316,7 +316,7 @@ def _content(path: str) -> str:
 
 
 def _meant(typed: str, choices: list[_Choice]) -> _Choice | None:
-    """Return the choice whose key was typed, or the only one whose word begins so; None if there is none."""
+    """Return the choice whose key was typed, or the only one whose word begins with it; None if there is none."""
     by_key = next((choice for choice in choices if choice.key == typed), None)
     if by_key is not None or len(typed) < 2:
         return by_key
@@ -324,13 +324,9 @@ def _meant(typed: str, choices: list[_Choice]) -> _Choice | None:
     return by_word[0] if len(by_word) == 1 else None
 
 
-def _count(count: int, what: str) -> str:
-    return f"{count} {what}{'' if count == 1 else 's'}"
-
-
 def _whose(server: str, count: int, what: str) -> str:
     owner = f"{server}'" if server.endswith("s") else f"{server}'s"
-    return f"{owner} {_count(count, what)}"
+    return f"{owner} {counted(count, what)}"
 
 
 def _pretty(value: Any) -> str:

@@ -1,21 +1,21 @@
-"""Definitions that changed since they were accepted, told in lines: by a gateway, in a list, in a status."""
+"""Lines about definitions that changed since they were accepted, for ``serve``, ``list`` and ``status``."""
 
 from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable
 
-from trunkline.cli.output import one_line
+from trunkline.cli.output import counted, one_line
 from trunkline.host.events import Inspected
 
 __all__ = ["change_lines"]
 
-# Of one server: a server that was updated may have changed all that it has.
+# For each server: an updated server may have changed all of its definitions.
 _MOST_LINES = 3
 
 
 def change_lines(inspected: Iterable[Inspected]) -> list[str]:
-    """Say of each definition how it changed and what accepts it; of a server with many, the first ones and a count."""
+    """Return a line for each changed definition, with how to accept it; for many, the first few and a count."""
     by_server: dict[str, list[Inspected]] = {}
     for each in inspected:
         if each.what == "changed":
@@ -25,8 +25,9 @@ def change_lines(inspected: Iterable[Inspected]) -> list[str]:
         lines += [one_line(f"{_called(each)}: {each.reason}") for each in changes[:_MOST_LINES]]
         if more := len(changes[_MOST_LINES:]):
             target = shlex.quote(server)
-            more_told = f"{more} more definitions changed; to see them, run: trunkline pins diff {target}"
-            lines.append(one_line(f"{server}: {more_told}; to accept them all: trunkline pins accept {target}"))
+            see = f"to see all changes, run: trunkline pins diff {target}"
+            accept = f"to accept all: trunkline pins accept {target}"
+            lines.append(one_line(f"{server}: {counted(more, 'more definition')} changed; {see}; {accept}"))
     return lines
 
 

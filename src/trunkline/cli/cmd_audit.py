@@ -57,7 +57,7 @@ def verify(file: Path | None, *, partial: bool, anchor: str | None, as_json: boo
         say(f"{path}: NOT whole after {found.entries} good entries: {where}{found.reason}")
     if not as_json:
         for remark in found.remarks:
-            complain(f"remarked in {remark}")
+            complain(f"noted in {remark}")
     return Exit.OK if found.ok else Exit.FAILED
 
 

@@ -1,4 +1,4 @@
-"""``trunkline grants``: allow tools in advance, list what is allowed, and take it back."""
+"""``trunkline grants``: allow tools in advance, list what is allowed, and revoke it."""
 
 from __future__ import annotations
 
@@ -26,23 +26,31 @@ Examples:
   trunkline grants revoke 5f0c2a9be1d4
   trunkline grants revoke --all
 
-A grant holds for tools as they are defined now: a tool that is added or changed later is asked about. An answer to a
-question holds for 30 days, a grant made here until it is revoked. What was allowed for a session ends with the session,
-and is not listed here.
+A grant is for tools as they are defined now: a tool that is added or changed later is asked about. "Always" as the
+answer to a question holds for 30 days, a grant made here until it is revoked. What was allowed for a session ends with
+the session, and is not listed here.
 """
 
 
 @click.group("grants", epilog=_EPILOG)
 def command() -> None:
-    """Allow tools in advance, list what is allowed, and take it back."""
+    """Allow tools in advance, list what is allowed, and revoke it."""
 
 
 @command.command()
 @click.argument("targets", nargs=-1, required=True, metavar="SERVER/TOOL|SERVER...")
-@click.option("--read-only", "reading", is_flag=True, help="All tools of SERVER that say that they only read.")
-@click.option("--profile", metavar="NAME", help="For callers in this profile of the gateway; else for none.")
-@click.option("--principal", metavar="SUBJECT", help="For the caller whose token names this subject; else for none.")
-@click.option("--days", type=click.FloatRange(min=0, min_open=True), help="End after so many days; else when revoked.")
+@click.option("--read-only", "reading", is_flag=True, help="All tools that SERVER marks as read-only.")
+@click.option(
+    "--profile", metavar="NAME", help="Only for calls in this profile of a gateway; else only for calls without one."
+)
+@click.option(
+    "--principal",
+    metavar="SUBJECT",
+    help="Only for the caller with this token subject; else only for calls without one.",
+)
+@click.option(
+    "--days", type=click.FloatRange(min=0, min_open=True), help="End after this many days; else when revoked."
+)
 @json_option
 def allow(
     targets: tuple[str, ...],
@@ -85,10 +93,10 @@ def allow(
 
 
 def _granted(target: str, profile: str | None, principal: str | None, expires: float | None) -> Grant:
-    """Make the grant for a target.
+    """Return the grant for a target.
 
     Raises:
-        Failure: it is not known, or a person must look at its definition first.
+        Failure: the target is not known, or its definition has to be reviewed first.
     """
     from msgspec.structs import replace
 
@@ -105,7 +113,7 @@ def _granted(target: str, profile: str | None, principal: str | None, expires: f
     try:
         grant = make_server_grant(act, "always", known, now=time.time(), read_only=True)
     except ValueError as problem:
-        hint = "" if tools else "; it has not been listed here yet: run trunkline list tools first"
+        hint = "" if tools else f"; {server} has not been listed here yet: run trunkline list tools first"
         raise Failure(f"nothing is allowed: {problem}{hint}", Exit.CONFIG) from problem
     return replace(grant, expires=expires)
 
@@ -124,9 +132,11 @@ def _usable_pin(target: str, view: PinView | None) -> str:
     word = shlex.quote(target)
     if view is None or view.state == "gone":
         why = "is not known here" if view is None else "is no longer offered by its server"
-        raise Failure(f"{target} {why}; run trunkline list tools once, or look at trunkline pins list", Exit.CONFIG)
+        raise Failure(
+            f"{target} {why}; run trunkline list tools, then trunkline pins list shows its names", Exit.CONFIG
+        )
     if not view.is_usable:
-        look = f"look at it first: trunkline pins diff {word}, then trunkline pins accept {word}"
+        look = f"review it first: trunkline pins diff {word}, then trunkline pins accept {word}"
         raise Failure(f"{target} is {view.state}, so it cannot be allowed in advance; {look}", Exit.DENIED)
     return view.pin.pin
 
@@ -169,11 +179,11 @@ def show(id: str, *, as_json: bool) -> int:
 
 @command.command()
 @click.argument("ids", nargs=-1, metavar="[ID]...")
-@click.option("--all", "everything", is_flag=True, help="Take back every grant.")
+@click.option("--all", "everything", is_flag=True, help="Revoke every grant.")
 @json_option
 def revoke(ids: tuple[str, ...], *, everything: bool, as_json: bool) -> int:
-    """Take back the grants with these IDs, or all of them; whoever runs already asks again from now on."""
-    from trunkline.cli.output import say, say_json
+    """Revoke the grants with these IDs, or all of them; hosts that are running ask again from now on."""
+    from trunkline.cli.output import counted, say, say_json
 
     if bool(ids) is everything:
         raise click.UsageError("Give the ID of a grant, or --all.")
@@ -186,7 +196,7 @@ def revoke(ids: tuple[str, ...], *, everything: bool, as_json: bool) -> int:
     if as_json:
         say_json({"revoked": count, "unknown": unknown})
     elif count or everything:
-        say(f"took back {count} grant{'' if count == 1 else 's'}")
+        say(f"revoked {counted(count, 'grant')}")
     if unknown:
         raise Failure(f"there is no grant {', '.join(unknown)}: trunkline grants list shows them", Exit.USAGE)
     return Exit.OK
@@ -200,7 +210,7 @@ def _book() -> GrantBook:
 
 
 def _document(grant: Grant) -> dict[str, Any]:
-    """Give a grant as JSON; the digest of its arguments says nothing to anybody."""
+    """Return a grant as JSON, without the digest of its arguments."""
     import msgspec
 
     document: dict[str, Any] = msgspec.to_builtins(grant)
@@ -209,13 +219,15 @@ def _document(grant: Grant) -> dict[str, Any]:
 
 
 def _what(grant: Grant) -> str:
-    """Say which tools a grant is for."""
+    """Return which tools a grant is for."""
+    from trunkline.cli.output import counted
+
     kind = "read-only tool" if grant.read_only else "tool"
     if grant.awaits is not None:
-        return f"{kind}s, once it is first listed"
+        return f"{kind}s, once the server is listed"
     if grant.tools is None:
         return grant.name
-    return f"{len(grant.tools)} {kind}{'' if len(grant.tools) == 1 else 's'}"
+    return counted(len(grant.tools), kind)
 
 
 def _who(grant: Grant) -> str:

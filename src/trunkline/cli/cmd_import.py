@@ -1,8 +1,8 @@
-"""``trunkline import``: takes over the servers that other applications have, into a configuration of ours.
+"""``trunkline import``: copies the servers of other applications into the user's own configuration.
 
-What would be added is shown, with secrets covered, and asked for in one question: once a server stands in your own file
-it may start. The same question offers to allow what only reads, and to take the originals out of the others' files,
-which are only read unless you say so. A backup of each file that is written lies beside it.
+What would be added is shown, with secrets covered, and confirmed in one question, because a server in the user's own
+file may start. The same question offers to allow read-only tools without asking, and to remove the originals from the
+applications' files, which are not changed otherwise. Each file that is written gets a backup beside it.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from trunkline.host.apps.documents import AppDocument
     from trunkline.host.apps.importing import Conflict, Step
 
-    #: A file of an application, its text without the servers that are here now, and their names.
-    Left: TypeAlias = tuple[AppDocument, str, tuple[str, ...]]
+    #: An application's file, its text without the imported servers, and the names of those.
+    Removal: TypeAlias = tuple[AppDocument, str, tuple[str, ...]]
 
 __all__ = ["command"]
 
@@ -37,30 +37,32 @@ Examples:
   trunkline import cursor --yes --remove-originals
   trunkline import ./.vscode/mcp.json --to mcp.json --conflict rename
 
-APP is claude-desktop, claude-code, cursor or vscode; without one and without a file, all of their files are looked
-for. A server of a project's file runs in that project's folder. What an application allows without asking is not taken
-over. An entry that starts this gateway is skipped.
+APP is claude-desktop, claude-code, cursor or vscode; without APP or FILE, the files of all of them are searched. A
+server from a project's file runs in that project's folder. What an application allows without asking is not
+imported. An entry that starts this gateway is skipped.
 
---allow-reading allows the tools that say that they only read, as each server first lists them. What is added or changed
-later is asked about, and so is everything else; trunkline grants list shows what is allowed. --remove-originals leaves
-files alone that a project shares; trunkline install --undo --into APP puts the originals back.
+--allow-reading allows the tools that each server marks as read-only in its first list. Tools that are added or changed
+later are asked about, like all others; trunkline grants list shows what is allowed. --remove-originals does not touch
+files that a project shares; trunkline install --undo --into APP restores the originals.
 """
-_ABSENT = "nobody is here to be asked, so nothing is written; run this in a terminal, or give --yes"
+_ABSENT = "there is no terminal to ask in, so nothing is written; run this in a terminal, or give --yes"
 
 
 @click.command("import", epilog=_EPILOG)
 @click.argument("source", required=False, metavar="[APP|FILE]")
 @click.option("--to", "into", metavar="FILE", help="The configuration to write; else your own mcp.json.")
-@click.option("--only", multiple=True, metavar="NAME", help="Take this server; may be repeated. Else all are taken.")
+@click.option(
+    "--only", multiple=True, metavar="NAME", help="Import this server; may be repeated. Else all are imported."
+)
 @click.option(
     "--conflict",
     type=click.Choice(["skip", "rename", "replace"]),
     default="skip",
-    help="What to do with a server whose name is taken by another; skip unless said.",
+    help="What to do if another server has the same name; else skip.",
 )
-@click.option("--allow-reading", is_flag=True, help="Do not ask for tools that say that they only read.")
-@click.option("--ask-all", is_flag=True, help="Ask for every tool; this is what --yes alone means.")
-@click.option("--remove-originals", is_flag=True, help="Take the servers out of the application's file.")
+@click.option("--allow-reading", is_flag=True, help="Run tools marked read-only without asking.")
+@click.option("--ask-all", is_flag=True, help="Ask before every tool; the same as --yes alone.")
+@click.option("--remove-originals", is_flag=True, help="Remove the servers from the application's file.")
 @click.option("--dry-run", is_flag=True, help="Show what would change, and change nothing.")
 @click.option("--yes", is_flag=True, help="Write without asking; you have read what would be added.")
 @json_option
@@ -77,7 +79,7 @@ def command(
     yes: bool,
     as_json: bool,
 ) -> int:
-    """Take over the servers of Claude Desktop, Claude Code, Cursor and VS Code."""
+    """Import the servers of Claude Desktop, Claude Code, Cursor and VS Code."""
     from trunkline.host.apps.importing import applied, plan_import
     from trunkline.host.apps.masking import masked_diff
 
@@ -90,33 +92,33 @@ def command(
     if missing:
         raise Failure(f"no server is called {missing[0]!r} there", Exit.CONFIG)
     text = told(lambda: applied(steps, target), as_json)
-    left = told(lambda: _left(steps, sources, target, wanted=remove_originals), as_json)
+    removals = told(lambda: _removals(steps, sources, target, wanted=remove_originals), as_json)
     diff = masked_diff(target.text, text, str(target.file.path))
-    removals = [masked_diff(each.text, after, str(each.file.path)) for each, after, _ in left]
+    cuts = [masked_diff(each.text, after, str(each.file.path)) for each, after, _ in removals]
     asked_for = Wish(reading=allow_reading, removing=remove_originals)
     if not as_json:
-        _show(sources, steps, "\n".join([diff, *(removals if remove_originals else ())]).strip("\n"))
+        _show(sources, steps, "\n".join([diff, *(cuts if remove_originals else ())]).strip("\n"))
     work = bool(diff) or (any(step.is_here for step in steps) and asked_for != Wish())
     wish: Wish | None = None
     if work and not dry_run:
-        # Of servers that are here already it was asked when they came.
+        # For servers that are here already, the question was answered when they were imported.
         reading = allow_reading if allow_reading or ask_all or not diff else None
-        wish = asked_for if yes else _asked(target, steps, left, reading=reading, wish=asked_for, as_json=as_json)
+        wish = asked_for if yes else _asked(target, steps, removals, reading=reading, wish=asked_for, as_json=as_json)
     done = Done()
     if wish is not None:
-        done = told(lambda: _carry_out(wish, target, text, steps, left, write=bool(diff)), as_json)
+        done = told(lambda: _carry_out(wish, target, text, steps, removals, write=bool(diff)), as_json)
     _tell(target, sources, steps, diff=diff, done=done, as_json=as_json)
-    if left and not (as_json or dry_run or done.removed):
-        _tell_of_originals(left, source)
+    if removals and not (as_json or dry_run or done.removed):
+        _tell_of_originals(removals, source)
     return Exit.OK
 
 
 class Wish(NamedTuple):
-    """What is done besides writing the servers."""
+    """What to do besides writing the servers."""
 
-    #: Allow the tools that say that they only read.
+    #: Allow read-only tools without asking.
     reading: bool = False
-    #: Take the originals out of the applications' files.
+    #: Remove the originals from the applications' files.
     removing: bool = False
 
 
@@ -124,9 +126,9 @@ class Done(NamedTuple):
     """What was done."""
 
     backup: str | None = None
-    #: The servers whose reading tools are allowed.
+    #: The servers whose read-only tools are allowed.
     reading: tuple[str, ...] = ()
-    #: The files that originals were taken out of, with the backup of each.
+    #: The files from which originals were removed, with the backup of each.
     removed: tuple[tuple[AppDocument, str], ...] = ()
 
 
@@ -200,11 +202,13 @@ def _target(into: str | None) -> AppDocument:
     return document
 
 
-def _left(steps: Sequence[Step], sources: Sequence[AppDocument], target: AppDocument, *, wanted: bool) -> list[Left]:
-    """Return the applications' files without what is taken over.
+def _removals(
+    steps: Sequence[Step], sources: Sequence[AppDocument], target: AppDocument, *, wanted: bool
+) -> list[Removal]:
+    """Return the applications' files without the imported servers; nothing if they cannot be changed safely.
 
     Raises:
-        ConfigError: that was asked for, and a file cannot be changed safely.
+        ConfigError: a file cannot be changed safely, although that was asked for (``wanted``).
     """
     from trunkline.errors import ConfigError
     from trunkline.host.apps.importing import without_originals
@@ -218,9 +222,9 @@ def _left(steps: Sequence[Step], sources: Sequence[AppDocument], target: AppDocu
 
 
 def _carry_out(
-    wish: Wish, target: AppDocument, text: str, steps: Sequence[Step], left: Sequence[Left], *, write: bool
+    wish: Wish, target: AppDocument, text: str, steps: Sequence[Step], removals: Sequence[Removal], *, write: bool
 ) -> Done:
-    """Write the servers, then allow what reads, then take out the originals: nothing is taken out before it is here."""
+    """Write the servers, allow read-only tools, and remove the originals, in this order, so that no server is lost."""
     from trunkline.host.apps.rewriting import rewrite
 
     backup = None
@@ -229,13 +233,13 @@ def _carry_out(
     reading = _allow_reading(target, steps) if wish.reading else ()
     removed = [
         (document, str(rewrite(document.file.path, document.encoded(after), before=document.content).path))
-        for document, after, _ in (left if wish.removing else ())
+        for document, after, _ in (removals if wish.removing else ())
     ]
     return Done(backup, reading, tuple(removed))
 
 
 def _allow_reading(target: AppDocument, steps: Sequence[Step]) -> tuple[str, ...]:
-    """Allow the reading tools of the servers that are here now; return the names of those servers."""
+    """Allow the read-only tools of the imported servers; return the names of those servers."""
     import time
 
     from trunkline.cli.configs import read_configuration
@@ -261,13 +265,13 @@ def _allow_reading(target: AppDocument, steps: Sequence[Step]) -> tuple[str, ...
 def _asked(
     target: AppDocument,
     steps: Sequence[Step],
-    left: Sequence[Left],
+    removals: Sequence[Removal],
     *,
     reading: bool | None,
     wish: Wish,
     as_json: bool,
 ) -> Wish:
-    """Ask what to do, in one question; ``reading`` is None if that was not said on the command line.
+    """Ask what to do, in one question; ``reading`` is None if the command line does not answer that.
 
     Raises:
         Failure: the answer is no, or there is no terminal.
@@ -277,7 +281,7 @@ def _asked(
 
     if as_json or not is_there():
         raise Failure(_ABSENT, Exit.DENIED)
-    choices = _choices(left, reading=reading, wish=wish)
+    choices = _choices(removals, reading=reading, wish=wish)
     keys = "/".join(choice.key for choice in choices)
     terminal = Terminal(Screen(verbose=False))
     terminal.show(
@@ -299,34 +303,28 @@ class _Choice(NamedTuple):
     wish: Wish
 
 
-def _choices(left: Sequence[Left], *, reading: bool | None, wish: Wish) -> list[_Choice]:
-    """Return the ways to say yes; what the command line said already is not asked again."""
-    from trunkline.cli.output import one_line
+def _choices(removals: Sequence[Removal], *, reading: bool | None, wish: Wish) -> list[_Choice]:
+    """Return the ways to say yes; what the command line answers is not asked."""
+    from trunkline.cli.output import counted, one_line
 
-    first = (
-        "yes" if reading is not None else "yes; tools that say that they only read run without asking, the rest asks"
-    )
+    first = "yes" if reading is not None else "yes; run tools marked read-only without asking, ask before all others"
     usual = Wish(reading=reading is not False, removing=wish.removing)
     choices = [_Choice("y", first, usual)]
     if reading is None:
-        choices.append(_Choice("a", "yes, but ask for every tool", usual._replace(reading=False)))
-    if left and not wish.removing:
-        count = sum(len(names) for _, _, names in left)
-        where = ", ".join(dict.fromkeys(one_line(document.file.title) for document, _, _ in left))
-        text = f"like y, and take the {_counted(count, 'original')} out of {where} (a backup is kept)"
+        choices.append(_Choice("a", "yes, but ask before every tool", usual._replace(reading=False)))
+    if removals and not wish.removing:
+        count = sum(len(names) for _, _, names in removals)
+        where = ", ".join(dict.fromkeys(one_line(document.file.title) for document, _, _ in removals))
+        text = f"like y, and remove the {counted(count, 'original')} from {where} (a backup is kept)"
         choices.append(_Choice("m", text, usual._replace(removing=True)))
     return choices
 
 
 def _heading(target: AppDocument, steps: Sequence[Step]) -> str:
-    from trunkline.cli.output import one_line
+    from trunkline.cli.output import counted, one_line
 
     count, path = sum(step.writes for step in steps), one_line(str(target.file.path))
-    return f"Write {_counted(count, 'server')} to {path}?" if count else f"The servers are in {path} already. Go on?"
-
-
-def _counted(count: int, what: str) -> str:
-    return f"{count} {what}{'' if count == 1 else 's'}"
+    return f"Write {counted(count, 'server')} to {path}?" if count else f"The servers are already in {path}. Continue?"
 
 
 def _show(sources: Sequence[AppDocument], steps: Sequence[Step], diff: str) -> None:
@@ -394,25 +392,25 @@ def _tell(
         )
         return
     if done.backup is not None:
-        before = "" if target.content is None else f"; the file as it was: {done.backup}"
+        before = "" if target.content is None else f"; backup: {done.backup}"
         complain(f"written to {target.file.path}{before}")
         complain(f"trunkline serve: {setup_sentence(usual_approval())}")
     elif not diff and done == Done():
-        complain("there is nothing to take over")
+        complain("there is nothing to import")
     if done.reading:
         whose = ", ".join(done.reading)
-        complain(f"allowed without asking: the read-only tools of {whose}; trunkline grants list shows them")
+        complain(f"allowed without asking: the read-only tools of {whose} (see trunkline grants list)")
     gateways = {step.file.app for step in steps if step.own}
     for document, backup in done.removed:
-        complain(f"taken out of {document.file.path}; the file as it was: {backup}")
+        complain(f"originals removed from {document.file.path}; backup: {backup}")
         if document.file.app not in gateways:
-            complain(f"to use them there again: trunkline install --gateway --into {document.file.app}")
+            complain(f"to use the servers there again, run: trunkline install --gateway --into {document.file.app}")
 
 
-def _tell_of_originals(left: Sequence[Left], source: str | None) -> None:
-    """Say that the originals are still in the applications' files, and how to take them out."""
+def _tell_of_originals(removals: Sequence[Removal], source: str | None) -> None:
+    """Print that the originals are still in the applications' files, and how to remove them."""
     from trunkline.cli.output import complain
 
-    where = ", ".join(str(document.file.path) for document, _, _ in left)
+    where = ", ".join(str(document.file.path) for document, _, _ in removals)
     word = "" if source is None else f" {shlex.quote(source)}"
-    complain(f"the originals stay in {where}; to take them out: trunkline import{word} --remove-originals")
+    complain(f"the originals stay in {where}; to remove them, run: trunkline import{word} --remove-originals")

@@ -34,7 +34,7 @@ Applications start servers in a folder of their own and pass few variables on: p
 gives variables. Restart the application afterwards.
 """
 _APPS = ("claude-desktop", "claude-code", "cursor", "vscode")
-#: What says what is put in.
+#: The options that describe a new entry.
 _NEW = ("target", "gateway", "config", "approval", "name", "env", "header")
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
@@ -44,7 +44,7 @@ _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 @click.option("--into", "app", required=True, type=click.Choice(_APPS), help="The application.")
 @click.option("--gateway", is_flag=True, help="Put in our gateway, over the configuration of -c or your own.")
 @config_option
-@approval_option("With --gateway: who asks a person before a call; client unless said, see trunkline serve --help.")
+@approval_option("With --gateway: who asks the user before a call; else client. See trunkline serve --help.")
 @click.option("--name", metavar="NAME", help="What the server is called there; else it is made up from TARGET.")
 @click.option("--project", is_flag=True, help="Into the file of the project in this folder, not your own.")
 @click.option("--env", multiple=True, metavar="K=V", help="A variable for the server; K alone passes ours on.")

@@ -37,11 +37,11 @@ Examples:
   trunkline pins export pins.lock
   trunkline pins verify pins.lock
 
-What a server offers when it is first seen is pinned. A definition that changes later stays listed, but you are asked
-before every use until you accept it; "pins": "strict" in the server's entry hides it instead, and "pins": "off" turns
-pins off for that server. What the scan finds suspicious is asked about, or hidden, until you accept it.
+The definitions that a server lists first are pinned. One that changes later stays listed, but you are asked before
+every use until you accept it; "pins": "strict" in the server's entry hides it instead, and "pins": "off" turns pins off
+for that server. What the scan finds suspicious is asked about, or hidden, until you accept it.
 """
-_ABSENT = "nobody is here to be asked, so nothing is accepted; run this in a terminal, or give --yes"
+_ABSENT = "there is no terminal to ask in, so nothing is accepted; run this in a terminal, or give --yes"
 _yes_option = click.option("--yes", is_flag=True, help="Do not ask; for scripts, or after you have read what differs.")
 
 
@@ -52,7 +52,7 @@ def command() -> None:
 
 @command.command("list")
 @click.argument("server", required=False)
-@click.option("--pending", is_flag=True, help="Only what waits for you to look at.")
+@click.option("--pending", is_flag=True, help="Only what waits for your review.")
 @json_option
 def list_them(server: str | None, *, pending: bool, as_json: bool) -> int:
     """List what is pinned, of all servers or of one; nothing is started."""
@@ -69,7 +69,7 @@ def list_them(server: str | None, *, pending: bool, as_json: bool) -> int:
         say(table(("SERVER", "KIND", "NAME", "PIN", "SINCE", "STATE"), rows))
         _tell_pending([view.server.name for view in found if view.is_pending])
     else:
-        complain("nothing waits to be looked at" if pending else "nothing is pinned yet")
+        complain("nothing waits for your review" if pending else "nothing is pinned yet")
     return Exit.OK
 
 
@@ -77,7 +77,7 @@ def list_them(server: str | None, *, pending: bool, as_json: bool) -> int:
 @click.argument("targets", nargs=-1, metavar="[SERVER[/NAME]]...")
 @json_option
 def diff(targets: tuple[str, ...], *, as_json: bool) -> int:
-    """Show what changed and what the scan finds; without a name, for everything that waits for you."""
+    """Show what changed and what the scan finds; without a name, for everything that waits for your review."""
     from trunkline.cli.output import complain, say, say_json
 
     book = _book()
@@ -96,15 +96,15 @@ def diff(targets: tuple[str, ...], *, as_json: bool) -> int:
 
 @command.command()
 @click.argument("targets", nargs=-1, metavar="SERVER[/NAME]...")
-@click.option("--all", "everything", is_flag=True, help="Everything that waits for you to look at.")
-@click.option("--exact", is_flag=True, help="Accept one order only, where nothing but the order differs.")
+@click.option("--all", "everything", is_flag=True, help="Everything that waits for your review.")
+@click.option("--exact", is_flag=True, help="If only the order differs, accept this order alone.")
 @_yes_option
 @json_option
 def accept(targets: tuple[str, ...], *, everything: bool, exact: bool, yes: bool, as_json: bool) -> int:
     """Accept what changed, what is new and what the scan found, after showing it.
 
-    SERVER accepts all that waits of a server. Where a definition differs from the accepted one in nothing but the order
-    of words or of list elements, every order of them is accepted from then on, unless --exact is given.
+    SERVER accepts everything of a server that waits for your review. If a definition differs from the accepted one only
+    in the order of words or list elements, every order is accepted from then on, unless --exact is given.
     """
     from trunkline.cli.output import complain, say_json
 
@@ -191,7 +191,7 @@ def verify(file: str, *, as_json: bool) -> int:
 @click.argument("server")
 @json_option
 def forget(server: str, *, as_json: bool) -> int:
-    """Delete the pins of a server; it is pinned anew, as it is then, when it is next seen."""
+    """Delete the pins of a server; its definitions are pinned again when it is next listed."""
     from trunkline.cli.output import complain, say, say_json
 
     count = _book().forget(server)
@@ -275,12 +275,12 @@ def _description(view: PinView) -> str:
 
 
 _REORDERED = """\
-  Nothing differs but the order of words in a text, or of elements in a list. Servers that list a set do so at every
-  start. Accepting it accepts every order of them from now on; with --exact, this order only."""
+  Only the order of words in a text, or of elements in a list, differs; some servers list them in another order at every
+  start. Accepting this accepts every order from now on; with --exact, this order only."""
 
 
 def _in_any_order(pin: Pin) -> str:
-    """Say where any order is accepted; nothing if it is nowhere."""
+    """Return where any order is accepted, as the end of a sentence; empty if it is nowhere."""
     places = ", ".join(_inert(pointer) or "the whole text" for pointer in pin.orders)
     return f", in any order of the words or elements at {places}" if places else ""
 
@@ -298,7 +298,7 @@ _HEADS: Mapping[str, str] = MappingProxyType(
 
 
 def _tell_pending(servers: Sequence[str]) -> None:
-    """Say how to go on, if something waits."""
+    """Print how many definitions wait for a review, and the commands for that."""
     import shlex
 
     from trunkline.cli.output import complain, one_line
@@ -306,8 +306,8 @@ def _tell_pending(servers: Sequence[str]) -> None:
     if servers:
         called = " ".join(shlex.quote(name) for name in dict.fromkeys(servers))
         count = "1 definition waits" if len(servers) == 1 else f"{len(servers)} definitions wait"
-        fix = f"to see what differs, run: trunkline pins diff {called}; to accept: trunkline pins accept {called}"
-        complain(one_line(f"{count} for you; {fix}"))
+        fix = f"to see the changes, run: trunkline pins diff {called}; to accept them: trunkline pins accept {called}"
+        complain(one_line(f"{count} for your review; {fix}"))
 
 
 def _stated(view: PinView) -> str:
@@ -367,10 +367,10 @@ def _document(view: PinView, *, whole: bool = False) -> dict[str, Any]:
 
 
 def _need_a_person(settled: bool, as_json: bool) -> None:
-    """End the command if somebody would have to be asked, and nobody is there.
+    """Check that there is a terminal, unless there is nothing to ask.
 
     Raises:
-        Failure: so it is.
+        Failure: there is none.
     """
     from trunkline.cli.output import say_json
     from trunkline.cli.terminal import is_there
@@ -382,7 +382,7 @@ def _need_a_person(settled: bool, as_json: bool) -> None:
 
 
 async def _accept(book: PinBook, pending: Sequence[PinView], *, exact: bool, yes: bool) -> list[PinView]:
-    """Go through what waits, one by one; return what was accepted."""
+    """Show and ask about each pin that waits, one by one; return those that were accepted."""
     from trunkline.cli.screen import Screen
 
     screen, accepted = Screen(verbose=False), []

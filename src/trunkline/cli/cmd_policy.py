@@ -39,7 +39,7 @@ Without a file it is the user's own policy.toml. Exit codes: 6 if why says deny,
 wrong.
 """
 _CONSENTED = (
-    "without a question if you type the call yourself, or if the client of a gateway in approval mode client makes it"
+    "not asked about if you type the call yourself, or if it comes from the client of a gateway in approval mode client"
 )
 _KINDS = ("tool", "resource", "prompt", "sampling", "elicitation", "roots")
 _CALLERS = ("model", "user", "gateway", "server")

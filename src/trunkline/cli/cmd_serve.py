@@ -26,14 +26,14 @@ Examples:
   trunkline serve -c mcp.json --http 0.0.0.0:8443 --token @token.txt --certfile cert.pem --keyfile key.pem
   trunkline serve -c mcp.json --gateway gateway.toml --http 8080
 
---approval says who asks a person before a call. client: the client in front does, so calls pass unless a rule denies or
-asks, or a definition is flagged or changed. ask: the gateway itself, by elicitation; a client that cannot be asked gets
-only what rules allow. deny: only what rules allow. Without it the mode is client over stdio and on this machine with
-one token, and ask wherever others could call.
+--approval sets who asks the user before a call. client: the client in front does, so calls pass unless a rule denies or
+asks, or a definition is flagged or changed. ask: the gateway does, by elicitation; a client that cannot be asked gets
+only what rules and earlier approvals allow. deny: no one is asked, and only what rules and earlier approvals allow
+passes. The default is client over stdio and on a loopback address with one token, and ask wherever others can call.
 
-Over HTTP whoever calls needs a token; without --token, or the variable TRUNKLINE_GATEWAY_TOKEN, one is made up and
-shown once. SIGHUP reads configuration and policies again and touches only what changed. SIGTERM and Ctrl-C let calls
-finish.
+Over HTTP callers need a token; without --token, or the variable TRUNKLINE_GATEWAY_TOKEN, a new one is made and shown
+once. SIGHUP reloads the configuration and policies; servers whose entries did not change keep running. SIGTERM and
+Ctrl-C let calls finish.
 """
 _FILE = click.Path()
 _TOKEN = "TRUNKLINE_GATEWAY_TOKEN"
@@ -51,17 +51,17 @@ _WAIT_SECONDS = 10.0
 @click.option("--issuer", metavar="URL", help="Take tokens that this authorization server signed; with --audience.")
 @click.option("--audience", metavar="A", help="Whom such tokens must be for: this gateway's URL, most often.")
 @guard_options
-@approval_option("Who asks a person before a call; see below.")
-@click.option("--gateway", "file", metavar="FILE", help="Options and profiles from a TOML file; flags count first.")
+@approval_option("Who asks the user before a call; see below.")
+@click.option("--gateway", "file", metavar="FILE", help="Options and profiles from a TOML file; flags override it.")
 @click.option("--profile", metavar="NAME", help="Over stdio: serve this profile.")
 @click.option("--rate", type=click.FloatRange(min=0, min_open=True), metavar="N", help="Calls a minute of one caller.")
 @click.option("--concurrent", type=click.IntRange(min=1), metavar="N", help="Calls at once of one caller.")
 @click.option("--search", type=click.Choice(["auto", "on", "off"]), help="Tools to search a large catalog with.")
 @click.option(
-    "--wait", type=click.FloatRange(min=0), metavar="S", help="Seconds that the first list waits for servers; else 10."
+    "--wait", type=click.FloatRange(min=0), metavar="S", help="Seconds the first list waits for servers; else 10."
 )
 @click.option(
-    "--starts", type=click.IntRange(min=1), metavar="N", help="Servers that start at a time; else 4 per processor."
+    "--starts", type=click.IntRange(min=1), metavar="N", help="Servers that start at the same time; else 4 per core."
 )
 @click.option("--certfile", type=_FILE, help="Serve HTTPS with this certificate (PEM).")
 @click.option("--keyfile", type=_FILE, help="Its key, if that is in another file.")

@@ -34,7 +34,7 @@ Examples:
   trunkline status -c mcp.json --json
 
 Without -c it reads what is found: mcp.json, .mcp.json, .vscode/mcp.json or .cursor/mcp.json of this folder, then the
-user's mcp.json. Tools are counted that can be used here. Exit codes: 2 if something is misconfigured; with --check
+user's mcp.json. Only tools that can be used are counted. Exit codes: 2 if something is misconfigured; with --check
 also 4 if a server does not run, 3 if one needs a login, 5 if a list of one could not be read.
 """
 _WIDTH = 80
@@ -54,13 +54,13 @@ _EXITS: Mapping[Exit, frozenset[str]] = MappingProxyType(
 @click.command(epilog=_EPILOG)
 @config_option
 @click.option("--check", is_flag=True, help="Start the servers that are approved, and see how they are.")
-@click.option("--gateway", "file", metavar="FILE", help="A gateway's TOML file, to show the approval mode it has.")
+@click.option("--gateway", "file", metavar="FILE", help="Show the approval mode with this gateway TOML file.")
 @seconds_option("With --check: seconds to wait for the servers; 30 unless said.")
 @json_option
 def command(*, config: tuple[str, ...], check: bool, file: str | None, timeout: float | None, as_json: bool) -> int:
-    """Show of each server its state and why, what it speaks and offers, and where it is configured.
+    """Show the state of each server and the reason, its era, what it offers, and where it is configured.
 
-    The last line shows which approval mode trunkline serve has without a flag.
+    The last line is the approval mode that trunkline serve has without a flag.
     """
     from trunkline.cli.approval_modes import setup_sentence, status_line, usual_approval
     from trunkline.cli.output import complain, say, say_json
@@ -92,7 +92,7 @@ def _seconds(timeout: float | None) -> float:
 
 
 def _look(files: Sequence[str], seconds: float | None) -> tuple[list[Status], list[Problem], list[Inspected]]:
-    """Find out how the servers are, and which definitions changed; without a time nothing is started.
+    """Return the status of the servers and the changed definitions; without seconds nothing is started.
 
     Raises:
         ConfigError: a file that was named cannot be used.
@@ -128,7 +128,7 @@ async def _checked(
 
 
 async def _resting(configuration: Configuration) -> list[Status]:
-    """Return how servers are that are not started.
+    """Return the status of servers without starting them.
 
     Raises:
         ConfigError: the policy cannot be read.
@@ -183,7 +183,7 @@ async def _at_rest(entry: ServerEntry, book: Any, kept: Any) -> tuple[Status, Of
 
 
 def _changes_kept(entries: Iterable[ServerEntry]) -> Iterator[Inspected]:
-    """Return what had changed when the servers were last seen, from the kept pins, or why they cannot be read."""
+    """Yield the changes that were noted when the servers were last listed, or why the pins cannot be read."""
     from trunkline.errors import ConfigError
     from trunkline.host.assembly import at_home
     from trunkline.host.events import Inspected
@@ -237,11 +237,11 @@ def _details(status: Status) -> Iterator[str]:
     if status.last_error and status.last_error not in (status.reason or ""):
         yield f"last error: {status.last_error}"
     if status.unusable:
-        yield f"lists {status.unusable} more that cannot be used here: filtered, left out, or denied by the policy"
+        yield f"lists {status.unusable} more that cannot be used here: filtered, left out or denied by the policy"
     if status.restarts:
         yield f"restarts: {status.restarts}"
     if status.dedicated:
-        yield f"connections of single sessions: {status.dedicated}"
+        yield f"connections for single sessions: {status.dedicated}"
 
 
 def _wrapped(text: str) -> list[str]:

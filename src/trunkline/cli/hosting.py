@@ -2,8 +2,8 @@
 
 Only the server that is named is started; its tools, prompts and resources have their own names then. Where all servers
 are meant, names are ids, ``server/name``. Trust, policy, consent and audit are the host's: a command cannot go around
-them. A call that was typed is consented to: only a rule that asks, and a definition that is flagged or changed, is
-asked about in the terminal; without one the answer is no.
+them. A call that the user typed counts as consented: the terminal asks only if a rule asks, or if a definition is
+flagged or changed. Without a terminal such a call is refused.
 """
 
 from __future__ import annotations
@@ -189,7 +189,7 @@ class HostedServers:
         for drop in catalog.dropped:
             if drop.kind == kind and self._server in (None, drop.server):
                 self._note(f"{drop.server}/{drop.name} is left out: {drop.reason}")
-        # What is hidden because it changed is among those that are left out.
+        # Changed definitions that are hidden were reported above, as left out.
         shown = {(item.server, item.name) for item in seen if item.changed}
         for line in change_lines(
             each for each in self._host.inspected() if each.kind == kind and (each.server, each.name) in shown
@@ -198,7 +198,7 @@ class HostedServers:
         return [self._shown(item) for item in seen]
 
     def _tell_of_failed(self, kind: Kind) -> None:
-        """Say of which servers this list could not be read; the command ends with a code that says so, too."""
+        """Print which servers failed to list this kind, and set the exit code for that."""
         method = "resources/templates/list" if kind == "template" else f"{kind}s/list"
         for status in self._host.status():
             if self._server in (None, status.name) and method in status.failures:

@@ -152,7 +152,7 @@ _REVISION_HELP = "The protocol revision to speak; auto asks the server."
 _TIMEOUT_HELP = "Seconds to wait for the connection, and then for the answer."
 _FILE = click.Path(exists=True, dir_okay=False)
 
-_CONFIG_HELP = "A configuration to find servers in by name; may be repeated. You name it, so its servers may start."
+_CONFIG_HELP = "A configuration file with servers, which may start since you name it; may be repeated."
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document, in the wire's own form.")
 config_option = click.option("-c", "--config", multiple=True, metavar="FILE", help=_CONFIG_HELP)

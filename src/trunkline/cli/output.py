@@ -22,6 +22,7 @@ from trunkline.cli.secrecy import hidden, hidden_in
 __all__ = [
     "clip",
     "complain",
+    "counted",
     "error_document",
     "one_line",
     "plain",
@@ -75,6 +76,11 @@ def _escapes() -> dict[int, str]:
 def one_line(text: str) -> str:
     """Make a text safe and put it on one line."""
     return _SPACES.sub(" ", plain(text).strip())
+
+
+def counted(count: int, what: str) -> str:
+    """Return a number with its noun: ``1 tool``, ``2 tools``."""
+    return f"{count} {what}{'' if count == 1 else 's'}"
 
 
 def clip(text: str, width: int) -> str:

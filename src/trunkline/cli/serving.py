@@ -33,7 +33,7 @@ from trunkline.server.run import run_loop
 __all__ = ["Plan", "run_gateway"]
 
 _LONGEST_REASON = 300
-# Reading a few files takes far less.
+# Far more than reading the catalogs on disk takes.
 _RECALL_SECONDS = 2.0
 
 
@@ -42,9 +42,9 @@ class Plan(NamedTuple):
 
     files: Sequence[str]
     guard: Guard
-    #: Seconds that the first list waits for servers; nothing else does.
+    #: Seconds that the first list waits for servers; ``initialize`` never waits.
     wait: float
-    #: Servers that start at the same time; None for the usual number.
+    #: Servers that start at the same time; None for the default.
     starts: int | None
     #: Those of ``Host.serve``.
     options: Mapping[str, Any]
@@ -84,7 +84,7 @@ def _host_options(plan: Plan, inputs: Any) -> HostOptions:
     return {
         **plan.guard.options(),
         "inputs": inputs,
-        # Clients give up on a slow initialize, so only what is kept is waited for; lists wait for the servers.
+        # Clients give up on a slow initialize, so it waits only for catalogs on disk; lists wait for the servers.
         "wait": "kept",
         "wait_seconds": _RECALL_SECONDS,
         "list_seconds": plan.wait,
@@ -210,7 +210,7 @@ async def _follow(host: Host) -> None:
 
 @contextmanager
 def _changes_told(host: Host) -> Iterator[None]:
-    """Tell which definitions changed, at once and as it happens; also into the log of a client that starts us."""
+    """Print which definitions changed, now and whenever one changes, on stderr: clients keep that as a log."""
     events = host.events()
     for line in change_lines(host.inspected()):
         complain(line)

@@ -74,10 +74,10 @@ class Asker(Struct, frozen=True, kw_only=True):
     caller: str = "user"
     #: The gateways the request came through.
     via: tuple[str, ...] = ()
-    #: Who consented to the request before it arrived, and why no one is asked where there is no face.
+    #: Who consented to the request before it arrived, and why no person can be asked if there is no face.
     consented_by: ConsentedBy | None = None
     unasked: Unasked = NO_ONE
-    #: The tool of the gateway's own through which a tool is called, if the one who consents saw only that name.
+    #: The gateway tool (``call_tool``) through which a tool is called, if the consent was for that name only.
     by_proxy: str | None = None
     #: Questions of servers that no rule allows are refused instead of passed to the front.
     strict: bool = False
@@ -144,7 +144,7 @@ class HostCore:
         self._on_catalog = on_catalog
         self._followers: list[Callable[[tuple[str, ...]], None]] = []
         self._resource_followers: list[Callable[[str, str], None]] = []
-        #: The kinds of lists that differ for some session, whatever the catalog as a whole says.
+        #: The kinds of lists that changed for a session, even if the catalog as a whole did not.
         self._differing: set[str] = set()
         self._rebuilding = False
         self._list_seconds = list_seconds
@@ -197,7 +197,7 @@ class HostCore:
         await session.aclose()
 
     async def abandon_session(self, session: HostSession) -> None:
-        """Let go of a session whose client is gone, but not of calls that wait for it to come back with an answer."""
+        """Close the session of a client that is gone, except for calls that wait for it to return with an answer."""
         session.lanes.abandoned = True
         await session.lanes.sweep(None, lambda upstream: True)
         if not session.lanes:
@@ -235,7 +235,7 @@ class HostCore:
         return lambda: self._followers.remove(follower) if follower in self._followers else None
 
     def follow_resources(self, follower: Callable[[str, str], None]) -> Callable[[], None]:
-        """Have a function called with the server and URI of each change that is told unsubscribed; returns the end."""
+        """Call a function with server and URI of each unsolicited resource update; return what ends this."""
         self._resource_followers.append(follower)
         return lambda: self._resource_followers.remove(follower) if follower in self._resource_followers else None
 
@@ -296,7 +296,7 @@ class HostCore:
 
     @property
     def inspected(self) -> tuple[Inspected, ...]:
-        """What holds of the definitions in the catalog: what changed, what was flagged, what is hidden."""
+        """The definitions of the present catalog that changed, were flagged or are hidden."""
         return () if self._inspector is None else self._inspector.lasting
 
     def upstream(self, name: str) -> Upstream:
@@ -319,7 +319,7 @@ class HostCore:
             if isinstance(params.get("uri"), str):
                 self._resource_updated(upstream, params["uri"])
         elif kind is not None:
-            # Heard whether or not the server declared that it tells of changes.
+            # Handled even if the server did not declare ``listChanged``.
             upstream.changed({kind})
         elif method == "notifications/message":
             try:
@@ -328,14 +328,14 @@ class HostCore:
                 log.debug("a log message of %s cannot be read: %s", name, error)
 
     def _resource_updated(self, upstream: Upstream, uri: str) -> None:
-        """Pass on that a resource changed, as a server says that cannot be subscribed to; others are listened to."""
+        """Forward a resource update of a server without subscriptions; those of other servers come by subscription."""
         client = upstream.client
         if client is None or not supports(client.server_capabilities, "resources.subscribe"):
             for follower in tuple(self._resource_followers):
                 follower(upstream.entry.name, uri)
 
     def _logged(self, upstream: Upstream, message: t.LoggingMessageNotificationParams) -> None:
-        """Pass on a log message; one that belongs to no call goes to a client only if that is the only client."""
+        """Forward a log message to the client whose call it belongs to; one without a call, to the only client."""
         if self.forwarder.logged(upstream, message):
             return
         clients = [session.lanes.on_log for session in self.sessions if session.lanes.on_log is not None]
@@ -474,7 +474,7 @@ class HostCore:
             InvalidParams: it does not offer the item any more.
         """
         if upstream.entry.settings.per_user:
-            # Each principal has connections of its own, whether or not the host itself is let in.
+            # Each principal connects with its own credentials; the host itself may have none.
             return item
         await upstream.reach()
         self._rebuild_if_due()
@@ -522,7 +522,7 @@ class HostCore:
 
 
 def _is_usable(item: Item, asker: Asker) -> bool:
-    """Return True if an asker may know of a tool: an answer for a whole server counts and names no other."""
+    """Return True if the caller may see a tool; an answer for a whole server covers only such tools."""
     act = Act(
         kind="tool",
         server=item.server,

@@ -1,4 +1,4 @@
-"""Counts what of a catalog can be used: what is in it, and what the policy does not deny whatever the arguments."""
+"""Counts the usable items of a catalog: those that the policy does not deny for all arguments."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def usable(catalog: Catalog, policy: Policy) -> Mapping[str, Mapping[Kind, int]]
 
 
 def counted(status: Status, counts: Mapping[Kind, int]) -> Status:
-    """Return a status with the counts of what can be used, and of what is listed and cannot."""
+    """Return a status with the counts of usable items, and of listed items that are not usable."""
     tools, prompts = counts.get("tool", 0), counts.get("prompt", 0)
     resources = counts.get("resource", 0) + counts.get("template", 0)
     listed = status.tools + status.prompts + status.resources

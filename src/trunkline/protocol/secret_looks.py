@@ -1,11 +1,11 @@
 """What looks like a secret: the one table for configuration, audit trail, log, recordings, reference servers and forms.
 
-Three questions are answered here and nowhere else: does a *name* (of a variable, header, flag, query parameter or
-member) announce a secret; which parts of a *text* look like one; and does a *sentence* ask a person for one. The
-answers are a net, not a proof: they rather hide too much. All names come from one vocabulary, so what hides a member of
-an object also hides ``NAME=value`` in a command line, and a form that asks for it in words is refused.
+It answers three questions: does a *name* (of a variable, header, flag, query parameter or member) announce a secret;
+which parts of a *text* look like one; and does a *sentence* ask a person for one. The answers are heuristics, and
+prefer to hide too much. All of them use one vocabulary, so a name that hides a member of an object also hides
+``NAME=value`` in a command line, and a form that asks for it in words is refused.
 
-Pure. Names and texts come from strangers, so every pattern takes time in proportion to what it reads.
+Pure. Names and texts are untrusted, so every pattern runs in time linear in its input.
 """
 
 from __future__ import annotations
@@ -71,10 +71,10 @@ _SENTENCE_TERMS = (
     r"|recovery (?:phrase|codes?|words?)|mnemonic(?: phrase)?|session cookies?|(?:github|gitlab|azure) pats?"
     r"|passwort|kennwort|contrasena|contraseña|mot de passe|senha|wachtwoord|hasło|пароль"
 )
-#: How those scripts that do not part their words write it.
+#: The same in scripts without spaces between words.
 ASKED_IN_OTHER_SCRIPTS = "密码|密碼|パスワード|暗証番号|비밀번호"
 
-#: Last words that turn a name round: it tells how a secret is handled, not what it is.
+#: Last words that make a name harmless: it says how a secret is handled, not what it is.
 _ABOUT = frozenset(
     _split(
         "type types policy policies length size strength limit limits count counts budget expiry expires expiration"
@@ -85,7 +85,7 @@ _ABOUT = frozenset(
         " version consent banner samesite secure httponly backend retries attempts strategy parallelism"
     )
 )
-#: Words before ``key`` that say which kind of key it is, and that it opens nothing.
+#: Words before ``key`` that make it an identifier and not a secret.
 _PLAIN_KEYS = frozenset(
     _split(
         "primary foreign partition sort range row hash unique composite cache object public idempotency project issue"
@@ -99,7 +99,7 @@ _PLAIN_KEYS = frozenset(
         " cluster aggregation dimension metric measure topic stream conversation thread"
     )
 )
-#: Words before ``tokens`` that say that they are counted, as a model's are.
+#: Words that make ``tokens`` a number of model tokens.
 _COUNTED = frozenset(
     _split(
         "max min num number total prompt completion input output count limit budget reasoning thinking cached usage"
@@ -107,9 +107,9 @@ _COUNTED = frozenset(
         " design"
     )
 )
-#: Words before ``token`` that say that it is a place in a list, or names a request.
+#: Words before ``token`` that make it a cursor in a list, or the name of a request.
 _PLACES = frozenset(_split("page next continuation pagination progress"))
-#: Words before ``signature`` and ``pass`` that say that it is one of code, of a graphics engine, or of a test.
+#: Words before ``signature`` and ``pass`` that make it one of code, of a graphics engine, or of a test.
 _OF_CODE = frozenset(_split("function method type call first second multi single two render by"))
 #: Words that end like a term and are none.
 _LOOKS_ALIKE = frozenset(
@@ -125,7 +125,7 @@ _SHELL_FOLDERS = frozenset({"PWD", "OLDPWD"})
 # --- names -----------------------------------------------------------------------------------------------------------
 
 _WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+|[^\W\d_a-zA-Z]+")
-# No variable, header or argument is called that; what has such a name is hidden unread.
+# No variable, header or argument has a longer name; a value under one is always hidden.
 _LONGEST_NAME = 256
 _JOINED = frozenset(term.replace(" ", "") for term in SECRET_TERMS)
 _PLURALS = frozenset(f"{term}s" for term in _JOINED) - {"tokens"}
@@ -175,7 +175,7 @@ def _has_term(words: list[str]) -> bool:
 
 
 def _names_key(words: list[str], *, setting: bool) -> bool:
-    """Return True if a name speaks of a key, or of tokens, that are not of the kind that opens nothing."""
+    """Return True if a name means a key or tokens, and not an identifier or a number of tokens."""
     for before, word in pairwise(words):
         if word == "key" and before not in _PLAIN_KEYS and not before.isdigit():
             return True
@@ -187,7 +187,7 @@ def _names_key(words: list[str], *, setting: bool) -> bool:
 
 
 def _names_setting(words: list[str]) -> bool:
-    """Return True if the name of a setting is, or ends with, a word that elsewhere means little."""
+    """Return True if the name of a setting is, or ends with, a word that announces a secret only in settings."""
     last, before = words[-1], words[-2] if len(words) > 1 else ""
     if last in _SETTING_WORDS:
         return before not in _PLAIN_KEYS and before not in _DESKTOPS and _COUNTED.isdisjoint(words)
@@ -197,7 +197,7 @@ def _names_setting(words: list[str]) -> bool:
 
 # --- texts -----------------------------------------------------------------------------------------------------------
 
-#: How the tokens of services begin, and how much of one follows at least.
+#: The prefixes of tokens of known services, each with the shortest rest.
 _TOKENS = (
     r"eyJ[\w-]{6,}(?:\.[\w-]*){0,4}",
     r"sk-(?:[A-Za-z0-9_-]{16,}|[A-Za-z0-9]{8,}(?![\w-]))",
@@ -233,34 +233,10 @@ _SIGNS_UNDERSCORE = (
     *("secret_", "r8_"),
 )
 _SIGNS_DASH = (
-    *(
-        "sk-",
-        "pk-",
-        "rk-",
-        "glpat-",
-        "gldt-",
-        "glrt-",
-        "glptt-",
-        "glcbt-",
-        "glft-",
-        "glsoat-",
-        "glagent-",
-        "glimt-",
-        "xox",
-        "xapp-",
-        "GOCSPX-",
-        "pypi-",
-        "pplx-",
-        "tvly-",
-        "xai-",
-        "fc-",
-        "key-",
-        "PMAK-",
-    ),
-    *("CFPAT-",),
+    *("sk-", "pk-", "rk-", "glpat-", "gldt-", "glrt-", "glptt-", "glcbt-", "glft-", "glsoat-", "glagent-", "glimt-"),
+    *("xox", "xapp-", "GOCSPX-", "pypi-", "pplx-", "tvly-", "xai-", "fc-", "key-", "PMAK-", "CFPAT-"),
 )
 _SIGNS_DOT = ("ya29.", "SG.", "hvs.", "hvb.")
-
 
 _SHAPE = re.compile(
     r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----(?s:.*?)(?:-----END [A-Z0-9 ]{0,40}KEY(?: BLOCK)?-----|\Z)"
@@ -273,7 +249,7 @@ _ADDRESS = re.compile(
     r"(?<=://)[^\s/@:\[]{0,256}:(?!\d{1,5}[/?#])[^\s@]{1,256}+(?=@)"
     # To a web server a user without a password is a token.
     r"|(?:(?<=http://)|(?<=https://))[^\s/@:?#\[]{1,256}+(?=@)"
-    # Addresses that anybody who knows them may post to.
+    # Webhook addresses: knowing one is enough to post.
     r"|(?<=hooks\.slack\.com/)(?:services|workflows|triggers)/[\w/-]{16,}|(?<=/api/webhooks/)\d{10,}/[\w-]{16,}"
 )
 # A name and the sign between it and its value, or a flag and the space behind it. The value is not part of what is
@@ -295,7 +271,7 @@ _MENTIONED = (
 
 
 class SecretSpan(NamedTuple):
-    """Where a secret stands in a text, and where the sign between its name and itself begins."""
+    """The place of a secret in a text, and where the sign between its name and its value begins."""
 
     start: int
     end: int
@@ -370,10 +346,10 @@ def _merged(spans: list[SecretSpan]) -> list[SecretSpan]:
 
 
 def _assigned(text: str) -> Iterator[SecretSpan]:
-    """Find the values of what a text sets: in a command line, a query, a connection string, JSON."""
+    """Yield the secret values that a text assigns: in a command line, a query, a connection string or JSON."""
     taken = 0
     for found in _ASSIGNMENT.finditer(text):
-        # Most names are harmless, whatever stands around them.
+        # Most names are harmless; this is the cheap test.
         if not _may_be_assigned(found["name"]) or found.start() < taken:
             continue
         at = found.end()
@@ -387,7 +363,7 @@ def _assigned(text: str) -> Iterator[SecretSpan]:
 
 
 def _names_assigned(text: str, found: re.Match[str]) -> bool:
-    """Return True if what is set, by a sign or behind a flag, is a secret by its name."""
+    """Return True if the name in an assignment, or of a flag, announces a secret."""
     name, sign = found["name"], found["sign"]
     before = text[max(0, found.start() - 2) : found.start()]
     if sign is None:
@@ -396,7 +372,7 @@ def _names_assigned(text: str, found: re.Match[str]) -> bool:
         return True
     if before[-1:] in ("?", "&", ";") and name.lower() in _IN_QUERY:
         return True
-    # In prose and in code much is called auth or signature; in "name": and NAME= it is meant.
+    # In prose and code, auth and signature are common words; in "name": and NAME= they announce a value.
     return (sign[0] in "\"'" or (sign[0] == "=" and " " not in sign)) and names_secret(name)
 
 
@@ -414,8 +390,8 @@ def _ends_with_term(name: str) -> bool:
 
 # --- sentences -------------------------------------------------------------------------------------------------------
 
-#: A term as a sentence has it: words one space apart, in small letters. A text may well say what a secret is called or
-#: how long it should be.
+#: A term in a sentence: words one space apart, in small letters. Not if the sentence is about its name, length and so
+#: on.
 ASKED_SECRET = (
     "(?:(?:"
     + "|".join(

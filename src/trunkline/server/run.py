@@ -66,7 +66,7 @@ async def run_async(server: Server, transport: str | None, **options: Any) -> No
 
 
 async def _serve_stdio(server: Server, link: Link) -> None:
-    """Serve until the input ends or a signal comes; calls that run then are finished, bounded."""
+    """Serve until the input ends or a signal comes; on a signal, calls in flight get ``drain_seconds`` to finish."""
     connection = server.accept(link)
     stop, hurry = asyncio.Event(), asyncio.Event()
     try:
@@ -113,7 +113,7 @@ async def _first_of(future: asyncio.Future[Any], event: asyncio.Event, *, second
 
 
 async def _drain(server: Server, connection: Connection, hurry: asyncio.Event) -> None:
-    """Refuse new requests, and wait until those that run are answered, the time is over or a second signal comes."""
+    """Refuse new requests; wait until those in flight are answered, time is up, or a second signal comes."""
     assert isinstance(connection.service, ServedConnection)
     connection.service.stopping = True
     # Listeners would wait for ever; they end with a result.

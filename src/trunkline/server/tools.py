@@ -157,7 +157,7 @@ class ToolDefinition:
         return self.function.signature.output_schema() if written is msgspec.UNSET else written
 
     def _describes_other_than_objects(self) -> bool:
-        """Return whether the output schema is not one of objects alone; found out once, when an object is returned."""
+        """Return True if the output schema allows anything but objects; computed once, when first needed."""
         output = self._output_schema()
         found = bool(output) and needs_wrapping(output or {})
         self._wrap = partial(bool, found)

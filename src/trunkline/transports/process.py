@@ -258,7 +258,7 @@ class ProcessLink(PipeLink):
             self._conclude()
 
     def _reap(self) -> None:
-        """Wait for the watcher's end; one that still fights processes that fork goes on beside us, bounded."""
+        """Wait for the watcher to end; one that still kills forking processes continues in the background, bounded."""
         try:
             self._watcher.wait(timeout=1)
         except subprocess.TimeoutExpired:

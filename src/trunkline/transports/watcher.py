@@ -108,7 +108,7 @@ class ControlGroup:
     """A control group (cgroup v2) of the server's own, below the watcher's."""
 
     def __init__(self, parent: str, path: str) -> None:
-        """Take the folders of the watcher's group and of the server's."""
+        """Set the folders of the watcher's group and of the server's group."""
         self._parent = parent
         self._path = path
 

@@ -492,7 +492,7 @@ async def test_a_profile_has_a_mode_of_its_own(tmp_path: Path) -> None:
 async def test_a_mode_that_there_is_not_is_refused(tmp_path: Path) -> None:
     wrong: Any = "user"
     async with on_stage({"s": Desk().server}, tmp_path) as stage:
-        with pytest.raises(ConfigError, match="'user' is no approval mode: give client, ask, deny"):
+        with pytest.raises(ConfigError, match="'user' is not an approval mode: use client, ask, deny"):
             stage.host.asgi(no_auth=True, approval=wrong)
 
 
@@ -554,6 +554,24 @@ async def test_taint_is_recorded_and_refuses_nothing_that_the_client_asks_about(
     begun = [each for each in trail(tmp_path) if each["stage"] == "begun" and each["server"] == "s"]
     expected = [("client", "untrusted text came into the session from web")] if passes else []
     assert [(each["by"], each["note"]) for each in begun] == expected
+
+
+@in_loop
+async def test_the_form_says_where_untrusted_text_came_from(tmp_path: Path) -> None:
+    policy = rules("".join(f'[[rule]]\neffect = "allow"\nserver = "{name}"\ntool = "*"\n' for name in ("s", "web")))
+    forms: list[str] = []
+
+    def decline(question: t.ElicitRequestParams) -> t.ElicitResult:
+        forms.append(question.message)
+        return t.ElicitResult(action="decline")
+
+    async with (
+        on_stage({"s": Desk().server, "web": Desk().server}, tmp_path, policy=policy) as stage,
+        stage.client(OLD, elicitation=decline) as client,
+    ):
+        await _call(client, "web__look")
+        await _call(client)
+    assert ["The untrusted text came from: web" in form.splitlines() for form in forms] == [True]
 
 
 @in_loop

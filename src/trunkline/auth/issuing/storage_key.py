@@ -1,8 +1,8 @@
-"""The secret that seals a provider's tokens in the store: given, or kept in a private file of its own.
+"""The secret that encrypts a provider's tokens in the store: given, or kept in a private key file.
 
 A store that held its own key would reveal the tokens with the first copy of its file: a backup, a volume, a support
-ticket. So the secret comes from outside of it: ``storage_key=``, else the secret that the provider gave us, else, for a
-public client that has none, a random one in a file beside the store that only its owner can read.
+ticket. So the secret comes from elsewhere: ``storage_key=``, else ``client_secret=``, else, for a public client with
+neither, a random one in a file beside the store that only its owner can read.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ _NEW_KEY = "python -c 'import secrets; print(secrets.token_urlsafe(32))'"
 class StorageSecrets(Struct, frozen=True):
     """What provider tokens are sealed with."""
 
-    #: The first seals; all of them are tried to open what was sealed before.
+    #: The first one seals; all of them are tried to open what was sealed earlier.
     secrets: tuple[str, ...]
-    #: The key file was made just now: what the store holds was sealed by a version that had none.
+    #: The key file was just created, so tokens in the store were sealed by a version without key files.
     new_file: bool = False
 
 
@@ -50,14 +50,14 @@ def find_storage_secrets(given: str | Sequence[str] | None, *, client_secret: st
         return StorageSecrets((_read(path),), new_file=made)
     except OSError as problem:
         raise ConfigError(
-            f"the key file {path!r} cannot be used ({problem.strerror}): a client without client_secret= keeps the "
-            f"provider's tokens under the key in it. Make its folder writable, or pass storage_key= ({_NEW_KEY})"
+            f"the key file {path!r} cannot be used ({problem.strerror}); without client_secret= it holds the key that "
+            f"seals the provider's tokens. Make its folder writable, or pass storage_key= (make one with: {_NEW_KEY})"
         ) from problem
 
 
 def _checked(keys: tuple[str, ...]) -> tuple[str, ...]:
     if not keys or any(not isinstance(key, str) or len(key) < _SHORTEST for key in keys[:1]):
-        raise ConfigError(f"storage_key= needs {_SHORTEST} characters at least; make one with {_NEW_KEY}")
+        raise ConfigError(f"storage_key= needs at least {_SHORTEST} characters; make one with: {_NEW_KEY}")
     return keys
 
 
@@ -90,14 +90,14 @@ def _read(path: str) -> str:
         if os.name == "posix" and stat.S_IMODE(mode) & 0o077:
             raise ConfigError(
                 f"the key file {path!r} can be read by other users: run chmod 600 {path}. If it may have been read, "
-                f"remove it instead; a new key is made, and people sign in again"
+                f"delete it instead; a new key is made, and users sign in again"
             )
         text = os.read(descriptor, _LONGEST).decode("utf-8", "replace").strip()
     finally:
         os.close(descriptor)
     if len(text) < _SHORTEST:
         raise ConfigError(
-            f"the key file {path!r} holds no key: restore it from a backup, or remove it; a new key is made, and "
-            f"people sign in again"
+            f"the key file {path!r} holds no key: restore it from a backup, or delete it; a new key is made, and "
+            f"users sign in again"
         )
     return text

@@ -43,7 +43,7 @@ def put_member(text: str, way: tuple[str, ...], name: str, value: Any) -> str:
 
 
 def remove_member(text: str, way: tuple[str, ...], name: str) -> str:
-    """Remove a member from the object at the end of a way, with the remark behind it; without the member do nothing.
+    """Return a text without a member of the object at the end of a path, and without the comment after the member.
 
     Raises:
         ConfigError: something on the way is no object, or is written twice; or the text cannot be changed safely.
@@ -106,7 +106,7 @@ def _comma(text: str, end: int) -> int:
 
 
 def _cut(text: str, start: int, end: int) -> str:
-    """Cut out a member: its whole lines if it has them for itself, else no more than the spaces behind it."""
+    """Remove a member, with its whole lines if nothing else is on them, else with the spaces after it."""
     line = text.rfind("\n", 0, start) + 1
     remark = _REMARK.match(text, end)
     if not text[line:start].strip(" \t") and remark is not None:

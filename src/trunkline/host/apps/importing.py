@@ -37,7 +37,7 @@ _INPUT = re.compile(r"\$\{input:([^}]+)\}")
 _RELATIVE = re.compile(r"\.{1,2}[/\\]")
 #: A program called trunkline, as a path, a file of Windows, or with a version as uvx and pipx take it.
 _OURS = re.compile(r"(?:.*[/\\])?trunkline(?:\.exe)?(?:\[[^\]]*\])?(?:(?:@|==).*)?", re.I)
-_SKIPPED_OWN = "it starts this gateway (trunkline serve), which cannot be a server of itself"
+_SKIPPED_OWN = "it starts this gateway (trunkline serve), which cannot be its own server"
 
 
 class Step(Struct, frozen=True, kw_only=True):
@@ -121,7 +121,7 @@ def is_own_gateway(raw: Mapping[str, Any]) -> bool:
 def without_originals(
     steps: Iterable[Step], sources: Iterable[AppDocument], target: AppDocument
 ) -> list[tuple[AppDocument, str, tuple[str, ...]]]:
-    """Return the files whose servers are here now, each with its text without them and the names that were taken out.
+    """Return the files with imported servers: each with its text without those servers, and their names.
 
     Files that a project shares with others are left alone, and so is the file that is written to.
 

@@ -217,8 +217,8 @@ class _Walk:
         # One that began only while this one was read has its head by now.
         if self._noted is None and self._entries and not self._vouched and not os.path.exists(f"{self._path}.head"):
             return (
-                f"{self._path}.head is missing, and without it nobody knows whether the end was cut off: put it back, "
-                f"or give the hash of an entry that was kept elsewhere (--anchor)"
+                f"{self._path}.head is missing, so a cut-off end cannot be detected: restore it, or give the hash "
+                f"of an entry that was kept elsewhere (--anchor)"
             )
         if self._anchor is not None:
             return f"no entry has the hash {self._anchor}: the trail was written anew, or this is another one"

@@ -3,7 +3,7 @@
 An entry is in the kernel's hands before ``record`` returns, by one write of one whole line: killing the process loses
 nothing that was acknowledged. ``sync`` brings it to the disk, and notes beside the file how far the trail reached, so
 that a cut-off end is seen too. That note, the head, is there from the beginning: a trail without one was tampered with.
-Whatever is found missing when a trail is opened is logged, recorded, and left as a gap in the chain where it can be.
+What is missing when a trail is opened is logged and recorded, and a missing end stays a gap in the chain.
 Several processes may append to one file, each line under a lock.
 
 A line is ``{"seq":…,"at":…,"prev":"…", …,"hash":"…"}``. Its hash is the SHA-256 of the hash before it and of the line's
@@ -356,9 +356,9 @@ class AuditTrail:
         return self._head.seq
 
     def _go_on_from(self, end: Head) -> list[str]:
-        """Choose the entry that the next one continues; return what has to be said about it.
+        """Choose the entry that the next one continues; return the remarks to record.
 
-        A trail that is shorter than it was known to be was cut: going on from what is known leaves the gap to be seen.
+        A trail that is shorter than its head says was cut; continuing from the head keeps the gap visible.
         """
         remarks: list[str] = []
         if not self._begun or end.seq == 0:
@@ -375,7 +375,7 @@ class AuditTrail:
                 self._head = noted
         if end.seq < self._head.seq:
             reached = self._head.seq
-            remarks.append(f"the end was missing: the trail had reached entry {reached}, and was over at {end.seq}")
+            remarks.append(f"the end was missing: the trail had reached entry {reached}, but ended at {end.seq}")
         else:
             self._head = end
         for text in remarks:
@@ -383,7 +383,7 @@ class AuditTrail:
         return remarks
 
     def _begin(self) -> None:
-        """Warn of a beginning that is missing, and note how far the trail is, so that there is always a head."""
+        """Log a warning if the beginning is missing, and write the head if there is none."""
         self._begun = True
         if (first := _first_number(self._path)) not in (None, 1):
             log.warning(

@@ -1,7 +1,7 @@
 """What servers offered when they last ran, kept between runs: a server that is started late is known all the same.
 
-So is what it speaks: that it shook hands saves the next run the question, and one that answers ``server/discover`` has
-as long to answer as a start may take. One file a server, in a folder of the user's own,
+The era is kept as well: a server that needed the handshake is not probed in the next run, and one that answers
+``server/discover`` gets as long to answer as a start may take. One file a server, in a folder of the user's own,
 written whole or not at all. A file is found again only for the very launch it was written for. What cannot be read, is
 too large, or belongs to another launch is as good as not there. The calls block for as long as a small file takes:
 whoever runs an event loop calls them in a thread.
@@ -109,7 +109,7 @@ class KeptCatalogs:
         return kept is not None and kept.discovers
 
     def note_discovery(self, entry: ServerEntry) -> None:
-        """Remember that a server answers ``server/discover``; nothing is written of a server that is not kept.
+        """Remember that a server answers ``server/discover``; does nothing if no catalog of it is kept.
 
         Raises:
             OSError: it cannot be written.

@@ -150,7 +150,7 @@ class Collector:
         return expansion.text
 
     def _hide_looks(self, expansion: Expansion) -> None:
-        """Hide, wherever it is shown, what looks like a secret in a text: the password of a connection string."""
+        """Register what looks like a secret in a text, such as the password of a connection string, to be hidden."""
         for text in (expansion.text or "", *expansion.literals):
             for span in find_secrets(text):
                 self.hide(text[span.start : span.end])

@@ -1,4 +1,4 @@
-"""Asks the gateway's client for consent by elicitation, when no face is given at the gateway itself.
+"""Asks the gateway's client for consent by elicitation, unless the gateway has its own consent callback.
 
 The client may answer by itself: many agents do. So an answer that outlives the session is offered only if ``lasting``
 says that the client is the user's own (over stdio, or at a loopback address with the user's own token).
@@ -12,6 +12,7 @@ import msgspec
 
 import trunkline.types as t
 from trunkline.host.judgement.consent import Answer, Face, Question, Remember
+from trunkline.host.judgement.grants import GRANT_DAYS
 from trunkline.host.passing.fronts import Front
 from trunkline.host.scan.characters import visible
 from trunkline.protocol.caller import supports
@@ -19,6 +20,7 @@ from trunkline.protocol.caller import supports
 __all__ = ["consent_face"]
 
 _NO = "do not allow"
+_ALWAYS = f"Always means for {GRANT_DAYS} days, or until it is revoked (trunkline grants revoke)."
 _LONGEST = 16_000
 _MOST_NAMES = 30
 #: Answers that end with the session, and those that do not.
@@ -27,7 +29,7 @@ _LASTING: tuple[Remember, ...] = ("always", "read-only")
 
 
 def consent_face(front: Front, *, lasting: bool = False) -> Face | None:
-    """Return the way to ask a client for consent; None if it cannot be asked.
+    """Return the callback that asks a client for consent; None if it cannot be asked.
 
     ``lasting`` offers answers that outlive the session as well.
     """
@@ -43,7 +45,7 @@ def consent_face(front: Front, *, lasting: bool = False) -> Face | None:
 
 
 def _read(raw: bytes | msgspec.Raw, choices: dict[str, Remember | None]) -> Answer:
-    """Read what the client answered: everything but one of the choices is a no, and says which kind."""
+    """Return the client's answer; everything that is not one of the choices is a no, with its kind."""
     try:
         answer = msgspec.json.decode(raw, type=t.ElicitResult)
     except msgspec.DecodeError:
@@ -58,9 +60,9 @@ def _read(raw: bytes | msgspec.Raw, choices: dict[str, Remember | None]) -> Answ
 
 
 def _choices(question: Question, *, lasting: bool) -> dict[str, Remember | None]:
-    """Return what can be chosen, each with how long it holds; None is a no."""
+    """Return the choices, each with how long it holds; None is a no."""
     offered = (*_PASSING, *_LASTING) if lasting else _PASSING
-    # What the client was not shown whole is allowed once at most.
+    # If the form does not show everything, a yes is for this call only.
     lengths = [each for each in question.can_remember if each in offered] if _whole(question) else []
     return {_wording(question, "once"): "once", **{_wording(question, each): each for each in lengths}, _NO: None}
 
@@ -71,7 +73,7 @@ def _wording(question: Question, length: Remember) -> str:
         case "session":
             return "allow for this session"
         case "always":
-            return "always allow this tool"
+            return f"always allow this {question.act.kind}"
         case "read-only":
             tools = _counted(len(question.reading_tools), "read-only tool")
             return f"always allow {tools} of {server}{'' if _reads(question) else ', and this call once'}"
@@ -94,9 +96,11 @@ def _form(question: Question, choices: dict[str, Remember | None]) -> t.ElicitRe
     lines = [
         f"May {act.kind} {act.name!r} of server {act.server!r} be used?",
         f"Arguments: {_shown(question.arguments)}",
-        f"Asked because: {question.decision.reason} ({question.decision.rule})",
+        f"Reason: {question.decision.reason} ({question.decision.rule})",
+        *([f"The untrusted text came from: {_line(question.tainted_by)}"] if question.tainted_by else []),
         *_unfolded(question),
         *_named_tools(question, choices),
+        *([_ALWAYS] if set(_LASTING) & set(choices.values()) else []),
     ]
     schema: dict[str, Any] = {
         "type": "object",
@@ -107,7 +111,7 @@ def _form(question: Question, choices: dict[str, Remember | None]) -> t.ElicitRe
 
 
 def _unfolded(question: Question) -> list[str]:
-    """Return what must be seen before anything is allowed: what the scan found, and what changed."""
+    """Return the lines that are never left out: the findings of the scan, and the changes."""
     lines = [f"The scan found in its definition: {_line(each)}" for each in question.warnings]
     lines += [f"Its definition changed: {_line(each)}" for each in question.changed]
     if lines or question.act.flagged or question.act.changed:
@@ -116,7 +120,7 @@ def _unfolded(question: Question) -> list[str]:
 
 
 def _named_tools(question: Question, choices: dict[str, Remember | None]) -> list[str]:
-    """Name the tools that an answer for the whole server would allow."""
+    """Return a line with the names of the tools for each choice that allows several."""
     lengths = set(choices.values())
     groups = [("Read-only tools", question.reading_tools)] if "read-only" in lengths else []
     groups += [("Tools", question.tools)] if "server" in lengths else []
@@ -129,7 +133,7 @@ def _names(names: list[str]) -> str:
 
 
 def _line(text: str) -> str:
-    """Put a foreign text on one line, with nothing in it that is not seen."""
+    """Return a text of a server or client on one line, with invisible characters written out."""
     return visible(" ".join(text.split()))
 
 
@@ -139,7 +143,7 @@ def _shown(value: Any) -> str:
 
 
 def _whole(question: Question) -> bool:
-    """Return True if the client was shown everything: only then may consent last longer than once."""
+    """Return True if the form shows everything; only then may consent last longer than this call."""
     shown = [question.arguments]
     if question.warnings or question.changed or question.act.flagged or question.act.changed:
         shown.append(question.definition)

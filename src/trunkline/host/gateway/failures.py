@@ -1,4 +1,4 @@
-"""What a client of the gateway is told when a request fails behind it: enough to help, and nothing of the inside."""
+"""The errors that a client of the gateway gets when a request to a server fails, without internals of the gateway."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = ["answered", "is_not_found", "not_found"]
 
 @contextmanager
 def answered(server: str) -> Iterator[None]:
-    """Turn every failure of a request to a server into what the client is told.
+    """Turn every failure of a request to a server into the error for the client.
 
     Raises:
         RequestFailed: the failure, for the client.
@@ -34,24 +34,24 @@ def answered(server: str) -> Iterator[None]:
     try:
         yield
     except RequestFailed as error:
-        # Anew: what the server's transport said beside it (a challenge, a status) is between it and us.
+        # A new error: the transport's details (a challenge, a status) are not for the client.
         raise type(error)(error.message, code=error.code, data=_outer_data(error, server)) from error
     except PolicyDenied as error:
         raise RequestFailed(error.told) from error
     except AuditFailed as error:
-        raise RequestFailed("The audit trail of the gateway cannot be written, so nothing is done") from error
+        raise RequestFailed("The gateway cannot write its audit trail, so the request was not carried out") from error
     except (LinkError, RemoteProtocolError, MissingCapability) as error:
         raise RequestFailed(f"Server {server!r}: {_reason(error)}") from error
 
 
 def is_not_found(error: RequestFailed, uri: str) -> bool:
-    """Return True if a server says, in the words of either era, that it has no such resource."""
+    """Return True if an error means, in either era, that the server has no such resource."""
     said = error.data.get("uri") if isinstance(error.data, dict) else None
     return isinstance(error, ResourceNotFound) or (isinstance(error, InvalidParams) and said == uri)
 
 
 def not_found(caller: Caller, outer: str) -> RequestFailed:
-    """Return the one answer for a resource that is not there, for whatever reason."""
+    """Return the error for an unknown resource; it is the same for one that the caller may not see."""
     kind = InvalidParams if Feature.NOT_FOUND_IS_INVALID_PARAMS in caller.revision.features else ResourceNotFound
     return kind(f"Resource not found: {outer}", data={"uri": outer})
 

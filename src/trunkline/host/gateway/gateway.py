@@ -79,14 +79,14 @@ class Gateway(Server):
         face: Face | None = None,
         limits: Limits | None = None,
     ) -> None:
-        """Serve a host; ``face`` is who is asked for consent, in place of the client that calls.
+        """Serve a host; ``face`` is asked for consent in place of the client that calls.
 
         Raises:
             ConfigError: there is no such approval mode.
         """
         self.options = options or GatewayOptions()
         if self.options.approval not in APPROVALS:
-            raise ConfigError(f"{self.options.approval!r} is no approval mode: give {', '.join(APPROVALS)}.")
+            raise ConfigError(f"{self.options.approval!r} is not an approval mode: use {', '.join(APPROVALS)}.")
         profile = self.options.profile
         super().__init__(
             # What is sealed for one profile is sealed for its name, too: it is nothing in another.
@@ -104,7 +104,7 @@ class Gateway(Server):
         self._watches = Watches(lambda: core.supervisor.upstreams, self.changed)
         self.hub = GatewayHub(self._left)
         self._following = False
-        #: Whose list is being made: pages are made without a pause, so there is one at a time.
+        #: The session whose list is being built; building never awaits, so there is one at a time.
         self._listing_for: HostSession | None = None
         #: What each session and each listener wants to hear of, by URI in front, and on whose connection.
         self._wants: dict[object, tuple[Ear, Callable[[], Iterable[str]]]] = {}
@@ -219,7 +219,7 @@ class Gateway(Server):
     # --- the handlers ------------------------------------------------------------------------------------------------
 
     def _after_first_lists(self, handler: Callable[[Exchange, Any], Any]) -> Callable[[Exchange, Any], Any]:
-        """Have a list wait, for a bounded time, for servers that are starting for the first time.
+        """Return a handler that first waits, for a bounded time, for servers that start for the first time.
 
         Many clients list once, and the stateless era has no ``initialize`` that could wait in its place.
         """
@@ -265,7 +265,7 @@ class Gateway(Server):
         return lists
 
     async def _learn(self, exchange: Exchange) -> None:
-        """Find out what servers list to a client that can be asked; see ``Views.learn``."""
+        """List what servers offer only to clients with these capabilities; see ``Views.learn``."""
         capabilities = exchange.admitted.caller.capabilities
         if Needs.of(capabilities, logs=False).asks:
             await self._core.views.learn(self._guests.session(exchange), capabilities, _LEARN_SECONDS)
@@ -285,7 +285,7 @@ class Gateway(Server):
         if by_proxy and params.name == SEARCH_TOOL:
             return self._search(exchange, arguments)
         if not by_proxy and self._on_shelf("tool", params.name) is None:
-            # Its server may still be starting; or it is listed only to clients such as this one, in another run.
+            # Its server may still be starting, or may list it only to clients with these capabilities.
             await self._find_out(params.name)
             await self._learn(exchange)
         if by_proxy:
@@ -298,7 +298,7 @@ class Gateway(Server):
 
         async def call(asker: Asker) -> Any:
             if by_proxy and asker.consented_by is not None:
-                # The client's user was shown the name of the proxy, and consented to no more than that.
+                # The client's user saw and approved only the name of the proxy.
                 unasked = called_by_proxy(params.name, item.wire)
                 asker = replace(asker, consented_by=None, unasked=unasked, by_proxy=params.name)
             try:
@@ -342,7 +342,7 @@ class Gateway(Server):
         self._core.judge.note_denied(act, self.policy.decide(act, now=time.time()))
 
     def _search(self, exchange: Exchange, arguments: dict[str, Any]) -> t.CallToolResult:
-        """Search the tools; in mode ``client`` list what was found, so that it is called by names a person can read."""
+        """Search the tools; in mode ``client`` list those found to this session, to be called by their own names."""
         caller: Caller = exchange.admitted.caller
         found = self._searching.search(arguments, lambda item: self._sees(caller, item))
         if self.options.approval == "client" and self._searching.remember(self._guests.session(exchange), found.items):
@@ -350,7 +350,7 @@ class Gateway(Server):
         return found.result
 
     def _tools_changed_for(self, caller: Caller) -> None:
-        """Notify one session that its list of tools changed; those without sessions are told apart by nothing."""
+        """Notify a session that its tools changed; stateless callers cannot be told apart, so all are notified."""
         if caller.session is None:
             self.hub.tell(("tools", None))
         for sink in self.hub.sinks():
@@ -564,7 +564,7 @@ class Gateway(Server):
             yield Wish(*pair, ear if alone else None)
 
     async def _end(self, connection: Connection) -> None:
-        """Clean up behind a connection; what belongs to a stateless client on it alone ends too."""
+        """Clean up after a connection, with the session of a stateless client that used it alone."""
         await super()._end(connection)
         self._guests.disconnected(connection)
 

@@ -69,13 +69,13 @@ class Guests:
         return found
 
     def find(self, caller: Caller) -> HostSession | None:
-        """Return the session of a caller if that can be told without its connection, and there is one."""
+        """Return the session of a caller, found without its connection; None if there is none."""
         if caller.session is not None:
             return self._sessions.get(caller.session)
         return self._sessions.get((None if caller.principal is None else caller.principal.identity, None))
 
     def _logger(self, own: HostSession, session: Session | None) -> OnLog:
-        """Return what sends a client the log messages that belong to no call; a stateless client cannot be sent any."""
+        """Return the callback for log messages that belong to no call; it sends nothing to a stateless client."""
 
         def log(message: t.LoggingMessageNotificationParams) -> None:
             if session is not None and log_wanted(message.level, own.log_level, unasked=True):

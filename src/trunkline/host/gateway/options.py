@@ -18,7 +18,7 @@ class GatewayOptions(Struct, frozen=True, kw_only=True):
     profile: str | None = None
     servers: frozenset[str] | None = None
     tools: Filters = NO_FILTERS
-    #: Who asks a person before a call: the client in front, the gateway itself, or no one (``judgement/approval.py``).
+    #: Who asks the user before a call: the client in front, the gateway, or no one (``judgement/approval.py``).
     approval: Approval = "ask"
     #: Calls a minute, and at once, of one principal.
     per_minute: float | None = None
@@ -28,5 +28,6 @@ class GatewayOptions(Struct, frozen=True, kw_only=True):
     #: The share of a model's context, in tokens, above which it is.
     window_tokens: int = 200_000
     share: float = 0.10
-    #: Every caller is the user who runs the gateway (loopback, the user's own token): answers may outlive the session.
+    #: All callers are the user's own (loopback and one token), so that answers may outlive the session. Over stdio
+    #: this is known without it.
     own_user: bool = False

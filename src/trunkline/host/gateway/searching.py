@@ -3,8 +3,8 @@
 What a search finds, and what may be called by it, is what the one who asks may see; a call made this way is judged,
 asked about and recorded as if it had been made by name.
 
-In approval mode ``client`` the person who consents sees the name of the tool that is called, and ``call_tool`` is the
-name of none. So what a search found is listed to that session from then on, to be called by its own name.
+In approval mode ``client`` the client's user approves by the name of the tool, and ``call_tool`` does not say which
+tool is meant. So what a search found is listed to that session from then on, to be called by its own name.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ class Searching:
         return item, inner
 
     def remember(self, session: HostSession, items: Iterable[Item]) -> bool:
-        """Remember what a session found, the latest last; return True if something is listed now that was not."""
+        """Remember what a session found, the latest last; return True if the session's list changes."""
         found, news = session.found, False
         for item in items:
             news |= item.wire not in found

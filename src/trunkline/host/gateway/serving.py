@@ -198,7 +198,7 @@ def _application(assembly: Assembly, options: ServeOptions, auth: Any) -> Gatewa
 
 def _gateway(assembly: Assembly, options: ServeOptions, name: str | None, profile: Profile | None) -> Gateway:
     known = {key: options[key] for key in _SHARED if key in options}  # type: ignore[literal-required]
-    # Only there the client is the user's own, to whom answers that last may be offered.
+    # Lasting answers are offered only to the user's own client; over stdio that is known by the caller's origin.
     own_user = options.get("http") is not None and is_own_client(exposure_of(options))
     made = GatewayOptions(**known, profile=name, own_user=own_user)
     policy = assembly.policy

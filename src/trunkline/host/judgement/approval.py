@@ -3,7 +3,8 @@
 A call may arrive with consent: from the client in front of a gateway in mode ``client``, whose user approves calls
 there, or from the person who typed it (``trunkline call``). Such consent stands in for the questions of the default
 table and of taint, and for nothing else: what a rule denies or asks about, and a definition that is flagged or changed,
-is judged as without it. This file decides which mode is safe by default and what consent covers; it does no I/O.
+is judged as if there were no consent. This module decides which mode is safe by default and what consent covers; it
+does no I/O.
 """
 
 from __future__ import annotations
@@ -38,8 +39,8 @@ MEANINGS: Mapping[Approval, str] = MappingProxyType(
     {
         "client": "the client in front asks its own user; calls pass unless a rule denies or asks, or a definition is "
         "flagged or changed",
-        "ask": "what no rule allows is asked about by elicitation, and refused to a client that cannot be asked",
-        "deny": "only what a rule or an earlier approval allows; nothing is asked",
+        "ask": "a call that no rule allows is asked about by elicitation, and refused if the client cannot be asked",
+        "deny": "only calls that a rule or an earlier approval allows pass; nothing is asked",
     }
 )
 
@@ -50,11 +51,11 @@ class Exposure(Struct, frozen=True, kw_only=True):
     """How a gateway can be reached; over stdio nothing else matters."""
 
     http: bool = False
-    #: The address it binds is of this machine alone.
+    #: It binds a loopback address.
     loopback: bool = False
-    #: Callers show the one static token, and no other proof is accepted.
+    #: Callers authenticate with the one static token, and in no other way.
     static_token: bool = False
-    #: It answers to further host names, or to browsers of further origins.
+    #: It accepts further host names, or browsers from further origins.
     allowed_hosts: bool = False
     allowed_origins: bool = False
 
@@ -63,13 +64,13 @@ def default_approval(exposure: Exposure) -> Approval:
     """Return the mode of a gateway for which none was chosen.
 
     ``client`` is safe where the client is the user's own: the one that started the gateway over stdio, or one on this
-    machine to which the user gave the token. Anything that more than one person can reach is asked about.
+    machine to which the user gave the token. Wherever more than one person can reach the gateway, it is ``ask``.
     """
     return "client" if is_own_client(exposure) else "ask"
 
 
 def is_own_client(exposure: Exposure) -> bool:
-    """Return True if only a client of the user's own can reach the gateway."""
+    """Return True if only the user's own client can reach the gateway."""
     if not exposure.http:
         return True
     own = exposure.loopback and exposure.static_token

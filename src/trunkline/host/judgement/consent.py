@@ -31,7 +31,7 @@ from trunkline.host.judgement.grants import (
     make_grant,
     make_server_grant,
 )
-from trunkline.host.judgement.refusals import needs_approval
+from trunkline.host.judgement.refusals import ALLOW_IT, needs_approval
 from trunkline.host.policy.acts import Act, Decision
 
 __all__ = ["Answer", "Consent", "Face", "No", "Question", "Remember", "Ruling", "can_remember"]
@@ -45,7 +45,7 @@ __all__ = ["Answer", "Consent", "Face", "No", "Question", "Remember", "Ruling", 
 #: - ``server``: all tools of the server as they are now, until the session ends;
 #: - ``alike``: this tool with arguments like these, for 30 days.
 Remember: TypeAlias = Literal["once", "session", "always", "read-only", "server", "alike"]
-#: How a no came about: a person or client said no, left the question, or answered something that fits no choice.
+#: The kinds of no: declined, cancelled without an answer, or an answer that is none of the choices.
 No: TypeAlias = Literal["declined", "cancelled", "misfit"]
 
 _MOST_WAITING = 64
@@ -79,7 +79,7 @@ class Question(Struct, frozen=True, kw_only=True):
 
     @property
     def reading_tools(self) -> tuple[ServerTool, ...]:
-        """The tools of the server that only read, by the server's own word."""
+        """The tools of the server that are marked read-only (``readOnlyHint``)."""
         return tuple(tool for tool in self.tools if tool.read_only)
 
 
@@ -168,7 +168,7 @@ class Consent:
     ) -> Ruling:
         """Settle an act; the policy judges arguments that the person changed by ``rejudge``.
 
-        ``refusal`` makes the sentence for where no one can be asked, from what went wrong with remembered answers.
+        ``refusal`` returns the text for when no person can be asked, given what is wrong with the file of grants.
         ``by_command`` is whether a command could allow the act (see ``allow_command``).
 
         Cancelling this withdraws the question.
@@ -190,13 +190,13 @@ class Consent:
         try:
             async with asyncio.timeout(self._deadline) as waiting, queue.turn(case.act.session or ""):
                 waiting.reschedule(None)
-                # Whoever was asked before may have allowed this too.
+                # The answer to an earlier question may allow this act too.
                 recalled = self._recall(case)
                 if isinstance(recalled, Ruling):
                     return recalled
                 return await self._put(case, face, _trimmed(question()))
         except TimeoutError:
-            return case.unasked(f"other questions stood before it for {self._deadline:g} s", by="deadline")
+            return case.unasked(f"earlier questions were not answered for {self._deadline:g} s", by="deadline")
         except _Full:
             return case.unasked(f"{_MOST_WAITING} questions of this session wait for an answer already", by="deadline")
         finally:
@@ -230,7 +230,7 @@ class Consent:
         if answer is None:
             return case.unanswered(None)
         if not isinstance(answer, Answer) or not isinstance(answer.allow, bool):
-            return case.misfit("what was answered is no Answer")
+            return case.misfit("it is not an Answer object")
         return self._accept(case, question, answer) if answer.allow else case.refused(answer)
 
     def _accept(self, case: _Case, question: Question, answer: Answer) -> Ruling:
@@ -238,7 +238,7 @@ class Consent:
         act, decision = case.act, case.decision
         if answer.arguments is not None:
             if not question.editable or case.rejudge is None:
-                return case.no("policy", "the arguments were changed, and may not be")
+                return case.misfit("it changes arguments that cannot be edited")
             decision = case.rejudge(answer.arguments)
             if decision.effect == "deny":
                 reason = f"the policy denies the changed arguments: {decision.reason}"
@@ -267,7 +267,7 @@ class Consent:
         book = session_grants if grant.scope == "session" else self._grants
         if book is None:
             raise ValueError("there is no place to keep it")
-        # A request that is taken up again brings the answer of its last round along.
+        # A request that is resumed carries the answer of its last round again.
         known = next((kept for kept in book.all() if is_same(kept, grant)), None)
         if known is None:
             book.add(grant)
@@ -286,11 +286,11 @@ class Consent:
         return make_grant(act, length, now=now, match=match, expires=answer.expires, uses=answer.uses)
 
     def _recall(self, case: _Case) -> Ruling | str | None:
-        """Look for what allows it already; a text says why nothing could be found out."""
+        """Return the ruling of a grant that allows the act; None if there is none, a text if grants cannot be read."""
         now = self._clock()
         try:
             for book in (case.session_grants, self._grants):
-                # One that is used up between the look and the use gives way to another.
+                # A grant may be used up by another process after it was found; then the next one is tried.
                 while book is not None and (grant := book.find(case.act, now)) is not None:
                     if book.spend(grant):
                         reason = f"allowed earlier ({grant.scope})"
@@ -301,7 +301,7 @@ class Consent:
 
 
 class _Case(Struct, frozen=True):
-    """What is being settled."""
+    """One act that is being settled."""
 
     act: Act
     decision: Decision
@@ -310,11 +310,11 @@ class _Case(Struct, frozen=True):
     by_command: bool
 
     def no(self, by: str, reason: str) -> Ruling:
-        """Rule that it may not be done."""
+        """Return a ruling that refuses the act."""
         return Ruling(allowed=False, by=by, rule=self.decision.rule, reason=reason)
 
     def refused(self, answer: Answer) -> Ruling:
-        """Rule on an answer that is a no."""
+        """Return the ruling for an answer that is a no."""
         if answer.no == "misfit":
             return self.misfit(f"the {answer.by} chose nothing that was offered")
         if answer.no == "cancelled":
@@ -322,33 +322,33 @@ class _Case(Struct, frozen=True):
         return self.no(answer.by, f"the {answer.by} declined {self.act.server}/{self.act.name}")
 
     def misfit(self, what: str) -> Ruling:
-        """Rule on an answer that does not fit the question."""
+        """Return the ruling for an answer that does not fit the question."""
         return self.no("policy", f"the answer to {self.question} does not fit it: {what}{self.step}")
 
     def unanswered(self, seconds: float | None) -> Ruling:
-        """Rule on a question without an answer; None if the face gave up without one."""
+        """Return the ruling for a question that was not answered in time; None: the face returned no answer."""
         if seconds is None:
             return self.no("policy", f"{self.question} was left without an answer{self.step}")
         return self.no("deadline", f"{self.question} was not answered within {seconds:g} s{self.step}")
 
     def unasked(self, why: str, *, by: str = "policy") -> Ruling:
-        """Rule on a question that could not be put."""
+        """Return the ruling for a question that could not be asked."""
         return self.no(by, f"{self.question} could not be asked: {why}{self.step}")
 
     @property
     def question(self) -> str:
-        """What was asked, in a sentence."""
+        """The question, as a noun phrase for a sentence."""
         return f"the question about {self.act.server}/{self.act.name}"
 
     @property
     def step(self) -> str:
-        """What allows it without asking, as the end of a sentence."""
+        """The command that allows the act without asking, as the end of a sentence."""
         command = allow_command(self.act, by_command=self.by_command)
-        return "" if command is None else f". Allow it: {command}"
+        return "" if command is None else f".{ALLOW_IT}{command}"
 
 
 def _trimmed(question: Question) -> Question:
-    """Offer to remember only what the question shows."""
+    """Return a question that offers only the lengths for which it shows enough."""
     shown = can_remember(question.act, question.definition, question.tools)
     return replace(question, can_remember=tuple(each for each in question.can_remember if each in shown))
 

@@ -1,7 +1,7 @@
 """Turns a grant that waits for a server into one for the read-only tools of the server's first list.
 
-``trunkline import`` writes such grants: a person allowed what only reads of servers that never ran. What the server
-lists first is what was allowed, tool by tool and pin by pin. What it adds or changes afterwards is asked about.
+``trunkline import`` writes such grants when the user allows the read-only tools of servers that never ran here. The
+grant then covers the tools of the first list, each with its pin. Tools added or changed later are asked about.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ log = logging.getLogger("trunkline.host")
 def grantable_tools(
     catalog: Catalog, server: str, is_usable: Callable[[Item], bool] = lambda item: True
 ) -> tuple[ServerTool, ...]:
-    """Return the tools that a grant for a whole server is about: those that are usable, neither flagged nor changed."""
+    """Return the tools that a grant for a whole server covers: usable, not flagged and not changed."""
     part = catalog.parts.get(server)
     items = [item for item in (() if part is None else part.items) if item.kind == "tool" and item.id in catalog.tools]
     return tuple(
@@ -40,9 +40,9 @@ def grantable_tools(
 
 
 def grants_for_reading(entries: Iterable[ServerEntry], pinned: Iterable[ServerPins], *, now: float) -> list[Grant]:
-    """Return a grant without an end for the read-only tools of each server.
+    """Return a grant without an expiry for the read-only tools of each server.
 
-    A server that was listed before has its pinned tools allowed; one that was not has a grant that waits.
+    For a server that was listed before it covers the pinned tools; for any other it waits for the first list.
     """
     views = views_of(pinned)
     made = []
@@ -55,7 +55,7 @@ def grants_for_reading(entries: Iterable[ServerEntry], pinned: Iterable[ServerPi
         known = [
             ServerTool(each.pin.name, each.pin.pin, each.is_read_only) for each in tools.values() if each.is_usable
         ]
-        # Without any tool that reads there is nothing to allow.
+        # A server without read-only tools gets no grant.
         with suppress(ValueError):
             act = Act(kind="tool", server=entry.name, name="")
             grant = make_server_grant(act, "always", known, now=now, read_only=True)
@@ -64,10 +64,10 @@ def grants_for_reading(entries: Iterable[ServerEntry], pinned: Iterable[ServerPi
 
 
 class FirstLists:
-    """Settles the grants that wait, with each catalog of a host: give it as ``HostCore(on_catalog=...)``."""
+    """Settles waiting grants with each catalog of a host; passed as ``HostCore(on_catalog=...)``."""
 
     def __init__(self, grants: GrantBook, entry_of: Callable[[str], ServerEntry | None]) -> None:
-        """Take the grants, and what finds the entry of a server."""
+        """Set the grants to settle and the function that finds the entry of a server."""
         self._grants = grants
         self._entry_of = entry_of
         self._told: str | None = None

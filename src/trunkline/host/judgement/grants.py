@@ -30,6 +30,7 @@ from trunkline.host.secrecy.redaction import redact
 from trunkline.host.state_files import Busy, locked, read_private, write_private
 
 __all__ = [
+    "GRANT_DAYS",
     "MOST_TOOLS",
     "Grant",
     "GrantBook",
@@ -48,10 +49,12 @@ __all__ = [
 
 GrantScope: TypeAlias = Literal["session", "alike", "always"]
 
-#: Tools in one grant. Servers with more have each tool asked about, or need a rule.
+#: How long an answer of "always" holds, in days.
+GRANT_DAYS = 30
+#: Tools in one grant. A server with more tools needs a rule, or is asked about tool by tool.
 MOST_TOOLS = 2000
 
-_LIFETIME = 30 * 24 * 3600.0
+_LIFETIME = GRANT_DAYS * 24 * 3600.0
 _FORMAT = 1
 _encoder = msgspec.json.Encoder(order="sorted")
 
@@ -171,13 +174,13 @@ def allow_command(act: Act, *, by_command: bool = True) -> str | None:
 
 
 def is_same(one: Grant, other: Grant) -> bool:
-    """Return True if two grants allow the same, whenever they were given."""
+    """Return True if two grants allow the same; when they were made and when they end does not count."""
     plain = [msgspec.structs.replace(grant, id="", created=0.0, expires=None) for grant in (one, other)]
     return plain[0] == plain[1]
 
 
 def _is_for(grant: Grant, act: Act) -> bool:
-    """Return True if the grant names the very definition that is meant."""
+    """Return True if the grant is for the definition that the act uses."""
     if grant.awaits is not None:
         return False
     if grant.tools is None:
@@ -186,10 +189,10 @@ def _is_for(grant: Grant, act: Act) -> bool:
 
 
 def _holds_tainted(grant: Grant, act: Act) -> bool:
-    """Return True if the grant holds although untrusted words came into the session.
+    """Return True if the grant holds in a tainted session.
 
-    A grant for reading holds for what reaches nothing outside, as the default for a trusted server does: there is no
-    way out for what untrusted words could ask to be read.
+    A read-only grant holds for tools with ``openWorldHint: false``, like the default for a trusted server: what
+    untrusted text could have read has no way out.
     """
     return grant.tainted or (grant.read_only and act.annotations.open_world is False)
 
@@ -245,7 +248,7 @@ def make_server_grant(
 ) -> Grant:
     """Make a grant for several tools of an act's server, as they are now.
 
-    ``read_only`` takes only those of which the server says that they only read.
+    ``read_only`` leaves out the tools that are not marked read-only.
 
     Raises:
         ValueError: there are no such tools, or more than a grant can hold.

@@ -56,11 +56,11 @@ class Case(Struct, frozen=True, kw_only=True):
     face: Face | None
     caller: str
     work: Work
-    #: Who consented to this very call before it arrived; None if it has to be asked about here.
+    #: Who consented to this call before it arrived; None if no one did.
     consented_by: ConsentedBy | None = None
-    #: Why no one is asked, if there is no face.
+    #: Why no person can be asked, if there is no face.
     unasked: Unasked = NO_ONE
-    #: The tool of the gateway's own through which this one is called; only a rule or a grant allows that unasked.
+    #: The gateway tool (``call_tool``) through which this one is called; only a rule or a grant allows that unasked.
     by_proxy: str | None = None
     #: Whether a command could allow it; see ``allow_command``.
     by_command: bool = True
@@ -247,14 +247,14 @@ class Judge:
 
 
 def _unnamed(case: Case, decision: Decision) -> Decision:
-    """Return the decision on a call whose tool no one was shown by name: the default table does not allow it."""
+    """Return the decision on a call, which the default table does not allow if it comes through a proxy tool."""
     if case.by_proxy is None or decision.effect != "allow" or decision.cause != "default":
         return decision
     return replace(decision, effect="ask", reason=f"it is called through {case.by_proxy}, and no rule allows it")
 
 
 def _consented(case: Case, act: Act, decision: Decision) -> Ruling | None:
-    """Return the ruling of a call that arrived with consent; None if that does not cover it."""
+    """Return the ruling on a call that arrived with consent; None if the consent does not cover it."""
     if case.consented_by is None or not covered(act, decision):
         return None
     reason = "the client in front asks its own user" if case.consented_by == "client" else "the user typed it"
@@ -264,7 +264,7 @@ def _consented(case: Case, act: Act, decision: Decision) -> Ruling | None:
 def _change_note(case: Case) -> str | None:
     """Return how the definition differs from the one that was accepted; None if it does not."""
     changed = () if case.item is None else case.item.changed
-    return f"It changed so: {brief(changed)}" if changed else None
+    return f"What changed: {brief(changed)}" if changed else None
 
 
 def _taint_source(case: Case, act: Act) -> str | None:
@@ -272,7 +272,7 @@ def _taint_source(case: Case, act: Act) -> str | None:
 
 
 def _taint_note(case: Case, act: Act) -> str | None:
-    """Return what the trail says of a call in a tainted session."""
+    """Return the note in the audit trail for a call in a tainted session; None if it is not tainted."""
     source = _taint_source(case, act)
     return None if source is None else f"untrusted text came into the session from {source}"
 

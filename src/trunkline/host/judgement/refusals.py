@@ -1,4 +1,4 @@
-"""What a refusal says: the tool, the reason in words, and the exact command or rule that would allow it."""
+"""The texts of refusals: the tool, the reason in words, and the exact command or rule that would allow the call."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = [
     "rule_to_add",
 ]
 
-#: What follows in a refusal is for a person, and not for a model: how to allow it.
+#: Separates the reason from the step that allows the call, which is for a person and not for a model.
 ALLOW_IT = " Allow it: "
 
 _SPECIAL = re.compile(r"[*?\[]")
@@ -33,7 +33,7 @@ _WHICH = "(the file given by --policy, else policy.toml in your configuration fo
 
 
 class Unasked(Struct, frozen=True):
-    """Why no one is asked about a call, and another way to make it than a rule."""
+    """Why no person can be asked about a call, and how to make the call without adding a rule."""
 
     why: str
     instead: str | None = None
@@ -48,9 +48,9 @@ NEVER_ASKS = Unasked("this gateway never asks (approval mode deny)")
 
 
 def called_by_proxy(proxy: str, wire: str) -> Unasked:
-    """Return why a call through the search tools is not covered by the client's consent, and what to call instead."""
+    """Return why the client's consent does not cover a call through the search tools, and what to call instead."""
     return Unasked(
-        f"it was called through {proxy}, so that the client's user did not see which tool is meant",
+        f"the client's user saw only the name {proxy}",
         f"call the tool by its own name, {wire}",
     )
 
@@ -64,7 +64,7 @@ def needs_approval(
     problem: str | None = None,
     by_command: bool = True,
 ) -> str:
-    """Return the refusal of an act that has to be asked about where no one can be asked."""
+    """Return the refusal of an act that needs approval where no person can be asked."""
     text = f"{_id(act)} needs approval ({decision.reason}), and {unasked.why}."
     if decision.cause == "taint" and tainted_by:
         text += f" The untrusted text came from {tainted_by}."
@@ -74,7 +74,7 @@ def needs_approval(
     if act.flagged or act.changed:
         return f"{text}{ALLOW_IT}{command}"
     if decision.cause == "rule":
-        # Asking beats allowing within a tier, so another rule would change nothing; nor does consent from elsewhere.
+        # Within a tier ask wins over allow, so another rule would change nothing, and neither would consent.
         change = 'change the effect of that rule to "allow", or make the call where you can be asked'
         return f"{text}{ALLOW_IT}{change if command is None else f'{command}; or {change}'}"
     other_way = "" if unasked.instead is None else f"{unasked.instead}; or "
@@ -82,7 +82,7 @@ def needs_approval(
 
 
 def denied(act: Act, decision: Decision) -> str:
-    """Return the refusal of an act that a rule denies, for the user whose rule it is."""
+    """Return the refusal of an act that a rule denies, for the user who wrote the rule."""
     why = f"{_id(act)} is denied: {decision.reason}."
     if decision.cause != "rule":
         return why
@@ -99,7 +99,7 @@ def rule_to_add(act: Act) -> str:
     lines = ["[[rule]]", 'effect = "allow"', f"server = {_toml(act.server)}"]
     named = [member for member, kind in TARGETS.items() if kind == act.kind]
     if named:
-        # A name is a glob to the policy; this one means itself.
+        # The policy reads names as globs; this one must match itself only.
         lines.append(f"{named[0]} = {_toml(_SPECIAL.sub(lambda found: f'[{found.group()}]', act.name))}")
     else:
         lines.append(f'kind = "{act.kind}"')
@@ -109,7 +109,7 @@ def rule_to_add(act: Act) -> str:
 
 
 def _toml(text: str) -> str:
-    # JSON's escapes are TOML's too; DEL is the one character that only TOML wants escaped.
+    # TOML takes JSON's escapes; DEL is the one character that must be escaped in TOML and not in JSON.
     return msgspec.json.encode(text).decode().replace("\x7f", "\\u007f")
 
 

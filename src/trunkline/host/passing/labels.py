@@ -1,8 +1,8 @@
 """Labels for the questions of servers that a gateway passes to its client.
 
 To the client every question comes from the gateway. A client that is connected directly shows which server asks, and
-its user decides by that; so the server's name is put in front of what the user reads, where no word of the server's can
-come before it.
+its user decides by that. So the server's name is put before the text that the user reads, where the server cannot put
+anything before it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def labelled(params: Any, server: str) -> Any:
     if isinstance(params, t.ElicitRequestParams):
         return replace(params, message=_label(server, params.message))
     if isinstance(params, t.CreateMessageRequestParams):
-        # The messages are the model's to read; the system prompt is shown with them wherever a request is reviewed.
+        # The messages are for the model; clients that let their user review a request show the system prompt too.
         asks = f"[{server}] This request is made by the MCP server {server}."
         return replace(params, system_prompt=f"{asks}\n\n{params.system_prompt}" if params.system_prompt else asks)
     return params

@@ -97,7 +97,7 @@ class Needs(Struct, frozen=True):
 
     @property
     def capabilities(self) -> dict[str, Any]:
-        """The same as a client declares it."""
+        """These needs as the capabilities that a client declares."""
         declared: dict[str, Any] = {}
         if self.sampling:
             declared["sampling"] = {"tools": {}} if self.sampling_tools else {}
@@ -109,7 +109,7 @@ class Needs(Struct, frozen=True):
 
 
 class House(Protocol):
-    """What the lanes of all sessions have in common: the limit, and what servers list on them."""
+    """What the lanes of all sessions share: the limit per server, and what servers list on them."""
 
     def all(self) -> Collection[Lanes]:
         """Return the lanes of all sessions."""
@@ -143,7 +143,7 @@ class Lane:
         on_log: OnLog | None = None,
         house: House | None = None,
     ) -> None:
-        """Say what it is for; ``roots`` answers in the front's place, ``on_log`` is for messages between calls."""
+        """Prepare a connection; ``roots`` answers in the front's place, ``on_log`` gets messages between calls."""
         self.upstream = upstream
         self.needs = replace(needs, logs=True)
         self.calls: dict[Running, None] = {}
@@ -166,13 +166,13 @@ class Lane:
         self._credentials = credentials
         self._on_log = on_log
         self._house = house
-        #: What the server lists here since it told of a change; None while it told of none.
+        #: What the server lists on this connection, once it announced a change here; None before.
         self.offering: Offering | None = None
-        #: The kinds of lists that changed, and what lists them again.
+        #: The kinds of lists that changed, and the task that lists them again.
         self._changed: set[str] = set()
         self._listing: asyncio.Task[None] | None = None
         self._client: Client | None = None
-        #: Asks, after a call timed out, whether the server still answers; no further call comes here meanwhile.
+        #: The task that checks, after a call timed out, whether the server answers; no call is sent meanwhile.
         self.doubted: asyncio.Task[None] | None = None
         self._opening: asyncio.Task[Client] | None = None
 
@@ -260,7 +260,7 @@ class Lane:
     # --- what the server lists ---------------------------------------------------------------------------------------
 
     async def _meet(self, house: House, client: Client) -> None:
-        """List a new connection before its first call: what calls add is for this session, not for its like."""
+        """List a new connection before its first call: what calls add later is for this session alone."""
         try:
             async with asyncio.timeout(_MEET_SECONDS):
                 await house.met(self.upstream, self.needs, await self.upstream.list_on(client))
@@ -268,7 +268,7 @@ class Lane:
             log.debug("a connection to %s cannot be listed: %s", self.upstream.entry.name, error)
 
     def _list_soon(self, kind: str) -> None:
-        """List again what changed: the session's calls come here, whatever the shared connection lists."""
+        """Schedule a new list of what changed: the session's calls use this connection, not the shared one."""
         self._changed.add(kind)
         if self._house is not None and (self._listing is None or self._listing.done()):
             self._listing = asyncio.get_running_loop().create_task(self._list_again())

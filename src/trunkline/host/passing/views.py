@@ -6,7 +6,7 @@ which declares it. Two things are known of such connections:
 
 - for each set of declared capabilities, what a server lists beyond the shared connection (its *extras*). They are
   listed once, on the first connection that declares the set or with a request that does, and kept between runs;
-- for each single connection, what it lists after it told of a change. A process may add tools for its session alone.
+- for each single connection, what it lists after it announced a change. A process may add tools for its session alone.
 
 The catalog has all of it. A session sees what its own connection lists, else what the shared connection lists and the
 extras of its capabilities. Nothing here decides what is allowed: that is for the policy.
@@ -65,10 +65,10 @@ class Views:
         cache: KeptCatalogs | None = None,
         holds_secret: Callable[[str], bool] | None = None,
     ) -> None:
-        """Take where sessions and servers are found; ``changed`` is called with the kinds of lists that differ.
+        """Set the sources of sessions and servers, and the callbacks.
 
-        ``updated`` is called with resources that a server says to have changed on a connection of a session;
-        ``list_seconds`` is how long a list waits for a server that is starting.
+        ``changed`` is called with the kinds of lists that differ, ``updated`` with each resource that a server reports
+        as changed on the connection of a session; ``list_seconds`` is how long a list waits for a server that is starting.
         """
         self._forwarder = forwarder
         self._sessions = sessions
@@ -91,7 +91,7 @@ class Views:
     # --- for the catalog ---------------------------------------------------------------------------------------------
 
     def offering(self, upstream: Upstream) -> Offering | None:
-        """Return all that a server lists on any connection; the very object as before if nothing changed."""
+        """Return all that a server lists on any connection; the same object as before if nothing changed."""
         shared = upstream.offering
         if shared is None:
             return None
@@ -102,7 +102,7 @@ class Views:
         before = self._merged.get(upstream)
         if before is not None and _same(before[0], sources):
             return before[1]
-        # With one principal the latest definition counts. With several, none of them can change what others see.
+        # With one principal the latest definition counts. With several, no principal may change what others see.
         found = merged(shared, (*extras, *own), override=own if self._is_for_one() else ())
         self._merged[upstream] = (sources, found)
         self._names = {id(each): (each, _names(each)) for kept, _ in self._merged.values() for each in kept}
@@ -163,7 +163,7 @@ class Views:
     # --- learning what is listed -------------------------------------------------------------------------------------
 
     def relisted(self, lane: Lane, before: Offering | None) -> None:
-        """Called when a connection was listed after it told of a change; compares with what its session saw."""
+        """Called when a connection was listed again after a change; compares the lists with what its session saw."""
         after = lane.offering
         if after is None:
             return
@@ -184,9 +184,9 @@ class Views:
             self._changed(())
 
     async def learn(self, session: HostSession, capabilities: Mapping[str, Any], seconds: float) -> None:
-        """List what servers offer a client with these capabilities, where that is not known; wait so long at most.
+        """List what servers offer to a client with these capabilities, where that is unknown; wait ``seconds`` at most.
 
-        What takes longer goes on, and is told as a change of the lists when it is there.
+        Lists that take longer continue in the background and are announced as a change.
         """
         needs = Needs.of(capabilities, logs=False)
         if not needs.asks:
@@ -248,11 +248,11 @@ class Views:
         except TrunklineError as error:
             log.debug("what %s offers to clients that can be asked is not known: %s", upstream.entry.name, error)
             if not session.lanes.ended:
-                # It is tried again with the next connection, not with every list.
+                # Tried again with the next connection, not with every list.
                 self._extras.setdefault(upstream, {}).setdefault(needs, _nothing())
 
     def unmet(self, lane: Lane) -> bool:
-        """Return True if a new connection is to be listed: nothing with its capabilities was, in this run."""
+        """Return True if a new connection should be listed: none with its capabilities was in this run."""
         needs = self._forwarder.declares(lane.upstream, lane.needs)
         settings = lane.upstream.entry.settings
         known = (lane.upstream, needs) in self._fresh or needs == shared_needs(lane.upstream)
@@ -291,7 +291,7 @@ class Views:
 
 
 class _Declaring:
-    """A client whose lists are asked for with other capabilities, as stateless servers allow for each request."""
+    """A client that lists with other capabilities than it declares; stateless servers take them from each request."""
 
     def __init__(self, client: Client, needs: Needs) -> None:
         self._client = client
@@ -306,7 +306,7 @@ class _Declaring:
 
 
 def _covers(needs: Needs, declared: Needs) -> bool:
-    """Return True if a client with these needs declares all of a set."""
+    """Return True if ``needs`` include everything that was declared."""
     return all(getattr(needs, name) or not getattr(declared, name) for name in _FLAGS)
 
 
@@ -314,7 +314,7 @@ _FLAGS = ("sampling", "sampling_tools", "elicitation", "elicitation_urls", "root
 
 
 def _kept_as(entry: ServerEntry, needs: Needs) -> ServerEntry:
-    """Return the entry under whose name the extras of a set of capabilities are kept."""
+    """Return an entry with the name under which the extras for these capabilities are kept."""
     flags = "+".join(name for name in _FLAGS if getattr(needs, name))
     return replace(entry, name=f"{entry.name}/{flags}")
 
@@ -349,7 +349,7 @@ def extras_of(listed: Offering, shared: Offering) -> Offering:
 
 
 def merged(shared: Offering, others: Iterable[Offering], *, override: Iterable[Offering] = ()) -> Offering:
-    """Add what others list to an offering; where names are the same only ``override`` replaces a definition."""
+    """Return an offering with what others list; where names are equal, only ``override`` replaces a definition."""
     replacing = {id(each) for each in override}
     others, parts = tuple(others), dict[str, tuple[Any, ...]]()
     for part in PARTS:

@@ -147,7 +147,7 @@ class Inspector:
 
     @property
     def lasting(self) -> tuple[Inspected, ...]:
-        """What holds of the last catalog: what changed, what was flagged, and what was taken out of it."""
+        """The definitions of the last catalog that changed, were flagged or were taken out of it."""
         if self.last is None:
             return ()
         out = [

@@ -1,11 +1,11 @@
 """Definitions that differ in nothing but order: the same words in a text, the same elements in a list.
 
-Some servers build texts and lists from sets, whose order is another at every start. No number of accepted definitions
+Some servers build texts and lists from sets, whose order differs at every start. No number of accepted definitions
 covers that, since a list of twelve has 479,001,600 orders. So accepting a definition that differs *only* in order
 accepts every order from then on, in the places where the order differed and nowhere else: a list, or the sentence of a
 text in which words moved. What stands before and after that sentence stays as it was accepted, and so does every word.
 
-Pure; it knows JSON and nothing of servers. Both definitions are bounded in size by whoever keeps them.
+Pure; it knows JSON and nothing of servers. The pin book bounds the size of both definitions.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def only_order_differs(before: Any, after: Any) -> bool:
 
 
 def free_orders(before: Any, after: Any, known: Orders = NO_ORDERS) -> dict[str, tuple[int, int]]:
-    """Return where any order is accepted once ``after`` is accepted in place of ``before``; nowhere if more changed.
+    """Return where any order is accepted once ``after`` replaces ``before``; empty if more than the order differs.
 
     ``known`` are the places where any order was accepted already. A text is free from the beginning of the sentence in
     which the first word moved to the end of the sentence of the last: with a single pair of orders, the first items of
@@ -82,7 +82,7 @@ def _moves(before: Any, after: Any) -> dict[str, _Move] | None:
 
 
 def _differ_in_order(pointer: str, before: Any, after: Any, found: dict[str, _Move]) -> bool:
-    """Note where order differs; return False if anything else does."""
+    """Add the places where the order differs to ``found``; return False if anything else differs."""
     if isinstance(before, dict) and isinstance(after, dict):
         return before.keys() == after.keys() and all(
             _differ_in_order(f"{pointer}/{_escaped(name)}", before[name], after[name], found) for name in before
@@ -132,7 +132,7 @@ def _shared(one: str, other: str) -> int:
 
 
 def _widened(move: _Move) -> tuple[int, int]:
-    """Widen a place to whole sentences; a list is free as it is."""
+    """Return the fixed ends of a text, moved outwards to whole sentences; (0, 0) for a list."""
     if move.text is None:
         return 0, 0
     first = max((found.end() for found in _SENTENCE_ENDS.finditer(move.text, 0, move.start)), default=0)

@@ -11,7 +11,7 @@ something or cost much: an integer beyond 2**53 is written with all its digits, 
 rather than by UTF-16 unit. Unicode is not normalised: two texts that look alike are two texts.
 
 Before that, a tool is brought into its *normal form*, in which the same tool is equal in every revision and at every
-start of its server. Each step takes out a difference that carries no text and that changes nothing of what is accepted:
+start of its server. Each step removes a difference that carries no text and does not change which values are valid:
 
 - ``required``, ``enum`` and ``type`` lists are sets to JSON Schema, so they are sorted, but only where a schema stands:
   a ``default``, ``const`` or ``examples`` is a value, and a property may be called "required".
@@ -159,7 +159,7 @@ def _normal_output(schema: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _normal_schema(schema: Any) -> Any:
-    """Sort the sets of a schema and of those within it; what is no schema is returned as it is."""
+    """Return a schema with its sets sorted, at every depth; anything that is not a schema is returned unchanged."""
     if isinstance(schema, list):
         return [_normal_schema(each) for each in schema]
     if not isinstance(schema, Mapping):

@@ -115,7 +115,7 @@ class Pin(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_
 
     @property
     def standing(self) -> dict[str, bool]:
-        """The pins that are accepted beside this one, each with whether what the scan finds in it is accepted."""
+        """The other accepted pins, each with True if the findings of the scan in it are accepted too."""
         return {each.pin: each.vetted for each in self.former if each.stands}
 
     @property
@@ -293,7 +293,7 @@ class _Looking:
         return replace(pin, drift=Drift(seen.pin, self._now, self._kept(seen)), gone_since=None)
 
     def _returned(self, pin: Pin) -> Pin:
-        """Return a pin whose accepted definition is there again."""
+        """Return a pin after its accepted definition was listed again."""
         if pin.drift is not None:
             self._note(pin.key, "returned")
         return replace(pin, drift=None, gone_since=None)
@@ -384,7 +384,7 @@ def _digest_now(pin: Pin) -> str | None:
 
 
 def succeeded(known: Pin, pin: str) -> list[Former]:
-    """Return what was accepted before, once a pin is accepted in place of the present one.
+    """Return the formerly accepted definitions after a pin is accepted in place of the present one.
 
     If that pin was accepted before, the server alternates: all that was accepted since then stays accepted.
     """

@@ -125,12 +125,11 @@ def review(
     before: Reviewed | None = None,
     hide: Callable[[str], str] = str,
 ) -> Reviewed:
-    """Take out of a catalog what should not be seen, and mark what should be asked about.
+    """Remove what should not be seen from a catalog, and mark what should be asked about.
 
-    ``records`` are what is pinned of each server, after this catalog was taken into them; one that has none is not held
-    to anything. ``scanned`` is where findings are looked up, and put; it saves looking through the same definition
-    again. ``before`` is where items are taken from that are still marked as they were, and ``hide`` takes secrets out
-    of what is told.
+    ``records`` are the pins of each server, updated with this catalog; a server without any is not held to pins.
+    ``scanned`` caches findings, so that no definition is scanned twice. Items of ``before`` that are still marked the
+    same are reused, and ``hide`` removes secrets from reasons.
     """
     found = {} if scanned is None else scanned
     reviewing = _Review(catalog, records, lock=lock, lock_name=lock_name, scanning=scanning, scanned=found, hide=hide)
@@ -260,7 +259,7 @@ class _Review:
         return here or (locked is not None and locked.vetted and is_pin(locked.pin, pin, definition))
 
     def _unvetted(self, server: str, kind: str, name: str, pin: str, definition: Any) -> tuple[Finding, ...]:
-        """Return what is found in a definition, without what was accepted of it in another order."""
+        """Return the findings in a definition, without those that were accepted in another order of it."""
         found = self._found(server, kind, pin, definition)
         known = self._known(server, kind, name)
         if not found or known is None or known.drift is not None or not known.vetted or known.definition is None:
@@ -294,7 +293,7 @@ def flagged_by(findings: tuple[Finding, ...]) -> tuple[str, ...]:
 
 
 def _unless_same(item: Item, before: Item | None) -> Item:
-    """Return the item from before if it is marked just so already: those who compare see that nothing changed."""
+    """Return the item of the last catalog if it has the same marks, so that a comparison finds no change."""
     if before is None or before.definition is not item.definition:
         return item
     now, then = ((each.wire, each.trusted, each.pin, each.flagged, each.changed) for each in (item, before))

@@ -81,7 +81,7 @@ class PinView(Struct, frozen=True):
 
     @property
     def is_reordered(self) -> bool:
-        """Whether nothing differs but the order of words in texts, or of elements in lists."""
+        """Whether only the order of words in texts, or of elements in lists, differs."""
         before, after = self.pin.definition, None if self.pin.drift is None else self.pin.drift.definition
         return before is not None and after is not None and only_order_differs(before, after)
 
@@ -96,12 +96,12 @@ class Discrepancy(Struct, frozen=True):
 
 
 def target_of(server: str, kind: str, name: str) -> str:
-    """Return what ``trunkline pins`` calls something, quoted for a shell."""
+    """Return the target that names a definition in ``trunkline pins``, quoted for a shell."""
     return shlex.quote(server if kind == "instructions" else id_of(server, name))
 
 
 def change_told(server: str, pin: Pin, *, hidden: bool) -> str:
-    """Say how something changed, what is done about that, and which command accepts it."""
+    """Return how a definition changed, what follows from that, and the command that accepts it."""
     changes = compared(pin)
     places = ", ".join(dict.fromkeys(change.pointer or "all of it" for change in changes[:_MOST_PLACES]))
     then = "it is hidden" if hidden else "you are asked before every use"
@@ -121,7 +121,7 @@ def views_of(records: Iterable[ServerPins]) -> list[PinView]:
 
 
 def tools_of(views: Iterable[PinView], server: str, *, key: str | None = None) -> dict[str, PinView]:
-    """Return the tools of a server by name: of the newest that had the name, or of the one with this key."""
+    """Return the tools of a server by name; of several servers with that name, the newest or the one with this key."""
     own = [view for view in views if view.server.name == server and view.pin.kind == "tool"]
     if key is None and own:
         key = max(own, key=lambda view: view.server.since).server.key

@@ -1,9 +1,9 @@
-"""What a text says of a tool that another server has: nothing, that it exists, or how it should be used.
+"""How a text mentions the tool of another server: not at all, by name, or with instructions on its use.
 
 A server may not tell a model how to use the tools of another one: that is how a harmless server takes over a dangerous
 one (shadowing). But names of tools are also names of fields, options and events, and some of them (``read_file``) are
-common to half of all servers. So a name counts only where a sentence treats it as a tool: who is told to do what with
-it. Pure functions over texts that were folded first.
+common to half of all servers. So a name counts only where a sentence treats it as a tool. Pure functions over texts
+that were folded first.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple, TypeAlias
 
 __all__ = ["Mention", "mention_of"]
 
-#: ``steers``: it tells how the other tool should be used. ``names``: it speaks of it.
+#: ``steers``: it says how the other tool should be used. ``names``: it mentions the tool.
 Mention: TypeAlias = Literal["steers", "names"]
 
 _CALLED = r"(?:call(?:ed|s)?|used?|invoked?|execut(?:ed?|es)|run|runs|triggered)"
@@ -71,7 +71,7 @@ class _Patterns(NamedTuple):
 
 
 def mention_of(text: str, name: str, *, argument: bool, shared: bool) -> Mention | None:
-    """Return what a folded text says of another server's tool; None if it means something else by the name.
+    """Return how a folded text mentions another server's tool; None if the name stands for something else.
 
     ``argument``: the definition has an argument, or a value of one, of this name itself. ``shared``: several servers
     have such a tool, so that a mere mention points to none of them.
@@ -87,7 +87,7 @@ def mention_of(text: str, name: str, *, argument: bool, shared: bool) -> Mention
 
 
 def _always_a_value(text: str, patterns: _Patterns) -> bool:
-    """Return True if each time that the name stands in a text, it is that of a value."""
+    """Return True if every occurrence of the name in a text is the name of a value."""
     values = [found.span() for found in patterns.value.finditer(text)]
     return all(
         any(start <= found.start() and found.end() <= end for start, end in values)

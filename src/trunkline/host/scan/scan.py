@@ -134,7 +134,7 @@ def scan_references(document: Any, words: frozenset[str], others: Names) -> tupl
     arguments = {text for _, _, text in texts if " " not in text}
     found = []
     for pointer, _, text in texts:
-        # A name by itself, of a property or in an enum, tells nobody to do anything.
+        # A bare name, of a property or in an enum, is no instruction.
         there = set(_IDENTIFIER.findall(text)) if " " in text.strip() else ()
         found += [
             finding
@@ -205,7 +205,7 @@ def _in_text(pointer: str, role: _Role, text: str, kind: str) -> Iterator[Findin
 
 
 def _in_name(document: Any, pointer: str, name: str) -> Iterator[Finding]:
-    """Judge the name of an argument by what the rest of the definition is about, and by whose it is said to be."""
+    """Yield findings for the name of an argument, unless the definition is about such a thing."""
     for rule in NAME_RULES:
         if rule.pattern.fullmatch(name) and not (
             rule.unless_about and _is_about(document, pointer, name, rule.unless_about)

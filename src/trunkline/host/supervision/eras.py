@@ -1,7 +1,7 @@
-"""What one server is known to speak from earlier runs, read from and doubted in the file that keeps its catalog.
+"""The era of one server as it is known from earlier runs; it is kept in the same file as the server's catalog.
 
-A server that shook hands is not asked again for a while. One that answered ``server/discover``, if only after the wait
-for it was over, has as long to answer as a start may take: a slow start is not taken for an older server.
+A server that needed the handshake is not probed again for a while. One that answered ``server/discover``, even too
+late, gets as long to answer as a start may take: a slow start must not be taken for an older server.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ def shakes_hands(client: Client) -> bool:
 
 
 class EraMemory:
-    """The memory of one server."""
+    """The remembered era of one server."""
 
     def __init__(self, condition: Condition, cache: KeptCatalogs | None) -> None:
-        """Use a cache, or remember nothing between runs."""
+        """Start with a cache; without one nothing is remembered between runs."""
         self._condition = condition
         self._cache = cache
         self._met = False
 
     async def shook_hands(self) -> float | None:
-        """Return when the server was last asked, if it shook hands then; None after the first start of this run."""
+        """Return when the server was last probed, if it needed the handshake; None after the first start of a run."""
         cache, entry, first = self._cache, self._condition.entry, not self._met
         self._met = True
         if not first or cache is None or entry.target is not None or entry.settings.era != "auto":
@@ -44,7 +44,7 @@ class EraMemory:
         return await asyncio.to_thread(cache.shook_hands, entry, time.time())
 
     async def expect(self, client: Client) -> None:
-        """Have a client wait for the answer to its probe for as long as a start may take, if it is known to come."""
+        """Let a client wait for its probe as long as a start may take, if the server is known to answer."""
         self._condition.discovers.clear()
         client._core.on_discovered = self._discovered
         cache, entry = self._cache, self._condition.entry
@@ -54,18 +54,20 @@ class EraMemory:
             client._core.known = NEWEST
 
     def agreed(self, client: Client) -> None:
-        """Note what a server speaks that was just connected."""
+        """Note the era of a server that was just connected."""
         if not shakes_hands(client):
             self._condition.discovers.set()
 
     def _discovered(self, revision: Revision) -> None:
         log.info(
-            "%s answered late that it speaks %s: its next start uses that", self._condition.entry.name, revision.name
+            "%s answered the era probe late with %s: its next start uses that",
+            self._condition.entry.name,
+            revision.name,
         )
         self._condition.discovers.set()
 
     async def doubted(self, client: Client, error: BaseException) -> BaseException:
-        """Forget what the server speaks after a start that failed; return the failure with that said."""
+        """Forget the era of a server whose start failed; return the failure, with a note about that."""
         client._core.forget_era()
         cache, entry = self._cache, self._condition.entry
         if cache is None or not isinstance(error, Exception):
@@ -73,8 +75,8 @@ class EraMemory:
         try:
             await asyncio.to_thread(cache.doubt, entry)
         except OSError as problem:
-            log.warning("what %s speaks is not forgotten: %s", entry.name, problem)
+            log.warning("the remembered era of %s cannot be removed: %s", entry.name, problem)
         if not isinstance(error, RequestTimeout):
             return error
-        said = f"{error}; it was known from an earlier run, and at its next start it is asked anew what it speaks"
+        said = f"{error}; the era was remembered from an earlier run, and the next start probes it again"
         return RequestTimeout(said, clock=error.clock, seconds=error.seconds)

@@ -1,9 +1,9 @@
 """The hash seed of the Python servers that a host starts: drawn once per installation, and kept.
 
-Python gives texts another hash in every process, so a server that writes a set into a description, an enum or a default
-lists another definition at every start, and every start looks like a change. With one seed for all starts it lists the
-same one. The seed is random and for its owner alone, so that it protects a server against chosen hash collisions as one
-that is drawn at each start does. ``PYTHONHASHSEED`` in an entry, or in the environment of the host, counts before it.
+Python hashes texts differently in every process, so a server that writes a set into a description, an enum or a default
+lists another definition at every start, and every start looks like a change. With one seed for all starts the
+definition stays the same. The seed is random and readable by its owner alone, so it protects against chosen hash
+collisions as well as a new one would. ``PYTHONHASHSEED`` in an entry, or in the environment of the host, wins over it.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ class HashSeed:
     """The seed of one installation, in a file."""
 
     def __init__(self, path: Path) -> None:
-        """Take the file's path; it is read, or made, when a server is first started."""
+        """Set the path of the file, which is read or created when the first server starts."""
         self._path = path
         self._value: str | None = None
         self._failed = False
 
     def variables(self, environ: Mapping[str, str]) -> dict[str, str]:
-        """Return what to add to the environment of a server; nothing if no seed can be kept."""
+        """Return what to add to the environment of a server; empty if the seed cannot be stored."""
         given = environ.get(VARIABLE)
         if given:
             return {VARIABLE: given}
@@ -47,7 +47,7 @@ class HashSeed:
                 self._value = self._drawn()
             except (OSError, ConfigError) as error:
                 self._failed = True
-                log.warning("servers are started without a hash seed of their own: %s", error)
+                log.warning("servers start without a fixed hash seed (%s): %s", VARIABLE, error)
         return {} if self._value is None else {VARIABLE: self._value}
 
     def _drawn(self) -> str:

@@ -1,8 +1,7 @@
-"""Finds out whether a connected server still answers: pings, and patience with one that is busy with a call.
+"""Checks whether a connected server still answers, and waits for one that may be busy with a call.
 
-In the handshake era it is sent ``ping``, in the stateless era ``server/discover``. Two without an answer, one right
-after the other, and it is silent; while another call is within its deadline it may be busy with that one, and is
-waited for.
+The server is sent ``ping``, or ``server/discover`` in the stateless era. After two in a row without an answer it counts
+as silent. While another call is within its deadline the server may be busy with that, so the check waits for the call.
 """
 
 from __future__ import annotations
@@ -20,14 +19,14 @@ from trunkline.timekeeper import Timekeeper
 
 __all__ = ["SLEPT_SECONDS", "find_silence", "idle_seconds"]
 
-#: A timer that fires so much too late was not delayed by a busy loop, but by a machine that slept.
+#: If a timer fires this late, the machine slept; a busy loop alone does not delay it so much.
 SLEPT_SECONDS = 5.0
 
 _PING_SECONDS = 10.0
-# However short the calls of a server are, a busy machine needs so long to answer a ping.
+# A busy machine may need this long to answer a ping, however short the server's timeout is.
 _SHORTEST_PING = 2.0
 _MOST_MISSES = 2
-# How often a server that answers no ping is looked at again while calls are still within their deadlines.
+# How often a silent server is checked again while calls are within their deadlines.
 _AGAIN_SECONDS = 1.0
 
 
@@ -44,10 +43,10 @@ async def find_silence(
     heard_at: Callable[[], float],
     on_wait: Callable[[str], None] | None = None,
 ) -> str | None:
-    """Return why a server is taken to hang; None if it gave a sign of life.
+    """Return why a server counts as hanging; None if it gave a sign of life.
 
-    ``heard_at`` returns when others last heard of it, and ``on_wait`` is called while it is silent and a call under way
-    is waited for.
+    ``heard_at`` returns the time of the last sign of life that the caller noted. ``on_wait`` is called while the server
+    is silent and a call in flight is waited for.
 
     Raises:
         TrunklineError: the server wants a login.
@@ -71,7 +70,7 @@ async def find_silence(
 async def _unanswered(
     client: Client, settings: ServerSettings, *, timekeeper: Timekeeper, heard: Callable[[], bool]
 ) -> str | None:
-    """Ask twice; return None if anything came back."""
+    """Ping twice; return why the server counts as silent, or None if anything came back."""
     seconds = min(_PING_SECONDS, max(_SHORTEST_PING, idle_seconds(settings)))
     failure: LinkError | None = None
     for _ in range(_MOST_MISSES):

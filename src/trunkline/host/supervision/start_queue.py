@@ -40,7 +40,7 @@ def usual_starts() -> int:
 
 
 class SpareTime:
-    """Measures how many processors were idle since the last look; None where that cannot be told."""
+    """Measures how many processors were idle since the last call; None where that cannot be measured."""
 
     def __init__(self, proc: Path = Path("/proc/stat"), cgroup: Path = Path("/sys/fs/cgroup/cpu.stat")) -> None:
         """Set the files of the kernel that are read."""
@@ -83,7 +83,7 @@ class StartQueue:
     def __init__(
         self, most: int, timekeeper: Timekeeper, spare: Callable[[], Callable[[], float | None]] | None = None
     ) -> None:
-        """Allow ``most`` starts at a time, and more while processors are idle if ``spare`` makes what measures that."""
+        """Allow ``most`` starts at a time, and more while processors are idle if ``spare`` makes a measure of that."""
         self.most = most
         self._timekeeper = timekeeper
         self._make_spare = spare
@@ -98,9 +98,9 @@ class StartQueue:
         return self._running >= self.most or bool(self._waiting)
 
     async def enter(self, urgency: Callable[[], int]) -> None:
-        """Wait for a slot; ``urgency`` is asked whenever one is free, and the highest is served first.
+        """Wait for a slot; ``urgency`` is called whenever one is free, and the highest is served first.
 
-        The caller gives the slot back with ``leave``, except when this is cancelled.
+        The caller releases the slot with ``leave``, unless this was cancelled.
         """
         if not self.full:
             self._running += 1
@@ -116,7 +116,7 @@ class StartQueue:
             raise
 
     def leave(self) -> None:
-        """Give a slot back."""
+        """Release a slot."""
         self._running -= 1
         while self._waiting and self._running < self.most:
             self._admit()
@@ -130,7 +130,7 @@ class StartQueue:
             slot.set_result(None)
 
     def _watch(self) -> None:
-        """Look at the processor from now on, for as long as starts are queued."""
+        """Start measuring the processor, for as long as starts are queued."""
         if self._row is None and self._make_spare is not None:
             self._spare = self._make_spare()
             self._row = self._timekeeper.after(_LOOK_SECONDS, self._look)

@@ -183,7 +183,7 @@ class Supervisor:
         return not any(upstream.busy for upstream in upstreams)
 
     async def recalled(self, timeout: float | None = None) -> None:
-        """Wait until it was looked up what is kept of each server; nothing is started for that."""
+        """Wait until the kept catalog of each server was read; nothing is started for that."""
         with suppress(RequestTimeout):
             await within(self._timekeeper, timeout, self._until_recalled())
 
@@ -193,10 +193,10 @@ class Supervisor:
             await self._moved.wait()
 
     async def listed(self, seconds: float, names: Collection[str] | None = None, *, fresh: bool = False) -> None:
-        """Wait until it is known what each server offers that is starting for the first time, or not soon.
+        """Wait until the servers that start for the first time are listed.
 
-        Each is waited for at most so long after it was added, or as long as its entry says; with ``names`` only these.
-        ``fresh``: also for those whose list of an earlier run is shown meanwhile.
+        Each is waited for up to ``seconds`` after it was added, or as its entry says; with ``names`` only these.
+        ``fresh``: wait also for servers whose list of an earlier run is shown meanwhile.
         """
         now = self._timekeeper.clock.now
         while True:
@@ -226,7 +226,7 @@ class Supervisor:
 
 
 def _start_queue(given: int | None, timekeeper: Timekeeper) -> StartQueue:
-    """Return the queue of starts; a number that the user chose is kept to, also while the processor is idle."""
+    """Return the queue of starts; a number that the user chose is never exceeded, even while processors are idle."""
     if given is not None:
         return StartQueue(given, timekeeper)
     return StartQueue(usual_starts(), timekeeper, SpareTime)
@@ -238,7 +238,7 @@ def differs(before: ServerEntry, after: ServerEntry) -> bool:
 
 
 def _unmoved(entry: ServerEntry) -> ServerEntry:
-    """Leave the line out of an entry, and out of the sentence that says why it cannot run."""
+    """Return an entry without line numbers, in its source and in the reason why it cannot run."""
     problem = None if entry.problem is None else _LINES.sub("", entry.problem)
     return replace(entry, source=Source(entry.source.scope, entry.source.file), problem=problem)
 

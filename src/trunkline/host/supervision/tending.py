@@ -467,7 +467,7 @@ class Tender:
         return 2 if condition.wanted else int(condition.entry.settings.required)
 
     async def _connect_now(self) -> tuple[Client, Offering]:
-        """Do that within the time that a start may take."""
+        """Connect and list, within the time that a start may take."""
         condition = self._condition
         # Each time anew: a secret may be another one than yesterday.
         await self._unseal()

@@ -67,14 +67,14 @@ class Status(Struct, frozen=True, kw_only=True):
     last_error: str | None
     #: How often it was started after the first time.
     restarts: int
-    #: How many connections of single sessions there are beside the one that all share.
+    #: How many connections for single sessions there are besides the shared one.
     dedicated: int = 0
     #: Seconds since the epoch at which this state began.
     since: float
     source: str
     #: The command or URL, without secrets.
     command: str
-    #: How much it lists that cannot be used: hidden by a filter, left out, or denied by the policy.
+    #: How many listed items cannot be used: hidden by a filter, left out, or denied by the policy.
     unusable: int = 0
     #: The lists that could not be read, by method, with the reason.
     failures: dict[str, str] = {}
@@ -136,7 +136,7 @@ class Upstream:
 
     @property
     def declared(self) -> Mapping[str, Any]:
-        """What the shared connection declares that the server may ask."""
+        """The capabilities that the shared connection declares to the server."""
         contact = None if self._condition.client is None else self._condition.client._core.contact
         return {} if contact is None else contact.capabilities
 
@@ -277,7 +277,7 @@ class Upstream:
         return client
 
     async def hangs(self, client: Client) -> bool:
-        """Ask the process behind another client of this server whether it still answers, after a call timed out."""
+        """Return True if the process behind a session's own client does not answer; called after a call timed out."""
         settings, never = self.entry.settings, float("-inf")
         try:
             why = await find_silence(client, settings, timekeeper=self._around.timekeeper, heard_at=lambda: never)
