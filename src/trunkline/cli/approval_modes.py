@@ -71,7 +71,8 @@ def tell_approval(options: Mapping[str, Any]) -> None:
     exposed = default_approval(_exposure(options)) != "client"
     if exposed and "client" in told:
         complain(
-            "warning: clients other than your own can call this gateway, and mode client does not ask; use --approval ask"
+            "warning: clients other than your own can call this gateway, and mode client does not ask; "
+            "use --approval ask"
         )
 
 

@@ -68,7 +68,7 @@ class Views:
         """Set the sources of sessions and servers, and the callbacks.
 
         ``changed`` is called with the kinds of lists that differ, ``updated`` with each resource that a server reports
-        as changed on the connection of a session; ``list_seconds`` is how long a list waits for a server that is starting.
+        as changed on the connection of a session. A list waits up to ``list_seconds`` for a server that is starting.
         """
         self._forwarder = forwarder
         self._sessions = sessions
