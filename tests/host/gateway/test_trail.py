@@ -173,7 +173,7 @@ async def test_what_cannot_be_recorded_is_not_done(
     from trunkline.host.audit.trail import AuditFailed, AuditTrail
 
     def full(self: AuditTrail, entry: object) -> None:
-        raise AuditFailed("audit.jsonl cannot write its audit trail: No space left on device")
+        raise AuditFailed("audit.jsonl cannot be written: No space left on device")
 
     async with recorded(upstream, tmp_path) as (stage, _), stage.client(front) as client:
         monkeypatch.setattr(AuditTrail, "record", full)
