@@ -70,7 +70,7 @@ def tell_approval(options: Mapping[str, Any]) -> None:
             told.add(profile.approval)
     exposed = default_approval(_exposure(options)) != "client"
     if exposed and "client" in told:
-        complain("warning: clients other than your own can call this gateway, and mode client does not ask; use --approval ask")
+        complain("warning: clients other than your own can call this gateway without being asked; use --approval ask")
 
 
 def approval_sentence(mode: Approval) -> str:
