@@ -203,7 +203,7 @@ def page(result: Result, *, day: str, delay: float, count: int) -> str:
     """Return the page of the documentation; ``day`` is empty if nothing was run."""
     parts = [_INTRODUCTION.format(run=_told(result, day), delay=delay, count=count)]
     if day:
-        rows = [(bar.what, bar.found, _mark(bar.passed)) for bar in bars(result)]
+        rows: list[tuple[str, ...]] = [(bar.what, bar.found, _mark(bar.passed)) for bar in bars(result)]
         parts.append(f"## Results\n\n{_markdown(('what', 'found', 'bar'), rows)}\n")
     parts.append("## Servers\n\nThe numbers are tools, prompts, resources and templates, and the calls compared.\n\n")
     parts += [_markdown(_SERVER_HEADS, [_server_cells(row) for row in result.servers]), "\n", _ORDER]
