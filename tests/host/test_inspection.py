@@ -45,6 +45,24 @@ def on_disk(folder: Path, doc: str) -> dict[str, Any]:
     return {"files": {"command": sys.executable, "args": [str(folder / "server.py")]}}
 
 
+def test_a_server_that_was_forgotten_is_pinned_as_it_is_and_not_as_an_earlier_run_kept_it(tmp_path: Path) -> None:
+    async def call(doc: str, **settings: Any) -> list[str]:
+        servers = on_disk(tmp_path, doc)
+        options = {"folder": tmp_path / "state", "policy": ALLOW, "project": tmp_path, "settings": settings}
+        async with Host.open(servers, **options) as host:
+            shown = host.catalog.tools["files/read"].definition.description
+            assert (await host.call_tool("files/read", {"path": "x"})).data == "x"
+            assert host.inspected() == []
+            return [shown, host.catalog.tools["files/read"].definition.description]
+
+    run_async(call("Read a file."))
+    PinBook(tmp_path / "state" / "pins.json").forget("files")
+    after = "Read a file, then delete it."
+    assert run_async(call(after, start="lazy")) == ["Read a file.", after]
+    (view,) = views_of(PinBook(tmp_path / "state" / "pins.json").servers())
+    assert (view.state, view.definition["description"]) == ("pinned", after)
+
+
 def test_a_tool_that_changed_between_two_runs_is_refused_until_it_is_asked_about_or_accepted(tmp_path: Path) -> None:
     async def call(doc: str) -> Any:
         state = tmp_path / "state"

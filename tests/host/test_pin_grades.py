@@ -66,6 +66,12 @@ def test_the_mark_is_gone_once_the_change_is_accepted_or_taken_back(desk: Desk) 
     assert changed(desk.files(CHANGED)) != {}
     desk.accept("files/read")
     assert changed(desk.files(CHANGED)) == {}
+
+
+def test_the_former_definition_is_a_change_once_another_was_accepted_in_its_place(desk: Desk) -> None:
+    desk.files(tool())
+    desk.files(CHANGED)
+    desk.accept("files/read")
     assert changed(desk.files(tool())) != {}
 
 

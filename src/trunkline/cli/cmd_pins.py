@@ -23,7 +23,7 @@ from trunkline.errors import ConfigError
 if TYPE_CHECKING:
     from trunkline.cli.screen import Screen
     from trunkline.host.pins.book import PinBook
-    from trunkline.host.pins.records import Pin
+    from trunkline.host.pins.records import Drift, Pin
     from trunkline.host.pins.views import PinView
 
 __all__ = ["command"]
@@ -223,10 +223,12 @@ def _views() -> list[PinView]:
 def _meant(book: PinBook, targets: Sequence[str]) -> list[PinView]:
     """Find what is meant: what was named, of a whole server what waits; or all that waits.
 
+    What only another process saw is meant only if it, or its server, is named.
+
     Raises:
         ConfigError: nothing of that name is pinned.
     """
-    from trunkline.host.pins.views import find_views, views_of
+    from trunkline.host.pins.views import find_views, seen_elsewhere, views_of
 
     views = views_of(book.servers())
     if not targets:
@@ -236,6 +238,7 @@ def _meant(book: PinBook, targets: Sequence[str]) -> list[PinView]:
         named = find_views(views, target)
         if not named:
             raise ConfigError(f"Nothing is pinned as {target}: trunkline pins list shows what is.")
+        named += seen_elsewhere(named, time.time())
         found |= {id(view): view for view in named if "/" in target or view.is_pending}
     return list(found.values())
 
@@ -266,12 +269,20 @@ def _description(view: PinView) -> str:
     if pin.renamed_from is not None:
         lines.append(f"  it says the same as {_inert(pin.renamed_from)} did, which is gone: it was renamed")
     if pin.drift is not None:
-        lines += [f"  there since {_day(pin.drift.since)}: {pin.drift.pin}", *_indented(map(str, view.changes))]
+        lines += [f"  {_when_seen(view, pin.drift)}: {pin.drift.pin}", *_indented(map(str, view.changes))]
         lines += [_REORDERED] if view.is_reordered else []
     else:
         lines += [f"  accepted{_in_any_order(pin)}"] if pin.orders else []
         lines += _indented([_pretty(view.definition)])
     return "\n".join([*lines, *_indented(f"! {finding}" for finding in view.findings)])
+
+
+def _when_seen(view: PinView, drift: Drift) -> str:
+    """Say when the definition was seen that waits to be accepted."""
+    if view.elsewhere:
+        return f"another process saw it at {_moment(drift.since)}"
+    beside = "; another process has the accepted definition" if drift.beside else ""
+    return f"there since {_day(drift.since)}{beside}"
 
 
 _REORDERED = """\
@@ -288,6 +299,7 @@ def _in_any_order(pin: Pin) -> str:
 _HEADS: Mapping[str, str] = MappingProxyType(
     {
         "changed": "changed since it was accepted, and waits for you to accept it",
+        "elsewhere": "another process saw a definition that is not accepted; accepting it accepts both",
         "gone": "is gone",
         "hidden": "hidden because of what the scan finds in it",
         "flagged": "asked about because of what the scan finds in it",
@@ -341,6 +353,10 @@ def _inert(text: str) -> str:
 
 def _day(at: float) -> str:
     return time.strftime("%Y-%m-%d", time.localtime(at))
+
+
+def _moment(at: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M", time.localtime(at))
 
 
 def _document(view: PinView, *, whole: bool = False) -> dict[str, Any]:

@@ -88,7 +88,7 @@ class KeptCatalogs:
         self._most_files = most_files
 
     def get(self, entry: ServerEntry) -> Offering | None:
-        """Give what a server offered when it last ran in this way; None if that is not known."""
+        """Return what a server offered when it last ran in this way; None if that is not known."""
         kept = self._read(entry, _File)
         return None if kept is None else kept.offering
 

@@ -28,3 +28,5 @@ class Offering(Struct, frozen=True, kw_only=True):
     failures: dict[str, str] = {}
     #: Items that could not be read, each with its place and the reason; the others of its list are here.
     unreadable: tuple[str, ...] = ()
+    #: It, or a list of it that could not be read since, was kept in an earlier run: nothing is pinned by it.
+    recalled: bool = False

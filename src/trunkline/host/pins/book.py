@@ -25,7 +25,7 @@ from trunkline.host.entries import ServerEntry
 from trunkline.host.pins.locks import PinLock
 from trunkline.host.pins.orders import free_orders
 from trunkline.host.pins.pin import is_pin
-from trunkline.host.pins.records import Key, Notice, Pin, Seen, ServerPins, Sight, sighted, succeeded
+from trunkline.host.pins.records import Key, Notice, Pin, Seen, ServerPins, Sight, as_seen, sighted, succeeded
 from trunkline.host.state_files import locked, read_private, write_private
 from trunkline.host.trust.commands import run_by
 from trunkline.host.trust.fingerprints import readable, shown_url
@@ -42,8 +42,11 @@ _Records = dict[tuple[str, str], ServerPins]
 class Observed(Struct, frozen=True):
     """What came of looking at servers."""
 
+    #: What is pinned of each server, as it holds for what was seen.
     records: Mapping[str, ServerPins]
     notices: tuple[Notice, ...] = ()
+    #: What the book keeps of each server.
+    kept: tuple[ServerPins, ...] = ()
 
 
 class _Book(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
@@ -124,6 +127,9 @@ class PinBook:
     ) -> Observed:
         """Take looks at servers in, and give what is pinned of each now; only what changed is written.
 
+        Of a look at what a server offered in an earlier run nothing is written and nothing is noticed: it is only held
+        to what is pinned.
+
         ``hide`` takes secrets out of what is kept to be shown.
 
         Raises:
@@ -136,7 +142,7 @@ class PinBook:
         with self._changing() as records:
             # Another process may have looked in the meantime.
             observed = self._observed(self._known, looks, lock, hide)
-            records.update({(record.name, record.key): record for record in observed.records.values()})
+            records.update({(record.name, record.key): record for record in observed.kept})
         return observed
 
     def accept(self, server: ServerPins, kind: str, name: str, *, pin: str, exact: bool = False) -> Pin:
@@ -144,7 +150,8 @@ class PinBook:
 
         If it differs from what was accepted in nothing but order, every order is accepted from now on where the order
         differs (``orders.py``); ``exact`` accepts this order only. If it was accepted once before, the server
-        alternates between definitions, and those that were accepted since then stay accepted beside it.
+        alternates between definitions, and those that were accepted since then stay accepted beside it. If the accepted
+        definition was seen after it, another process has that one, and both are accepted.
 
         Raises:
             ConfigError: it is not there any more, or is another one by now; or the book cannot be read or written.
@@ -189,10 +196,11 @@ class PinBook:
     ) -> Observed:
         records: dict[str, ServerPins] = {}
         notices: list[Notice] = []
+        kept: list[ServerPins] = []
         by_key = {(record.name, record.key): record for record in book.servers}
         for sight in sights:
             record = by_key.get((sight.server, sight.key))
-            records[sight.server], noticed = sighted(
+            after, noticed = sighted(
                 record,
                 sight,
                 now=self._clock(),
@@ -201,8 +209,11 @@ class PinBook:
                 accepts=None if lock is None else _accepting(lock, sight.server),
                 hide=hide,
             )
-            notices += noticed
-        return Observed(records, tuple(notices))
+            records[sight.server] = as_seen(after, sight)
+            if not sight.recalled:
+                kept.append(after)
+                notices += noticed
+        return Observed(records, tuple(notices), tuple(kept))
 
     def _look(self, server: ServerPins, kind: str, name: str, *, pin: str, vetted: bool, exact: bool = False) -> Pin:
         with self._changing() as records:
@@ -218,21 +229,23 @@ class PinBook:
         return after
 
     def _accepted(self, known: Pin, pin: str, *, vetted: bool, exact: bool) -> Pin | None:
-        if known.drift is None:
-            return replace(known, new=False, vetted=known.vetted or vetted) if known.pin == pin else None
-        if known.drift.pin != pin or not vetted:
+        if known.drift is None and known.pin == pin:
+            return replace(known, new=False, vetted=known.vetted or vetted)
+        waiting = known.other_at(self._clock()) if known.drift is None else known.drift
+        if waiting is None or waiting.pin != pin or not vetted:
             return None
-        before, after = known.definition, known.drift.definition
+        before, after = known.definition, waiting.definition
         orders = {} if exact or before is None or after is None else free_orders(before, after, known.orders)
         return replace(
             known,
-            pin=known.drift.pin,
-            definition=known.drift.definition,
+            pin=waiting.pin,
+            definition=waiting.definition,
             since=self._clock(),
             new=False,
             renamed_from=None,
             vetted=True,
             drift=None,
+            other=None,
             former=succeeded(known, pin)[:_MOST_FORMER],
             orders=orders,
         )
@@ -305,7 +318,7 @@ def _accepting(lock: PinLock, server: str) -> Callable[[Key, Seen], bool]:
 
 def _differs(observed: Observed, book: _Book) -> bool:
     known = {(record.name, record.key): record for record in book.servers}
-    return any(known.get((record.name, record.key)) is not record for record in observed.records.values())
+    return any(known.get((record.name, record.key)) is not record for record in observed.kept)
 
 
 def _bounded(records: _Records) -> list[ServerPins]:

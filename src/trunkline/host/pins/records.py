@@ -7,7 +7,8 @@ comes later under a new name is taken, and marked as new until somebody looks. P
 ====================  ===================================  =============================================
 what the server has   what is remembered                   what follows
 ====================  ===================================  =============================================
-the same pin          that pin                             nothing; drift that was noted is over
+the same pin          that pin                             nothing; drift that was noted is over, and is kept
+                                                           for a day as the other definition last seen
 another pin           that pin, and the other as drift     it is asked about, or hidden, until it is accepted
 a name not known      its pin, marked new unless the list  it is served, and reported; a definition that
                       is seen for the first time           says the same as one that went is a rename
@@ -18,6 +19,11 @@ Some definitions count as the same although their pin is another: the accepted o
 negotiated revision does not have, the accepted one in another order where any order was accepted (``orders.py``), one
 that was accepted earlier by a server that alternates, and the accepted one under the digest that older versions of this
 program wrote. The last is written anew when it is seen.
+
+Several processes may run one server, each in another version, and all write to one record. So the accepted definition
+may be seen while another one waits to be accepted. The first time, the other is kept apart (``Pin.other``) and can
+still be accepted. If it is seen again, two processes see two definitions (``Drift.beside``): it waits as drift until it
+is accepted or was not seen for a day, and ``as_seen`` gives each process the record as it holds for what it sees.
 """
 
 from __future__ import annotations
@@ -49,6 +55,7 @@ __all__ = [
     "Seen",
     "ServerPins",
     "Sight",
+    "as_seen",
     "compared",
     "sighted",
     "succeeded",
@@ -65,6 +72,9 @@ _MOST_BYTES = 64 * 1024
 _MOST_KEPT_BYTES = 8 * 1024 * 1024
 # What went is remembered, or leaving and coming back would be a way to change.
 _MOST_GONE = 2000
+# Seconds: how long a definition is remembered while only the accepted one is seen, and how often a sight is noted.
+_OTHER_SECONDS = 86_400.0
+_NOTED_SECONDS = 3600.0
 
 
 class Drift(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
@@ -74,6 +84,10 @@ class Drift(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True)
     since: float
     #: As JSON; None if it is too large to keep.
     definition: Any = None
+    #: When it was last seen, once the accepted definition was seen after it; 0 before that.
+    last_seen: float = 0.0
+    #: Both it and the accepted definition were seen again after each other: two processes see two definitions.
+    beside: bool = False
 
 
 class Former(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
@@ -103,6 +117,8 @@ class Pin(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_
     vetted: bool = False
     gone_since: float | None = None
     drift: Drift | None = None
+    #: A definition that was drift until the accepted one was seen again; another process may still see it.
+    other: Drift | None = None
     #: What was accepted before, the latest first.
     former: list[Former] = []
     #: Where any order is accepted (``orders.py``).
@@ -117,6 +133,10 @@ class Pin(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_
     def standing(self) -> dict[str, bool]:
         """The other accepted pins, each with True if the findings of the scan in it are accepted too."""
         return {each.pin: each.vetted for each in self.former if each.stands}
+
+    def other_at(self, now: float) -> Drift | None:
+        """Return the definition that was seen before the accepted one came back, unless that is too long ago."""
+        return None if self.other is None or _is_past(self.other, now) else self.other
 
     @property
     def state(self) -> str:
@@ -170,6 +190,8 @@ class Sight(Struct, frozen=True, kw_only=True):
     aside: frozenset[tuple[str, str]] = frozenset()
     #: The revision in which it was listed.
     revision: str = ""
+    #: It is what the server offered in an earlier run; the server itself was not asked yet.
+    recalled: bool = False
 
 
 class Notice(Struct, frozen=True):
@@ -223,6 +245,18 @@ def sighted(
     return _Looking(record, sight, now=now, siblings=siblings, expected=expected, accepts=accepts, hide=hide).result()
 
 
+def as_seen(record: ServerPins, sight: Sight) -> ServerPins:
+    """Return a record, which this look was taken into, without the drift that only other processes see."""
+
+    def elsewhere(pin: Pin) -> bool:
+        seen = sight.items.get(pin.key)
+        return pin.drift is not None and seen is not None and seen.pin != pin.drift.pin
+
+    if not any(map(elsewhere, record.pins)):
+        return record
+    return replace(record, pins=[replace(pin, drift=None) if elsewhere(pin) else pin for pin in record.pins])
+
+
 class _Looking:
     """One look being taken in."""
 
@@ -269,10 +303,11 @@ class _Looking:
     def _again(self, pin: Pin, seen: Seen) -> Pin:
         """Take in something that is known."""
         if seen.has_pin(pin.pin) or _digest_now(pin) == seen.pin:
-            if pin.drift is None and pin.gone_since is None and seen.pin == pin.pin:
+            back = self._returned(pin)
+            if back is pin and seen.pin == pin.pin:
                 return pin
             kept = self._kept(seen) if pin.definition is None else pin.definition
-            return replace(self._returned(pin), pin=seen.pin, definition=kept)
+            return replace(back, pin=seen.pin, definition=kept)
         if self._accepts is not None and self._accepts(pin.key, seen):
             return replace(
                 pin,
@@ -282,21 +317,37 @@ class _Looking:
                 vetted=False,
                 gone_since=None,
                 drift=None,
+                other=None,
                 former=[],
                 orders={},
             )
         if self._is_accepted(pin, seen):
-            return pin if pin.drift is None and pin.gone_since is None else self._returned(pin)
-        if pin.drift is not None and pin.drift.pin == seen.pin and pin.gone_since is None:
-            return pin
+            return self._returned(pin)
+        return self._drifted(pin, seen)
+
+    def _drifted(self, pin: Pin, seen: Seen) -> Pin:
+        """Take in a definition that is not accepted."""
+        drift, other = pin.drift, pin.other_at(self._now)
+        if drift is not None and drift.pin == seen.pin and pin.gone_since is None:
+            if not drift.beside or self._now - drift.last_seen < _NOTED_SECONDS:
+                return pin
+            return replace(pin, drift=replace(drift, last_seen=self._now))
         self._note(pin.key, "changed")
-        return replace(pin, drift=Drift(seen.pin, self._now, self._kept(seen)), gone_since=None)
+        if other is not None and other.pin == seen.pin:
+            drift = replace(other, last_seen=self._now, beside=True)
+        else:
+            drift = Drift(seen.pin, self._now, self._kept(seen))
+        return replace(pin, drift=drift, other=None, gone_since=None)
 
     def _returned(self, pin: Pin) -> Pin:
-        """Return a pin after its accepted definition was listed again."""
-        if pin.drift is not None:
+        """Return a pin whose accepted definition is there; what was drift is kept apart for a time."""
+        drift, other = pin.drift, pin.other_at(self._now)
+        if drift is not None and (not drift.beside or _is_past(drift, self._now)):
             self._note(pin.key, "returned")
-        return replace(pin, drift=None, gone_since=None)
+            drift, other = None, None if drift.beside else replace(drift, last_seen=self._now)
+        if drift is pin.drift and other is pin.other and pin.gone_since is None:
+            return pin
+        return replace(pin, drift=drift, other=other, gone_since=None)
 
     def _is_accepted(self, pin: Pin, seen: Seen) -> bool:
         """Return True if a definition counts as the accepted one although its pin is another."""
@@ -383,12 +434,19 @@ def _digest_now(pin: Pin) -> str | None:
         return None
 
 
+def _is_past(drift: Drift, now: float) -> bool:
+    # A clock that was set back makes nothing wait for longer than it should.
+    return abs(now - drift.last_seen) >= _OTHER_SECONDS
+
+
 def succeeded(known: Pin, pin: str) -> list[Former]:
     """Return the formerly accepted definitions after a pin is accepted in place of the present one.
 
-    If that pin was accepted before, the server alternates: all that was accepted since then stays accepted.
+    If that pin was accepted before, the server alternates: all that was accepted since then stays accepted. If the
+    present one was seen after the other, another process has it: it stays accepted, too.
     """
-    history = [Former(known.pin, known.vetted), *known.former]
+    seen_since = known.drift is None or known.drift.beside
+    history = [Former(known.pin, known.vetted, seen_since), *known.former]
     pins = [each.pin for each in history]
     since = pins.index(pin) if pin in pins else 0
     return [

@@ -111,6 +111,7 @@ def sight_of(part: Part, reach: tuple[str, str], *, hide: Callable[[str], str] =
         unlisted=frozenset(kind for kind, method in _METHODS.items() if method in part.offering.failures),
         aside=frozenset((each.kind, each.name) for each in (*part.dropped, *part.hidden)),
         revision=part.offering.revision,
+        recalled=part.offering.recalled,
     )
 
 

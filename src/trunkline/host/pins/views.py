@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from trunkline.host.catalog.names import id_of
 from trunkline.host.pins.drift import Change, brief
@@ -19,7 +20,17 @@ from trunkline.host.pins.pin import is_pin
 from trunkline.host.pins.records import Pin, ServerPins, compared
 from trunkline.host.scan.scan import Finding, names_of_others, references_in, scan, scan_references, weigh, worst
 
-__all__ = ["Discrepancy", "PinView", "against_lock", "change_told", "find_views", "target_of", "tools_of", "views_of"]
+__all__ = [
+    "Discrepancy",
+    "PinView",
+    "against_lock",
+    "change_told",
+    "find_views",
+    "seen_elsewhere",
+    "target_of",
+    "tools_of",
+    "views_of",
+]
 
 _MOST_PLACES = 8
 
@@ -31,6 +42,8 @@ class PinView(Struct, frozen=True):
     pin: Pin
     #: What the scan finds in the definition that is there now, unless somebody accepted that.
     findings: tuple[Finding, ...] = ()
+    #: Only another process saw this definition; what was last seen is the accepted one.
+    elsewhere: bool = False
 
     @property
     def id(self) -> str:
@@ -39,7 +52,12 @@ class PinView(Struct, frozen=True):
 
     @property
     def state(self) -> str:
-        """Say where it stands: ``changed``, ``gone``, ``hidden``, ``flagged``, ``new`` or ``pinned``."""
+        """Say where it stands: ``changed``, ``gone``, ``hidden``, ``flagged``, ``new`` or ``pinned``.
+
+        ``elsewhere`` is a definition that waits to be accepted and that only another process saw.
+        """
+        if self.elsewhere:
+            return "elsewhere"
         if self.pin.state in ("changed", "gone"):
             return self.pin.state
         severity = worst(self.findings)
@@ -118,6 +136,15 @@ def views_of(records: Iterable[ServerPins]) -> list[PinView]:
             if pin.kind == "tool":
                 names[pin.name] = names.get(pin.name, frozenset()) | {record.name}
     return [PinView(record, pin, _findings(record, pin, names)) for record in known for pin in record.pins]
+
+
+def seen_elsewhere(views: Iterable[PinView], now: float) -> Iterator[PinView]:
+    """Return views of the definitions that other processes saw while the accepted ones were seen here."""
+    for view in views:
+        other = view.pin.other_at(now)
+        if other is not None and view.pin.drift is None:
+            pin = replace(view.pin, drift=other, other=None)
+            yield PinView(view.server, pin, _findings(view.server, pin, {}), elsewhere=True)
 
 
 def tools_of(views: Iterable[PinView], server: str, *, key: str | None = None) -> dict[str, PinView]:

@@ -98,6 +98,8 @@ async def list_offering(
         listed_at=listed_at,
         failures=failures,
         unreadable=tuple(unreadable),
+        # What could not be listed is still what an earlier run kept.
+        recalled=before.recalled and bool(failures),
         **parts,
     )
 

@@ -17,6 +17,7 @@ from functools import partial
 from typing import Any, TypeAlias, TypeVar
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from trunkline.client.client import Client
 from trunkline.client.state import State
@@ -400,7 +401,8 @@ class Tender:
         """Find what a server offered when it last ran; whether it may run is asked for even that."""
         await self._check_trust()
         cache = self._around.cache
-        return None if cache is None else await asyncio.to_thread(cache.get, self._condition.entry)
+        kept = None if cache is None else await asyncio.to_thread(cache.get, self._condition.entry)
+        return None if kept is None else replace(kept, recalled=True)
 
     async def _check_trust(self) -> None:
         """Ask whether the server may run.
