@@ -45,7 +45,7 @@ from trunkline.host.judgement.consent import Face
 from trunkline.host.judgement.judging import decoded
 from trunkline.host.judgement.refusals import CLIENT_CANNOT, NEVER_ASKS, called_by_proxy
 from trunkline.host.passing.fronts import GatewayFront
-from trunkline.host.passing.lanes import Needs
+from trunkline.host.passing.lanes import Needs, prefers_handshake
 from trunkline.host.passing.loops import announcement, came_through
 from trunkline.host.policy.acts import Act, Annotations
 from trunkline.host.policy.policy import Policy
@@ -470,7 +470,9 @@ class Gateway(Server):
 
     def _ear(self, exchange: Exchange) -> Ear:
         session = self._guests.session(exchange)
-        return Ear(session, Needs.of(exchange.admitted.caller.capabilities, logs=session.log_level is not None))
+        caller = exchange.admitted.caller
+        needs = Needs.of(caller.capabilities, logs=session.log_level is not None)
+        return Ear(session, needs, caller.revision.handshake)
 
     async def _sets_level(self, exchange: Exchange, params: t.SetLevelRequestParams) -> Any:
         exchange.admitted.caller.session.log_level = params.level
@@ -560,7 +562,8 @@ class Gateway(Server):
             revision = find(parts[pair[0]].offering.revision) or NEWEST
             upstream = upstreams[pair[0]]
             needs = ear.needs.within(upstream.entry.settings.asks)
-            alone = self._core.forwarder.needs_lane(upstream, needs, handshake=revision.handshake)
+            handshake = revision.handshake or (ear.shakes_hands and prefers_handshake(upstream, needs))
+            alone = self._core.forwarder.needs_lane(upstream, needs, handshake=handshake)
             yield Wish(*pair, ear if alone else None)
 
     async def _end(self, connection: Connection) -> None:

@@ -17,7 +17,7 @@ from typing import NamedTuple, TypeAlias
 from trunkline.client.client import Client
 from trunkline.errors import MissingCapability, TrunklineError
 from trunkline.host.catalog.names import outer_uri
-from trunkline.host.passing.lanes import Needs
+from trunkline.host.passing.lanes import Needs, prefers_handshake
 from trunkline.host.session import HostSession
 from trunkline.host.supervision.upstream import Upstream
 from trunkline.server.subscriptions import Hub, Sink
@@ -52,6 +52,8 @@ class Ear(NamedTuple):
 
     session: HostSession
     needs: Needs
+    #: Whether it is that of a handshake client.
+    shakes_hands: bool = False
 
 
 class Wish(NamedTuple):
@@ -158,5 +160,12 @@ async def _client(upstream: Upstream, ear: Ear | None) -> tuple[Client, Abstract
     if ear is None:
         return await upstream.reach(), nullcontext()
     roots, needs = upstream.entry.settings.roots, ear.needs.within(upstream.entry.settings.asks)
-    lane = ear.session.lanes.find(upstream, needs, roots=None if roots is None else lambda: list(roots))
+    own = None if roots is None else lambda: list(roots)
+    if ear.shakes_hands and prefers_handshake(upstream, needs):
+        shaken = await ear.session.lanes.find_shaken(upstream, needs, roots=own)
+        if shaken is not None:
+            return await shaken.open(), shaken.kept()
+        if upstream.entry.settings.share != "session" and not needs.logs:
+            return await upstream.reach(), nullcontext()
+    lane = ear.session.lanes.find(upstream, needs, roots=own)
     return await lane.open(), lane.kept()

@@ -1,6 +1,7 @@
 """Passes a request on to a server, whatever the era of the two sides, and brings the server's questions to the front.
 
-Two ways, by the era of the server. A stateless server answers with its questions (``inputRequests``): each round is a
+Two ways, by the era of the server's connection; a server of both eras has a connection with a handshake for each
+handshake client that can be asked, as if that client were connected directly. A stateless server answers with its questions (``inputRequests``): each round is a
 request, and what was asked is recorded with the front, so that a stateless front can go away and come back. A handshake
 server sends requests of its own while the call runs: the call is ``Running``, on a lane if the front can be asked, and
 parked while a stateless front is away. Nothing here decides what is allowed: that was judged before, and each question
@@ -23,17 +24,18 @@ from trunkline.client.answers import further_needs
 from trunkline.client.client import Client
 from trunkline.errors import ConnectionLost, RemoteProtocolError, RequestTimeout, UrlElicitationRequired
 from trunkline.host.passing.fronts import Front, log_wanted
-from trunkline.host.passing.lanes import Lane, Needs, folders_of
+from trunkline.host.passing.lanes import Lane, Needs, folders_of, prefers_handshake
 from trunkline.host.passing.loops import VIA
 from trunkline.host.passing.places import Place, Places
 from trunkline.host.passing.running import Parking, Running
 from trunkline.host.roots import Roots
 from trunkline.host.session import HostSession
+from trunkline.host.supervision.eras import shakes_hands
 from trunkline.host.supervision.upstream import Upstream
 from trunkline.protocol.caller import supports
 from trunkline.protocol.limits import Limits
 from trunkline.protocol.methods import decode_params, embedded_requests
-from trunkline.protocol.revisions import NEWEST, find
+from trunkline.protocol.revisions import NEWEST
 
 __all__ = ["Errand", "Forwarder", "Review", "shared_needs"]
 
@@ -110,20 +112,35 @@ class Forwarder:
             askable = errand.method in _MAY_ASK or not front.parks
             needs = Needs.of(_askable(errand) if askable else {}, logs=front.log_level is not None)
             if upstream.entry.settings.per_user:
-                # Who asks shows credentials of his own; whether the host itself is let in does not matter.
-                declared, roots = self._with_roots(upstream, needs), self._own_roots(upstream)
-                lane = errand.session.lanes.find(upstream, declared, roots=roots)
-                with lane.kept():
-                    client = await self._opened(errand.session, lane)
-                    revision = find(client.revision or "") or NEWEST
-                    return await (self._on_lane if revision.handshake else self._in_rounds_on)(errand, lane)
+                return await self._send_alone(errand, needs)
             client = await upstream.reach()
-            revision = find(client.revision or "") or NEWEST
-            if self.needs_lane(upstream, needs, handshake=revision.handshake):
-                lane = await self._lane(errand, needs, handshake=revision.handshake)
-                return await (self._on_lane if revision.handshake else self._in_rounds_on)(errand, lane)
-            with self._may_log(errand, handshake=revision.handshake):
-                return await (self._plainly if revision.handshake else self._in_rounds)(errand, client)
+            handshake = shakes_hands(client)
+            if front.shakes_hands and prefers_handshake(upstream, needs):
+                lane = await self._shaken(errand, needs)
+                if lane is not None:
+                    return await self._on_lane(errand, lane)
+            if self.needs_lane(upstream, needs, handshake=handshake):
+                lane = await self._lane(errand, needs, handshake=handshake)
+                return await (self._on_lane if handshake else self._in_rounds_on)(errand, lane)
+            with self._may_log(errand, handshake=handshake):
+                return await (self._plainly if handshake else self._in_rounds)(errand, client)
+
+    async def _send_alone(self, errand: Errand, needs: Needs) -> tuple[Any, Raw]:
+        """Pass a request on with the credentials of the one who asks, whether or not the host itself is let in."""
+        upstream, lane = errand.upstream, None
+        if errand.front.shakes_hands and needs.asks and upstream.may_shake:
+            lane = await self._shaken(errand, needs)
+        if lane is None:
+            declared, roots = self._with_roots(upstream, needs), self._own_roots(upstream)
+            lane = errand.session.lanes.find(upstream, declared, roots=roots)
+        with lane.kept():
+            client = await self._opened(errand.session, lane)
+            return await (self._on_lane if shakes_hands(client) else self._in_rounds_on)(errand, lane)
+
+    async def _shaken(self, errand: Errand, needs: Needs) -> Lane | None:
+        upstream = errand.upstream
+        declared, roots = self._with_roots(upstream, needs), self._own_roots(upstream)
+        return await errand.session.lanes.find_shaken(upstream, declared, roots=roots)
 
     @contextmanager
     def _may_log(self, errand: Errand, *, handshake: bool) -> Iterator[None]:
@@ -199,7 +216,7 @@ class Forwarder:
     def declares(self, upstream: Upstream, needs: Needs) -> Needs:
         """Return what a connection declares that is opened for a front with these needs."""
         allowed = self._with_roots(upstream, needs.within(upstream.entry.settings.asks))
-        return replace(allowed, logs=False, folders=None)
+        return replace(allowed, logs=False, folders=None, handshake=False)
 
     async def open_lane(self, session: HostSession, upstream: Upstream, needs: Needs) -> None:
         """Open a session's own connection to a server, which is listed when it is the first of its kind."""

@@ -57,6 +57,10 @@ class Front(Protocol):
         """Whether log messages are sent to it although it did not ask for a level, as handshake servers do."""
 
     @property
+    def shakes_hands(self) -> bool:
+        """Whether it is a client of a handshake revision, which would speak such a revision to the server directly."""
+
+    @property
     def knows_url_errors(self) -> bool:
         """Whether it understands that a page must be opened first when it is told so by an error."""
 
@@ -113,6 +117,11 @@ class GatewayFront:
         """What the client declared."""
         found: Mapping[str, Any] = self._exchange.admitted.caller.capabilities
         return found
+
+    @property
+    def shakes_hands(self) -> bool:
+        """Whether the client's revision has a handshake."""
+        return bool(self._exchange.admitted.caller.revision.handshake)
 
     @property
     def knows_url_errors(self) -> bool:
@@ -183,6 +192,8 @@ class LocalFront:
     left = False
     open = True
     takes_logs = False
+    #: Its connections would each be a second process for a single call.
+    shakes_hands = False
     knows_url_errors = False
     parks = False
 

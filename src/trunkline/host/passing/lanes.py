@@ -34,11 +34,13 @@ from trunkline.host.catalog.offerings import Offering
 from trunkline.host.entries import ServerEntry
 from trunkline.host.passing.fronts import Front, log_wanted
 from trunkline.host.passing.running import Running
+from trunkline.host.supervision.clients import may_ask, wants_login
+from trunkline.host.supervision.eras import shakes_hands
 from trunkline.host.supervision.listing import EVERYTHING
 from trunkline.host.supervision.upstream import Upstream
 from trunkline.protocol.caller import supports
 
-__all__ = ["Credentials", "House", "Lane", "Lanes", "Needs", "OnLog", "folders_of"]
+__all__ = ["Credentials", "House", "Lane", "Lanes", "Needs", "OnLog", "folders_of", "prefers_handshake"]
 
 log = logging.getLogger("trunkline.host")
 T = TypeVar("T")
@@ -63,6 +65,8 @@ class Needs(Struct, frozen=True):
     logs: bool = False
     #: Names the folders that were asked for before the call, where each call may have others.
     folders: str | None = None
+    #: Whether to open the connection with a handshake although the shared one speaks a stateless revision.
+    handshake: bool = False
 
     @classmethod
     def of(cls, capabilities: Mapping[str, Any], *, logs: bool) -> Needs:
@@ -223,6 +227,9 @@ class Lane:
         options = self._options
         if self._credentials is not None:
             options = {**options, **await self._credentials(self.upstream.launch)}
+        if self.needs.handshake:
+            # The memory of eras is for the shared connection, which speaks the newest revision.
+            options = {**options, "revision": "handshake", "era_memory": None}
         self._client = self.upstream.make_client(**options)
         client = await self._client.__aenter__()
         if self._house is not None and self._house.unmet(self):
@@ -367,6 +374,15 @@ def folders_of(roots: list[t.Root]) -> str:
     return hashlib.sha256(msgspec.json.encode(roots)).hexdigest()
 
 
+def prefers_handshake(upstream: Upstream, needs: Needs) -> bool:
+    """Return True if a handshake client with these needs gets its own connection with a handshake.
+
+    That is so where the shared connection is stateless and the server may know the handshake too: it may ask only there.
+    """
+    client, shared = upstream.client, upstream.entry.settings.share == "shared"
+    return needs.asks and not shared and upstream.may_shake and client is not None and not shakes_hands(client)
+
+
 class Lanes:
     """The lanes of one session."""
 
@@ -425,6 +441,42 @@ class Lanes:
             await lane.adopt(folders)
         lane.used_at = self._now()
         return lane
+
+    async def find_shaken(self, upstream: Upstream, needs: Needs, *, roots: Callable[[], Any] | None) -> Lane | None:
+        """Return an open connection with a handshake, on which a server of both eras can ask; None if it has none.
+
+        What comes of it is noted: a server that refuses the handshake is not tried again.
+
+        Raises:
+            ServerUnavailable: the server may not be started, or the session has ended.
+            AuthError, HttpError, RequestFailed: the server wants a login.
+        """
+        try:
+            lane = self.find(upstream, replace(needs, handshake=True), roots=roots)
+        except TooManyRequests:
+            # The shared connection has room, and serves every call that asks nothing.
+            return None
+        with lane.kept():
+            shook = await self._shakes(lane)
+        if shook:
+            upstream.shakes = True
+            return lane
+        if upstream.shakes is None:
+            upstream.shakes = False
+        if not lane.busy:
+            await self.drop(lane)
+        return None
+
+    async def _shakes(self, lane: Lane) -> bool:
+        try:
+            return may_ask(await lane.open())
+        except TrunklineError as error:
+            if isinstance(error, ServerUnavailable) or wants_login(error):
+                if lane.keepers <= 1 and not lane.calls:
+                    await self.drop(lane)
+                raise
+            log.info("%s is used without a handshake: %s", lane.upstream.entry.name, error)
+            return False
 
     def _logged(self, message: t.LoggingMessageNotificationParams) -> None:
         if self.on_log is not None:

@@ -31,6 +31,7 @@ __all__ = [
     "Sandboxed",
     "in_flight",
     "make_client",
+    "may_ask",
     "process_id",
     "progress_at",
     "says_who_asks",
@@ -124,6 +125,18 @@ def process_id(client: Client | None) -> int | None:
     """Give the id of the process that a client talks to, if it is one."""
     contact = None if client is None else client._core.contact
     return None if contact is None else getattr(contact.connection._link, "pid", None)
+
+
+def may_ask(client: Client) -> bool:
+    """Return True if the server can send requests on this connection: it was opened with a handshake, and lasts.
+
+    Over HTTP a server that gives no session id has no place to which an answer could be sent.
+    """
+    contact = client._core.contact
+    if contact is None or not contact.revision.handshake:
+        return False
+    heads = getattr(contact.connection._link, "heads", None)
+    return heads is None or heads.session is not None
 
 
 def in_flight(client: Client) -> int:

@@ -107,6 +107,8 @@ class Upstream:
         self._task: asyncio.Task[None] | None = None
         #: Whether the server was seen to ask for folders; whoever sees it writes it.
         self.asks_roots = False
+        #: Whether a server that speaks a stateless revision can also be used with a handshake; None until it was tried.
+        self.shakes: bool | None = None
 
     def __repr__(self) -> str:
         """Name it and say how it is."""
@@ -133,6 +135,11 @@ class Upstream:
     def client(self) -> Client | None:
         """The client that all share, while it is connected."""
         return self._condition.client
+
+    @property
+    def may_shake(self) -> bool:
+        """Whether a connection with a handshake is worth trying: the entry names no era, and none was refused."""
+        return self.shakes is not False and self.entry.settings.era == "auto"
 
     @property
     def declared(self) -> Mapping[str, Any]:
@@ -341,6 +348,7 @@ class Upstream:
 
     async def restart(self) -> None:
         """End the server, forget its failures, and start it again; wait until it is clear what came of it."""
+        self.shakes = None
         await self._tender.order(Order.RESTART)
 
     async def stop(self) -> None:
