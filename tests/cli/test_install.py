@@ -239,6 +239,25 @@ def test_what_makes_no_sense_is_refused(desk: Desk, words: tuple[str, ...]) -> N
     assert desk.run(*words).code == 1
 
 
+@pytest.mark.parametrize(
+    "source",
+    [
+        "from mcp.server import FastMCP\nmcp = FastMCP('x')\nmcp.run()\n",
+        "from mcp.server import MCPServer\napp = MCPServer('x')\n",
+        "import fastmcp\nmcp = fastmcp.FastMCP()\n",
+    ],
+)
+def test_a_file_of_another_library_is_refused_with_the_command_that_works(desk: Desk, source: str) -> None:
+    file = desk.machine.project / "desk.py"
+    file.write_text(source, encoding="utf-8")
+    ended = desk.run("desk.py", "--into", "cursor")
+    assert (ended.code, desk.path("cursor").exists()) == (2, False)
+    assert f"another library ({'fastmcp' if 'fastmcp.' in source else 'mcp'})" in ended.err
+    command = f"python {file}"
+    assert f'"{command}"' in ended.err
+    assert desk.run(command.replace("python", sys.executable, 1), "--into", "cursor").code == 0
+
+
 def test_a_program_that_is_not_there_is_refused(desk: Desk) -> None:
     assert desk.run("no-such-program-here --x", "--into", "cursor").code == 2
 
