@@ -167,9 +167,12 @@ def _terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
     os.close(ours)
 
 
-def at_a_terminal(monkeypatch: pytest.MonkeyPatch, *arguments: str, script: Script = ()) -> tuple[int, str]:
+def at_a_terminal(
+    monkeypatch: pytest.MonkeyPatch, *arguments: str, script: Script = (), typed_before: str = ""
+) -> tuple[int, str]:
     """Run the command at a terminal where a person follows a script; give its code and what was to be seen."""
     with _terminal(monkeypatch) as fd:
+        os.write(fd, typed_before.encode())
         person = Person(fd, script)
         person.start()
         code = main(arguments)

@@ -133,6 +133,45 @@ def test_the_gateway_is_put_in_with_full_paths(desk: Desk) -> None:
     assert entry["args"][-5:] == ["serve", "--approval", "client", "-c", str(desk.machine.project / "mcp.json")]
 
 
+@pytest.mark.parametrize(
+    ("given", "words", "written"),
+    [
+        pytest.param({"TRUNKLINE_HOME": "own"}, (), {"TRUNKLINE_HOME": "{here}/own"}, id="home"),
+        pytest.param(
+            {"TRUNKLINE_HOME": "own", "XDG_DATA_HOME": "data"}, (), {"TRUNKLINE_HOME": "{here}/own"}, id="home first"
+        ),
+        pytest.param(
+            {"TRUNKLINE_HOME": "own"}, ("--env", "TRUNKLINE_HOME=/x"), {"TRUNKLINE_HOME": "/x"}, id="told otherwise"
+        ),
+        pytest.param(
+            {"XDG_CONFIG_HOME": "etc", "XDG_DATA_HOME": "/data"},
+            (),
+            {"XDG_CONFIG_HOME": "{here}/etc", "XDG_DATA_HOME": "/data"},
+            id="xdg",
+            marks=pytest.mark.skipif(sys.platform in ("darwin", "win32"), reason="these variables mean nothing there"),
+        ),
+        pytest.param({}, (), None, id="none"),
+    ],
+)
+def test_the_gateway_in_the_application_uses_the_same_state(
+    given: dict[str, str],
+    words: tuple[str, ...],
+    written: dict[str, str] | None,
+    desk: Desk,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in ("TRUNKLINE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    write_config(desk.machine.project / "mcp.json", {})
+    assert desk.run("--gateway", "-c", "mcp.json", "--into", "claude-code", *words).code == 0
+    entry = desk.servers("claude-code")["trunkline"]
+    here = str(desk.machine.project)
+    expected = None if written is None else {name: value.format(here=here) for name, value in written.items()}
+    assert entry.get("env") == expected
+
+
 @pytest.mark.parametrize("mode", ["client", "ask", "deny"])
 def test_the_approval_mode_of_the_gateway_is_written_out_and_said(mode: str, desk: Desk) -> None:
     write_config(desk.machine.project / "mcp.json", {})
@@ -198,6 +237,25 @@ def test_no_shell_reads_a_name_or_an_argument(desk: Desk) -> None:
 )
 def test_what_makes_no_sense_is_refused(desk: Desk, words: tuple[str, ...]) -> None:
     assert desk.run(*words).code == 1
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "from mcp.server import FastMCP\nmcp = FastMCP('x')\nmcp.run()\n",
+        "from mcp.server import MCPServer\napp = MCPServer('x')\n",
+        "import fastmcp\nmcp = fastmcp.FastMCP()\n",
+    ],
+)
+def test_a_file_of_another_library_is_refused_with_the_command_that_works(desk: Desk, source: str) -> None:
+    file = desk.machine.project / "desk.py"
+    file.write_text(source, encoding="utf-8")
+    ended = desk.run("desk.py", "--into", "cursor")
+    assert (ended.code, desk.path("cursor").exists()) == (2, False)
+    assert f"another library ({'fastmcp' if 'fastmcp.' in source else 'mcp'})" in ended.err
+    command = f"python {file}"
+    assert f'"{command}"' in ended.err
+    assert desk.run(command.replace("python", sys.executable, 1), "--into", "cursor").code == 0
 
 
 def test_a_program_that_is_not_there_is_refused(desk: Desk) -> None:

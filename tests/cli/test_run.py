@@ -77,6 +77,13 @@ def test_a_neighbour_that_imports_the_file_gets_the_same_server(tmp_path: Path, 
     assert load("server = Server('right')\nimport neighbour_two") == "right"
 
 
+def test_a_file_of_another_library_is_not_loaded(tmp_path: Path) -> None:
+    file = tmp_path / "desk.py"
+    file.write_text("from fastmcp import FastMCP\nmcp = FastMCP()\n", encoding="utf-8")
+    with pytest.raises(Failure, match=r'another library \(fastmcp\).*"python .*desk\.py"'):
+        load_server(str(file))
+
+
 @pytest.mark.parametrize("name", ["os.py", "a:b.py"], ids=["like a module", "with a colon"])
 def test_a_file_may_have_an_odd_name(name: str, load: Callable[..., str]) -> None:
     assert load("server = Server('right')", file=name) == "right"

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -340,6 +342,73 @@ def test_servers_are_told_of_as_they_come_up_if_that_is_wanted(desk: Desk) -> No
         running.until(r"(demo: ready)")
         said = "".join(running.said)
     assert ("bad: misconfigured: " in said, "\x1b" in said) == (True, False)
+
+
+def _log_of(desk: Desk, *patterns: str) -> list[str]:
+    """What a gateway without a terminal and without -v says until all these were said."""
+    with desk.serving("--no-auth") as running:
+        said: list[str] = running.said
+        for pattern in patterns:
+            if not any(re.search(pattern, line) for line in said):
+                running.until(f"({pattern})")
+        return list(said)
+
+
+def test_a_server_that_cannot_be_used_is_told_once_in_the_log_of_an_application(desk: Desk) -> None:
+    write_config(
+        desk.config,
+        {"demo": demo_entry(), "bad": {"comand": "x"}, "gone": {"command": "no-such-program-anywhere"}},
+    )
+    said = _log_of(desk, "bad: misconfigured: ", "gone: broken: ")
+    told = [line for line in said if line.startswith(("trunkline: gone", "trunkline: bad", "trunkline: demo"))]
+    assert len(told) == 2, said
+    assert "command not found" in next(line for line in told if "gone" in line)
+    assert all("run: trunkline doctor" in line for line in told)
+    assert not any("nothing is served" in line for line in said)
+
+
+def test_a_gateway_whose_servers_are_all_unapproved_says_that_nothing_is_served(desk: Desk) -> None:
+    write_config(desk.folder / ".mcp.json", {"demo": demo_entry()})
+    desk.config.unlink()
+    with gateway("--no-auth", cwd=desk.folder, env=desk.env) as running:
+        if not any("nothing is served" in line for line in running.said):
+            running.until("(nothing is served)")
+        said = "".join(running.said)
+    assert "trunkline: demo: unapproved: " in said
+    assert "run: trunkline trust approve demo" in said
+
+
+def test_attempts_that_end_alike_are_told_once(desk: Desk) -> None:
+    write_config(desk.config, {"gone": {"command": "no-such-program-anywhere"}})
+    with desk.serving("--no-auth", "-v") as running:
+        if not any("gone: broken: " in line for line in running.said):
+            running.until("(gone: broken: )")
+        said = [line for line in running.said if line.startswith("trunkline: gone: waiting")]
+    assert len(said) == 1
+    assert "0.0 s" not in said[0]
+
+
+def test_a_long_reason_keeps_its_end(desk: Desk) -> None:
+    noise = f"import sys; sys.stderr.write('{'x' * 400}\\nValueError: the cause')"
+    write_config(desk.config, {"loud": {"command": sys.executable, "args": ["-c", noise]}})
+    said = _log_of(desk, "loud: broken: ")
+    assert "ValueError: the cause" in next(line for line in said if "loud: broken" in line)
+
+
+def test_the_approval_mode_is_told_only_of_a_gateway_that_begins(desk: Desk) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        words = ("--http", str(taken.getsockname()[1]), "--no-auth")
+        ended = subprocess.run(
+            desk.command(*words),
+            capture_output=True,
+            text=True,
+            timeout=30,
+            env={**os.environ, "PYTHONPATH": SOURCE, **desk.env},
+            cwd=desk.folder,
+            check=False,
+        )
+    assert ended.returncode == 2
+    assert "approval mode" not in ended.stderr
 
 
 def test_a_gateway_that_would_start_itself_refuses(desk: Desk) -> None:

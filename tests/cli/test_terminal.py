@@ -51,6 +51,16 @@ def test_a_choice_is_made_by_its_number(revision: str, monkeypatch: pytest.Monke
     assert screen.endswith("accept fahrenheit\n")
 
 
+@pytest.mark.parametrize("tool", ["choose", "think"])
+def test_what_was_typed_before_a_servers_question_does_not_answer_it(
+    tool: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prompt = "value: " if tool == "choose" else "answer: "
+    script = ((prompt, ":decline\n"),)
+    code, screen = at_a_terminal(monkeypatch, "call", DEMO, tool, script=script, typed_before="celsius\ncelsius\n")
+    assert code == 6, screen
+
+
 def test_the_real_command_asks_in_its_terminal() -> None:
     code, screen = in_a_terminal_of_its_own("call", DEMO, "choose", script=(("value: ", "celsius\n"),))
     assert code == 0

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import sys
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from types import MappingProxyType
@@ -17,7 +16,7 @@ from typing import Any, NamedTuple
 
 from trunkline.cli.output import clip, counted, one_line, wire_json
 from trunkline.cli.screen import Screen
-from trunkline.cli.terminal import InputEnded, Terminal, is_there
+from trunkline.cli.terminal import InputEnded, Terminal, forget_typed, is_there
 from trunkline.host.judgement.consent import Answer, Face, Question, Remember
 from trunkline.host.judgement.grants import GRANT_DAYS
 
@@ -62,21 +61,13 @@ def terminal_face(
 
     async def face(question: Question) -> Answer | None:
         async with lock:
-            _forget_typed()
+            forget_typed()
             try:
                 return await _Asking(Terminal(shown), question, edit).answer()
             except InputEnded:
                 return _LEFT
 
     return face
-
-
-def _forget_typed() -> None:
-    """Throw away what was typed before the question could be seen: it was meant for something else."""
-    if sys.platform != "win32":
-        import termios
-
-        termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)
 
 
 class _Asking:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
@@ -431,12 +430,9 @@ async def _agrees(differing: Sequence[str]) -> bool:
 
 async def _ask(screen: Screen, question: str) -> bool:
     """Ask for a yes; what was typed before the question is no answer to it."""
-    from trunkline.cli.terminal import InputEnded, Terminal
+    from trunkline.cli.terminal import InputEnded, Terminal, forget_typed
 
-    if sys.platform != "win32":
-        import termios
-
-        termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)
+    forget_typed()
     try:
         return await Terminal(screen).choose(question, {"yes": "yes", "no": "no"}, default="no") == "yes"
     except InputEnded:

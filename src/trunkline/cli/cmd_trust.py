@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -198,21 +197,14 @@ async def _approve(wanted: Sequence[ServerEntry], *, yes: bool) -> dict[str, str
 
 async def _ask(screen: Screen, name: str) -> bool:
     """Ask for a yes; what was typed before the question is no answer to it."""
-    from trunkline.cli.terminal import InputEnded, Terminal
+    from trunkline.cli.terminal import InputEnded, Terminal, forget_typed
 
-    _forget_typed()
+    forget_typed()
     words = {"yes": "yes", "no": "no"}
     try:
         return await Terminal(screen).choose(f"Approve {_inert(name)}? [y/N] ", words, default="no") == "yes"
     except InputEnded:
         return False
-
-
-def _forget_typed() -> None:
-    if sys.platform != "win32":
-        import termios
-
-        termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)
 
 
 def _description(entry: ServerEntry, seen: Fingerprint, standing: Standing) -> str:

@@ -16,10 +16,13 @@ from trunkline.cli.exits import Exit, Failure
 if TYPE_CHECKING:
     from trunkline.server.server import Server
 
-__all__ = ["load_server", "split_spec"]
+__all__ = ["check_library", "load_server", "split_spec"]
 
 #: The names under which a server is looked for, in this order.
 _USUAL_NAMES = ("server", "mcp", "app")
+#: Other libraries that servers are written with, and what they call the class.
+_OTHER_LIBRARIES = frozenset({"mcp", "fastmcp"})
+_OTHER_SERVERS = frozenset({"FastMCP", "MCPServer", "Server"})
 
 
 def split_spec(spec: str) -> tuple[str, str | None]:
@@ -39,8 +42,52 @@ def load_server(spec: str) -> Server:
     path, name = split_spec(spec)
     if not os.path.isfile(path):
         raise Failure(f"there is no file {path}", Exit.CONFIG)
+    check_library(path)
     module = _load(os.path.abspath(path))
     return _find(module, path) if name is None else _named(module, path, name)
+
+
+def check_library(path: str) -> None:
+    """Raise if a file makes a server of another library, which can be started but not loaded. Nothing of it runs.
+
+    Raises:
+        Failure: it does; the sentence has the command that starts it.
+    """
+    library = _other_library(path)
+    if library is not None:
+        import shlex
+
+        command = shlex.join(["python", os.path.abspath(path)])
+        raise Failure(
+            f'{path} is a server of another library ({library}): give the command that starts it, "{command}"',
+            Exit.CONFIG,
+        )
+
+
+def _other_library(path: str) -> str | None:
+    """Return the library whose server a file makes, as its text says; None for ours, or if there is no saying."""
+    try:
+        with open(path, "rb") as file:
+            source = file.read()
+    except OSError:
+        return None
+    if b"trunkline" in source or b"mcp" not in source:
+        # Most files, for which the parser need not be loaded.
+        return None
+    import ast
+
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError):
+        return None
+    nodes = list(ast.walk(tree))
+    modules = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+    modules |= {node.module or "" for node in nodes if isinstance(node, ast.ImportFrom) and not node.level}
+    imported = {name.partition(".")[0] for name in modules}
+    called = [node.func for node in nodes if isinstance(node, ast.Call)]
+    names = {func.id for func in called if isinstance(func, ast.Name)}
+    names |= {func.attr for func in called if isinstance(func, ast.Attribute)}
+    return min(imported & _OTHER_LIBRARIES, default=None) if names & _OTHER_SERVERS else None
 
 
 def _load(path: str) -> ModuleType:

@@ -21,6 +21,7 @@ from trunkline.cli.secrecy import hidden, hidden_in
 
 __all__ = [
     "clip",
+    "clip_middle",
     "complain",
     "counted",
     "error_document",
@@ -93,6 +94,17 @@ def clip(text: str, width: int) -> str:
             break
         kept += character
     return (kept.rstrip() + "...")[: max(width, 0)]
+
+
+def clip_middle(text: str, width: int) -> str:
+    """Cut a safe line to so many columns in its middle: errors begin with what was done, and end with the cause."""
+    if _columns(text) <= width:
+        return text
+    head = clip(text, width // 3)
+    tail = text[-(width - _columns(head)) :]
+    while tail and _columns(head + tail) > width:
+        tail = tail[1:]
+    return head + tail
 
 
 def _columns(text: str) -> int:

@@ -55,6 +55,7 @@ class Questions:
             self._decline("asks", question.message)
             return t.ElicitResult(action="decline")
         async with self.turn:
+            self._terminal.forget_typed()
             try:
                 answer = await self._elicited(self._terminal, question)
             except InputEnded:
@@ -82,6 +83,7 @@ class Questions:
             self._decline("asks for a model's answer to", _messages(question))
         else:
             async with self.turn:
+                self._terminal.forget_typed()
                 try:
                     return await _typed(self._terminal, question)
                 except (InputEnded, Left):

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-import sys
 from collections.abc import Awaitable, Callable, Mapping
 from types import MappingProxyType
 from typing import Any, TypeVar
@@ -19,7 +18,7 @@ from trunkline.cli.form import Left, fill_in, summary
 from trunkline.cli.output import one_line, plain
 from trunkline.cli.sampling_reviews import ask_about
 from trunkline.cli.screen import Screen
-from trunkline.cli.terminal import InputEnded, Terminal, is_there
+from trunkline.cli.terminal import InputEnded, Terminal, forget_typed, is_there
 from trunkline.host.elicitation.answering import ElicitationFace, FormQuestion, PageQuestion
 from trunkline.host.sampling.review import SamplingDecision, SamplingFace, SamplingReview
 
@@ -97,19 +96,11 @@ class _Turns:
     async def take(self, question: Q, ask: Callable[[Terminal, Q], Awaitable[A]]) -> A | None:
         """Wait for the turn and ask; None if the input ended."""
         async with self._lock:
-            _forget_typed()
+            forget_typed()
             try:
                 return await ask(Terminal(self._screen), question)
             except InputEnded:
                 return None
-
-
-def _forget_typed() -> None:
-    """Throw away what was typed before the question could be seen: it was meant for something else."""
-    if sys.platform != "win32":
-        import termios
-
-        termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)
 
 
 # --- forms -----------------------------------------------------------------------------------------------------------

@@ -18,11 +18,12 @@ from trunkline.cli.approval_modes import tell_approval
 from trunkline.cli.changes import change_lines
 from trunkline.cli.configs import answers_for
 from trunkline.cli.options import Guard
-from trunkline.cli.output import clip, complain, one_line
+from trunkline.cli.output import complain, one_line
 from trunkline.cli.screen import Screen
 from trunkline.cli.secrecy import book_here
 from trunkline.cli.session import LogOnScreen
 from trunkline.cli.signals import hearing
+from trunkline.cli.state_lines import StateLines, nothing_served
 from trunkline.errors import ConfigError
 from trunkline.host.assembly import HostOptions
 from trunkline.host.events import Follower, Inspected, Missed, ServerStateChanged
@@ -32,7 +33,6 @@ from trunkline.server.run import run_loop
 
 __all__ = ["Plan", "run_gateway"]
 
-_LONGEST_REASON = 300
 # Far more than reading the catalogs on disk takes.
 _RECALL_SECONDS = 2.0
 
@@ -95,11 +95,7 @@ def _host_options(plan: Plan, inputs: Any) -> HostOptions:
 
 async def _serve(host: Host, plan: Plan) -> None:
     options: dict[str, Any] = dict(plan.options)
-    tell_approval(options)
-    if options.get("http") is not None:
-        options["started"] = lambda url, token: _tell_address(url, token, options)
-    elif sys.stdin is not None and sys.stdin.isatty():
-        complain("serving over stdio: a client is awaited on standard input; --http PORT serves over HTTP")
+    options["started"] = lambda url, token: _tell_start(url, token, options)
     await host.serve(**options)
 
 
@@ -167,6 +163,15 @@ def _tell_problems(host: Host) -> None:
         complain(str(problem))
 
 
+def _tell_start(url: str, token: str | None, options: Mapping[str, Any]) -> None:
+    """Tell that serving begins, and how; nothing of it is said of a gateway that cannot begin."""
+    tell_approval(options)
+    if options.get("http") is not None:
+        _tell_address(url, token, options)
+    elif sys.stdin is not None and sys.stdin.isatty():
+        complain("serving over stdio: a client is awaited on standard input; --http PORT serves over HTTP")
+
+
 def _tell_address(url: str, token: str | None, options: Mapping[str, Any]) -> None:
     """Say where the gateway is; a token that was made up is told here and nowhere else."""
     scheme, _, rest = url.partition("://")
@@ -186,26 +191,41 @@ def _tell_address(url: str, token: str | None, options: Mapping[str, Any]) -> No
 
 @contextmanager
 def _followed(host: Host, plan: Plan) -> Iterator[None]:
-    """Tell how the servers are, a line each time one changes; to a person, or to whoever asked for it."""
-    if not plan.verbose and not (sys.stderr is not None and sys.stderr.isatty()):
-        yield
-        return
-    for status in host.status():
-        _tell_state(status.name, status.state, status.reason)
-    task = asyncio.get_running_loop().create_task(_follow(host))
+    """Tell how the servers are as they change: all of it to a person or with -v, else what keeps one from serving."""
+    events = host.events()
+    statuses = host.status()
+    every = plan.verbose or (sys.stderr is not None and sys.stderr.isatty())
+    told = StateLines(every=every, remote=[status.name for status in statuses if status.url is not None])
+    for status in statuses:
+        _tell_state(told, status.name, status.state, status.reason)
+    task = asyncio.get_running_loop().create_task(_follow(host, events, told, empty=_tell_nothing_served(host)))
     try:
         yield
     finally:
         task.cancel()
 
 
-async def _follow(host: Host) -> None:
-    async with host.events() as events:
+async def _follow(host: Host, events: Follower, told: StateLines, *, empty: bool) -> None:
+    async with events:
         async for event in events:
             if isinstance(event, ServerStateChanged):
-                _tell_state(event.server, event.state, event.reason)
+                _tell_state(told, event.server, event.state, event.reason)
+                empty = empty or _tell_nothing_served(host)
             elif isinstance(event, Missed):
                 complain(f"{event.count} changes were too many to be shown")
+
+
+def _tell_state(told: StateLines, server: str, state: str, reason: str | None) -> None:
+    for line in told.lines(server, state, reason):
+        complain(line)
+
+
+def _tell_nothing_served(host: Host) -> bool:
+    """Tell that nothing can be used, if that is so."""
+    sentence = nothing_served(host.status())
+    if sentence is not None:
+        complain(sentence)
+    return sentence is not None
 
 
 @contextmanager
@@ -227,8 +247,3 @@ async def _tell_changes(events: Follower) -> None:
             if isinstance(event, Inspected):
                 for line in change_lines([event]):
                     complain(line)
-
-
-def _tell_state(server: str, state: str, reason: str | None) -> None:
-    why = f": {clip(one_line(reason), _LONGEST_REASON)}" if reason else ""
-    complain(f"{one_line(server)}: {state}{why}")

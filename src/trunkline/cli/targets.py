@@ -68,6 +68,9 @@ def read_target(text: str | None, files: Sequence[str] = ()) -> Launch | Site | 
 
 
 def _python_file(path: str, name: str | None) -> Launch:
+    from trunkline.cli.loading import check_library
+
+    check_library(path)
     spec = os.path.abspath(path) + ("" if name is None else f":{name}")
     # -P: the folder the command is typed in is not where the server's modules come from.
     command = [sys.executable, "-P", "-m", "trunkline", "run", "--", spec]

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 
 from trunkline.cli.screen import Screen
 
-__all__ = ["InputEnded", "Terminal", "is_there", "unseen"]
+__all__ = ["InputEnded", "Terminal", "forget_typed", "is_there", "unseen"]
 
 
 class InputEnded(Exception):
@@ -24,6 +24,14 @@ class InputEnded(Exception):
 def is_there() -> bool:
     """Tell whether somebody can see a question and type an answer."""
     return all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr))
+
+
+def forget_typed() -> None:
+    """Discard what was typed before a question could be seen: it was meant for something else."""
+    if sys.platform != "win32":
+        import termios
+
+        termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)
 
 
 @contextmanager
@@ -56,6 +64,11 @@ class Terminal:
     def show(self, text: str) -> None:
         """Show lines."""
         self._screen.line(text)
+
+    def forget_typed(self) -> None:
+        """Discard what was typed before the next question could be seen."""
+        self._typed = b""
+        forget_typed()
 
     async def ask(self, prompt: str) -> str:
         """Ask for a line.

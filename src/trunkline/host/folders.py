@@ -11,7 +11,7 @@ from pathlib import Path
 
 from trunkline.auth.store import default_folder
 
-__all__ = ["config_folder", "private_folder", "state_folder"]
+__all__ = ["config_folder", "folder_variables", "private_folder", "state_folder"]
 
 
 def state_folder() -> Path:
@@ -26,6 +26,17 @@ def config_folder() -> Path:
         return state_folder()
     base = os.environ.get("XDG_CONFIG_HOME") or os.path.join(os.path.expanduser("~"), ".config")
     return Path(base) / "trunkline"
+
+
+def folder_variables() -> dict[str, str]:
+    """Return the variables of this environment that decide where state and configuration are, with full paths.
+
+    A program that is started elsewhere without them would use other grants, pins and rules.
+    """
+    names = ("TRUNKLINE_HOME",) if os.environ.get("TRUNKLINE_HOME") else ("XDG_CONFIG_HOME", "XDG_DATA_HOME")
+    if names[0] != "TRUNKLINE_HOME" and sys.platform in ("darwin", "win32"):
+        return {}
+    return {name: os.path.abspath(os.environ[name]) for name in names if os.environ.get(name)}
 
 
 def private_folder(path: Path) -> Path:

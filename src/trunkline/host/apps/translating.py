@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 from trunkline.errors import ConfigError
 from trunkline.host.apps.places import APPS
 from trunkline.host.config.spelling import snake
+from trunkline.host.folders import folder_variables
 
 __all__ = ["command_entry", "gateway_entry", "name_for", "own_entry", "url_entry"]
 
@@ -48,12 +49,15 @@ def command_entry(
 
 
 def gateway_entry(app: str, files: Sequence[str], env: Mapping[str, str], *, approval: str) -> dict[str, Any]:
-    """Make the entry of our gateway over these files; its approval mode is written out, for the user to see."""
+    """Make the entry of our gateway over these files; its approval mode is written out, for the user to see.
+
+    Applications pass few variables on, so the ones that decide where its state and configuration are go along.
+    """
     # -P: the folder that the application starts it in is not where our modules come from.
     words = [sys.executable, "-P", "-m", "trunkline", "serve", "--approval", approval]
     for file in files:
         words += ["-c", os.path.abspath(file)]
-    return command_entry(app, words, env)
+    return command_entry(app, words, {**folder_variables(), **env})
 
 
 def url_entry(app: str, url: str, headers: Mapping[str, str]) -> dict[str, Any]:

@@ -76,7 +76,7 @@ class ServeOptions(TypedDict, total=False):
     allowed_hosts: Sequence[str]
     allowed_origins: Sequence[str]
     resource: str | None
-    #: Is told the URL and the token, if one is asked for, once the gateway listens.
+    #: Called once serving begins, with the URL and the token, if one is required; over stdio with ``stdio`` and None.
     started: Callable[[str, str | None], None] | None
     stopping: asyncio.Event | None
 
@@ -170,7 +170,10 @@ async def _serve_stdio(assembly: Assembly, options: ServeOptions) -> None:
     if name is not None and name not in profiles:
         raise ConfigError(f"There is no profile {name!r}; there are: {', '.join(profiles) or 'none'}.")
     gateway = _gateway(assembly, options, name, None if name is None else profiles[name])
+    started = options.get("started")
     try:
+        if started is not None:
+            started("stdio", None)
         await gateway.run_async("stdio")
     finally:
         await gateway.aclose()

@@ -336,7 +336,8 @@ class Tender:
         return Serving(self._condition, client, timekeeper=self._timekeeper, spread=around.spread, cache=around.cache)
 
     async def _wait(self, seconds: float, reason: str) -> _Phase | None:
-        self._condition.move("waiting", f"starts again in {seconds:.1f} s: {reason}")
+        when = "at once" if seconds < 0.05 else f"in {seconds:.1f} s"
+        self._condition.move("waiting", f"starts again {when}: {reason}")
         self._carried_out()
         order = await self._order_within(seconds)
         return self._start if order is None else await self._obey(order)
