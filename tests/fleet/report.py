@@ -241,8 +241,8 @@ def _first_start(together: Together | None) -> str:
     first = together.restarts[0].at_first
     return (
         f"At the very first start, of which nothing is kept, the first list had {first} of {together.tools} tools after"
-        f" the\nten seconds of `--wait`. The client is told when the list changes; from the second start on the first list"
-        f" is whole.\n\n"
+        " the\nten seconds of `--wait`. The client is told when the list changes; from the second start on the first"
+        " list is whole.\n\n"
     )
 
 
