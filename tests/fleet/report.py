@@ -205,6 +205,7 @@ def page(result: Result, *, day: str, delay: float, count: int) -> str:
     if day:
         rows: list[tuple[str, ...]] = [(bar.what, bar.found, _mark(bar.passed)) for bar in bars(result)]
         parts.append(f"## Results\n\n{_markdown(('what', 'found', 'bar'), rows)}\n")
+        parts.append(_first_start(result.together))
     parts.append("## Servers\n\nThe numbers are tools, prompts, resources and templates, and the calls compared.\n\n")
     parts += [_markdown(_SERVER_HEADS, [_server_cells(row) for row in result.servers]), "\n", _ORDER]
     if skipped := [f"- {row.name}: {row.skipped}\n" for row in result.servers if row.skipped]:
@@ -220,7 +221,7 @@ def page(result: Result, *, day: str, delay: float, count: int) -> str:
 
 
 def _told(result: Result, day: str) -> str:
-    """Return one sentence about the run."""
+    """Return what is said about the run."""
     if not day:
         return "No run has been written to it yet."
     minutes = max(1, round(result.seconds / 60))
@@ -228,7 +229,20 @@ def _told(result: Result, day: str) -> str:
     clients = sum(bool(row.doors) for row in result.clients)
     return (
         f"The results are from {day}, with seed {result.seed}: {servers} servers and {clients} clients in {minutes}"
-        f" minutes on {os.cpu_count()} cores, without the installation."
+        f" minutes on {os.cpu_count()} cores, without the installation. The load average of the last 15 minutes was"
+        f" {os.getloadavg()[2]:.0f}."
+    )
+
+
+def _first_start(together: Together | None) -> str:
+    """Return what is said about the start of which nothing was kept; no bar is on it."""
+    if together is None:
+        return ""
+    first = together.restarts[0].at_first
+    return (
+        f"At the very first start, of which nothing is kept, the first list had {first} of {together.tools} tools after"
+        " the\nten seconds of `--wait`. The client is told when the list changes; from the second start on the first"
+        " list is whole.\n\n"
     )
 
 

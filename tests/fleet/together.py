@@ -43,6 +43,8 @@ class Restart(Struct, kw_only=True):
     """One start of the gateway with late servers."""
 
     number: int
+    #: How many tools the first list of a client had.
+    at_first: int = 0
     #: Tools that the first list of a client lacks, and those that are lacking once all servers are ready.
     lost_at_first: list[str] = field(default_factory=list)
     lost: list[str] = field(default_factory=list)
@@ -164,6 +166,7 @@ async def _start(
             result.late = _not_ready(gateway, servers)
             seen = await _tool_names(client)
     result.seconds = time.monotonic() - started
+    result.at_first = len(at_first)
     result.lost_at_first, result.lost = sorted(known - at_first), sorted(known - seen)
     tell(
         f"  start {number}: {len(at_first)} tools in the first list, {len(seen)} when ready"
