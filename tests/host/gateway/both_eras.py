@@ -51,10 +51,10 @@ def make(revisions: list[str]) -> Server:
         return [str(root.uri) for root in await ctx.list_roots()]
 
     @made.tool
-    async def write(text: str, ctx: Context) -> str:
+    async def write(text: str) -> str:
         """Change the note."""
         notes.append(text)
-        await ctx.notify_resource_updated("note://1")
+        made.changed("note://1")
         return text
 
     @made.resource("note://1")
