@@ -12,6 +12,11 @@ from trunkline.protocol.revisions import ALL_NAMES, NEWEST
 __all__ = ["make"]
 
 
+async def sprout() -> str:
+    """Be there later than the others."""
+    return "green"
+
+
 def make(revisions: list[str]) -> Server:
     """Make a server with tools that ask, and a resource that its own process changes."""
     made = Server("both", revisions=revisions)
@@ -56,6 +61,12 @@ def make(revisions: list[str]) -> Server:
         notes.append(text)
         made.changed("note://1")
         return text
+
+    @made.tool
+    async def grow() -> str:
+        """Add a tool to this process."""
+        made.add_tool(sprout)
+        return "grown"
 
     @made.resource("note://1")
     async def note() -> str:

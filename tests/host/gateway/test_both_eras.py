@@ -139,11 +139,16 @@ async def test_a_client_hears_of_changes_in_the_process_of_its_calls(tmp_path: P
 
 
 @in_loop
-async def test_both_eras_have_one_pin(tmp_path: Path) -> None:
+async def test_a_tool_has_one_pin_in_both_eras(tmp_path: Path) -> None:
     async with on_stage({"b": both()}, tmp_path) as stage, stage.client(OLD, elicitation=_ann) as client:
-        before = await client.list_tools()
-        assert await _data(client, "b__ask") == "hello Ann"
-        assert await client.list_tools() == before
+        before = {tool.name: tool for tool in await client.list_tools()}
+        await client.call_tool("b__grow")
+        # The connection with a handshake is listed now, in the form of that era.
+        lanes = [lane for session in stage.host._open.core.sessions for lane in session.lanes._lanes]
+        await until(lambda: any(lane.offering is not None for lane in lanes))
+        after = {tool.name: tool for tool in await client.list_tools()}
+        assert {name: after[name] for name in before} == before
+        assert after.keys() - before.keys() == {"b__sprout"}
         assert await _data(client, "b__pid") != _shared(stage)
 
 
