@@ -67,6 +67,7 @@ def fleet() -> Iterator[dict[str, Any]]:
             "py-new": entry(program("official.py"), era="stateless"),
             "py-web-old": {"url": official["http"], "era": "handshake"},
             "py-web-new": {"url": official["http"], "era": "stateless"},
+            "py-both": entry(program("official_asking.py")),
             "low-old": entry(program("official_low.py"), era="handshake"),
             "low-new": entry(program("official_low.py"), era="stateless"),
             "our-old": entry(program("ours.py", *HANDSHAKE)),

@@ -10,10 +10,11 @@ from typing import Any, TypeVar
 import mcp
 import mcp_types as theirs
 import pytest
+from mcp.client.stdio import stdio_client
 from mcp.client.subscriptions import ResourceUpdated, ToolsListChanged
 
 from tests.interop.gateway_stage import FRONTS, Fronts, Served, configured, fleet, gateway_client, served
-from tests.interop.peers import NEWEST, NEWEST_HANDSHAKE
+from tests.interop.peers import NEWEST, NEWEST_HANDSHAKE, is_handshake, program
 from tests.interop.test_official_client import Heard, only_text, refusal
 from tests.interop.test_official_client_asked import accept, choose, folders, model
 from tests.support import run_async
@@ -441,6 +442,31 @@ def test_the_model_may_choose_a_tool(gateway: Served, front: str, server: str) -
 def test_a_client_that_cannot_be_asked_is_told(plain: Fronts, front: str, server: str) -> None:
     plain.gateway.needs(server)
     assert "elicitation" in plain(front, lambda client: failure(client.call_tool(f"{server}__ask_person")))
+
+
+@FRONTS
+def test_a_call_waits_for_an_answer_where_the_server_can_ask(gateway: Served, front: str) -> None:
+    """Only a handshake client can be asked by ``ctx.elicit``, directly and through the gateway."""
+    expected = "you?" if front == NEWEST_HANDSHAKE else "back-channel"
+
+    async def work(client: mcp.Client, name: str) -> str:
+        try:
+            return only_text(await client.call_tool(name))
+        except mcp.MCPError as error:
+            return str(error)
+
+    async def direct() -> str:
+        command, *arguments = program("official_asking.py")
+        mode = "legacy" if is_handshake(front) else "auto"
+        target: Any = stdio_client(mcp.StdioServerParameters(command=command, args=arguments))
+        async with mcp.Client(target, mode=mode, elicitation_callback=accept) as client:
+            return await work(client, "ask_in_the_middle")
+
+    assert expected in run_async(direct())
+    through = alone(
+        gateway, front, lambda client: work(client, "py-both__ask_in_the_middle"), elicitation_callback=accept
+    )
+    assert expected in through
 
 
 # --- changes ---------------------------------------------------------------------------------------------------------

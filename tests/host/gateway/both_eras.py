@@ -12,6 +12,11 @@ from trunkline.protocol.revisions import ALL_NAMES, NEWEST
 __all__ = ["make"]
 
 
+async def sprout() -> str:
+    """Be there later than the others."""
+    return "green"
+
+
 def make(revisions: list[str]) -> Server:
     """Make a server with tools that ask, and a resource that its own process changes."""
     made = Server("both", revisions=revisions)
@@ -51,11 +56,17 @@ def make(revisions: list[str]) -> Server:
         return [str(root.uri) for root in await ctx.list_roots()]
 
     @made.tool
-    async def write(text: str, ctx: Context) -> str:
+    async def write(text: str) -> str:
         """Change the note."""
         notes.append(text)
-        await ctx.notify_resource_updated("note://1")
+        made.changed("note://1")
         return text
+
+    @made.tool
+    async def grow() -> str:
+        """Add a tool to this process."""
+        made.add_tool(sprout)
+        return "grown"
 
     @made.resource("note://1")
     async def note() -> str:

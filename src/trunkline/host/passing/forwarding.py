@@ -1,11 +1,11 @@
 """Passes a request on to a server, whatever the era of the two sides, and brings the server's questions to the front.
 
-Two ways, by the era of the server's connection; a server of both eras has a connection with a handshake for each
-handshake client that can be asked, as if that client were connected directly. A stateless server answers with its questions (``inputRequests``): each round is a
-request, and what was asked is recorded with the front, so that a stateless front can go away and come back. A handshake
-server sends requests of its own while the call runs: the call is ``Running``, on a lane if the front can be asked, and
-parked while a stateless front is away. Nothing here decides what is allowed: that was judged before, and each question
-is reviewed by a function that comes with the errand.
+Two ways, by the era of the server's connection. A stateless server answers with its questions (``inputRequests``): each
+round is a request, and what was asked is recorded with the front, so that a stateless front can go away and come back.
+A handshake server sends requests of its own while the call runs: the call is ``Running``, on a lane if the front can be
+asked, and parked while a stateless front is away. A server of both eras may be able to ask in one of them alone; a
+handshake client that can be asked has a lane with a handshake there, as if it were connected directly. Nothing here
+decides what is allowed: that was judged before, and each question is reviewed by a function that comes with the errand.
 """
 
 from __future__ import annotations

@@ -377,7 +377,8 @@ def folders_of(roots: list[t.Root]) -> str:
 def prefers_handshake(upstream: Upstream, needs: Needs) -> bool:
     """Return True if a handshake client with these needs gets its own connection with a handshake.
 
-    That is so where the shared connection is stateless and the server may know the handshake too: it may ask only there.
+    That is so where the shared connection is stateless and the server may know the handshake too. Some servers of both
+    eras can ask only after a handshake.
     """
     client, shared = upstream.client, upstream.entry.settings.share == "shared"
     return needs.asks and not shared and upstream.may_shake and client is not None and not shakes_hands(client)

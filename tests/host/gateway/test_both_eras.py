@@ -1,0 +1,161 @@
+"""A server of both eras behind the gateway: who is in front decides in which of them it is used."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.host.gateway.support import NEW, OLD, Stage, allow, in_loop, on_stage, over_http, until
+from trunkline import Client, RequestFailed
+from trunkline.host.host import Host
+
+_ROOT = str(Path(__file__).parents[3])
+_COMMAND = [sys.executable, "-S", "-m", "tests.host.gateway.both_eras"]
+_VARIABLES = {"PYTHONPATH": ":".join([_ROOT, *sys.path])}
+
+
+def both(*arguments: str, **settings: Any) -> dict[str, Any]:
+    """Give the entry of a server of both eras that can ask only in its handshake era."""
+    return {"command": _COMMAND[0], "args": [*_COMMAND[1:], *arguments], "env": _VARIABLES, **settings}
+
+
+def _ann(question: object) -> str:
+    return "Ann"
+
+
+def _shared(stage: Stage) -> int | None:
+    return stage.host.status()[0].pid
+
+
+async def _data(client: Client, name: str, **arguments: Any) -> Any:
+    return (await client.call_tool(name, arguments)).data
+
+
+@in_loop
+async def test_a_handshake_client_is_asked_as_if_it_were_connected_directly(tmp_path: Path) -> None:
+    async with Client(_COMMAND, env=_VARIABLES, revision=OLD, elicitation=_ann) as direct:
+        assert await _data(direct, "ask") == "hello Ann"
+    async with (
+        on_stage({"b": both()}, tmp_path) as stage,
+        stage.client(OLD, elicitation=_ann, sampling=lambda _: "hello", roots=[tmp_path]) as client,
+    ):
+        assert stage.host.status()[0].era == NEW
+        assert await _data(client, "b__ask") == "hello Ann"
+        assert await _data(client, "b__think") == "hello"
+        assert await _data(client, "b__look") == [tmp_path.as_uri()]
+        assert await _data(client, "b__era") == OLD
+        # All of its calls go to one process, which is not the one that others share.
+        pids = {await _data(client, "b__pid") for _ in range(3)}
+        assert len(pids) == 1
+        assert _shared(stage) not in pids
+
+
+@in_loop
+async def test_a_handshake_client_is_asked_through_the_door_for_http(tmp_path: Path) -> None:
+    async with (
+        Host.open({"b": both()}, folder=tmp_path, policy=allow("b"), audit=False) as host,
+        over_http(host) as web,
+        web.client(OLD, elicitation=_ann) as client,
+    ):
+        assert await _data(client, "b__ask") == "hello Ann"
+
+
+@pytest.mark.parametrize(
+    ("front", "asked", "settings"),
+    [
+        pytest.param(NEW, {"elicitation": _ann}, {}, id="a stateless client"),
+        pytest.param(OLD, {}, {}, id="a client that cannot be asked"),
+        pytest.param(OLD, {"elicitation": _ann}, {"era": "stateless"}, id="an entry that names the era"),
+        pytest.param(OLD, {"elicitation": _ann}, {"share": "shared"}, id="an entry that shares one process"),
+        pytest.param(OLD, {"elicitation": _ann}, {"asks": ["roots"]}, id="an entry that lets it ask something else"),
+    ],
+)
+@in_loop
+async def test_others_use_the_shared_connection(
+    front: str, asked: dict[str, Any], settings: dict[str, Any], tmp_path: Path
+) -> None:
+    async with on_stage({"b": both(**settings)}, tmp_path) as stage, stage.client(front, **asked) as client:
+        assert await _data(client, "b__era") == NEW
+        assert await _data(client, "b__pid") == _shared(stage)
+        assert stage.host.status()[0].dedicated == 0
+
+
+@in_loop
+async def test_a_server_without_a_handshake_is_tried_once(tmp_path: Path) -> None:
+    async with (
+        on_stage({"b": both("stateless")}, tmp_path) as stage,
+        stage.client(OLD, elicitation=_ann) as client,
+        stage.client(OLD, elicitation=_ann) as other,
+    ):
+        pids = {await _data(each, "b__pid") for each in (client, other, client)}
+        assert pids == {_shared(stage)}
+        (upstream,) = stage.host._open.core.supervisor.upstreams.values()
+        assert upstream.shakes is False
+        assert stage.host.status()[0].dedicated == 0
+        with pytest.raises(RequestFailed, match="no way to ask"):
+            await client.call_tool("b__ask")
+
+
+@in_loop
+async def test_a_server_that_may_have_one_process_alone_is_used_without_a_handshake(tmp_path: Path) -> None:
+    entry = both()
+    entry["args"] = ["-c", _SINGLE, str(tmp_path / "lock")]
+    async with on_stage({"b": entry}, tmp_path) as stage, stage.client(OLD, elicitation=_ann) as client:
+        assert await _data(client, "b__pid") == _shared(stage)
+        assert await _data(client, "b__pid") == _shared(stage)
+
+
+_SINGLE = """
+import os, sys
+from tests.host.gateway.both_eras import make
+from trunkline.protocol.revisions import ALL_NAMES
+os.close(os.open(sys.argv[1], os.O_CREAT | os.O_EXCL))
+make(list(ALL_NAMES)).run()
+"""
+
+
+@in_loop
+async def test_a_client_hears_of_changes_in_the_process_of_its_calls(tmp_path: Path) -> None:
+    heard = asyncio.Event()
+
+    def told(method: str, params: dict[str, Any]) -> None:
+        if (method, params.get("uri")) == ("notifications/resources/updated", "note://b/1"):
+            heard.set()
+
+    async with (
+        on_stage({"b": both()}, tmp_path) as stage,
+        stage.client(OLD, elicitation=_ann, on_notification=told) as client,
+    ):
+        await until(lambda: stage.host._open.core.supervisor.upstreams["b"].running)
+        await client.subscribe("note://b/1")
+        await _data(client, "b__write", text="second")
+        await asyncio.wait_for(heard.wait(), 20)
+        (read,) = await client.read_resource("note://b/1")
+    assert read.text == "second"
+
+
+@in_loop
+async def test_a_tool_has_one_pin_in_both_eras(tmp_path: Path) -> None:
+    async with on_stage({"b": both()}, tmp_path) as stage, stage.client(OLD, elicitation=_ann) as client:
+        before = {tool.name: tool for tool in await client.list_tools()}
+        await client.call_tool("b__grow")
+        # The connection with a handshake is listed now, in the form of that era.
+        lanes = [lane for session in stage.host._open.core.sessions for lane in session.lanes._lanes]
+        await until(lambda: any(lane.offering is not None for lane in lanes))
+        after = {tool.name: tool for tool in await client.list_tools()}
+        assert {name: after[name] for name in before} == before
+        assert after.keys() - before.keys() == {"b__sprout"}
+        assert await _data(client, "b__pid") != _shared(stage)
+
+
+@in_loop
+async def test_the_shared_connection_keeps_its_era_after_a_restart(tmp_path: Path) -> None:
+    async with on_stage({"b": both()}, tmp_path) as stage, stage.client(OLD, elicitation=_ann) as client:
+        assert await _data(client, "b__era") == OLD
+        await stage.host.restart("b")
+        assert await _data(client, "b__ask") == "hello Ann"
+        assert stage.host.status()[0].era == NEW
