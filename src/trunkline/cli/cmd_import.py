@@ -42,9 +42,13 @@ for. A server of a project's file runs in that project's folder. What an applica
 over. An entry that starts this gateway is skipped.
 
 --allow-reading allows the tools that say that they only read, as each server first lists them. What is added or changed
-later is asked about, and so is everything else; trunkline grants list shows what is allowed. --remove-originals leaves
+later is asked about, and so is everything else; trunkline grants list shows what is allowed. Trunkline asks in call,
+ask and chat, and in a gateway in approval mode ask; in mode client the client in front asks. --remove-originals leaves
 files alone that a project shares; trunkline install --undo --into APP puts the originals back.
 """
+_WHERE = (
+    "(Trunkline asks in call, ask and chat, and in a gateway in approval mode ask; in mode client the client asks.)"
+)
 _ABSENT = "nobody is here to be asked, so nothing is written; run this in a terminal, or give --yes"
 
 
@@ -59,7 +63,11 @@ _ABSENT = "nobody is here to be asked, so nothing is written; run this in a term
     help="What to do with a server whose name is taken by another; skip unless said.",
 )
 @click.option("--allow-reading", is_flag=True, help="Do not ask for tools that say that they only read.")
-@click.option("--ask-all", is_flag=True, help="Ask for every tool; this is what --yes alone means.")
+@click.option(
+    "--ask-all",
+    is_flag=True,
+    help="Allow no tool in advance, so that each is asked about; this is what --yes alone means.",
+)
 @click.option("--remove-originals", is_flag=True, help="Take the servers out of the application's file.")
 @click.option("--dry-run", is_flag=True, help="Show what would change, and change nothing.")
 @click.option("--yes", is_flag=True, help="Write without asking; you have read what would be added.")
@@ -168,12 +176,13 @@ def _sources(source: str | None) -> list[AppDocument]:
 def _named(path: str) -> AppDocument:
     """Read a file that was named; what it is is seen by its content."""
     from trunkline.host.apps.documents import read_app_file
-    from trunkline.host.apps.places import AppFile
+    from trunkline.host.apps.places import APPS, AppFile
     from trunkline.host.trust.book import project_folder
 
     real = Path(path).absolute()
     if not real.exists():
-        raise Failure(f"there is no application and no file {path}", Exit.CONFIG)
+        known_apps = ", ".join(APPS)
+        raise Failure(f"there is no application and no file {path}; applications are {known_apps}", Exit.CONFIG)
     is_project = real.parent.name in (".vscode", ".cursor") or real.name == ".mcp.json"
     folder = Path(project_folder(str(real))) if is_project else None
     known = {".cursor": "cursor", ".vscode": "vscode"}.get(real.parent.name)
@@ -283,7 +292,9 @@ def _asked(
     terminal.show(
         "\n".join([_heading(target, steps), *(f"  [{each.key}] {each.text}" for each in choices), "  [n] no"])
     )
-    words = {**{each.key: each.key for each in choices}, "yes": "y", "no": "no"}
+    if reading is None:
+        terminal.show(_WHERE)
+    words = {**{each.key: each.key for each in choices}, "n": "no", "yes": "y", "no": "no"}
     try:
         chosen = asyncio.run(terminal.choose(f"Your answer [{keys}/N] ", words, default="no"))
     except InputEnded:
@@ -396,7 +407,7 @@ def _tell(
     if done.backup is not None:
         before = "" if target.content is None else f"; the file as it was: {done.backup}"
         complain(f"written to {target.file.path}{before}")
-        complain(f"trunkline serve: {setup_sentence(usual_approval())}")
+        complain(f"a gateway over stdio (trunkline serve) has {setup_sentence(usual_approval())}")
     elif not diff and done == Done():
         complain("there is nothing to take over")
     if done.reading:

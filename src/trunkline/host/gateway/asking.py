@@ -94,7 +94,7 @@ def _form(question: Question, choices: dict[str, Remember | None]) -> t.ElicitRe
     lines = [
         f"May {act.kind} {act.name!r} of server {act.server!r} be used?",
         f"Arguments: {_shown(question.arguments)}",
-        f"Asked because: {question.decision.reason} ({question.decision.rule})",
+        f"Asked because: {question.decision.explained}",
         *_unfolded(question),
         *_named_tools(question, choices),
     ]
