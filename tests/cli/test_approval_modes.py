@@ -272,6 +272,16 @@ def test_a_setup_that_refuses_everything_is_told(
     assert len(line) <= 80
 
 
+def test_status_shows_the_modes_of_profiles(desk: Desk, here: Callable[..., Outcome]) -> None:
+    text = 'approval = "client"\n[profile.reader]\napproval = "deny"\n[profile.rest]\nservers = ["demo"]\n'
+    words = ("status", "-c", "servers.json", "--gateway", desk.write("gateway.toml", text))
+    assert here(*words).out.splitlines()[-2:] == [
+        "profile reader: approval mode deny, only what rules allow",
+        "profile rest: approval mode client, the client asks its own user",
+    ]
+    assert json.loads(here(*words, "--json").out)["approval"]["profiles"] == {"reader": "deny", "rest": "client"}
+
+
 def test_a_gateway_file_that_cannot_be_read_ends_status(here: Callable[..., Outcome]) -> None:
     ended = here("status", "-c", "servers.json", "--gateway", "nope.toml")
     assert ended.code == 2

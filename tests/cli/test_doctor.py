@@ -139,6 +139,11 @@ def test_a_broken_file_is_a_finding_too(practice: Practice) -> None:
     assert practice.doctor("-c", "broken.json").code == 2
 
 
+def test_a_broken_entry_is_not_called_an_object_of_this_program(practice: Practice) -> None:
+    (found,) = practice.report("-c", practice.config(typo={"comand": "x"}))["servers"]
+    assert found["target"] == "(no command or URL)"
+
+
 def test_one_bad_server_does_not_hide_the_others(practice: Practice) -> None:
     report = practice.report("-c", practice.config(bad={"command": "no-such-program-here"}, demo=demo_entry()))
     good = {check["id"]: check["status"] for check in report["servers"][1]["checks"]}

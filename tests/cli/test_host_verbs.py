@@ -339,6 +339,15 @@ def test_a_person_is_asked_and_says_yes(desk: Desk, monkeypatch: pytest.MonkeyPa
     assert screen.endswith("hi\n")
 
 
+def test_a_command_that_makes_one_call_offers_no_answer_for_a_session(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk.policy.write_text(ASK_ECHO, encoding="utf-8")
+    words = ("call", "demo", "echo", "text=hi", "-c", str(desk.config), "--policy", str(desk.policy))
+    _, screen = at_a_terminal(monkeypatch, *words, script=(("Allow it?", "no\n"),))
+    assert ("[y] once" in screen, "[a] always" in screen, "this session" in screen) == (True, True, False)
+
+
 def test_a_person_is_asked_and_says_no(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     desk.policy.write_text(ASK_ECHO, encoding="utf-8")
     words = ("call", "demo", "echo", "text=hi", "-c", str(desk.config), "--policy", str(desk.policy))

@@ -93,8 +93,27 @@ def test_a_denial_names_the_tool_the_rule_and_what_to_do_about_it() -> None:
     decision = policy('[[rule]]\neffect = "deny"\nserver = "files"\n').decide(ACT)
     assert denied(ACT, decision) == (
         "files/write is denied: rule p.toml:1 denies. Allow it: change or remove that rule; trunkline policy why "
-        "files/write explains it"
+        "files/write explains it (give it the same --policy, if there was one)"
     )
+
+
+def test_a_denial_has_the_message_of_its_rule() -> None:
+    decision = policy('[[rule]]\neffect = "deny"\nserver = "files"\nmessage = "Ask Ann."\n').decide(ACT)
+    assert "rule p.toml:1 denies. Its message: Ask Ann. Allow it: change" in denied(ACT, decision)
+
+
+@pytest.mark.parametrize(("unasked", "then"), [(NEVER_ASKS, True), (CLIENT_CANNOT, False)])
+def test_where_nothing_is_asked_a_changed_tool_is_allowed_in_two_steps(unasked: Any, then: bool) -> None:
+    text = refusal(replace(ACT, changed=True, pin="sha256:1"), unasked=unasked)
+    step = "; then, unless a rule allows it: trunkline grants allow files/write"
+    assert text.endswith(f"Allow it: trunkline pins accept files/write{step if then else ''}")
+
+
+@pytest.mark.parametrize(("name", "said"), [("", "rule p.toml:1 wants it asked about"), ('name = "careful"\n', None)])
+def test_a_rule_is_named_once(name: str, said: str | None) -> None:
+    decision = policy(f'[[rule]]\n{name}effect = "ask"\nserver = "files"\n').decide(ACT)
+    assert decision.explained == (said or "rule 'careful' (p.toml:1) wants it asked about")
+    assert policy("").decide(ACT).explained.endswith(f"({policy('').decide(ACT).rule})")
 
 
 def test_a_policy_that_cannot_be_evaluated_names_no_rule_to_remove() -> None:

@@ -20,6 +20,8 @@ __all__ = [
     "approval_of",
     "approval_sentence",
     "no_call_passes",
+    "profile_approvals",
+    "profile_lines",
     "profiles_with",
     "setup_sentence",
     "status_line",
@@ -99,6 +101,19 @@ def usual_approval(file: str | None = None) -> Approval:
     return default_approval(replace(exposure, static_token=exposure.static_token and "issuer" not in written))
 
 
+def profile_approvals(file: str | None, mode: Approval) -> dict[str, Approval]:
+    """Return the mode of each profile in a gateway's file whose mode for the rest is this one.
+
+    Raises:
+        ConfigError: the file cannot be read.
+    """
+    if file is None:
+        return {}
+    from trunkline.cli.gateway_files import read_gateway_file
+
+    return {name: profile.approval or mode for name, profile in read_gateway_file(file).profiles.items()}
+
+
 def setup_sentence(mode: Approval) -> str:
     """Return one line on what ``trunkline serve`` would do with calls under the user's own policy."""
     if not no_call_passes(mode, _own_policy()):
@@ -113,6 +128,11 @@ def status_line(mode: Approval) -> str:
         why = " if the client cannot be asked" if mode == "ask" else ", since no rule allows a tool"
         return f"trunkline serve: approval mode {mode}, refuses calls{why}"
     return f"trunkline serve: approval mode {mode}, {_SHORT[mode]}"
+
+
+def profile_lines(modes: Mapping[str, Approval]) -> list[str]:
+    """Return a line for each profile, in the width of a terminal."""
+    return [f"profile {name}: approval mode {mode}, {_SHORT[mode]}" for name, mode in modes.items()]
 
 
 def no_call_passes(mode: Approval, policy: Policy) -> bool:

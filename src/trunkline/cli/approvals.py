@@ -14,6 +14,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from msgspec.structs import replace
+
 from trunkline.cli.output import clip, counted, one_line, wire_json
 from trunkline.cli.screen import Screen
 from trunkline.cli.terminal import InputEnded, Terminal, forget_typed, is_there
@@ -48,11 +50,13 @@ def terminal_face(
     no_input: bool = False,
     turn: asyncio.Lock | None = None,
     edit: Callable[[str, str], Awaitable[str]] | None = None,
+    one_call: bool = False,
 ) -> Face | None:
     """Return a face that asks in this terminal; None if there is no terminal to ask in.
 
     ``turn`` is held while it asks, if other things are asked in the same terminal. ``edit`` is called with a prompt
     and a text and returns the text as the person changed it; it is used where no editor is configured.
+    ``one_call`` leaves out the answers for a session, for a command that ends after one call.
     """
     if no_input or not is_there():
         return None
@@ -62,6 +66,9 @@ def terminal_face(
     async def face(question: Question) -> Answer | None:
         async with lock:
             forget_typed()
+            if one_call:
+                lasting = tuple(each for each in question.can_remember if each not in ("session", "server"))
+                question = replace(question, can_remember=lasting)
             try:
                 return await _Asking(Terminal(shown), question, edit).answer()
             except InputEnded:
@@ -169,7 +176,7 @@ class _Asking:
         self._terminal.show(f"{who} to {_VERBS.get(act.kind, 'do')} {name} of {one_line(act.server)}.")
         self._show_arguments()
         rows = [
-            ("because", f"{question.decision.reason} ({question.decision.rule})"),
+            ("because", question.decision.explained),
             ("for", act.principal),
             ("profile", act.profile),
             ("runs as", question.command),

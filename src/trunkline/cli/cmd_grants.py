@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -107,7 +108,7 @@ def _granted(target: str, profile: str | None, principal: str | None, expires: f
     tools = _pinned_tools(server)
     act = Act(kind="tool", server=server, name=name, profile=profile, principal=principal)
     if name:
-        pinned = replace(act, pin=_usable_pin(target, tools.get(name)))
+        pinned = replace(act, pin=_usable_pin(target, tools.get(name), tools))
         return replace(make_grant(pinned, "always", now=time.time()), expires=expires)
     known = [ServerTool(each.pin.name, each.pin.pin, each.is_read_only) for each in tools.values() if each.is_usable]
     try:
@@ -126,15 +127,18 @@ def _pinned_tools(server: str) -> dict[str, PinView]:
     return tools_of(views_of(PinBook(state_folder() / "pins.json").servers()), server)
 
 
-def _usable_pin(target: str, view: PinView | None) -> str:
+def _usable_pin(target: str, view: PinView | None, tools: Mapping[str, PinView]) -> str:
     import shlex
+
+    from trunkline.cli.configs import name_hint
 
     word = shlex.quote(target)
     if view is None or view.state == "gone":
         why = "is not known here" if view is None else "is no longer offered by its server"
-        raise Failure(
-            f"{target} {why}; run trunkline list tools, then trunkline pins list shows its names", Exit.CONFIG
-        )
+        offered = [name for name, each in tools.items() if each.state != "gone"]
+        hint = f"{name_hint(target.partition('/')[2], offered)} " if offered else ""
+        look = f"{hint}To have the tools of a server known, run: trunkline list tools -c FILE"
+        raise Failure(f"{target} {why}; {look}", Exit.CONFIG)
     if not view.is_usable:
         look = f"review it first: trunkline pins diff {word}, then trunkline pins accept {word}"
         raise Failure(f"{target} is {view.state}, so it cannot be allowed in advance; {look}", Exit.DENIED)

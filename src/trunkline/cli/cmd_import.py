@@ -42,9 +42,13 @@ server from a project's file runs in that project's folder. What an application 
 imported. An entry that starts this gateway is skipped.
 
 --allow-reading allows the tools that each server marks as read-only in its first list. Tools that are added or changed
-later are asked about, like all others; trunkline grants list shows what is allowed. --remove-originals does not touch
-files that a project shares; trunkline install --undo --into APP restores the originals.
+later are asked about, like all others; trunkline grants list shows what is allowed. Trunkline asks in call, ask
+and chat, and in a gateway in approval mode ask; in mode client the client in front asks. --remove-originals does not
+touch files that a project shares; trunkline install --undo --into APP restores the originals.
 """
+_WHERE = (
+    "(Trunkline asks in call, ask and chat, and in a gateway in approval mode ask; in mode client the client asks.)"
+)
 _ABSENT = "there is no terminal to ask in, so nothing is written; run this in a terminal, or give --yes"
 
 
@@ -61,7 +65,7 @@ _ABSENT = "there is no terminal to ask in, so nothing is written; run this in a 
     help="What to do if another server has the same name; else skip.",
 )
 @click.option("--allow-reading", is_flag=True, help="Run tools marked read-only without asking.")
-@click.option("--ask-all", is_flag=True, help="Ask before every tool; the same as --yes alone.")
+@click.option("--ask-all", is_flag=True, help="Allow no tool in advance; the same as --yes alone.")
 @click.option("--remove-originals", is_flag=True, help="Remove the servers from the application's file.")
 @click.option("--dry-run", is_flag=True, help="Show what would change, and change nothing.")
 @click.option("--yes", is_flag=True, help="Write without asking; you have read what would be added.")
@@ -170,12 +174,13 @@ def _sources(source: str | None) -> list[AppDocument]:
 def _named(path: str) -> AppDocument:
     """Read a file that was named; what it is is seen by its content."""
     from trunkline.host.apps.documents import read_app_file
-    from trunkline.host.apps.places import AppFile
+    from trunkline.host.apps.places import APPS, AppFile
     from trunkline.host.trust.book import project_folder
 
     real = Path(path).absolute()
     if not real.exists():
-        raise Failure(f"there is no application and no file {path}", Exit.CONFIG)
+        known_apps = ", ".join(APPS)
+        raise Failure(f"there is no application and no file {path}; applications are {known_apps}", Exit.CONFIG)
     is_project = real.parent.name in (".vscode", ".cursor") or real.name == ".mcp.json"
     folder = Path(project_folder(str(real))) if is_project else None
     known = {".cursor": "cursor", ".vscode": "vscode"}.get(real.parent.name)
@@ -287,7 +292,9 @@ def _asked(
     terminal.show(
         "\n".join([_heading(target, steps), *(f"  [{each.key}] {each.text}" for each in choices), "  [n] no"])
     )
-    words = {**{each.key: each.key for each in choices}, "yes": "y", "no": "no"}
+    if reading is None:
+        terminal.show(_WHERE)
+    words = {**{each.key: each.key for each in choices}, "n": "no", "yes": "y", "no": "no"}
     try:
         chosen = asyncio.run(terminal.choose(f"Your answer [{keys}/N] ", words, default="no"))
     except InputEnded:
@@ -394,7 +401,7 @@ def _tell(
     if done.backup is not None:
         before = "" if target.content is None else f"; backup: {done.backup}"
         complain(f"written to {target.file.path}{before}")
-        complain(f"trunkline serve: {setup_sentence(usual_approval())}")
+        complain(f"a gateway over stdio (trunkline serve) has {setup_sentence(usual_approval())}")
     elif not diff and done == Done():
         complain("there is nothing to import")
     if done.reading:

@@ -60,20 +60,28 @@ _EXITS: Mapping[Exit, frozenset[str]] = MappingProxyType(
 def command(*, config: tuple[str, ...], check: bool, file: str | None, timeout: float | None, as_json: bool) -> int:
     """Show the state of each server and the reason, its era, what it offers, and where it is configured.
 
-    The last line is the approval mode that trunkline serve has without a flag.
+    The last line is the approval mode that trunkline serve has without a flag; with --gateway a line for each profile
+    follows.
     """
-    from trunkline.cli.approval_modes import setup_sentence, status_line, usual_approval
+    from trunkline.cli.approval_modes import (
+        profile_approvals,
+        profile_lines,
+        setup_sentence,
+        status_line,
+        usual_approval,
+    )
     from trunkline.cli.output import complain, say, say_json
 
     if timeout is not None and not check:
         raise click.UsageError("--timeout is for --check: nothing is started without.")
     statuses, problems, changes = told(lambda: _look(config, _seconds(timeout) if check else None), as_json)
     mode = told(lambda: usual_approval(file), as_json)
+    profiles = told(lambda: profile_approvals(file, mode), as_json)
     if as_json:
-        approval = {"mode": mode, "meaning": setup_sentence(mode)}
+        approval = {"mode": mode, "meaning": setup_sentence(mode), "profiles": profiles}
         say_json({"servers": statuses, "problems": problems, "changed": changes, "approval": approval})
     elif statuses:
-        say("\n".join([*_lines(statuses, changes), status_line(mode)]))
+        say("\n".join([*_lines(statuses, changes), status_line(mode), *profile_lines(profiles)]))
     for problem in problems if not as_json else ():
         complain(str(problem))
     for closed in changes if not as_json else ():

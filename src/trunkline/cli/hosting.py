@@ -75,7 +75,7 @@ def through_host(talk: Talk) -> AbstractAsyncContextManager[Offers]:
         "only": names,
         **choices.guard.options(),
         "typed": True,
-        "consent": terminal_face(talk.screen, no_input=choices.no_input, turn=talk.questions.turn),
+        "consent": terminal_face(talk.screen, no_input=choices.no_input, turn=talk.questions.turn, one_call=True),
         "sampling": talk.questions.sample,
         "elicitation": talk.questions.elicit,
         "elicitation_urls": True,

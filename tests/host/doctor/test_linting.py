@@ -50,6 +50,8 @@ def test_a_good_tool_has_no_finding() -> None:
         pytest.param({"description": "x" * 4001}, "descriptions", "very long", id="huge-description"),
         pytest.param({"input_schema": {"type": "object", "properties": {"id": {"type": "string"}}}}, "descriptions",
                      "read_note(id)", id="mute-argument"),
+        pytest.param({"input_schema": {"type": "object", "properties": {"id": {"title": "Id", "type": "string"}}}},
+                     "descriptions", "read_note(id)", id="argument-with-a-title-only"),
         pytest.param({"annotations": None}, "annotations", "1 of 1 tools", id="no-annotations"),
         pytest.param({"description": "x" * 40_000}, "cost", "tokens in each request", id="dear"),
     ],

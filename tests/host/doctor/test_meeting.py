@@ -25,7 +25,7 @@ for line in sys.stdin:
         answer = {"result": 5}
     elif asked["method"] == "initialize" and how != "error":
         revision = "1999-01-01" if how == "old" else "2025-11-25"
-        info = {"name": "" if how == "nameless" else "s", "version": "1"}
+        info = {"name": "" if how == "nameless" else "s", "version": "" if how == "versionless" else "1"}
         answer = {"result": {"protocolVersion": revision, "capabilities": {"tools": {}}, "serverInfo": info}}
     elif asked["method"] == "tools/list" and how == "slow":
         time.sleep(30)
@@ -73,8 +73,10 @@ def test_lists_that_do_not_come_are_given_up() -> None:
     assert (offering, checks["tools"].status, "0.5 s" in checks["tools"].detail) == (None, "fail", True)
 
 
-def test_a_server_without_a_name_is_told_of() -> None:
-    assert met(program("nameless"))[1]["server"].status == "warn"
+@pytest.mark.parametrize(("how", "missing"), [("nameless", "name"), ("versionless", "version")])
+def test_a_server_without_a_name_or_version_is_told_of(how: str, missing: str) -> None:
+    found = met(program(how))[1]["server"]
+    assert (found.status, found.detail) == ("warn", f"it does not say its {missing}")
 
 
 def test_all_pages_are_counted() -> None:

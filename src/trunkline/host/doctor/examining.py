@@ -57,7 +57,8 @@ async def examine(entry: ServerEntry, means: Means, *, written: Provenance = _NO
     tokens = await _examined(sheet, _timed(entry, means), means, written)
     return Diagnosis(
         name=entry.name,
-        target=entry.shown,
+        # A broken entry may have no command; without a problem, such an entry is an object of this program.
+        target=entry.shown if entry.problem is None or entry.command or entry.url else "(no command or URL)",
         source=str(entry.source) if entry.source.file else None,
         checks=sheet.checks,
         tokens=tokens,

@@ -131,7 +131,7 @@ def _undescribed(schema: Mapping[str, object]) -> Iterator[str]:
     properties = schema.get("properties")
     for name, inner in properties.items() if isinstance(properties, dict) else ():
         # What a reference leads to may well describe itself.
-        if isinstance(inner, dict) and not ({"description", "$ref", "title"} & set(inner)):
+        if isinstance(inner, dict) and not ({"description", "$ref"} & set(inner)):
             yield str(name)
 
 

@@ -119,8 +119,10 @@ def _check_start(sheet: Sheet, client: Client, *, process: bool, took: float) ->
     era = "stateless" if revision is not None and Feature.ENVELOPE in revision.features else "handshake"
     sheet.ok("revision", f"{name} ({era})")
     info = client.server_info
-    if info is None or not info.name or not info.version:
-        sheet.warn("server", "it does not say its name and version", fix="whoever wrote it should set them")
+    said = {"name": info.name if info else "", "version": info.version if info else ""}
+    missing = " and ".join(what for what, value in said.items() if not value)
+    if info is None or missing:
+        sheet.warn("server", f"it does not say its {missing}", fix="its author should set what is missing")
     else:
         sheet.ok("server", f"{info.title or info.name} {info.version}")
 

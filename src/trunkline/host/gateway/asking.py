@@ -96,7 +96,7 @@ def _form(question: Question, choices: dict[str, Remember | None]) -> t.ElicitRe
     lines = [
         f"May {act.kind} {act.name!r} of server {act.server!r} be used?",
         f"Arguments: {_shown(question.arguments)}",
-        f"Reason: {question.decision.reason} ({question.decision.rule})",
+        f"Reason: {question.decision.explained}",
         *([f"The untrusted text came from: {_line(question.tainted_by)}"] if question.tainted_by else []),
         *_unfolded(question),
         *_named_tools(question, choices),

@@ -72,7 +72,9 @@ def needs_approval(
         text += f" {problem.rstrip('.')}."
     command = allow_command(act, by_command=by_command)
     if act.flagged or act.changed:
-        return f"{text}{ALLOW_IT}{command}"
+        accepted = msgspec.structs.replace(act, flagged=False, changed=False)
+        grant = allow_command(accepted, by_command=by_command) if unasked == NEVER_ASKS else None
+        return f"{text}{ALLOW_IT}{command}{'' if grant is None else f'; then, unless a rule allows it: {grant}'}"
     if decision.cause == "rule":
         # Within a tier ask wins over allow, so another rule would change nothing, and neither would consent.
         change = 'change the effect of that rule to "allow", or make the call where you can be asked'
@@ -86,7 +88,10 @@ def denied(act: Act, decision: Decision) -> str:
     why = f"{_id(act)} is denied: {decision.reason}."
     if decision.cause != "rule":
         return why
-    return f"{why}{ALLOW_IT}change or remove that rule; trunkline policy why {shlex.quote(_id(act))} explains it"
+    if decision.message is not None:
+        why += f" Its message: {decision.message}"
+    look = f"trunkline policy why {shlex.quote(_id(act))} explains it (give it the same --policy, if there was one)"
+    return f"{why}{ALLOW_IT}change or remove that rule; {look}"
 
 
 def advice(act: Act) -> str:

@@ -64,3 +64,8 @@ class Decision(Struct, frozen=True):
     message: str | None = None
     #: What it comes from. Consent that was given before the call covers ``default`` and ``taint``, and nothing else.
     cause: Cause = "rule"
+
+    @property
+    def explained(self) -> str:
+        """The reason, with the rule unless the reason names it already."""
+        return self.reason if self.rule in self.reason else f"{self.reason} ({self.rule})"
