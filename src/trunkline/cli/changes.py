@@ -1,33 +1,48 @@
-"""Definitions that changed since they were accepted, told in lines: by a gateway, in a list, in a status."""
+"""Definitions that changed since they were accepted, or that the scan hides, told in lines."""
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 
 from trunkline.cli.output import one_line
 from trunkline.host.events import Inspected
+from trunkline.host.pins.views import target_of
 
 __all__ = ["change_lines"]
 
 # Of one server: a server that was updated may have changed all that it has.
 _MOST_LINES = 3
+# What is told, and how the rest of it is called.
+_MORE: Mapping[str, str] = MappingProxyType({"changed": " changed", "hidden": ", hidden by the scan"})
 
 
 def change_lines(inspected: Iterable[Inspected]) -> list[str]:
-    """Say of each definition how it changed and what accepts it; of a server with many, the first ones and a count."""
-    by_server: dict[str, list[Inspected]] = {}
+    """Say of each definition how it changed, or why it is hidden, and which command accepts it.
+
+    Of a server with many, the first ones are told and the others are counted.
+    """
+    groups: dict[tuple[str, str], list[Inspected]] = {}
     for each in inspected:
-        if each.what == "changed":
-            by_server.setdefault(each.server, []).append(each)
+        if each.what in _MORE:
+            groups.setdefault((each.server, each.what), []).append(each)
     lines: list[str] = []
-    for server, changes in by_server.items():
-        lines += [one_line(f"{_called(each)}: {each.reason}") for each in changes[:_MOST_LINES]]
+    for (server, what), changes in groups.items():
+        lines += [one_line(f"{_called(each)}: {_reason(each)}") for each in changes[:_MOST_LINES]]
         if more := len(changes[_MOST_LINES:]):
             target = shlex.quote(server)
-            more_told = f"{more} more definitions changed; to see them, run: trunkline pins diff {target}"
-            lines.append(one_line(f"{server}: {more_told}; to accept them all: trunkline pins accept {target}"))
+            count = "1 more definition" if more == 1 else f"{more} more definitions"
+            told = f"{count}{_MORE[what]}; to see them, run: trunkline pins diff {target}"
+            lines.append(one_line(f"{server}: {told}; to accept them all: trunkline pins accept {target}"))
     return lines
+
+
+def _reason(each: Inspected) -> str:
+    if each.what == "changed":
+        return each.reason
+    target = target_of(each.server, each.kind, each.name)
+    return f"it is hidden and cannot be used: {each.reason}; to accept it: trunkline pins accept {target}"
 
 
 def _called(each: Inspected) -> str:

@@ -210,7 +210,7 @@ async def _follow(host: Host) -> None:
 
 @contextmanager
 def _changes_told(host: Host) -> Iterator[None]:
-    """Tell which definitions changed, at once and as it happens; also into the log of a client that starts us."""
+    """Tell which definitions changed or are hidden, at once and as it happens; also without a terminal."""
     events = host.events()
     for line in change_lines(host.inspected()):
         complain(line)

@@ -344,7 +344,8 @@ class _Looking:
         drift, other = pin.drift, pin.other_at(self._now)
         if drift is not None and (not drift.beside or _is_past(drift, self._now)):
             self._note(pin.key, "returned")
-            drift, other = None, None if drift.beside else replace(drift, last_seen=self._now)
+            other = None if drift.beside else replace(drift, last_seen=self._now)
+            drift = None
         if drift is pin.drift and other is pin.other and pin.gone_since is None:
             return pin
         return replace(pin, drift=drift, other=other, gone_since=None)
