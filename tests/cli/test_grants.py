@@ -76,7 +76,7 @@ def test_grants_are_listed_with_what_they_allow(two: tuple[Grant, Grant], capsys
 @pytest.mark.parametrize(
     ("change", "shown"),
     [
-        ({"expires": None}, "revoked"),
+        ({"expires": None}, "no end"),
         ({"profile": "home", "principal": None}, "anybody here in home"),
         ({"match": alike({"a": 1})}, '{"a":1}'),
         ({"match": alike({"a": 1}, vary="/a")}, '/a anything; the others as in {"a":1}'),
@@ -111,7 +111,7 @@ def test_a_grant_for_several_tools_is_one_row_and_names_them_when_it_is_shown(
     lines = run(capsys, "list").out.splitlines()
     assert lines[1].startswith(f"{grant.id}  files   2 read-only tools ")
     assert lines[2].startswith(
-        f"{waiting.id}  notes   read-only tools, once the server is listed  anybody here  revoked"
+        f"{waiting.id}  notes   read-only tools, once the server is listed  anybody here  no end"
     )
     shown = run(capsys, "show", grant.id).out.splitlines()
     assert shown[0].startswith("files: 2 read-only tools, for ann, until 2096-")

@@ -46,9 +46,14 @@ def on_disk(folder: Path, doc: str) -> dict[str, Any]:
 
 
 def test_a_server_that_was_forgotten_is_pinned_as_it_is_and_not_as_an_earlier_run_kept_it(tmp_path: Path) -> None:
-    async def call(doc: str, **settings: Any) -> list[str]:
+    async def call(doc: str, **settings: Any) -> list[Any]:
         servers = on_disk(tmp_path, doc)
-        options = {"folder": tmp_path / "state", "policy": ALLOW, "project": tmp_path, "settings": settings}
+        options: dict[str, Any] = {
+            "folder": tmp_path / "state",
+            "policy": ALLOW,
+            "project": tmp_path,
+            "settings": settings,
+        }
         async with Host.open(servers, **options) as host:
             shown = host.catalog.tools["files/read"].definition.description
             assert (await host.call_tool("files/read", {"path": "x"})).data == "x"

@@ -1,34 +1,44 @@
-"""Lines about definitions that changed since they were accepted, for ``serve``, ``list`` and ``status``."""
+"""Lines about definitions that changed since they were accepted, or that the scan hides."""
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 
 from trunkline.cli.output import counted, one_line
 from trunkline.host.events import Inspected
+from trunkline.host.pins.views import target_of
 
 __all__ = ["change_lines"]
 
 # For each server: an updated server may have changed all of its definitions.
 _MOST_LINES = 3
+# What is told, and how the rest of it is called.
+_MORE: Mapping[str, str] = MappingProxyType({"changed": " changed", "hidden": ", hidden by the scan"})
 
 
 def change_lines(inspected: Iterable[Inspected]) -> list[str]:
-    """Return a line for each changed definition, with how to accept it; for many, the first few and a count."""
-    by_server: dict[str, list[Inspected]] = {}
+    """Return a line for each changed or hidden definition, with how to accept it; of many, the first few and a count."""
+    groups: dict[tuple[str, str], list[Inspected]] = {}
     for each in inspected:
-        if each.what == "changed":
-            by_server.setdefault(each.server, []).append(each)
+        if each.what in _MORE:
+            groups.setdefault((each.server, each.what), []).append(each)
     lines: list[str] = []
-    for server, changes in by_server.items():
-        lines += [one_line(f"{_called(each)}: {each.reason}") for each in changes[:_MOST_LINES]]
+    for (server, what), changes in groups.items():
+        lines += [one_line(f"{_called(each)}: {_reason(each)}") for each in changes[:_MOST_LINES]]
         if more := len(changes[_MOST_LINES:]):
             target = shlex.quote(server)
-            see = f"to see all changes, run: trunkline pins diff {target}"
-            accept = f"to accept all: trunkline pins accept {target}"
-            lines.append(one_line(f"{server}: {counted(more, 'more definition')} changed; {see}; {accept}"))
+            told = f"{counted(more, 'more definition')}{_MORE[what]}; to see them, run: trunkline pins diff {target}"
+            lines.append(one_line(f"{server}: {told}; to accept them all: trunkline pins accept {target}"))
     return lines
+
+
+def _reason(each: Inspected) -> str:
+    if each.what == "changed":
+        return each.reason
+    target = target_of(each.server, each.kind, each.name)
+    return f"it is hidden and cannot be used: {each.reason}; to accept it: trunkline pins accept {target}"
 
 
 def _called(each: Inspected) -> str:

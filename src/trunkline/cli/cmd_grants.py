@@ -89,7 +89,7 @@ def allow(
         say_json({"grants": [_document(grant) for grant in made]})
     else:
         for grant in made:
-            say(f"{grant.id}: {grant.server}: {_what(grant)} allowed, until {_until(grant)}")
+            say(f"{grant.id}: {grant.server}: {_what(grant)} allowed, until {_until(grant, 'revoked')}")
     return Exit.OK
 
 
@@ -175,7 +175,8 @@ def show(id: str, *, as_json: bool) -> int:
     if as_json:
         say_json(_document(grant))
         return Exit.OK
-    say(f"{grant.server}: {_what(grant)}, for {_who(grant)}, until {_until(grant)}, arguments: {_arguments(grant)}")
+    until = _until(grant, "revoked")
+    say(f"{grant.server}: {_what(grant)}, for {_who(grant)}, until {until}, arguments: {_arguments(grant)}")
     for name in sorted(grant.tools or {}):
         say(f"  {one_line(name)}")
     return Exit.OK
@@ -239,10 +240,11 @@ def _who(grant: Grant) -> str:
     return who if grant.profile is None else f"{who} in {grant.profile}"
 
 
-def _until(grant: Grant) -> str:
+def _until(grant: Grant, endless: str = "no end") -> str:
+    """Return when a grant ends; ``endless`` is the word for one that ends only when it is revoked."""
     left = "" if grant.uses is None else f", {grant.uses} more"
     if grant.expires is None:
-        return f"revoked{left}"
+        return f"{endless}{left}"
     return time.strftime("%Y-%m-%d %H:%M", time.localtime(grant.expires)) + left
 
 

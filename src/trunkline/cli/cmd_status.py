@@ -18,6 +18,7 @@ from trunkline.cli.exits import Exit
 from trunkline.cli.options import config_option, json_option, seconds_option, told
 
 if TYPE_CHECKING:
+    from trunkline.host.catalog.catalog import Catalog
     from trunkline.host.catalog.offerings import Offering
     from trunkline.host.config.records import Configuration, Problem
     from trunkline.host.entries import ServerEntry
@@ -78,8 +79,12 @@ def command(*, config: tuple[str, ...], check: bool, file: str | None, timeout: 
     mode = told(lambda: usual_approval(file), as_json)
     profiles = told(lambda: profile_approvals(file, mode), as_json)
     if as_json:
+        hidden = [each for each in changes if each.what == "hidden"]
+        changed = [each for each in changes if each.what != "hidden"]
         approval = {"mode": mode, "meaning": setup_sentence(mode), "profiles": profiles}
-        say_json({"servers": statuses, "problems": problems, "changed": changes, "approval": approval})
+        say_json(
+            {"servers": statuses, "problems": problems, "changed": changed, "hidden": hidden, "approval": approval}
+        )
     elif statuses:
         say("\n".join([*_lines(statuses, changes), status_line(mode), *profile_lines(profiles)]))
     for problem in problems if not as_json else ():
@@ -110,8 +115,11 @@ def _look(files: Sequence[str], seconds: float | None) -> tuple[list[Status], li
     if seconds is not None:
         return asyncio.run(_checked(files, answers_for(files, None), seconds))
     configuration = read_configuration(files)
-    statuses = asyncio.run(_resting(configuration))
-    return statuses, list(configuration.problems), list(_changes_kept(configuration.entries.values()))
+    statuses, hidden = asyncio.run(_resting(configuration))
+    told_of = {(each.server, each.kind, each.name) for each in hidden}
+    kept = _changes_kept(configuration.entries.values())
+    changes = [each for each in kept if (each.server, each.kind, each.name) not in told_of]
+    return statuses, list(configuration.problems), [*changes, *hidden]
 
 
 async def _checked(
@@ -131,12 +139,12 @@ async def _checked(
         settings=settings,
         secret_book=book_here(),
     ) as host:
-        changes = [each for each in host.inspected() if each.what == "changed"]
+        changes = [each for each in host.inspected() if each.what in ("changed", "hidden")]
         return host.status(), list(host.configuration.problems), changes
 
 
-async def _resting(configuration: Configuration) -> list[Status]:
-    """Return the status of servers without starting them.
+async def _resting(configuration: Configuration) -> tuple[list[Status], list[Inspected]]:
+    """Return the status of servers without starting them, and what the scan hides of what they last offered.
 
     Raises:
         ConfigError: the policy cannot be read.
@@ -154,11 +162,31 @@ async def _resting(configuration: Configuration) -> list[Status]:
     found = [await _at_rest(entry, book, kept) for entry in entries]
     offerings = {status.name: offering for status, offering in found if offering is not None}
     catalog = build(offerings, {entry.name: entry.settings for entry in entries}, counter=0)
+    catalog, hidden = _reviewed(catalog, {entry.name: entry for entry in entries})
     counts = usable(catalog, policy_of({}, configuration))
-    return [counted(status, counts.get(status.name, {})) for status, _ in found]
+    return [counted(status, counts.get(status.name, {})) for status, _ in found], hidden
+
+
+def _reviewed(catalog: Catalog, entries: Mapping[str, ServerEntry]) -> tuple[Catalog, list[Inspected]]:
+    """Return a catalog without what a host would hide, and what the scan hides of it; nothing is written."""
+    from trunkline.errors import ConfigError
+    from trunkline.host.folders import state_folder
+    from trunkline.host.pins.book import PinBook
+    from trunkline.host.pins.inspecting import Inspector
+
+    book = PinBook(state_folder() / "pins.json")
+    try:
+        book.servers()
+    except ConfigError:
+        # It is told with the changes, which are read from the same file.
+        return catalog, []
+    inspector = Inspector(book, entry_of=entries.get)
+    return inspector(catalog), [each for each in inspector.lasting if each.what == "hidden"]
 
 
 async def _at_rest(entry: ServerEntry, book: Any, kept: Any) -> tuple[Status, Offering | None]:
+    from msgspec.structs import replace
+
     from trunkline.host.supervision.upstream import Status
 
     state: ServerState = "known"
@@ -169,6 +197,7 @@ async def _at_rest(entry: ServerEntry, book: Any, kept: Any) -> tuple[Status, Of
         allowed, reason = await book.check(entry)
         state = "known" if allowed else "unapproved"
         offering = kept.get(entry) if allowed else None
+        offering = None if offering is None else replace(offering, recalled=True)
         if allowed:
             reason = "not started" if offering is None else "not started; this is what it offered when it last ran"
     status = Status(

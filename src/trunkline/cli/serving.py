@@ -230,7 +230,7 @@ def _tell_nothing_served(host: Host) -> bool:
 
 @contextmanager
 def _changes_told(host: Host) -> Iterator[None]:
-    """Print which definitions changed, now and whenever one changes, on stderr: clients keep that as a log."""
+    """Print which definitions changed or are hidden, now and when it happens, on stderr: clients keep that as a log."""
     events = host.events()
     for line in change_lines(host.inspected()):
         complain(line)
