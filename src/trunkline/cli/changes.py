@@ -19,7 +19,7 @@ _MORE: Mapping[str, str] = MappingProxyType({"changed": " changed", "hidden": ",
 
 
 def change_lines(inspected: Iterable[Inspected]) -> list[str]:
-    """Return a line for each changed or hidden definition, with how to accept it; of many, the first few and a count."""
+    """Return a line for each changed or hidden definition, and how to accept it; of many, the first few and a count."""
     groups: dict[tuple[str, str], list[Inspected]] = {}
     for each in inspected:
         if each.what in _MORE:
