@@ -277,7 +277,7 @@ def _description(view: PinView) -> str:
 
 
 def _when_seen(view: PinView, drift: Drift) -> str:
-    """Say when the definition was seen that waits to be accepted."""
+    """Return when the definition that waits to be accepted was seen."""
     if view.elsewhere:
         return f"another process saw it at {_moment(drift.since)}"
     beside = "; another process has the accepted definition" if drift.beside else ""

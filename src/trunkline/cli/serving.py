@@ -164,7 +164,7 @@ def _tell_problems(host: Host) -> None:
 
 
 def _tell_start(url: str, token: str | None, options: Mapping[str, Any]) -> None:
-    """Tell that serving begins, and how; nothing of it is said of a gateway that cannot begin."""
+    """Print that serving begins, and how; called only once the gateway could be started."""
     tell_approval(options)
     if options.get("http") is not None:
         _tell_address(url, token, options)
@@ -191,7 +191,7 @@ def _tell_address(url: str, token: str | None, options: Mapping[str, Any]) -> No
 
 @contextmanager
 def _followed(host: Host, plan: Plan) -> Iterator[None]:
-    """Tell how the servers are as they change: all of it to a person or with -v, else what keeps one from serving."""
+    """Print changes of server states: all of them on a terminal or with -v, else only those that need attention."""
     events = host.events()
     statuses = host.status()
     every = plan.verbose or (sys.stderr is not None and sys.stderr.isatty())
@@ -221,7 +221,7 @@ def _tell_state(told: StateLines, server: str, state: str, reason: str | None) -
 
 
 def _tell_nothing_served(host: Host) -> bool:
-    """Tell that nothing can be used, if that is so."""
+    """Print that no server can be used, if so, and return True."""
     sentence = nothing_served(host.status())
     if sentence is not None:
         complain(sentence)

@@ -24,7 +24,10 @@ class StateLines:
     """Chooses and formats the lines; remembers what was told of each server."""
 
     def __init__(self, *, every: bool, remote: Iterable[str] = ()) -> None:
-        """Tell every change, or only what needs a hand; servers at a URL are retried for ever, never ``broken``."""
+        """Set whether every change is reported, or only those that need attention.
+
+        Servers at a URL are retried for ever and are never ``broken``.
+        """
         self._every = every
         self._remote = frozenset(remote)
         self._told: dict[str, tuple[str, str]] = {}

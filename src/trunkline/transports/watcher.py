@@ -175,7 +175,7 @@ class Watcher:
     def __init__(
         self, control: int, *, parent: int, server: int, seconds: float, group: ControlGroup | None = None
     ) -> None:
-        """Take the socket to the client, the two processes, the wait between steps, and the server's control group."""
+        """Set the socket to the client, the two processes, the wait between steps, and the server's control group."""
         self._group = group
         self._stopped: set[int] = set()
         self._control = control

@@ -94,7 +94,7 @@ class Former(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True
     """A definition that was accepted before the present one."""
 
     pin: str
-    #: Somebody has seen what the scan finds in it, and accepts that.
+    #: The findings of the scan in it were reviewed and accepted.
     vetted: bool = False
     #: It is still accepted: the server alternates between it and others.
     stands: bool = False
@@ -326,7 +326,7 @@ class _Looking:
         return self._drifted(pin, seen)
 
     def _drifted(self, pin: Pin, seen: Seen) -> Pin:
-        """Take in a definition that is not accepted."""
+        """Return a pin after a definition that is not accepted was seen."""
         drift, other = pin.drift, pin.other_at(self._now)
         if drift is not None and drift.pin == seen.pin and pin.gone_since is None:
             if not drift.beside or self._now - drift.last_seen < _NOTED_SECONDS:

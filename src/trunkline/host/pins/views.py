@@ -52,7 +52,7 @@ class PinView(Struct, frozen=True):
 
     @property
     def state(self) -> str:
-        """Say where it stands: ``changed``, ``gone``, ``hidden``, ``flagged``, ``new`` or ``pinned``.
+        """Return its state: ``changed``, ``gone``, ``hidden``, ``flagged``, ``new`` or ``pinned``.
 
         ``elsewhere`` is a definition that waits to be accepted and that only another process saw.
         """

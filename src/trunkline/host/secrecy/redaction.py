@@ -52,7 +52,7 @@ class Redaction:
         depth: int = 16,
         members: int = 512,
     ) -> None:
-        """Take JSON pointers (``*`` for any one step), known secrets, and how much is kept.
+        """Set the JSON pointers (``*`` for any one step), the known secrets, and how much is kept.
 
         ``names`` are names of members to hide, in small letters, in place of those that look like secrets.
         """
