@@ -204,7 +204,7 @@ def test_of_a_server_with_many_changes_the_rest_is_counted() -> None:
     lines = change_lines([*(_changed("files", f"t{number}") for number in range(12)), _changed("mail", "send")])
     assert lines == [
         *(f"files/t{n} (tool): it changed; run: trunkline pins accept files/t{n}" for n in range(3)),
-        "files: 9 more definitions changed; to see all changes, run: trunkline pins diff files; to accept all: "
+        "files: 9 more definitions changed; to see them, run: trunkline pins diff files; to accept them all: "
         "trunkline pins accept files",
         "mail/send (tool): it changed; run: trunkline pins accept mail/send",
     ]

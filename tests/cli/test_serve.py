@@ -360,7 +360,7 @@ def test_a_server_that_cannot_be_used_is_told_once_in_the_log_of_an_application(
         {"demo": demo_entry(), "bad": {"comand": "x"}, "gone": {"command": "no-such-program-anywhere"}},
     )
     said = _log_of(desk, "bad: misconfigured: ", "gone: broken: ")
-    told = [line for line in said if line.startswith(("trunkline: gone", "trunkline: bad", "trunkline: demo"))]
+    told = [line for line in said if line.startswith(("trunkline: gone:", "trunkline: bad:", "trunkline: demo:"))]
     assert len(told) == 2, said
     assert "command not found" in next(line for line in told if "gone" in line)
     assert all("run: trunkline doctor" in line for line in told)
