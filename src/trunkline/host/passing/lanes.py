@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from typing import Any, Protocol, TypeVar
 
 import msgspec
-from msgspec import Struct
+from msgspec import Raw, Struct
 from msgspec.structs import replace
 
 import trunkline.types as t
@@ -33,7 +33,7 @@ from trunkline.errors import (
 from trunkline.host.catalog.offerings import Offering
 from trunkline.host.entries import ServerEntry
 from trunkline.host.passing.fronts import Front, log_wanted
-from trunkline.host.passing.running import Running
+from trunkline.host.passing.running import CallOver, Running
 from trunkline.host.supervision.clients import may_ask, wants_login
 from trunkline.host.supervision.eras import shakes_hands
 from trunkline.host.supervision.listing import EVERYTHING
@@ -332,7 +332,7 @@ class Lane:
 
     async def _answer(self, method: str, params: Any, kind: type[T], running: Running | None = None) -> T:
         try:
-            raw = await (running or self._asked()).ask(method, params)
+            raw = await self._ask(method, params, running)
         except PolicyDenied as denial:
             # The code that sampling has for a user's no; which rule it was is not the server's business.
             raise RequestFailed(f"The user does not allow {method}", code=-1) from denial
@@ -340,6 +340,17 @@ class Lane:
             return msgspec.json.decode(raw, type=kind)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise InvalidParams(f"The answer to {method} cannot be read: {error}") from error
+
+    async def _ask(self, method: str, params: Any, running: Running | None) -> Raw:
+        """Bring a question to a call; if that call ends first, it was another call's, and is brought to the next."""
+        while True:
+            asked = running or self._asked()
+            try:
+                return await asked.ask(method, params)
+            except CallOver:
+                if running is not None or not any(each is not asked for each in self.calls):
+                    raise
+                self.calls.pop(asked, None)
 
     def _told(self, method: str, params: dict[str, Any]) -> None:
         if (kind := KINDS.get(method)) in EVERYTHING:

@@ -19,7 +19,7 @@ from trunkline.errors import InvalidParams, RequestFailed, TooManyRequests
 from trunkline.host.passing.fronts import Front
 from trunkline.host.passing.places import Place
 
-__all__ = ["Parking", "Pending", "Running"]
+__all__ = ["CallOver", "Parking", "Pending", "Running"]
 
 
 class Pending:
@@ -41,6 +41,10 @@ class Pending:
     def outlives(self) -> bool:
         """Whether it is brought an answer although its call is over: a server asks for roots beside what it does."""
         return self.brought or self.method == "roots/list"
+
+
+class CallOver(RequestFailed):
+    """The call that a question was brought to ended before there was an answer."""
 
 
 class Running:
@@ -115,7 +119,7 @@ class Running:
         """Refuse what was asked and is not answered: the call is over."""
         for pending in self.pending:
             if not pending.answer.done():
-                pending.answer.set_exception(RequestFailed("The call that this question belongs to is over"))
+                pending.answer.set_exception(CallOver("The call that this question belongs to is over"))
 
     def _rouse(self, task: object = None) -> None:
         if self._wake is not None and not self._wake.done():
