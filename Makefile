@@ -87,19 +87,21 @@ test: $(VENV)/.installed-dev services check ## check, then run every test and ho
 	@echo "OK: ruff, mypy, pytest and the coverage floor all passed on $$($(BIN)/python -V)."
 
 # What the tests of some reference servers talk to. Where it is missing and may not be installed, those are skipped.
-services: ## install git, redis-server and PostgreSQL for the tests, where that is allowed
+services: ## install git, redis-server, PostgreSQL, bubblewrap and nginx for the tests, where that is allowed
 	@missing=""; \
 	command -v git >/dev/null 2>&1 || missing="$$missing git"; \
 	command -v redis-server >/dev/null 2>&1 || missing="$$missing redis-server"; \
 	command -v postgres >/dev/null 2>&1 || ls /usr/lib/postgresql/*/bin/postgres >/dev/null 2>&1 \
 		|| missing="$$missing postgresql"; \
+	command -v bwrap >/dev/null 2>&1 || test "$$(uname)" != Linux || missing="$$missing bubblewrap"; \
+	command -v nginx >/dev/null 2>&1 || test -x /usr/sbin/nginx || missing="$$missing nginx"; \
 	test -z "$$missing" && exit 0; \
 	if command -v apt-get >/dev/null 2>&1 && [ "$$(id -u)" = 0 ]; then \
 		echo "Installing$$missing for the tests"; \
 		{ apt-get update -qq; DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$missing; } \
 			>/dev/null 2>&1 && exit 0; \
 	fi; \
-	echo "Not here, and not to be installed by this user:$$missing. The tests that need them are skipped."
+	echo "Missing:$$missing (not root, or no apt-get). The tests that need them are skipped; install them to run all tests."
 
 tour: $(VENV)/.installed ## walk through the weather server, message by message, in every protocol revision
 	@$(BIN)/python -m examples.weather.tour
