@@ -305,7 +305,7 @@ def outcome(told: Answer, **bounds: float) -> Fetched:
     ids=["one too many", "announced", "without end"],
 )
 def test_an_answer_that_is_too_large_is_cut(told: Answer) -> None:
-    with pytest.raises(FetchError, match=r"The answer of 127\.0\.0\.1:\d+ is too large: the limit is 1000 bytes"):
+    with pytest.raises(FetchError, match=r"The response of 127\.0\.0\.1:\d+ is too large: the limit is 1000 bytes"):
         outcome(told, max_bytes=1000)
 
 
@@ -353,7 +353,7 @@ def test_an_answer_that_says_it_is_not_compressed_is_taken() -> None:
     "head", [b"X: " + b"y" * 100_000, b"\r\n".join([b"X: y"] * 1000)], ids=["a long header", "many headers"]
 )
 def test_headers_that_are_too_large_are_cut(head: bytes) -> None:
-    with pytest.raises(FetchError, match="does not speak HTTP as it should"):
+    with pytest.raises(FetchError, match="sent an invalid HTTP response"):
         outcome(b"HTTP/1.1 200 OK\r\n" + head + b"\r\nContent-Length: 0\r\n\r\n")
 
 
@@ -367,7 +367,7 @@ def test_headers_that_are_too_large_are_cut(head: bytes) -> None:
     ],
 )
 def test_what_is_wrong_with_an_answer_is_told_without_its_words(told: bytes) -> None:
-    with pytest.raises(FetchError, match=r"does not speak HTTP as it should: [A-Z]") as caught:
+    with pytest.raises(FetchError, match=r"sent an invalid HTTP response: [A-Z]") as caught:
         outcome(told)
     assert "obey" not in str(caught.value)
 
