@@ -135,7 +135,7 @@ def test_a_form_that_does_not_fit_never_leaves() -> None:
 
 
 def test_yes_to_a_form_with_required_fields_never_leaves() -> None:
-    with pytest.raises(LocalProtocolError, match="the whole"):
+    with pytest.raises(LocalProtocolError, match="the root"):
         elicited(True)
 
 

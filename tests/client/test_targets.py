@@ -116,7 +116,7 @@ def test_a_command_that_does_not_exist_is_a_link_error() -> None:
     [
         (3, "int is not a valid target"),
         ("no_such_file.py", "no file"),
-        ("'unclosed", "cannot be read"),
+        ("'unclosed", "cannot be parsed"),
         ("", "empty"),
         ([], "empty"),
         ({}, "command"),

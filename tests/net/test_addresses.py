@@ -57,7 +57,7 @@ SPECIAL = [
     ("fec0::", "feff:ffff:ffff:ffff:ffff:ffff:ffff:ffff", "site-local"),
     ("ff00::", "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff", "multicast"),
     ("fe80::1%lo", "2600::1%eth0", "zone"),
-    ("nonsense", "", "no address"),
+    ("nonsense", "", "not an IP address"),
 ]  # fmt: skip
 EDGES = [(address, word) for first, last, word in SPECIAL for address in dict.fromkeys((first, last))]
 

@@ -101,7 +101,7 @@ def test_the_environment_has_no_say(monkeypatch: pytest.MonkeyPatch, tmp_path: P
 def test_a_header_with_a_line_break_is_not_sent() -> None:
     async def main() -> None:
         async with origin() as server:
-            with pytest.raises(FetchError, match="Cannot ask 127"):
+            with pytest.raises(FetchError, match="Cannot send a request to 127"):
                 await Fetcher(allow_loopback=True).fetch("GET", server.url, headers={"x": "a\r\nHost: b"})
         assert server.got == []
 
@@ -341,7 +341,7 @@ def test_a_caller_that_is_cancelled_is_cancelled() -> None:
 @pytest.mark.parametrize("encoding", ["gzip", "br", "zstd", "GZIP", "identity, gzip"])
 def test_a_compressed_answer_is_refused(encoding: str) -> None:
     bomb = gzip.compress(b"\0" * 1000)
-    with pytest.raises(FetchError, match="answered compressed"):
+    with pytest.raises(FetchError, match="sent a compressed response, which was not requested"):
         outcome(answer(bomb, f"Content-Encoding: {encoding}"))
 
 
@@ -382,9 +382,9 @@ async def reset(writer: asyncio.StreamWriter) -> None:
 
 
 BROKEN = [
-    (b"SSH-2.0-server\r\n\r\n", "does not speak HTTP"),
+    (b"SSH-2.0-server\r\n\r\n", "sent an invalid HTTP response"),
     (b"", "closed the connection before it answered"),
-    (b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf", "broke off"),
+    (b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf", "closed the connection in the middle of its response"),
     (reset, "broke: "),
 ]
 

@@ -168,7 +168,7 @@ def test_a_script_is_read_from_json(tmp_path: Path) -> None:
         ("a.toml", "turns = []", "turns"),
         ("a.toml", "", "no turns"),
         ("a.toml", "[[turn]", "is invalid"),
-        ("a.json", "[1]", "no table"),
+        ("a.json", "[1]", "not a table"),
         ("a.toml", "piece = 0\n[[turn]]\nsays = 'x'", "piece"),
         ("a.toml", "[[turn]]\nfails = 'loudly'", "loudly|fails"),
     ],
