@@ -134,7 +134,7 @@ class Peer:
     def _request_received(self, message: Request) -> RequestReceived | None:
         id = message.id
         if id in self._serving:
-            # It could not be told which of the two an answer belongs to, and the first still needs one.
+            # It would be unclear which of the two an answer belongs to, and the first still needs one.
             self._queue_error(id, -32600, f"Invalid request: id {id!r} is already in flight")
             return None
         if len(self._serving) >= self._limit:

@@ -80,8 +80,9 @@ class ScriptedModel:
     def __init__(
         self, script: Script, *, name: str = "scripted:script", traits: Traits | None = None, piece: int = 12
     ) -> None:
-        """Store the turns: ``ScriptedTurn``, mappings of the same members, or strings; ``piece`` is a number of
-        characters.
+        """Store the turns: ``ScriptedTurn``, mappings of the same members, or strings.
+
+        The text of a turn is streamed in pieces of ``piece`` characters.
 
         Raises:
             ConfigError: a turn is invalid.
