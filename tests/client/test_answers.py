@@ -1,4 +1,4 @@
-"""Which questions can be answered, and how what a callback gives becomes an answer."""
+"""Which requests of a server can be handled, and how the return value of a callback becomes a result."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The client's face: what each method sends and what it gives back."""
+"""The client's public API: what each method sends and returns."""
 
 from __future__ import annotations
 

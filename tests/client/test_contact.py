@@ -1,4 +1,4 @@
-"""Questions of the server and rounds of a call, on the wire."""
+"""Requests of the server and input rounds of a call, on the wire."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def asking(state: str | None = "opaque", **questions: Any) -> dict[str, Any]:
 
 
 def script(*results: Any) -> Any:
-    """Give one result after the other."""
+    """Return one result after the other."""
     left = list(results)
     return lambda _: left.pop(0)
 
@@ -82,7 +82,7 @@ def test_prompts_and_resources_may_ask_too(method: str) -> None:
                 "resources/read": client.read_resource,
             }
             await calls[method]("x")
-            # What came of answers is never kept.
+            # A result that depends on answers is never cached.
             await calls[method]("x")
         assert server.methods.count(method) == 4
 

@@ -22,7 +22,7 @@ DONE: dict[str, Any] = {"content": []}
 
 
 def first_dies(then: Any) -> Any:
-    """Die of the first request, answer the others."""
+    """Close the connection on the first request, answer the others."""
     answers = [DIE]
     return lambda _: answers.pop() if answers else then
 

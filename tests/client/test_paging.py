@@ -1,4 +1,4 @@
-"""Joining the pages of a list."""
+"""Collecting the pages of a list."""
 
 from __future__ import annotations
 

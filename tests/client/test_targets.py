@@ -1,4 +1,4 @@
-"""What a client can be pointed at."""
+"""The kinds of target that a client accepts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is learnt of tools from their list."""
+"""What is known of tools from their list."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Servers reached by a URL: what may stand there, and what their options mean."""
+"""Servers with a URL: which URLs are valid, and what their options mean."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from tests.support import run_async
 from trunkline.errors import FetchError
 from trunkline.net import Fetcher, special_range
 
-#: First and last address of each range, and a word of what it is called.
+#: First and last address of each range, and a word of its description.
 SPECIAL = [
     ("0.0.0.0", "0.255.255.255", "unspecified"),
     ("10.0.0.0", "10.255.255.255", "private"),

@@ -1,4 +1,4 @@
-"""Fetching: what is sent and given back, at which addresses, and within which bounds."""
+"""Fetching: what is sent and returned, at which addresses, and within which limits."""
 
 from __future__ import annotations
 
@@ -290,7 +290,7 @@ async def silent(writer: asyncio.StreamWriter) -> None:
 
 
 def outcome(told: Answer, **bounds: float) -> Fetched:
-    """Fetch this answer within these bounds."""
+    """Fetch this response within these limits."""
 
     async def main() -> Fetched:
         async with origin({"/": told}) as server:

@@ -1,4 +1,4 @@
-"""Options of the fetcher for whoever reads the open web: plain http, named hosts, cut and compressed bodies, a say."""
+"""Options of the fetcher for the open web: plain http, named hosts, truncated and compressed bodies, hop callbacks."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def test_a_bomb_is_unpacked_no_further_than_where_it_is_cut() -> None:
     tracemalloc.start()
     try:
         assert run_async(main()) == (5000, True)
-        # Unpacked at once it would take five megabytes.
+        # Decompressed at once it would take five megabytes.
         assert tracemalloc.get_traced_memory()[1] < 2_500_000
     finally:
         tracemalloc.stop()

@@ -1,4 +1,4 @@
-"""Redirects: which are followed, where they may lead, and what never goes along."""
+"""Redirects: which are followed, where they may lead, and what is never sent along."""
 
 from __future__ import annotations
 

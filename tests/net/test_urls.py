@@ -1,4 +1,4 @@
-"""URLs of strangers: what is refused before anything is resolved, and what is made of the rest."""
+"""Untrusted URLs: what is rejected before anything is resolved, and how the rest is rebuilt."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ REFUSED = [
 
 
 async def never(host: str, port: int) -> list[str]:
-    """Fail the test: a URL that is refused is not resolved."""
+    """Fail the test: a rejected URL must not be resolved."""
     raise AssertionError(host)
 
 

@@ -1,4 +1,4 @@
-"""Scopes: who has them, what they include, and how they are written."""
+"""Scopes: which callers have them, what they include, and how they are parsed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The mirrored headers: which parameters, how values are written, and when they disagree with a body."""
+"""The mirrored headers: which parameters, how values are encoded, and when they disagree with a body."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def test_the_word_in_data_or_as_a_name_is_no_annotation(schema: dict[str, Any]) 
     assert header_parameters(schema) == ()
 
 
-# How values are written
+# How values are encoded
 
 ENCODED = [
     ("us-west1", "us-west1"),

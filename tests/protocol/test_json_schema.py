@@ -1,4 +1,4 @@
-"""JSON Schema: which schemas are taken, what a problem says, and how schemas are rewritten."""
+"""JSON Schema: which schemas are accepted, what a violation says, and how schemas are transformed."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def nested(depth: int, leaf: Any) -> Any:
 
 
 def doubling(levels: int) -> dict[str, Any]:
-    """Make a schema of few lines that stands for two to the power of its levels."""
+    """Return a small schema that expands to two to the power of its levels."""
     definitions: dict[str, Any] = {"d0": {"type": "integer"}}
     for level in range(1, levels + 1):
         reference = {"$ref": f"#/$defs/d{level - 1}"}
@@ -36,9 +36,9 @@ def doubling(levels: int) -> dict[str, Any]:
     return {"$defs": definitions, "$ref": f"#/$defs/d{levels}"}
 
 
-# Which schemas are taken
+# Which schemas are accepted
 
-#: A keyword whose meaning tells the dialects apart: 2020-12 has prefixItems, all before it have items as a list.
+#: A keyword whose meaning differs between the dialects: 2020-12 has prefixItems, all before it have items as a list.
 DIALECTS = [
     (None, "prefixItems"),
     ("https://json-schema.org/draft/2020-12/schema", "prefixItems"),
@@ -225,7 +225,7 @@ def test_a_format_is_not_checked() -> None:
     assert compile_schema({"format": "email"}).first_problem("no address") is None
 
 
-# What a problem says
+# What a violation says
 
 SECRET = "hunter2"
 
@@ -368,7 +368,7 @@ def test_the_first_problem_exists_exactly_if_the_list_is_not_empty(value: Any) -
     assert (validator.first_problem(value) is None) == (validator.check(value) == [])
 
 
-# Rewriting
+# Transforming
 
 
 def test_definitions_are_written_where_they_are_used_and_unused_ones_dropped() -> None:
@@ -511,7 +511,7 @@ def test_titles_that_somebody_wrote_and_properties_of_that_name_are_kept(schema:
     assert drop_titles(schema) == schema
 
 
-# The form of a question
+# Elicitation forms
 
 
 def form(**fields: Any) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""URI templates: what expands to what, what matches what, and what hostile URIs may cost."""
+"""URI templates: what expands to what, what matches what, and the cost of hostile URIs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from trunkline.protocol.uri_template import UriTemplate, Value
 
-#: The variables that the examples of RFC 6570, section 3.2, are made with.
+#: The variables of the examples in RFC 6570, section 3.2.
 VALUES: dict[str, Value] = {
     "count": ["one", "two", "three"],
     "dom": ["example", "com"],

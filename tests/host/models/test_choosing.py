@@ -1,4 +1,4 @@
-"""Which model is opened, and what is said if it cannot be."""
+"""Which model is opened, and the error if it cannot be."""
 
 from __future__ import annotations
 
