@@ -1,7 +1,7 @@
 """Trunkline: the whole Model Context Protocol in one package. Build servers, call them, test them.
 
-The names below are the public face; they are loaded when first used, so that a server over stdio starts without the
-parts it does not need.
+The names below are the public API. They are loaded on first access, so that a stdio server starts without the parts it
+does not need.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ _HOMES = MappingProxyType(
 
 
 def __getattr__(name: str) -> Any:
-    """Load a public name when it is first asked for (PEP 562)."""
+    """Load a public name on first access (PEP 562)."""
     for home, names in _HOMES.items():
         if name in names:
             from importlib import import_module

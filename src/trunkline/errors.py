@@ -1,11 +1,11 @@
-"""Every exception Trunkline raises, in one tree; it imports nothing else of the package.
+"""Every exception that Trunkline raises, in one tree; this module imports nothing else of the package.
 
 ::
 
     TrunklineError
     ├── LocalProtocolError      our side broke the protocol: a bug here or in the calling code
     ├── RemoteProtocolError     the other side broke it
-    │   └── RevisionMismatch    no protocol revision that both sides speak
+    │   └── RevisionMismatch    the two sides have no protocol revision in common
     ├── RequestFailed           the other side answered with an error (code, message, data)
     │   ├── ParseFailed                   -32700
     │   ├── InvalidRequest                -32600
@@ -18,17 +18,17 @@
     │   ├── MissingClientCapability       -32021
     │   ├── UnsupportedProtocolVersion    -32022
     │   ├── InsufficientScope             403     (with a challenge, over HTTP)
-    │   └── TooManyRequests               429     (says which limit, and when to try again)
+    │   └── TooManyRequests               429     (names the limit, and when to retry)
     ├── MissingCapability       the other side did not declare what this call needs; nothing was sent
-    ├── LinkError               nothing can be carried any more, or not in time
+    ├── LinkError               messages can no longer be carried, or not in time
     │   ├── ConnectionLost
-    │   │   ├── ServerExited    the server's process ended; has its exit status and last stderr lines
-    │   │   └── SessionExpired  the server forgot the HTTP session; the request was not executed
+    │   │   ├── ServerExited    the server process ended; has its exit status and last stderr lines
+    │   │   └── SessionExpired  the server no longer knows the HTTP session; the request was not executed
     │   ├── HttpError           the server answered with an HTTP status instead of a message
     │   │   └── AuthRequired    401, or 403 with a challenge; also an AuthError
-    │   ├── FetchError          a URL given by others was refused or could not be fetched
-    │   ├── ServerUnavailable   the host does not run this server now; says why and what to do
-    │   └── RequestTimeout      says which clock fired
+    │   ├── FetchError          an untrusted URL was refused or could not be fetched
+    │   ├── ServerUnavailable   the host is not running this server; says why and what to do
+    │   └── RequestTimeout      says which timeout fired
     ├── HandlerError            raised by a handler on purpose: its text is meant for the caller
     │   ├── ToolError           becomes a result with ``isError``; on the client, such a result
     │   ├── ResourceError
@@ -86,22 +86,22 @@ __all__ = [
 
 
 class TrunklineError(Exception):
-    """The root of everything Trunkline raises."""
+    """The base class of every exception that Trunkline raises."""
 
 
 class LocalProtocolError(TrunklineError):
-    """Our side tried something the protocol forbids; fix the calling code."""
+    """Our side attempted something that the protocol forbids; fix the calling code."""
 
 
 class RemoteProtocolError(TrunklineError):
-    """The other side broke the protocol; report it to whoever wrote it."""
+    """The other side broke the protocol; report it to its authors."""
 
 
 class RevisionMismatch(RemoteProtocolError):
-    """No protocol revision is spoken by both sides; update whichever is older."""
+    """The two sides have no protocol revision in common; update the older one."""
 
     def __init__(self, message: str, *, ours: tuple[str, ...], theirs: tuple[str, ...]) -> None:
-        """Keep what each side speaks beside the sentence."""
+        """Store the revisions that each side speaks."""
         super().__init__(message)
         self.ours = ours
         self.theirs = theirs
@@ -111,11 +111,11 @@ class RequestFailed(TrunklineError):
     """The other side answered a request with an error; a handler raises one to answer with it."""
 
     default_code: ClassVar[int] = -32603
-    #: The HTTP status that came with it, if that was one of an error.
+    #: The HTTP status of the response, if it was an error status.
     status: int | None = None
 
     def __init__(self, message: str, *, code: int | None = None, data: Any = None) -> None:
-        """Take the code of the class unless another is given."""
+        """Use the code of the class unless another one is given."""
         super().__init__(message)
         self.message = message
         self.code = self.default_code if code is None else code
@@ -123,22 +123,22 @@ class RequestFailed(TrunklineError):
 
     @property
     def hint(self) -> object | None:
-        """What links that need more than a message are told beside it."""
+        """Extra information for links that need more than the message itself."""
         return None
 
     def __str__(self) -> str:
-        """Show the sentence and the code."""
+        """Return the message and the code."""
         return f"{self.message} ({self.code})"
 
 
 class ParseFailed(RequestFailed):
-    """The bytes we sent were not JSON to the other side."""
+    """The other side could not parse our bytes as JSON."""
 
     default_code = -32700
 
 
 class InvalidRequest(RequestFailed):
-    """What was sent is JSON but no acceptable request."""
+    """The message is JSON but not an acceptable request."""
 
     default_code = -32600
 
@@ -150,13 +150,13 @@ class MethodNotFound(RequestFailed):
 
 
 class InvalidParams(RequestFailed):
-    """The method exists but not with these params: an unknown name, a wrong type, a stale cursor."""
+    """The method exists but rejects these params: an unknown name, a wrong type, a stale cursor."""
 
     default_code = -32602
 
 
 class InternalError(RequestFailed):
-    """The other side failed while serving; its log says why."""
+    """The other side failed while serving the request; its log says why."""
 
     default_code = -32603
 
@@ -186,41 +186,41 @@ class MissingClientCapability(RequestFailed):
 
 
 class UnsupportedProtocolVersion(RequestFailed):
-    """The server does not speak the revision of the request; ``data`` lists what it speaks."""
+    """The server does not speak the revision of the request; ``data`` lists the ones it does."""
 
     default_code = -32022
 
 
 class InsufficientScope(RequestFailed):
-    """The token does not allow what was asked for; ``scopes`` are those that it needs."""
+    """The token does not allow the request; ``scopes`` are the ones it needs."""
 
     default_code = 403
 
     def __init__(self, message: str, *, scopes: Iterable[str] = (), code: int | None = None, data: Any = None) -> None:
-        """Name the scopes, which travel in ``data``."""
+        """Store the required scopes in ``data``."""
         needed = list(scopes)
         super().__init__(message, code=code, data={"scopes": needed} if needed else data)
 
     @property
     def scopes(self) -> tuple[str, ...]:
-        """The scopes that are needed, as far as the other side said."""
+        """The required scopes, as far as the other side named them."""
         said = self.data.get("scopes") if isinstance(self.data, Mapping) else None
         return tuple(each for each in said if isinstance(each, str)) if isinstance(said, list) else ()
 
     @property
     def hint(self) -> object | None:
-        """Over HTTP it is a status and a challenge too."""
+        """Over HTTP this error is also a status and a challenge."""
         return self
 
 
 class TooManyRequests(RequestFailed):
-    """A limit of the caller is reached; ``retry_after`` is the number of seconds to wait, if the other side said."""
+    """The caller has reached a limit; ``retry_after`` is the number of seconds to wait, if the other side gave one."""
 
     default_code = 429
 
     @property
     def retry_after(self) -> float | None:
-        """Seconds to wait before the next try; None if the other side did not say."""
+        """Seconds to wait before retrying; None if the other side did not say."""
         said = self.data.get("retryAfter") if isinstance(self.data, Mapping) else None
         return said if isinstance(said, int | float) and not isinstance(said, bool) else None
 
@@ -235,18 +235,18 @@ class MissingCapability(TrunklineError):
 
 
 class LinkError(TrunklineError):
-    """Messages cannot be carried any more, or not in time; what was in flight may have run."""
+    """Messages can no longer be carried, or not in time; what was in flight may have been executed."""
 
 
 class ConnectionLost(LinkError):
-    """The connection ended before the answer came."""
+    """The connection ended before the answer arrived."""
 
 
 class ServerExited(ConnectionLost):
-    """The server's process ended; its exit status and last stderr lines say why."""
+    """The server process ended; its exit status and last stderr lines say why."""
 
     def __init__(self, message: str, *, status: int | None, stderr: str) -> None:
-        """Keep the exit status (negative: the signal) and the tail of stderr."""
+        """Store the exit status (negative: the signal) and the tail of stderr."""
         super().__init__(message)
         self.status = status
         self.stderr = stderr
@@ -257,7 +257,7 @@ class SessionExpired(ConnectionLost):
 
 
 class HttpError(LinkError):
-    """The server, or something in front of it, answered with an HTTP status and no message of the protocol."""
+    """The server, or a proxy in front of it, answered with an HTTP status instead of a protocol message."""
 
     def __init__(
         self,
@@ -269,7 +269,7 @@ class HttpError(LinkError):
         challenge: str | None = None,
         retry_after: str | None = None,
     ) -> None:
-        """Keep the status line, the beginning of the body as text, and two headers that say what to do."""
+        """Store the status line, the beginning of the body as text, and the two headers that say what to do."""
         super().__init__(message)
         self.status = status
         self.reason = reason
@@ -281,18 +281,18 @@ class HttpError(LinkError):
 
 
 class FetchError(LinkError):
-    """A URL that others gave us was refused or could not be fetched; the message names the host and the reason."""
+    """An untrusted URL was refused or could not be fetched; the message names the host and the reason."""
 
 
 class ServerUnavailable(LinkError):
-    """The host does not run this server now; the message says why, and what the user can do."""
+    """The host is not running this server; the message says why, and what the user can do."""
 
 
 class RequestTimeout(LinkError):
-    """No answer in time; ``clock`` says which limit fired (connect, idle or total)."""
+    """No answer in time; ``clock`` names the timeout that fired (connect, idle or total)."""
 
     def __init__(self, message: str, *, clock: str, seconds: float) -> None:
-        """Name the clock that fired and its length."""
+        """Store the name of the timeout that fired and its length."""
         super().__init__(message)
         self.clock = clock
         self.seconds = seconds
@@ -306,17 +306,17 @@ class ToolError(HandlerError):
     """A tool failed in a way the model should read; on the client, a result marked ``isError``."""
 
     def __init__(self, message: str = "", *, result: Any = None) -> None:
-        """Keep the whole result when it came from a server."""
+        """Store the whole result if it came from a server."""
         super().__init__(message)
         self.result = result
 
 
 class ResourceError(HandlerError):
-    """A resource could not be read, for a reason the caller may see."""
+    """A resource could not be read, for a reason that the caller may see."""
 
 
 class PromptError(HandlerError):
-    """A prompt could not be made, for a reason the caller may see."""
+    """A prompt could not be rendered, for a reason that the caller may see."""
 
 
 class AuthError(TrunklineError):
@@ -324,20 +324,20 @@ class AuthError(TrunklineError):
 
 
 class AuthRequired(HttpError, AuthError):
-    """The server wants to know who asks, or does not allow what was asked; give a token, or one that allows more."""
+    """The server requires authentication, or the token does not allow the request; provide a token that does."""
 
 
 class PolicyDenied(TrunklineError):
-    """The user's policy, or the user, says no; ``told`` is what somebody outside may be told."""
+    """The policy or the user denied the action; ``public_message`` is the reason that outsiders may see."""
 
     def __init__(self, message: str, *, told: str | None = None) -> None:
-        """Say why; without ``told`` the reason may be told to anybody."""
+        """Store the reason; without ``public_message`` the reason itself is public."""
         super().__init__(message)
         self.told = message if told is None else told
 
 
 class ConfigError(TrunklineError):
-    """A setting is wrong; the message names it and the fix."""
+    """A setting is invalid; the message names it and the fix."""
 
 
 _WITH_CODES = (
@@ -358,5 +358,5 @@ _BY_CODE: Mapping[int, type[RequestFailed]] = MappingProxyType({kind.default_cod
 
 
 def request_failed(code: int, message: str, data: Any = None) -> RequestFailed:
-    """Make the exception whose class fits an error code that crossed the wire."""
+    """Create the exception whose class matches an error code that crossed the wire."""
     return _BY_CODE.get(code, RequestFailed)(message, code=code, data=data)

@@ -70,7 +70,7 @@ async def test_a_host_follows_no_address(tmp_path: Path) -> None:
         async with hosting({"evil": evil.entry()}, tmp_path, policy=allowing("evil")) as host:
             result = await host.call_tool("evil/look")
             assert list(host.catalog.tools) == ["evil/look"]
-            assert "leaves the schema; put what it names under" in dropped(host)["tool evil/refers"]
+            assert "leaves the schema; put its target under" in dropped(host)["tool evil/refers"]
             assert "is not supported; use JSON Schema 2020-12" in dropped(host)["tool evil/dialect"]
             (contents,) = await host.read_resource("evil/x://page")
             # A resource whose URI is an address is the server's to read.

@@ -245,7 +245,7 @@ def test_what_a_model_says_cannot_pass_for_ours(session: Chat) -> None:
 
 
 def test_a_broken_answer_is_told_with_the_fix(session: Chat) -> None:
-    assert "Half of\n[failed] The script lets scripted:script.toml fail here: cut off.\n" in session.screen
+    assert "Half of\n[failed] The script makes scripted:script.toml fail here: cut off.\n" in session.screen
 
 
 def test_a_mentioned_resource_goes_with_the_message(session: Chat) -> None:

@@ -303,7 +303,7 @@ def test_a_server_that_never_answers_is_code_7(taken: int, capsys: pytest.Captur
 @pytest.mark.parametrize(
     ("arguments", "code", "sentence"),
     [
-        pytest.param(("http://", "--json"), 2, "is no URL of a server", id="no host"),
+        pytest.param(("http://", "--json"), 2, "is not a server URL", id="no host"),
         pytest.param(("http://user:pw@example.com/mcp",), 2, "user or password", id="a password in the URL"),
         pytest.param(("http://x/mcp", "--env", "A=b"), 1, "--env is for a server that is started", id="env"),
         pytest.param(("http://x/mcp", "--cwd", "/"), 1, "--cwd is for a server that is started", id="cwd"),

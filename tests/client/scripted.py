@@ -1,4 +1,4 @@
-"""A server played by a table of answers, on the other end of a memory link, and a clock moved by hand."""
+"""A server that answers from a table, on the other end of a memory link, and a clock that is advanced by hand."""
 
 from __future__ import annotations
 
@@ -49,10 +49,10 @@ CAPABILITIES: Mapping[str, Any] = {
 
 
 class Fail(Exception):
-    """Answer with this error."""
+    """Raised in a table to answer with this error."""
 
     def __init__(self, code: int, message: str = "no", data: Any = UNSET) -> None:
-        """Take the error object's members."""
+        """Store the members of the error object."""
         super().__init__(message)
         self.error = ErrorObject(code=code, message=message, data=data)
 
@@ -64,13 +64,13 @@ Answer = Any | Callable[[dict[str, Any]], Any]
 
 
 class Stage:
-    """One conversation: what was received on it, and a way to speak out of turn."""
+    """One conversation: what was received on it, and methods to send unsolicited messages."""
 
     def __init__(self, server: Scripted, link: Link) -> None:
-        """Play on a link."""
+        """Serve on a link."""
         self._server = server
         self._link = link
-        #: The answers to what the server asked, by id.
+        #: The answers to the server's own requests, by id.
         self.answers: dict[RequestId | None, Any] = {}
         self.ended = False
 
@@ -87,7 +87,7 @@ class Stage:
         self._server.changed.set()
 
     def eof_received(self, error: Exception | None = None, *, about: RequestId | None = None) -> None:
-        """Note the end."""
+        """Record the end."""
         self.ended = True
         self._server.changed.set()
 
@@ -121,7 +121,7 @@ class Stage:
         self.put(Request(id, method, params))
 
     def die(self) -> None:
-        """Go away."""
+        """Close the connection."""
         self._server.dying.append(asyncio.ensure_future(self._link.aclose()))
 
 
@@ -129,7 +129,7 @@ class Scripted:
     """A server that looks each request up in a table: a result, a function of the params, a Fail, DIE, or silence."""
 
     def __init__(self, table: Mapping[str, Answer]) -> None:
-        """Take the table; it may be changed while it plays."""
+        """Store the table; it may be changed while it is in use."""
         self.table: dict[str, Any] = dict(table)
         #: All requests and notifications, in order.
         self.received: list[tuple[str, Any]] = []
@@ -140,7 +140,7 @@ class Scripted:
         self.changed = asyncio.Event()
 
     def accept(self, link: Link) -> None:
-        """Play on one more link."""
+        """Serve on one more link."""
         stage = Stage(self, link)
         self.stages.append(stage)
         link.attach(stage)
@@ -171,7 +171,7 @@ def _read(raw: Any) -> Any:
 
 
 def stateless(table: Mapping[str, Answer] | None = None, **capabilities: Any) -> Scripted:
-    """Make a server of the stateless era."""
+    """Create a stateless server."""
     discovered = {
         "resultType": "complete",
         "supportedVersions": [NEWEST.name],
@@ -185,7 +185,7 @@ def stateless(table: Mapping[str, Answer] | None = None, **capabilities: Any) ->
 def handshake_server(
     table: Mapping[str, Answer] | None = None, *, revision: str = NEWEST_HANDSHAKE.name, **capabilities: Any
 ) -> Scripted:
-    """Make a server of the handshake era."""
+    """Create a handshake server."""
     agreed = {
         "protocolVersion": revision,
         "capabilities": capabilities or CAPABILITIES,
@@ -196,12 +196,12 @@ def handshake_server(
 
 
 def state_of(client: Client) -> State:
-    """Give a client's state; a type checker cannot then believe that it stays what it was."""
+    """Return a client's state; a function, so that a type checker does not assume that it stays the same."""
     return client.state
 
 
 async def settle() -> None:
-    """Let everything that can happen by itself happen."""
+    """Let everything run that can run by itself."""
     for _ in range(20):
         await asyncio.sleep(0)
 
@@ -215,27 +215,27 @@ class _Timer:
 
 
 class ManualClock:
-    """A clock that stands still until it is moved."""
+    """A clock that stands still until it is advanced."""
 
     def __init__(self) -> None:
-        """Start at a time that is not nought."""
+        """Start at a time other than zero."""
         self._now = 1000.0
         self._count = 0
         self._timers: list[tuple[float, int, _Timer, Callable[[], None]]] = []
 
     def now(self) -> float:
-        """Say the time."""
+        """Return the current time."""
         return self._now
 
     def call_at(self, when: float, callback: Callable[[], None]) -> _Timer:
-        """Note a call."""
+        """Schedule a callback."""
         timer = _Timer()
         self._count += 1
         heapq.heappush(self._timers, (when, self._count, timer, callback))
         return timer
 
     async def advance(self, seconds: float) -> None:
-        """Move on, make the calls that come due, and let all that follows happen."""
+        """Advance the clock, run the callbacks that fall due, and let everything run that follows."""
         await settle()
         until = self._now + seconds
         while self._timers and self._timers[0][0] <= until:

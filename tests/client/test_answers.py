@@ -1,4 +1,4 @@
-"""Which questions can be answered, and how what a callback gives becomes an answer."""
+"""Which requests of a server can be handled, and how the return value of a callback becomes a result."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def test_a_form_that_does_not_fit_never_leaves() -> None:
 
 
 def test_yes_to_a_form_with_required_fields_never_leaves() -> None:
-    with pytest.raises(LocalProtocolError, match="the whole"):
+    with pytest.raises(LocalProtocolError, match="the root"):
         elicited(True)
 
 

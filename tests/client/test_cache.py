@@ -1,4 +1,4 @@
-"""Results that may be kept for a while."""
+"""Cached results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The client's face: what each method sends and what it gives back."""
+"""The client's public API: what each method sends and returns."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_all_pages_of_a_list_are_read(make: Any) -> None:
 def test_a_cursor_that_comes_twice_ends_the_reading() -> None:
     async def main() -> None:
         async with Client(stateless({"tools/list": {"tools": [], "nextCursor": "x"}})) as client:
-            with pytest.raises(RemoteProtocolError, match="'x' twice"):
+            with pytest.raises(RemoteProtocolError, match="repeated the cursor 'x'"):
                 await client.list_tools()
 
     run_async(main())

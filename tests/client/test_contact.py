@@ -1,4 +1,4 @@
-"""Questions of the server and rounds of a call, on the wire."""
+"""Requests of the server and input rounds of a call, on the wire."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def asking(state: str | None = "opaque", **questions: Any) -> dict[str, Any]:
 
 
 def script(*results: Any) -> Any:
-    """Give one result after the other."""
+    """Return one result after the other."""
     left = list(results)
     return lambda _: left.pop(0)
 
@@ -82,7 +82,7 @@ def test_prompts_and_resources_may_ask_too(method: str) -> None:
                 "resources/read": client.read_resource,
             }
             await calls[method]("x")
-            # What came of answers is never kept.
+            # A result that depends on answers is never cached.
             await calls[method]("x")
         assert server.methods.count(method) == 4
 
@@ -122,7 +122,7 @@ def test_rounds_without_end_are_ended() -> None:
         server = stateless({"tools/call": asking(who=ASK)})
         limits = Limits(rounds=3)
         async with Client(server, elicitation=lambda _: {"name": "Ada"}, limits=limits) as client:
-            with pytest.raises(RemoteProtocolError, match="3 rounds"):
+            with pytest.raises(RemoteProtocolError, match="3 consecutive rounds"):
                 await client.call_tool("x")
 
     run_async(main())
@@ -148,7 +148,7 @@ def test_a_question_that_cannot_be_answered_fails_the_call(question: Any) -> Non
     async def main() -> None:
         server = stateless({"tools/call": asking(who=question)})
         async with Client(server, elicitation=lambda _: None) as client:
-            with pytest.raises(RemoteProtocolError, match="cannot be answered"):
+            with pytest.raises(RemoteProtocolError, match="invalid input request"):
                 await client.call_tool("x")
 
     run_async(main())
@@ -185,7 +185,7 @@ def test_a_result_of_no_known_kind_is_the_servers_fault(result: Any) -> None:
 def test_a_handshake_revision_has_no_result_that_asks() -> None:
     async def main() -> None:
         async with Client(handshake_server({"tools/call": asking(who=ASK)})) as client:
-            with pytest.raises(RemoteProtocolError, match="asks for input"):
+            with pytest.raises(RemoteProtocolError, match="asked for input"):
                 await client.call_tool("x")
 
     run_async(main())

@@ -22,7 +22,7 @@ DONE: dict[str, Any] = {"content": []}
 
 
 def first_dies(then: Any) -> Any:
-    """Die of the first request, answer the others."""
+    """Close the connection on the first request, answer the others."""
     answers = [DIE]
     return lambda _: answers.pop() if answers else then
 
@@ -341,7 +341,7 @@ def test_a_link_is_used_once() -> None:
             await settle()
             with pytest.raises(ConnectionLost):
                 await client.ping()
-        with pytest.raises(ConnectionLost, match="opened again"):
+        with pytest.raises(ConnectionLost, match="opened a second time"):
             await client.__aenter__()
 
     run_async(main())

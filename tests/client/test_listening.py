@@ -24,7 +24,7 @@ BOTH = pytest.mark.parametrize("kind", ["stateless", "handshake"])
 
 
 def listening(kind: str = "stateless", more: Mapping[str, Any] | None = None) -> Scripted:
-    """Make a server that can be listened to; a stateless one acknowledges each subscription."""
+    """Create a server that supports listening; a stateless one acknowledges each subscription."""
     if kind == "handshake":
         return handshake_server({"resources/subscribe": {}, "resources/unsubscribe": {}, **(more or {})})
 
@@ -37,7 +37,7 @@ def listening(kind: str = "stateless", more: Mapping[str, Any] | None = None) ->
 
 
 def tell(server: Scripted, method: str, **params: Any) -> None:
-    """Send a notice on the newest subscription; a handshake server's notices name none."""
+    """Send a notification on the newest subscription; those of a handshake server name none."""
     server.stage.say(method, {**params, "_meta": {SUBSCRIPTION: server.ids[-1]}})
 
 

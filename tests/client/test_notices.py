@@ -1,4 +1,4 @@
-"""What notifications do."""
+"""The effects of notifications."""
 
 from __future__ import annotations
 

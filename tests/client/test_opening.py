@@ -1,4 +1,4 @@
-"""Connecting: which era a server is taken for, what is sent on the way, and what happens when it goes wrong."""
+"""Connecting: which era is detected, what is sent on the way, and what happens on failures."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def test_a_probe_and_a_handshake_fit_into_a_short_time_to_connect() -> None:
 
 
 async def _silent_at_first(server: Scripted, memory: dict[str, str]) -> Client:
-    """Connect to a server whose answer to the probe does not come in time."""
+    """Connect to a server that does not answer the probe in time."""
     clock = ManualClock()
     client = Client(server, clock=clock, era_memory=memory, restart=True)
     entering = asyncio.ensure_future(client.__aenter__())

@@ -1,4 +1,4 @@
-"""Joining the pages of a list."""
+"""Collecting the pages of a list."""
 
 from __future__ import annotations
 
@@ -26,5 +26,5 @@ def test_more_pages_than_the_limit_are_an_error_that_names_it() -> None:
 
 
 def test_a_repeated_cursor_is_found_at_once() -> None:
-    with pytest.raises(RemoteProtocolError, match="'0' twice"):
+    with pytest.raises(RemoteProtocolError, match="repeated the cursor '0'"):
         run_async(all_pages(endless(0), "prompts", limit=1000))

@@ -1,4 +1,4 @@
-"""The life of a client."""
+"""The lifecycle of a client."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a client can be pointed at."""
+"""The kinds of target that a client accepts."""
 
 from __future__ import annotations
 
@@ -114,9 +114,9 @@ def test_a_command_that_does_not_exist_is_a_link_error() -> None:
 @pytest.mark.parametrize(
     ("target", "words"),
     [
-        (3, "int is no target"),
+        (3, "int is not a valid target"),
         ("no_such_file.py", "no file"),
-        ("'unclosed", "cannot be read"),
+        ("'unclosed", "cannot be parsed"),
         ("", "empty"),
         ([], "empty"),
         ({}, "command"),
@@ -137,7 +137,7 @@ def test_a_link_can_be_opened_once() -> None:
         target = found(ours)
         assert target.reopens is False
         assert await target.open() is ours
-        with pytest.raises(LinkError, match="used up"):
+        with pytest.raises(LinkError, match="has been used"):
             await target.open()
 
     run_async(main())

@@ -1,4 +1,4 @@
-"""Answers over the limit, from a real process: the call that asked is told at once why, and no other is touched."""
+"""Answers over the limit, from a real process: their call fails at once with the reason, and no other is affected."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_which_of_two_calls_was_answered_is_not_guessed(caplog: pytest.LogCaptur
             held = asyncio.ensure_future(client.call_tool("hold"))
             large = asyncio.ensure_future(text(client, 10_000, "hidden"))
             await settle()
-            # Answered after the other: it shows that the long one has come.
+            # Answered after the other: it shows that the long one has arrived.
             assert await text(client, 20) == "x" * 20
             assert not held.done()
             assert not large.done()

@@ -1,4 +1,4 @@
-"""What is learnt of tools from their list."""
+"""What is known of tools from their list."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_a_value_with_more_members_than_the_wrapper_is_left_alone() -> None:
 
 
 def test_an_explicit_null_is_a_value() -> None:
-    with pytest.raises(RemoteProtocolError, match="does not fit"):
+    with pytest.raises(RemoteProtocolError, match="does not match"):
         facts(NUMBER).read("n", answer(None), validate=True)
 
 

@@ -1,4 +1,4 @@
-"""Servers reached by a URL: what may stand there, and what their options mean."""
+"""Servers with a URL: which URLs are valid, and what their options mean."""
 
 from __future__ import annotations
 
@@ -54,12 +54,12 @@ def test_a_pinned_stateless_revision_has_no_older_transport() -> None:
 @pytest.mark.parametrize(
     ("target", "options", "words"),
     [
-        ("http://", {}, "no URL"),
-        ("http://a:99999/", {}, "no URL"),
-        ("http://[/", {}, "no URL"),
-        ("http://a b/", {}, "no URL"),
+        ("http://", {}, "not a server URL"),
+        ("http://a:99999/", {}, "not a server URL"),
+        ("http://[/", {}, "not a server URL"),
+        ("http://a b/", {}, "not a server URL"),
         ("http://user:secret@host/", {}, "headers= or auth="),
-        ({"url": "file:///x"}, {}, "no URL"),
+        ({"url": "file:///x"}, {}, "not a server URL"),
         ({"url": 3}, {}, "url"),
         ({"url": URL, "headers": "x"}, {}, "headers"),
         ({"url": URL, "headers": {"X": 3}}, {}, "headers"),

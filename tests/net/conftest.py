@@ -1,4 +1,4 @@
-"""Certificates for two names, made once."""
+"""Certificates for two names, created once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Small servers on this machine to fetch from: each path has the bytes of its answer, or a function to write them."""
+"""Small local servers to fetch from: each path has the bytes of its response, or a function that writes them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Answer = bytes | Callable[[asyncio.StreamWriter], Awaitable[None]]
 
 
 class Got(Struct):
-    """A request as it came."""
+    """A request as it was received."""
 
     method: str
     path: str
@@ -31,10 +31,10 @@ class Got(Struct):
 
 
 class Origin:
-    """A server, what it answers, and what it was asked."""
+    """A server, its responses, and the requests it received."""
 
     def __init__(self, answers: Mapping[str, Answer]) -> None:
-        """Take the answers by path; any other path is not found."""
+        """Store the responses by path; any other path is not found."""
         self.answers = dict(answers)
         self.got: list[Got] = []
         self.connections = 0
@@ -43,7 +43,7 @@ class Origin:
 
     @property
     def url(self) -> str:
-        """Where it is, over plain http."""
+        """Its URL, over plain http."""
         return f"http://127.0.0.1:{self.port}"
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -67,13 +67,13 @@ async def _read(reader: asyncio.StreamReader) -> Got:
 
 
 def answer(body: bytes = b"", *headers: str, status: int = 200) -> bytes:
-    """Write an answer."""
+    """Encode a response."""
     lines = [f"HTTP/1.1 {status} Reason", f"Content-Length: {len(body)}", *headers]
     return ("\r\n".join(lines) + "\r\n\r\n").encode() + body
 
 
 def redirect(location: str, status: int = 302) -> bytes:
-    """Write a redirect."""
+    """Encode a redirect."""
     return answer(b"elsewhere", f"Location: {location}", status=status)
 
 
@@ -85,7 +85,7 @@ async def origin(
     host: str = "127.0.0.1",
     port: int = 0,
 ) -> AsyncIterator[Origin]:
-    """Serve for a while."""
+    """Run a server for the duration of the block."""
     made = Origin(answers or {})
     context = None
     if certificate is not None:
@@ -104,7 +104,7 @@ async def serving(
     port: int = 0,
     tls: ssl.SSLContext | None = None,
 ) -> AsyncIterator[int]:
-    """Listen for a while, give the port, and leave no connection behind."""
+    """Listen for the duration of the block, yield the port, and leave no connection behind."""
     tasks: set[asyncio.Task[None]] = set()
 
     async def run(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -127,7 +127,7 @@ async def serving(
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        # A turn for the transports to let go of their sockets.
+        # One iteration of the loop for the transports to close their sockets.
         await asyncio.sleep(0)
 
 
@@ -156,7 +156,7 @@ def make_certificate(path: Path, name: str) -> Path:
 
 
 def always(*addresses: str) -> Resolve:
-    """Resolve every name to these."""
+    """Return a resolver that resolves every name to these addresses."""
 
     async def resolve(host: str, port: int) -> Sequence[str]:
         return addresses

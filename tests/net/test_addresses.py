@@ -12,7 +12,7 @@ from tests.support import run_async
 from trunkline.errors import FetchError
 from trunkline.net import Fetcher, special_range
 
-#: First and last address of each range, and a word of what it is called.
+#: First and last address of each range, and a word of its description.
 SPECIAL = [
     ("0.0.0.0", "0.255.255.255", "unspecified"),
     ("10.0.0.0", "10.255.255.255", "private"),
@@ -57,7 +57,7 @@ SPECIAL = [
     ("fec0::", "feff:ffff:ffff:ffff:ffff:ffff:ffff:ffff", "site-local"),
     ("ff00::", "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff", "multicast"),
     ("fe80::1%lo", "2600::1%eth0", "zone"),
-    ("nonsense", "", "no address"),
+    ("nonsense", "", "not an IP address"),
 ]  # fmt: skip
 EDGES = [(address, word) for first, last, word in SPECIAL for address in dict.fromkeys((first, last))]
 

@@ -1,4 +1,4 @@
-"""Fetching: what is sent and given back, at which addresses, and within which bounds."""
+"""Fetching: what is sent and returned, at which addresses, and within which limits."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_the_environment_has_no_say(monkeypatch: pytest.MonkeyPatch, tmp_path: P
 def test_a_header_with_a_line_break_is_not_sent() -> None:
     async def main() -> None:
         async with origin() as server:
-            with pytest.raises(FetchError, match="Cannot ask 127"):
+            with pytest.raises(FetchError, match="Cannot send a request to 127"):
                 await Fetcher(allow_loopback=True).fetch("GET", server.url, headers={"x": "a\r\nHost: b"})
         assert server.got == []
 
@@ -290,7 +290,7 @@ async def silent(writer: asyncio.StreamWriter) -> None:
 
 
 def outcome(told: Answer, **bounds: float) -> Fetched:
-    """Fetch this answer within these bounds."""
+    """Fetch this response within these limits."""
 
     async def main() -> Fetched:
         async with origin({"/": told}) as server:
@@ -305,7 +305,7 @@ def outcome(told: Answer, **bounds: float) -> Fetched:
     ids=["one too many", "announced", "without end"],
 )
 def test_an_answer_that_is_too_large_is_cut(told: Answer) -> None:
-    with pytest.raises(FetchError, match=r"The answer of 127\.0\.0\.1:\d+ is too large: the limit is 1000 bytes"):
+    with pytest.raises(FetchError, match=r"The response of 127\.0\.0\.1:\d+ is too large: the limit is 1000 bytes"):
         outcome(told, max_bytes=1000)
 
 
@@ -341,7 +341,7 @@ def test_a_caller_that_is_cancelled_is_cancelled() -> None:
 @pytest.mark.parametrize("encoding", ["gzip", "br", "zstd", "GZIP", "identity, gzip"])
 def test_a_compressed_answer_is_refused(encoding: str) -> None:
     bomb = gzip.compress(b"\0" * 1000)
-    with pytest.raises(FetchError, match="answered compressed"):
+    with pytest.raises(FetchError, match="sent a compressed response, which was not requested"):
         outcome(answer(bomb, f"Content-Encoding: {encoding}"))
 
 
@@ -353,7 +353,7 @@ def test_an_answer_that_says_it_is_not_compressed_is_taken() -> None:
     "head", [b"X: " + b"y" * 100_000, b"\r\n".join([b"X: y"] * 1000)], ids=["a long header", "many headers"]
 )
 def test_headers_that_are_too_large_are_cut(head: bytes) -> None:
-    with pytest.raises(FetchError, match="does not speak HTTP as it should"):
+    with pytest.raises(FetchError, match="sent an invalid HTTP response"):
         outcome(b"HTTP/1.1 200 OK\r\n" + head + b"\r\nContent-Length: 0\r\n\r\n")
 
 
@@ -367,7 +367,7 @@ def test_headers_that_are_too_large_are_cut(head: bytes) -> None:
     ],
 )
 def test_what_is_wrong_with_an_answer_is_told_without_its_words(told: bytes) -> None:
-    with pytest.raises(FetchError, match=r"does not speak HTTP as it should: [A-Z]") as caught:
+    with pytest.raises(FetchError, match=r"sent an invalid HTTP response: [A-Z]") as caught:
         outcome(told)
     assert "obey" not in str(caught.value)
 
@@ -382,9 +382,9 @@ async def reset(writer: asyncio.StreamWriter) -> None:
 
 
 BROKEN = [
-    (b"SSH-2.0-server\r\n\r\n", "does not speak HTTP"),
+    (b"SSH-2.0-server\r\n\r\n", "sent an invalid HTTP response"),
     (b"", "closed the connection before it answered"),
-    (b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf", "broke off"),
+    (b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf", "closed the connection in the middle of its response"),
     (reset, "broke: "),
 ]
 

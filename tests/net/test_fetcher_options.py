@@ -1,4 +1,4 @@
-"""Options of the fetcher for whoever reads the open web: plain http, named hosts, cut and compressed bodies, a say."""
+"""Options of the fetcher for the open web: plain http, named hosts, truncated and compressed bodies, hop callbacks."""
 
 from __future__ import annotations
 
@@ -109,9 +109,9 @@ def test_compressed_answers_are_unpacked_for_whoever_takes_them(encoding: str, p
     ("encoding", "packed", "message"),
     [
         pytest.param("gzip", BOMB, "too large: the limit is 20000 bytes", id="bomb"),
-        pytest.param("gzip", b"no gzip", "cannot be unpacked", id="broken"),
-        pytest.param("br", b"x", "not asked for", id="other"),
-        pytest.param("gzip, gzip", gzip.compress(BOMB), "not asked for", id="twice"),
+        pytest.param("gzip", b"no gzip", "cannot be decompressed", id="broken"),
+        pytest.param("br", b"x", "not requested", id="other"),
+        pytest.param("gzip, gzip", gzip.compress(BOMB), "not requested", id="twice"),
     ],
 )
 def test_a_compressed_answer_is_refused_if_it_is_too_large_or_not_what_was_asked_for(
@@ -134,7 +134,7 @@ def test_a_bomb_is_unpacked_no_further_than_where_it_is_cut() -> None:
     tracemalloc.start()
     try:
         assert run_async(main()) == (5000, True)
-        # Unpacked at once it would take five megabytes.
+        # Decompressed at once it would take five megabytes.
         assert tracemalloc.get_traced_memory()[1] < 2_500_000
     finally:
         tracemalloc.stop()

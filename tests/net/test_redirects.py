@@ -1,4 +1,4 @@
-"""Redirects: which are followed, where they may lead, and what never goes along."""
+"""Redirects: which are followed, where they may lead, and what is never sent along."""
 
 from __future__ import annotations
 
@@ -89,8 +89,8 @@ LOCATIONS = [
     ("https://me:pw@inner.example/", "user or password"),
     ("file:///etc/passwd", "https is needed"),
     ("javascript:alert(1)", "https is needed"),
-    ("https://[", "redirects to where we will not go"),
-    ("//[", "redirects to where we will not go"),
+    ("https://[", "redirects to a URL that is not allowed"),
+    ("//[", "redirects to a URL that is not allowed"),
 ]
 
 
@@ -110,7 +110,7 @@ def test_a_redirect_with_undecodable_bytes_is_refused() -> None:
     async def main() -> None:
         head = b"HTTP/1.1 302 Found\r\nLocation: /\xff\r\nContent-Length: 0\r\n\r\n"
         async with origin({"/": head}) as server:
-            with pytest.raises(FetchError, match="redirects to where we will not go"):
+            with pytest.raises(FetchError, match="redirects to a URL that is not allowed"):
                 await Fetcher(allow_loopback=True).fetch("GET", server.url)
 
     run_async(main())

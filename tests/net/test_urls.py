@@ -1,4 +1,4 @@
-"""URLs of strangers: what is refused before anything is resolved, and what is made of the rest."""
+"""Untrusted URLs: what is rejected before anything is resolved, and how the rest is rebuilt."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ REFUSED = [
     ("https://me:secret@stranger.example/", "user or password"),
     ("https://me@stranger.example/", "user or password"),
     ("https://@stranger.example/", "user or password"),
-    ("https://stranger.example:0/", "port 0"),
+    ("https://stranger.example:0/", "port must not be 0"),
     ("https://stranger.example:65536/", "[Pp]ort"),
     ("https://stranger.example:-1/", "[Pp]ort"),
     ("https://stranger.example:http/", "[Pp]ort"),
     ("https://stranger.example:80:90/", "[Pp]ort"),
-    ("https:///path", "no host name"),
-    ("https://stranger example/", "no host name"),
-    ("https://%31%32%37.0.0.1/", "no host name"),
-    ("https://-stranger.example/", "no host name"),
-    ("https://stranger..example/", "no host name"),
-    ("https://.stranger.example/", "no host name"),
-    (f"https://{'a' * 64}.example/", "no host name"),
-    (f"https://{'a.' * 127}example/", "no host name"),
-    ("https://*.example/", "no host name"),
+    ("https:///path", "not a host name"),
+    ("https://stranger example/", "not a host name"),
+    ("https://%31%32%37.0.0.1/", "not a host name"),
+    ("https://-stranger.example/", "not a host name"),
+    ("https://stranger..example/", "not a host name"),
+    ("https://.stranger.example/", "not a host name"),
+    (f"https://{'a' * 64}.example/", "not a host name"),
+    (f"https://{'a.' * 127}example/", "not a host name"),
+    ("https://*.example/", "not a host name"),
     ("https://stranger.example\\@127.0.0.1/", "backslash"),
     ("https://stranger.example/\r\nHost: other", "control characters"),
     ("https://str\tanger.example/", "control characters"),
@@ -78,7 +78,7 @@ REFUSED = [
 
 
 async def never(host: str, port: int) -> list[str]:
-    """Fail the test: a URL that is refused is not resolved."""
+    """Fail the test: a rejected URL must not be resolved."""
     raise AssertionError(host)
 
 

@@ -1,1 +1,1 @@
-"""The tests of the sans-IO protocol layer, one file a module."""
+"""The tests of the sans-IO protocol layer, one file per module."""

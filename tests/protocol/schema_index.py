@@ -1,7 +1,7 @@
 """The index of the protocol's schemas: which revision has which methods, and which members its definitions have.
 
-``python -m tests.protocol.schema_index FOLDER`` makes it anew from the published schemas, one folder a revision. What a
-schema writes inline is given the name of our type for it, so that all revisions can be compared: the params of a
+``python -m tests.protocol.schema_index FOLDER`` regenerates it from the published schemas, one folder per revision. A
+schema that is written inline gets the name of our type for it, so that all revisions can be compared: the params of a
 request ``X`` are the definition ``XParams``, and several definitions that are one type for us are merged.
 """
 
@@ -43,13 +43,13 @@ MERGED = {
 
 
 def load() -> dict[str, Any]:
-    """Read the index that is kept with the tests."""
+    """Load the index that is stored with the tests."""
     index: dict[str, Any] = json.loads(INDEX.read_text())
     return index
 
 
 def build(schema: Schema) -> dict[str, Any]:
-    """Make the index of one revision from its schema."""
+    """Build the index of one revision from its schema."""
     definitions: dict[str, Schema] = schema.get("definitions") or schema["$defs"]
     return {
         "requests_to_server": _methods("ClientRequest", definitions),
@@ -75,7 +75,7 @@ def _resolved(schema: Schema, definitions: dict[str, Schema]) -> Schema:
 
 
 def _flat(schema: Schema, definitions: dict[str, Schema]) -> dict[str, Any]:
-    """Give the members of an object, of all its parts when it is made of several."""
+    """Return the members of an object, including those of all its parts."""
     schema = _resolved(schema, definitions)
     parts = [schema, *(_resolved(part, definitions) for part in schema.get("allOf", []))]
     return {

@@ -1,4 +1,4 @@
-"""Scopes: who has them, what they include, and how they are written."""
+"""Scopes: which callers have them, what they include, and how they are parsed."""
 
 from __future__ import annotations
 
@@ -69,5 +69,5 @@ def test_scopes_are_read_from_a_list_or_a_text(given: Any, scopes: tuple[str, ..
 
 @pytest.mark.parametrize("given", [["a b"], ['a"'], ["a\\"], ["ä"], [""], [7], ["a\n"]])
 def test_what_is_not_written_as_scopes_are_is_refused(given: Any) -> None:
-    with pytest.raises(TypeError, match=r"scopes: .* is no scope"):
+    with pytest.raises(TypeError, match=r"scopes: .* is not a scope"):
         read_scopes(given, "scopes")

@@ -1,4 +1,4 @@
-"""Admission as a cell sheet: a row for each rung of its ladder, with the code it ends on."""
+"""Request validation as a table: a row for each check, with the error code it ends on."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LEVEL = t.META_LOG_LEVEL
 META = {VERSION: STATELESS_NAME, CAPABILITIES: {}}
 CALL = {"name": "add", "arguments": {}}
 INITIALIZE = {"capabilities": {}, "clientInfo": {"name": "c", "version": "1"}}
-#: Params that each method takes, as far as it needs any.
+#: Params that each method accepts, as far as it needs any.
 PARAMS: dict[str, dict[str, Any]] = {
     "initialize": {**INITIALIZE, "protocolVersion": HANDSHAKE_NAMES[-1]},
     "tools/call": CALL,
@@ -40,28 +40,28 @@ PARAMS: dict[str, dict[str, Any]] = {
 
 
 def session_of(name: str) -> Session:
-    """Make a session of a revision."""
+    """Create a session of a revision."""
     revision = find(name)
     assert revision is not None
     return Session(revision, None, {"roots": {}}, origin=STDIO)
 
 
 def asked(method: str, params: Any = None) -> Request:
-    """Make a request as it is received."""
+    """Create a request as it is received."""
     incoming = decode(encode(Request(1, method, params)))
     assert isinstance(incoming, Request)
     return incoming
 
 
 def admitted(method: str, params: Any = None, session: Session | None = None, offer: Offer = OFFER) -> Admitted:
-    """Ask for something that must be admitted."""
+    """Validate a request that must be accepted."""
     outcome = admit(asked(method, params), session, STDIO, offer)
     assert isinstance(outcome, Admitted), outcome
     return outcome
 
 
 def rejected(method: str, params: Any = None, session: Session | None = None, offer: Offer = OFFER) -> Rejected:
-    """Ask for something that must be rejected."""
+    """Validate a request that must be rejected."""
     outcome = admit(asked(method, params), session, STDIO, offer)
     assert isinstance(outcome, Rejected), outcome
     return outcome
@@ -76,7 +76,7 @@ HAS = "session"
 @pytest.mark.parametrize(
     ("session", "method", "params", "code"),
     [
-        # 1. _meta names a revision: stateless, whatever was said before on the same pipe.
+        # 1. _meta names a revision: stateless, whatever was sent before on the same pipe.
         pytest.param(NONE, "tools/call", {**CALL, "_meta": META}, NONE, id="stateless"),
         pytest.param(HAS, "tools/call", {**CALL, "_meta": META}, NONE, id="stateless beside a session"),
         pytest.param(NONE, "server/discover", {"_meta": META}, NONE, id="discover"),
@@ -192,7 +192,7 @@ def test_a_ping_without_session_opens_none() -> None:
 
 
 def initialize(version: str) -> dict[str, Any]:
-    """Make the params of initialize."""
+    """Return the params of initialize."""
     return {**INITIALIZE, "capabilities": {"roots": {}}, "protocolVersion": version}
 
 
@@ -285,7 +285,7 @@ def test_a_number_out_of_range_is_refused_with_an_answer(raw: bytes) -> None:
 
 
 def test_params_that_are_no_json_are_a_parse_error() -> None:
-    # A link that does not read strictly could hand such bytes on.
+    # A link that does not read strictly could deliver such bytes.
     outcome = admit(Request(1, "tools/list", msgspec.Raw(b'{"cursor":"\xff"}')), None, STDIO, OFFER)
     assert getattr(outcome, "code", None) == -32700
 
@@ -333,7 +333,7 @@ MISMATCH = -32020
         pytest.param("tools/call", {**CALL, "_meta": META}, {**RIGHT, NAME: "=?base64?YWRk?="}, NONE, id="encoded"),
         pytest.param("tools/call", {**CALL, "_meta": META}, {**RIGHT, NAME: "=?base64?!?="}, MISMATCH, id="no Base64"),
         pytest.param("tools/list", {"_meta": META}, {SAID: STATELESS_NAME, METHOD: "tools/list"}, NONE, id="no name"),
-        # What is wrong with the revision comes before what is wrong with the rest.
+        # Errors about the revision come before other errors.
         pytest.param("tools/list", {"_meta": {**META, VERSION: UNKNOWN}}, {SAID: UNKNOWN}, -32022, id="unknown"),
         pytest.param("tools/list", {"_meta": {**META, VERSION: HANDSHAKE}}, {SAID: HANDSHAKE}, -32022, id="old"),
         pytest.param("tools/list", {"_meta": {VERSION: STATELESS_NAME}}, {SAID: STATELESS_NAME, METHOD: "tools/list"},
@@ -346,13 +346,13 @@ MISMATCH = -32020
         pytest.param("initialize", PARAMS["initialize"], {SAID: STATELESS_NAME}, -32602, id="stateless initialize"),
         pytest.param("initialize", PARAMS["initialize"], {SAID: HANDSHAKE}, NONE, id="initialize, handshake header"),
         pytest.param("initialize", PARAMS["initialize"], {}, NONE, id="initialize, no header"),
-        # Methods nobody knows.
+        # Unknown methods.
         pytest.param("nope", {"_meta": META}, {SAID: STATELESS_NAME, METHOD: "nope"}, -32601, id="unknown method"),
         pytest.param("nope", {"_meta": META}, {}, MISMATCH, id="unknown method, no header"),
         pytest.param("nope", NONE, {SAID: UNKNOWN}, -32022, id="unknown method and header"),
         pytest.param("nope", NONE, {SAID: STATELESS_NAME}, -32602, id="unknown method, header alone"),
         pytest.param("nope", NONE, {}, -32601, id="unknown method, nothing said"),
-        # Params that cannot be read.
+        # Params that cannot be decoded.
         pytest.param("tools/call", {"name": 5, "_meta": META}, {SAID: HANDSHAKE}, MISMATCH, id="unreadable, other"),
         pytest.param("tools/call", {"name": 5, "_meta": META}, RIGHT, -32602, id="unreadable"),
     ],

@@ -1,4 +1,4 @@
-"""Batches: what forbids one as a whole, and how its answers are gathered."""
+"""Batches: what makes one invalid as a whole, and how its answers are collected."""
 
 from __future__ import annotations
 

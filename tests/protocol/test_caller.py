@@ -1,4 +1,4 @@
-"""Who calls: what a capability path means, and where the log level and the principal come from."""
+"""The caller: what a capability path means, and where the log level and the principal come from."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The sweeper: rows fire once, in order, when they are due and not before."""
+"""The deadline queue: callbacks run once, in order, when they are due and not before."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from trunkline.protocol.deadlines import Sweeper
 
 
 def note(fired: list[str], name: str) -> Callable[[], None]:
-    """Make a row's action: write its name down."""
+    """Return a callback that records its name."""
     return lambda: fired.append(name)
 
 
@@ -88,7 +88,7 @@ def test_cancelled_rows_do_not_pile_up() -> None:
 
 
 def add_and_cancel(sweeper: Sweeper) -> int:
-    """Do what a call that is answered fast does; say how many rows there are then."""
+    """Add and cancel a deadline as a fast call does; return the number of entries."""
     sweeper.add(60.0, nothing).cancel()
     return len(sweeper)
 
@@ -106,7 +106,7 @@ def test_forgetting_many_cancelled_rows_keeps_the_others_in_order(pattern: list[
 
 
 def add(sweeper: Sweeper, fired: list[tuple[int, int]], at: int, index: int, kept: bool) -> bool:
-    """Add a row that writes itself down; cancel it unless it is to be kept."""
+    """Add a deadline that records itself; cancel it unless it is to be kept."""
     row = sweeper.add(at, lambda: fired.append((at, index)))
     row.expired = row.expired if kept else None
     return kept

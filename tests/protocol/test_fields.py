@@ -26,11 +26,11 @@ KNOWN = [
 ]
 PUBLISHED = sorted(schema_index.PUBLISHED.glob("*/schema.json"))
 
-#: Definitions that are no type of ours, and why.
+#: Definitions without a type of ours, and why.
 NOT_TYPES = {
     # Errors: one type of ours for all.
     *("Error", "InternalError", "InvalidParamsError", "InvalidRequestError", "MethodNotFoundError", "ParseError"),
-    # Parts that other definitions are made of.
+    # Parts of other definitions.
     *("Annotated", "BaseMetadata", "Icons", "InputResponseRequestParams", "ResourceRequestParams"),
     "TaskAugmentedRequestParams",
     # One type of ours for several definitions.
@@ -95,7 +95,7 @@ def test_the_index_covers_exactly_the_revisions() -> None:
 
 
 def test_the_index_is_what_the_published_schemas_say() -> None:
-    # Where the schemas are not at hand there is nothing to compare, and the index stands for them.
+    # Where the schemas are not available there is nothing to compare, and the index stands for them.
     built = {path.parent.name: schema_index.build(json.loads(path.read_text())) for path in PUBLISHED}
     assert built == {name: INDEX[name] for name in built}
 

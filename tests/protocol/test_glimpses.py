@@ -1,4 +1,4 @@
-"""What is told of a message that is too long to be read: its kind and its id, where they are certain."""
+"""What is reported of a message that is too long to be read: its kind and its id, where they are certain."""
 
 from __future__ import annotations
 
@@ -188,7 +188,7 @@ _SPACES = st.sampled_from(["", " ", "\t", "  \r"])
 
 
 def _own_ids(data: bytes) -> list[Any]:
-    """Read the ids of the outermost object with a parser that shows all of them; none if it is no JSON."""
+    """Return the ids of the outermost object with a parser that shows all of them; none if it is not JSON."""
     try:
         pairs = json.loads(data, object_pairs_hook=list)
     except ValueError:
@@ -204,7 +204,7 @@ def test_no_id_is_told_that_a_parser_would_not_find(
     data = f"{space}{{{inside}{space}}}{space}".encode()
     found = glimpse(data[:head], data[-tail:])
     ids = _own_ids(data)
-    # Of a text that is no JSON as a whole, what is told stands in what was read of it.
+    # If the whole is not JSON, what is reported must stand in the part that was read.
     assert found.id is None or not ids or (found.id in ids and not isinstance(found.id, bool | float))
 
 

@@ -1,4 +1,4 @@
-"""JSON Schema: which schemas are taken, what a problem says, and how schemas are rewritten."""
+"""JSON Schema: which schemas are accepted, what a violation says, and how schemas are transformed."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def nested(depth: int, leaf: Any) -> Any:
 
 
 def doubling(levels: int) -> dict[str, Any]:
-    """Make a schema of few lines that stands for two to the power of its levels."""
+    """Return a small schema that expands to two to the power of its levels."""
     definitions: dict[str, Any] = {"d0": {"type": "integer"}}
     for level in range(1, levels + 1):
         reference = {"$ref": f"#/$defs/d{level - 1}"}
@@ -36,9 +36,9 @@ def doubling(levels: int) -> dict[str, Any]:
     return {"$defs": definitions, "$ref": f"#/$defs/d{levels}"}
 
 
-# Which schemas are taken
+# Which schemas are accepted
 
-#: A keyword whose meaning tells the dialects apart: 2020-12 has prefixItems, all before it have items as a list.
+#: A keyword whose meaning differs between the dialects: 2020-12 has prefixItems, all before it have items as a list.
 DIALECTS = [
     (None, "prefixItems"),
     ("https://json-schema.org/draft/2020-12/schema", "prefixItems"),
@@ -127,7 +127,7 @@ FOREIGN: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("schema", FOREIGN.values(), ids=FOREIGN.keys())
 def test_a_reference_that_leaves_the_schema_is_refused_and_never_fetched(schema: dict[str, Any]) -> None:
-    with pytest.raises(SchemaError, match='leaves the schema; put what it names under "\\$defs"'):
+    with pytest.raises(SchemaError, match='leaves the schema; put its target under "\\$defs"'):
         compile_schema(schema)
 
 
@@ -225,7 +225,7 @@ def test_a_format_is_not_checked() -> None:
     assert compile_schema({"format": "email"}).first_problem("no address") is None
 
 
-# What a problem says
+# What a violation says
 
 SECRET = "hunter2"
 
@@ -262,21 +262,21 @@ PROBLEMS: dict[str, tuple[dict[str, Any], Any, str, str]] = {
         {"unevaluatedItems": False},
         [SECRET],
         "",
-        "expected what unevaluatedItems asks for, found array",
+        "expected what unevaluatedItems requires, found array",
     ),
     "enum": ({"enum": ["a", 1, None]}, SECRET, "", 'expected one of "a", 1, null, found string'),
     "const": ({"const": {"a": 1}}, SECRET, "", 'expected the value {"a": 1}, found string'),
     "minimum": ({"minimum": 3}, 1, "", "expected a number of at least 3, found integer"),
     "maxLength": ({"maxLength": 3}, SECRET, "", "expected at most 3 characters, found string"),
-    "pattern": ({"pattern": "^[{]a[}]$"}, SECRET, "", 'expected a text that matches "^[{]a[}]$", found string'),
+    "pattern": ({"pattern": "^[{]a[}]$"}, SECRET, "", 'expected a string that matches "^[{]a[}]$", found string'),
     "not": ({"not": {"type": "string"}}, SECRET, "", "expected something other than what is excluded, found string"),
     "names": (
         {"propertyNames": {"maxLength": 2}},
         {SECRET: 1},
         "",
-        "expected what propertyNames asks for, found object",
+        "expected what propertyNames requires, found object",
     ),
-    "false": ({"properties": {"a": False}}, {"a": SECRET}, "/a", "expected what falseSchema asks for, found string"),
+    "false": ({"properties": {"a": False}}, {"a": SECRET}, "/a", "expected what falseSchema requires, found string"),
     "optional": (
         {"anyOf": [{"type": "integer"}, {"type": "null"}]},
         SECRET,
@@ -346,7 +346,7 @@ def test_a_large_value_of_errors_is_told_by_its_first() -> None:
 def test_a_large_value_before_alternatives_is_told_without_its_place() -> None:
     validator = compile_schema({"anyOf": [{"items": {"type": "string"}}, {"type": "null"}]})
     (problem,) = validator.check([1] * 500_000)
-    assert problem == Problem("", "expected what the schema asks for; the value is too large to say where it differs")
+    assert problem == Problem("", "expected what the schema requires; the value is too large to say where it differs")
 
 
 def test_a_long_expectation_is_cut() -> None:
@@ -368,7 +368,7 @@ def test_the_first_problem_exists_exactly_if_the_list_is_not_empty(value: Any) -
     assert (validator.first_problem(value) is None) == (validator.check(value) == [])
 
 
-# Rewriting
+# Transforming
 
 
 def test_definitions_are_written_where_they_are_used_and_unused_ones_dropped() -> None:
@@ -511,7 +511,7 @@ def test_titles_that_somebody_wrote_and_properties_of_that_name_are_kept(schema:
     assert drop_titles(schema) == schema
 
 
-# The form of a question
+# Elicitation forms
 
 
 def form(**fields: Any) -> dict[str, Any]:
@@ -554,15 +554,15 @@ def test_every_form_of_the_specification_is_flat(schema: dict[str, Any]) -> None
 
 
 TYPE = 'Property "a" needs one "type"'
-CHOICES = 'Property "a" must list its choices as texts'
+CHOICES = 'Property "a" must list its choices as strings'
 DEFAULT = 'Property "a" has a default that the property itself does not allow'
 
 NOT_FLAT: dict[str, tuple[dict[str, Any], str]] = {
-    "no-object": ({"type": "string"}, 'A question needs "type": "object"'),
-    "no-properties": ({"type": "object"}, 'A question needs "type": "object"'),
-    "additional": ({**form(), "additionalProperties": {"type": "string"}}, "no form for additional ones"),
-    "definitions": ({**form(), "$defs": {}}, 'A question may not have "\\$defs"; only'),
-    "composition": ({**form(), "allOf": []}, 'A question may not have "allOf"'),
+    "no-object": ({"type": "string"}, 'A form needs "type": "object"'),
+    "no-properties": ({"type": "object"}, 'A form needs "type": "object"'),
+    "additional": ({**form(), "additionalProperties": {"type": "string"}}, "no schema for additional properties"),
+    "definitions": ({**form(), "$defs": {}}, 'A form may not have "\\$defs"; only'),
+    "composition": ({**form(), "allOf": []}, 'A form may not have "allOf"'),
     "required-unknown": ({**form(), "required": ["b"]}, '"required" must be a list of names'),
     "required-no-list": ({**form(), "required": "a"}, '"required" must be a list of names'),
     "boolean-schema": (form(a=True), TYPE),

@@ -1,4 +1,4 @@
-"""The one strict reader and the one writer: what they take, what they refuse and with which error."""
+"""The one strict reader and the one writer: what they accept, what they reject and with which error."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ from trunkline.protocol.jsonrpc import (
 from trunkline.protocol.limits import Limits
 from trunkline.types import ErrorObject
 
-# A member that makes a message longer than the reader takes for small, and one that holds every name of the envelope.
+# A member that makes a message larger than the reader's fast path, and one that holds every name of the envelope.
 LONG = b'"pad":"' + b"x" * 5000 + b'"'
 NAMES = b'{"jsonrpc":0,"id":1,"method":2,"params":3,"result":4,"error":5,"again":{"id":1,"method":2,"params":3}}'
 
 
 def plain(incoming: Incoming) -> Any:
-    """Show what was read as plain values, raw parts decoded: they can be compared."""
+    """Return a message as plain values, raw parts decoded, so that it can be compared."""
     fields = msgspec.structs.asdict(incoming)
     raw = {name: json.loads(bytes(part)) for name, part in fields.items() if isinstance(part, msgspec.Raw)}
     return type(incoming), {**fields, **raw}
 
 
 def refused(data: bytes, limits: Limits | None = None) -> Malformed:
-    """Read what must not be readable."""
+    """Decode bytes that must be rejected."""
     incoming = decode(data) if limits is None else decode(data, limits)
     assert isinstance(incoming, Malformed)
     return incoming
@@ -326,7 +326,7 @@ def test_the_same_names_inside_values_are_nobodys_business(data: bytes, value: b
 
 
 def nested(levels: int) -> bytes:
-    """Make params of so many levels, brackets of both kinds mixed with text full of brackets and quotes."""
+    """Return params with this many levels: brackets of both kinds mixed with text full of brackets and quotes."""
     return b'{"[\\"{":[' * (levels // 2) + b'"]}\\\\"' + b"]}" * (levels // 2)
 
 
@@ -370,7 +370,7 @@ trees = st.recursive(
 
 
 def height(tree: Any) -> int:
-    """Count the levels of a value."""
+    """Return the nesting depth of a value."""
     inner = tree.values() if isinstance(tree, dict) else tree if isinstance(tree, list) else None
     return 0 if inner is None else 1 + max(map(height, inner), default=0)
 
@@ -534,7 +534,7 @@ def test_whatever_is_read_another_parser_reads_alike(data: bytes) -> None:
 
 
 def alike(ours: Message | Malformed, theirs: dict[str, Any]) -> bool:
-    """Compare id and method of a message with what the other parser made of it."""
+    """Compare id and method of a message with the result of the other parser."""
     if isinstance(ours, Malformed):
         return True
     mine = (getattr(ours, "id", None), getattr(ours, "method", None))

@@ -1,4 +1,4 @@
-"""What it costs to read a large message: a small multiple of its size, whatever stands in it."""
+"""The memory needed to read a large message: a small multiple of its size, whatever it contains."""
 
 from __future__ import annotations
 

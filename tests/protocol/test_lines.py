@@ -1,4 +1,4 @@
-"""Newline framing: any way of cutting the bytes gives the same lines."""
+"""Newline framing: any chunking of the bytes gives the same lines."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ def initialized(revision: str) -> Raw:
 def run(
     outcomes: list[Outcome], pinned: Revision | None = None, remembered: Revision | None = None
 ) -> tuple[list[Step], Agreement]:
-    """Play the outcomes and give the steps taken and the agreement reached."""
+    """Play the outcomes and return the steps and the agreement."""
     flow = negotiate(pinned, remembered=remembered, probe_seconds=2.0)
     steps = [next(flow)]
     left = list(outcomes)

@@ -1,4 +1,4 @@
-"""The JSON-RPC peer: each row of its two tables, every move in neither, and two peers that walk at random."""
+"""The JSON-RPC peer: each row of its two tables, every transition in neither, and two peers that walk at random."""
 
 from __future__ import annotations
 
@@ -40,38 +40,38 @@ from trunkline.types import ErrorObject, RequestId
 
 
 def received(message: Message) -> Message:
-    """Give a message as the other side reads it."""
+    """Return a message as the other side reads it."""
     incoming = decode(encode(message))
     assert not isinstance(incoming, Malformed | Batch)
     return incoming
 
 
 def told(method: str, **params: Any) -> Message:
-    """Make a notification as the other side reads it."""
+    """Create a notification as the other side reads it."""
     return received(Notification(method, params))
 
 
 def sent(peer: Peer) -> list[Any]:
-    """Take what a peer has queued."""
+    """Return what a peer has queued."""
     return [outbound.message for outbound in peer.messages_to_send()]
 
 
 def error_sent(peer: Peer) -> tuple[RequestId | None, int]:
-    """Take the one error answer that a peer has queued: its id and code."""
+    """Return the id and the code of the one error that a peer has queued."""
     (message,) = sent(peer)
     assert isinstance(message, ErrorResponse)
     return message.id, message.error.code
 
 
 def serving(id: RequestId = 7, method: str = "m") -> Peer:
-    """Make a peer that serves one request."""
+    """Create a peer that serves one request."""
     peer = Peer()
     peer.receive_message(Request(id, method))
     return peer
 
 
 def waiting(method: str = "m") -> tuple[Peer, RequestId]:
-    """Make a peer that waits for one answer."""
+    """Create a peer that waits for one answer."""
     peer = Peer()
     id = peer.new_id()
     peer.send_request(id, method)
@@ -405,7 +405,7 @@ def test_eof_about_one_request_loses_that_one_only() -> None:
 
 
 def progress(token: RequestId, amount: float) -> Message:
-    """Make a progress notice as it is read."""
+    """Create a progress notification as it is read."""
     return told("notifications/progress", progressToken=token, progress=amount)
 
 
@@ -460,10 +460,10 @@ walks = st.lists(
 
 
 class Walk:
-    """Two peers with a pipe each way, and a record of what became of each request."""
+    """Two peers with a pipe each way, and a record of the outcome of each request."""
 
     def __init__(self) -> None:
-        """Start with nothing under way."""
+        """Start with nothing in flight."""
         self.peers = {side: Peer(max_in_flight=4) for side in SIDES}
         self.pipes: dict[str, list[bytes]] = {side: [] for side in SIDES}
         self.asked: dict[str, list[RequestId]] = {side: [] for side in SIDES}
@@ -472,7 +472,7 @@ class Walk:
         self.counter = itertools.count(1)
 
     def run(self, walk: list[tuple[str, str, int]]) -> None:
-        """Make all the moves, deliver what is under way, and end both sides."""
+        """Make all the transitions, deliver what is in flight, and end both sides."""
         for side, move, choice in walk:
             self.step(side, move, choice)
         for side in SIDES * 3:
@@ -482,7 +482,7 @@ class Walk:
             self.step(side, "eof", 0)
 
     def step(self, side: str, move: str, choice: int) -> None:
-        """Make one move of one side, if it is possible now, and send what it queued."""
+        """Make one transition of one side, if it is possible now, and send what it queued."""
         getattr(self, f"_{move}")(side, choice)
         other = SIDES[side == "left"]
         self.pipes[other] += [encode(outbound.message) for outbound in self.peers[side].messages_to_send()]

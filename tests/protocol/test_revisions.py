@@ -23,7 +23,7 @@ from trunkline.protocol.revisions import (
 
 INDEX = schema_index.load()
 
-#: One row a group of features, one column a revision, oldest first.
+#: One row per group of features, one column per revision, oldest first.
 TABLE = {
     "....x": {
         Feature.ENVELOPE,

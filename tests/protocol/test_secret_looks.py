@@ -1,4 +1,4 @@
-"""The one table of what looks like a secret: names, texts and sentences."""
+"""The one table of secret patterns: names, texts and sentences."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from trunkline.protocol.secret_looks import (
 JWT = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.c2lnbmF0dXJl"
 PEM = "-----BEGIN OPENSSH PRIVATE KEY-----\nb3BlbnNzaC1rZXk\n-----END OPENSSH PRIVATE KEY-----"
 
-#: Names that announce a secret wherever they stand.
+#: Names that denote a secret everywhere.
 SECRET_NAMES = (
     *("password", "PASSWORD_HASH", "user_password", "dbPassword", "PGPASSWORD", "mypassword", "passwd", "PASSPHRASE"),
     *("DBPASS", "DB_PASS", "SSHPASS", "MYSQL_PWD", "pwd", "Pwd", "passcode", "pass-phrase", "pass"),
@@ -44,7 +44,7 @@ SECRET_NAMES = (
     *("otp", "totpCode", "cvv", "card_number", "ssn", "seed_phrase", "recovery_codes", "mnemonic", "password_salt"),
     *("spring.datasource.password", "com.example.apiKey"),
 )
-#: Names that announce one only where they are the name of a setting: a variable, a header, a flag, a query parameter.
+#: Names that denote one only as the name of a setting: a variable, a header, a flag, a query parameter.
 SECRET_SETTINGS = (
     *(
         "KEY",
@@ -81,7 +81,7 @@ PLAIN_NAMES = (
     *("AUTH0_DOMAIN", "OAUTH_CLIENT_ID", "secretary", "secret_name", "cookie_policy", "SESSION_TIMEOUT"),
     *("DESKTOP_SESSION", "XDG_SESSION_TYPE", "SSL_CERT_FILE", "functionSignature", "signal", "assign"),
 )
-#: Texts with what hides them; ``s3cret`` is what must not be left.
+#: Texts with what hides them; ``s3cret`` must not remain.
 SECRET_TEXTS = (
     ("ghp_s3cretabcdefghij0123", "***"),
     ("github_pat_s3cret_0123456789", "***"),
@@ -215,5 +215,5 @@ def test_no_name_and_no_text_takes_more_than_linear_time(piece: str) -> None:
     looks_secret(piece * 30_000, "x")
     looks_secret("x", piece * 30_000)
     hide_secrets(piece * 30_000)
-    # In proportion to the square it would be minutes.
+    # In quadratic time it would take minutes.
     assert time.process_time() - began < 5

@@ -1,4 +1,4 @@
-"""Server-Sent Events: any way of cutting the bytes gives the same events, and what is written is what is read."""
+"""Server-Sent Events: any chunking of the bytes gives the same events, and what is written is what is read."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def read(portions: list[bytes], *, cap: int = CAP) -> list[Event]:
 
 
 def read_until_refused(portions: list[bytes], *, cap: int) -> tuple[list[Event], bool]:
-    """Give all events and whether the stream was refused at the end; one more portion brings a refusal to light."""
+    """Return all events and whether the stream was rejected at the end; one more chunk reveals a rejection."""
     reader = EventReader(max_event=cap)
     events: list[Event] = []
     try:
@@ -318,7 +318,7 @@ def test_arbitrary_bytes_raise_nothing_but_a_refusal(portions: list[bytes], cap:
 
 
 def calls_to_read(portions: list[bytes]) -> int:
-    """Count the calls, also into C, that reading these portions takes."""
+    """Count the calls, including those into C, that reading these chunks takes."""
     reader = EventReader(max_event=1 << 30)
     count = 0
 

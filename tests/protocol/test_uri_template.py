@@ -1,4 +1,4 @@
-"""URI templates: what expands to what, what matches what, and what hostile URIs may cost."""
+"""URI templates: what expands to what, what matches what, and the cost of hostile URIs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from trunkline.protocol.uri_template import UriTemplate, Value
 
-#: The variables that the examples of RFC 6570, section 3.2, are made with.
+#: The variables of the examples in RFC 6570, section 3.2.
 VALUES: dict[str, Value] = {
     "count": ["one", "two", "three"],
     "dom": ["example", "com"],
@@ -114,7 +114,7 @@ def test_an_escape_in_a_reserved_value_is_kept() -> None:
 
 
 def test_a_prefix_of_a_list_is_an_error() -> None:
-    with pytest.raises(ValueError, match='"list:3" takes a text'):
+    with pytest.raises(ValueError, match='"list:3" needs a string'):
         UriTemplate.parse("{list:3}").expand(VALUES)
 
 
@@ -125,19 +125,19 @@ def test_a_value_that_is_no_unicode_is_an_error() -> None:
 
 BROKEN = [
     ("x{a", 'offset 1: "{" is never closed'),
-    ("x}y", "offset 1: '}' cannot stand"),
-    ("a b", "offset 1: ' ' cannot stand in a URI. Write it percent-encoded"),
-    ("50%{a}", "offset 2: '%' cannot stand"),
-    ("{}", "offset 1: '' is no variable name"),
-    ("{?}", "offset 2: '' is no variable name"),
-    ("{a,}", "offset 3: '' is no variable name"),
-    ("{a,b-c}", "offset 3: 'b-c' is no variable name"),
-    ("{a{b}", "offset 1: 'a{b' is no variable name"),
+    ("x}y", "offset 1: '}' is not allowed"),
+    ("a b", "offset 1: ' ' is not allowed in a URI. Write it percent-encoded"),
+    ("50%{a}", "offset 2: '%' is not allowed"),
+    ("{}", "offset 1: '' is not a variable name"),
+    ("{?}", "offset 2: '' is not a variable name"),
+    ("{a,}", "offset 3: '' is not a variable name"),
+    ("{a,b-c}", "offset 3: 'b-c' is not a variable name"),
+    ("{a{b}", "offset 1: 'a{b' is not a variable name"),
     ("{=a}", 'offset 1: the operator "=" is reserved'),
-    ("{a:0}", "offset 1: 'a:0' has a wrong modifier"),
-    ("{a:}", "offset 1: 'a:' has a wrong modifier"),
-    ("{a:10000}", "offset 1: 'a:10000' has a wrong modifier"),
-    ("{a:3*}", "offset 1: 'a:3*' has a wrong modifier. Use one of a, a:3"),
+    ("{a:0}", "offset 1: 'a:0' has an invalid modifier"),
+    ("{a:}", "offset 1: 'a:' has an invalid modifier"),
+    ("{a:10000}", "offset 1: 'a:10000' has an invalid modifier"),
+    ("{a:3*}", "offset 1: 'a:3*' has an invalid modifier. Use one of a, a:3"),
 ]
 
 

@@ -1,4 +1,4 @@
-"""The specification's examples are an extra: where they are not there, their tests are not there either."""
+"""The specification's examples are optional: without them, their tests are not collected."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The files of the seeds: conversations, and fragments that are no messages."""
+"""The files of the seeds: conversations, and fragments that are not messages."""
 
 from __future__ import annotations
 

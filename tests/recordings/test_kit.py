@@ -1,4 +1,4 @@
-"""The recording kit: files, the recorder around a link, and playing a conversation again."""
+"""The recording kit: files, the recorder around a link, and replaying a conversation."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LINE = '{"from":"client","message":{"jsonrpc":"2.0","id":1,"method":"ping"}}'
 
 
 class FarEnd:
-    """A link that keeps what is sent and delivers what a test says."""
+    """A link that stores what is sent and delivers what a test passes in."""
 
     def __init__(self) -> None:
         self.receiver: Receiver | None = None
@@ -42,7 +42,7 @@ class FarEnd:
 
 
 class Owner:
-    """A receiver that keeps what it is given."""
+    """A receiver that stores what it is given."""
 
     def __init__(self) -> None:
         self.received: list[Incoming] = []
@@ -56,7 +56,7 @@ class Owner:
 
 
 class Clerk(Owner):
-    """A server made of one function from a message to what is sent for it."""
+    """A server made of one function from a message to the messages sent for it."""
 
     def __init__(self, reply: Callable[[Incoming], Sequence[Message | tuple[Message, ...]]]) -> None:
         super().__init__()
@@ -79,7 +79,7 @@ class Clerk(Owner):
 
 
 def recording(*lines: str) -> Recording:
-    """Make a recording from its lines."""
+    """Create a recording from its lines."""
     return Recording.parse("\n".join(lines))
 
 

@@ -1,7 +1,7 @@
-"""The conversations of the seeds, played against servers set up as the seeds show them.
+"""The conversations of the seeds, replayed against servers set up as the seeds show them.
 
-An answer must hold everything the seed shows. It may hold more where a server of ours says more than the seed's: a
-version, a capability it has, the default of a parameter.
+An answer must contain everything the seed shows. It may contain more where our server returns more than the seed's: a
+version, a capability, the default of a parameter.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ SERVERS: dict[str, Callable[[], Server]] = {
     "004-code-review-github": github_server,
 }
 
-#: Requests by conversation and place, with an answer in the seed and without.
+#: Requests by conversation and index, with an answer in the seed and without.
 SHOWN = [
     ("003-weather", 0, "initialize"),
     ("003-weather", 1, "tools/list"),
@@ -71,7 +71,7 @@ def greeted_seed(name: str) -> Recording:
 
 @cache
 def play(name: str) -> Replay:
-    """Play a conversation against its server."""
+    """Replay a conversation against its server."""
 
     async def main() -> Replay:
         return await replay(greeted_seed(name), SERVERS[name]())
@@ -80,7 +80,7 @@ def play(name: str) -> Replay:
 
 
 def holds(actual: Any, shown: Any) -> bool:
-    """Tell whether everything that is shown is there."""
+    """Return True if everything in ``shown`` is present."""
     if isinstance(shown, dict):
         return isinstance(actual, dict) and all(key in actual and holds(actual[key], shown[key]) for key in shown)
     if isinstance(shown, list):
@@ -122,7 +122,7 @@ def test_the_first_handshake_is_answered_as_the_seed_shows() -> None:
     shown = seed("000-initialize-and-sampling")
 
     async def main() -> Answer:
-        # The question that follows needs a tool that asks it; the table's tests have one.
+        # The request that follows needs a tool that sends it; the table's tests have one.
         return (await replay(Recording(shown.entries[:2]), example_server())).answer("initialize")
 
     answer = run_async(main())

@@ -1,6 +1,6 @@
 """Where the seeds and the specification differ, a table says what we do; each row of it is a test here.
 
-The other side is played by hand, so that it can say what no peer of ours would.
+The other side is played by hand, so that it can send what no peer of ours would.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ HANDSHAKE_REVISIONS = ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"]
 async def served(
     server: Server, *, revision: str = "2025-06-18", capabilities: dict[str, Any] | None = None
 ) -> AsyncIterator[RawPeer]:
-    """Serve a raw client that has shaken hands."""
+    """Serve a raw client that has completed the handshake."""
     peer = RawPeer()
     serving = asyncio.create_task(server.serve(peer))
     await peer.ask(initialize(revision, capabilities))
@@ -42,7 +42,7 @@ async def served(
 
 
 def against(server: Server, talk: Callable[[RawPeer], Awaitable[Any]], **setting: Any) -> Any:
-    """Run a talk between a raw client and a server, and give what it returns."""
+    """Run a conversation between a raw client and a server, and return its result."""
 
     async def main() -> Any:
         async with served(server, **setting) as peer:
@@ -52,7 +52,7 @@ def against(server: Server, talk: Callable[[RawPeer], Awaitable[Any]], **setting
 
 
 def asking(method: str, params: object = None) -> Callable[[RawPeer], Awaitable[Any]]:
-    """Make a talk of one request."""
+    """Create a conversation of one request."""
     return lambda peer: peer.request(method, params)
 
 
@@ -103,7 +103,7 @@ def test_leaving_the_client_ends_the_connection_without_a_word() -> None:
 
 
 def chunk_server() -> Server:
-    """A server whose tool gives its text in pieces."""
+    """A server with a tool that yields its text in pieces."""
     server = Server("s")
 
     @server.tool
@@ -299,7 +299,7 @@ def test_a_batch_is_answered_as_one_where_the_revision_has_them() -> None:
 
 
 def waiting_server() -> tuple[Server, asyncio.Event]:
-    """A server whose tool waits until it is let go."""
+    """A server with a tool that waits until it is released."""
     server, gate = Server("s"), asyncio.Event()
 
     @server.tool
@@ -492,7 +492,7 @@ def test_the_seeds_sampling_request_is_answered_by_our_client() -> None:
 
 
 def welcome(hello: Any, answer: dict[str, Any]) -> dict[str, Any]:
-    """Answer a client's ``initialize``, with some members as a test wants them."""
+    """Answer a client's ``initialize``, with some members chosen by the test."""
     usual = {
         "protocolVersion": hello["params"]["protocolVersion"],
         "capabilities": {},
@@ -502,7 +502,7 @@ def welcome(hello: Any, answer: dict[str, Any]) -> dict[str, Any]:
 
 
 class GreetedPeer(RawPeer):
-    """A raw server that remembers how the client introduced itself."""
+    """A raw server that remembers the client's ``initialize``."""
 
     greeting: Any = None
 
@@ -526,7 +526,7 @@ async def raw_server(
 
 
 def called(talk: Callable[[GreetedPeer, Client], Awaitable[Any]], **setting: Any) -> Any:
-    """Run a talk between a raw server and a client, and give what it returns."""
+    """Run a conversation between a raw server and a client, and return its result."""
 
     async def main() -> Any:
         async with raw_server(**setting) as (peer, client):

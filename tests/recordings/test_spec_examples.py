@@ -1,6 +1,6 @@
-"""The specification's own examples, where they lie beside the project: each is read as the type its folder names.
+"""The specification's own examples, where they lie beside the project: each is decoded as the type its folder names.
 
-An extra: without the folder there is nothing to run, and the seeds hold the codec to the same rule.
+Optional: without the folder there is nothing to run, and the seeds hold the codec to the same rule.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ RENAMED: dict[str, Any] = {
     "ElicitRequest": trunkline.types.InputRequest,
     "ListRootsRequest": trunkline.types.InputRequest,
 }
-#: Members an example has although its type in the schema has not.
+#: Members that an example has although its type in the schema does not.
 STRAY = {"ListRootsRequest": {"id"}}
 
 FILES = sorted(EXAMPLES.glob("*/*.json"))
@@ -39,7 +39,7 @@ PARAMS = {method.name: method.params for method in METHODS}
 
 
 def type_of(folder: str) -> Any:
-    """Find the type that a folder of values names."""
+    """Return the type that a folder of values names."""
     if folder.endswith("Schema"):
         return dict[str, Any]
     if folder.endswith("Error"):
@@ -48,7 +48,7 @@ def type_of(folder: str) -> Any:
 
 
 def inner(path: Path) -> tuple[Any, Any]:
-    """Give the part of a message that has a type of its own, and that type."""
+    """Return the part of a message that has its own type, and that type."""
     message = json.loads(path.read_bytes())
     if "method" in message:
         return message.get("params", {}), PARAMS[message["method"]]
@@ -58,7 +58,7 @@ def inner(path: Path) -> tuple[Any, Any]:
 
 
 def name(path: Path) -> str:
-    """Call a case by its folder and file."""
+    """Name a case by its folder and file."""
     return f"{path.parent.name}-{path.stem}"
 
 

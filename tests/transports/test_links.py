@@ -85,7 +85,7 @@ def test_the_link_check_names_the_broken_promise() -> None:
         left, right = memory_pair()
         return Backwards(left), right
 
-    with pytest.raises(AssertionError, match="a link carries a burst: a burst lost messages or their order"):
+    with pytest.raises(AssertionError, match="a link carries a burst: a burst lost or reordered messages"):
         run_on("asyncio", check_link(backwards, seconds=1), seconds=5)
 
 

@@ -1,4 +1,4 @@
-"""The client: calls a server, whatever it is reached by and whichever revision it speaks."""
+"""The client: calls a server over any transport and in any revision."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Answers a server's questions by the user's callbacks, whether a question came as a request or inside a result.
+"""Answers the requests of a server with the user's callbacks, whether they came as requests or inside a result.
 
-What is declared is what can be answered, no more: a capability stands there only if its callback does. What a callback
-gives is made into the protocol's answer, and a filled-in form is checked before it leaves. Nothing here knows of
-connections; who asks decides what a refusal or a failure means to it.
+Only what can be answered is declared: a capability is present only if its callback is. The return value of a callback
+is converted to the protocol's result, and a filled-in form is validated before it leaves. Nothing here knows
+connections; the code that passes a request in decides what an error means there.
 """
 
 from __future__ import annotations
@@ -27,32 +27,32 @@ __all__ = ["Answers", "Undeclared", "as_root", "further_needs"]
 
 
 class Undeclared(RequestFailed):
-    """A question that needs a capability this client did not declare."""
+    """A request that needs a capability this client did not declare."""
 
     def __init__(self, failure: RequestFailed, capability: str) -> None:
-        """Keep the code that answers it, and the capability as a dotted path."""
+        """Store the error to answer with, and the capability as a dotted path."""
         super().__init__(failure.message, code=failure.code, data=failure.data)
         self.capability = capability
 
 
 class Answers:
-    """The questions one client can answer in one revision."""
+    """The server requests that one client can handle in one revision."""
 
     __slots__ = ("_methods", "_revision", "_settings", "capabilities")
 
     def __init__(self, settings: Settings, revision: Revision, methods: Mapping[str, Method]) -> None:
-        """Take the callbacks, and the questions that the revision has."""
+        """Store the callbacks, and the requests that the revision has."""
         self._settings = settings
         self._revision = revision
         self._methods = methods
-        #: What to declare, as a plain JSON object.
+        #: The capabilities to declare, as a plain JSON object.
         self.capabilities = _capabilities(settings, revision)
 
     def check(self, method: str, params: Raw | None) -> Any:
-        """Read a question, or refuse it.
+        """Parse and validate a request.
 
         Raises:
-            Undeclared: it needs a capability that was not declared.
+            UndeclaredCapability: it needs a capability that was not declared.
             RequestFailed: it does not exist in this revision, or its params are wrong.
         """
         row = self._methods.get(method)
@@ -74,7 +74,7 @@ class Answers:
         return question
 
     async def answer(self, method: str, question: Any) -> Struct:
-        """Find the answer to a question that was checked, as this revision may see it."""
+        """Call the callback for a validated request and return its result as this revision may see it."""
         if method == "sampling/createMessage":
             answer: Struct = _sampled(await _given(self._settings.sampling, question), self._settings)
         elif method == "elicitation/create":
@@ -97,7 +97,7 @@ async def _given(callback: Any, *question: Any) -> Any:
 
 
 def _capabilities(settings: Settings, revision: Revision) -> dict[str, Any]:
-    """Declare what has a callback, in the words of a revision."""
+    """Return the capabilities that have a callback, as the revision names them."""
     sampling = elicitation = roots = None
     if settings.sampling is not None:
         sampling = t.SamplingCapability(tools={} if settings.sampling_tools else None)
@@ -121,11 +121,11 @@ def _wants_tools(question: t.CreateMessageRequestParams) -> bool:
 
 
 def further_needs(method: str, question: Any) -> list[str]:
-    """Name the capabilities that a question needs besides the one of its method."""
+    """Return the capabilities that a request needs besides the one of its method."""
     return [needed for needed, asked in _NEEDS.get(method, ()) if asked(question)]
 
 
-#: By method: the capabilities that a question needs besides the method's own, and when.
+#: By method: the capabilities that a request needs besides the method's own, and when.
 _NEEDS: Mapping[str, tuple[tuple[str, Any], ...]] = MappingProxyType(
     {
         "elicitation/create": (("elicitation.url", _wants_page),),
@@ -149,7 +149,7 @@ def _sampled(given: Any, settings: Settings) -> t.CreateMessageResult:
             stop_reason="endTurn",
         )
     raise LocalProtocolError(
-        f"The sampling callback gave a {type(given).__name__}; it gives a text, a content block, a list of them, "
+        f"The sampling callback returned a {type(given).__name__}; return a string, a content block, a list of them, "
         "or a CreateMessageResult."
     )
 
@@ -172,21 +172,21 @@ def _elicited(given: Any, question: t.ElicitRequestParams) -> t.ElicitResult:
 
 
 def _is_yes_or_no(question: t.ElicitRequestParams) -> bool:
-    """Tell whether the form is one question that True answers."""
+    """Return True if the form is a single boolean field, which True answers."""
     fields = list(((question.requested_schema or {}).get("properties") or {}).values())
     return len(fields) == 1 and isinstance(fields[0], dict) and fields[0].get("type") == "boolean"
 
 
 def _content(given: Any, question: t.ElicitRequestParams) -> dict[str, Any]:
-    """Take fields by name, a record of them, or the one value of a form that has one field."""
+    """Return the form content: fields by name, a record, or the value of the only field."""
     plain = msgspec.to_builtins(given)
     if isinstance(plain, dict):
         return plain
     fields = list((question.requested_schema or {}).get("properties") or {})
     if len(fields) != 1:
         raise LocalProtocolError(
-            f"The elicitation callback gave a {type(given).__name__}, but the form has the fields "
-            f"{', '.join(fields) or '(none)'}: give them by name."
+            f"The elicitation callback returned a {type(given).__name__}, but the form has the fields "
+            f"{', '.join(fields) or '(none)'}: return them by name."
         )
     return {fields[0]: plain}
 
@@ -202,7 +202,7 @@ def _filled_in(content: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any
     problem = validator.first_problem(filled)
     if problem is not None:
         raise LocalProtocolError(
-            f"The answer does not fit the form at {problem.path or 'the whole'}: {problem.message}"
+            f"The answer does not match the form at {problem.path or 'the root'}: {problem.message}"
         )
     return filled
 
@@ -211,7 +211,7 @@ def _filled_in(content: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any
 
 
 def as_root(root: Any) -> t.Root:
-    """Take a root as a ``Root``, a ``file:`` URI or a path."""
+    """Convert a path or a ``file:`` URI to a ``Root``."""
     if isinstance(root, t.Root):
         return root
     if isinstance(root, str) and root.startswith("file:"):

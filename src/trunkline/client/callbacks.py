@@ -1,8 +1,8 @@
-"""Runs what users gave to be told of things: logs, notices, progress, changes.
+"""Runs the user's callbacks for log messages, notifications, progress and changes.
 
-A callback may be plain or async. A plain one runs at once; an async one as a task of its own, started in the order the
-news came. How many may be unfinished is bounded: a server that talks faster than its listener can listen loses words,
-which are counted, and never fills our memory. A callback that fails is logged and hurts nobody else.
+A callback may be plain or async. A plain one runs at once; an async one as its own task, started in the order of
+arrival. The number of unfinished callbacks is bounded: a server that sends faster than its listener handles loses
+notifications, which are counted, and never fills our memory. A callback that fails is logged and affects nothing else.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ log = logging.getLogger("trunkline")
 
 
 class Callbacks:
-    """The callbacks of one client that are running now."""
+    """The running callbacks of one client."""
 
     __slots__ = ("_limit", "_tasks", "dropped")
 
     def __init__(self, limit: int) -> None:
-        """Allow so many unfinished ones."""
+        """Allow at most ``limit`` unfinished callbacks."""
         self._limit = limit
         self._tasks: set[asyncio.Future[Any]] = set()
-        #: News that nobody heard because too many callbacks were unfinished.
+        #: Notifications that were dropped because too many callbacks were unfinished.
         self.dropped = 0
 
     def tell(self, callback: Callable[..., Any] | None, *news: Any) -> None:
-        """Call a callback with some news, if there is one."""
+        """Call a callback with these arguments, if there is one."""
         if callback is None:
             return
         if len(self._tasks) >= self._limit:
@@ -41,7 +41,7 @@ class Callbacks:
         except Exception:
             log.exception("a callback failed")
             return
-        # Looked up by its method rather than by its type: a future or another awaitable will do as well.
+        # Checked by the method rather than by the type: a future or another awaitable will do as well.
         if hasattr(outcome, "__await__"):
             task = asyncio.ensure_future(outcome)
             self._tasks.add(task)
@@ -53,7 +53,7 @@ class Callbacks:
             log.error("a callback failed", exc_info=task.exception())
 
     async def aclose(self) -> None:
-        """Stop those that are unfinished."""
+        """Cancel the unfinished callbacks."""
         tasks = [task for task in self._tasks if task is not asyncio.current_task()]
         for task in tasks:
             task.cancel()

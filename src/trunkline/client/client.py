@@ -1,7 +1,7 @@
-"""The client: one server, called by the names of the protocol's methods.
+"""The client: one server, with a method for each method of the protocol.
 
-This file is the public face: it builds params and reads results. Keeping in contact is ``core``'s business, speaking
-the agreed revision is ``contact``'s, answering the server's questions is ``answers``'.
+This module is the public API: it builds params and reads results. ``connector`` keeps the connection, ``session``
+speaks the agreed revision, ``request_handlers`` answers the server's requests.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ _NOTIFICATIONS = frozenset(row.name for row in METHODS if row.kind == "notificat
 
 
 class Client:
-    """A server to call; ``async with`` connects and disconnects.
+    """A client of one server; ``async with`` connects and disconnects.
 
-    The target is a server object, a link, a URL, a ``.py`` file, a command (a list, or one text as in a terminal), or
-    one ``mcpServers`` entry. The keyword arguments are those of ``Options``.
+    The target is a server object, a link, a URL, a ``.py`` file, a command (a list, or one string as in a terminal), or
+    one ``mcpServers`` entry. The keyword arguments are those of ``ClientOptions``.
     """
 
     def __init__(self, target: object, **options: Unpack[Options]) -> None:
-        """Take a target; nothing is started yet.
+        """Resolve the target and the options; nothing is started yet.
 
         Raises:
-            ConfigError: the target or an option makes no sense.
+            ConfigError: the target or an option is invalid.
         """
         self._settings = settings_from(options, target)
         self._core = Core(find_target(target, self._settings), self._settings)
@@ -57,7 +57,7 @@ class Client:
         self._learning: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Client:
-        """Connect and agree on a revision; entering again inside is allowed and connects only once."""
+        """Connect and negotiate a revision; nested entering is allowed and connects only once."""
         if self._users == 0 or self._core.life.state is State.TERMINATED:
             self._users = 0
             await self._core.enter()
@@ -67,13 +67,13 @@ class Client:
         return self
 
     async def __aexit__(self, *exc: object) -> None:
-        """Disconnect, when the outermost block ends."""
+        """Disconnect when the outermost block ends."""
         self._users -= 1
         if self._users <= 0:
             await self.aclose()
 
     async def aclose(self) -> None:
-        """Disconnect; any task may call it, in any order and more than once."""
+        """Disconnect; any task may call this, at any time and more than once."""
         self._users = 0
         follower, self._follower = self._follower, None
         await self._core.aclose()
@@ -82,17 +82,17 @@ class Client:
             await asyncio.wait([follower])
 
     async def _follow(self, on_change: Callable[[Any], object]) -> None:
-        """Bring every change of the lists to the callback; how to hear of them differs between the eras."""
-        # It ends with the client, or when the server is gone for good, which whoever calls next will be told.
+        """Pass every change of the lists to the callback; how changes arrive differs between the eras."""
+        # Ends with the client, or when the server is gone for good, which the next call will report.
         with contextlib.suppress(TrunklineError):
             async for change in self.listen():
                 self._core.callbacks.tell(on_change, change)
 
-    # --- what is known -----------------------------------------------------------------------------------------------
+    # --- state -------------------------------------------------------------------------------------------------------
 
     @property
     def state(self) -> State:
-        """Where in its life the client is."""
+        """The current lifecycle state of the client."""
         return self._core.life.state
 
     @property
@@ -102,31 +102,31 @@ class Client:
 
     @property
     def revision(self) -> str | None:
-        """The name of the revision agreed on last; None before the first connection."""
+        """The name of the revision negotiated last; None before the first connection."""
         agreement = self._core.agreement
         return None if agreement is None else agreement.revision.name
 
     @property
     def server_info(self) -> t.Implementation | None:
-        """Who the server says it is; for show only."""
+        """The server's name and version as it reports them; for display only."""
         agreement = self._core.agreement
         return None if agreement is None else agreement.server_info
 
     @property
     def server_capabilities(self) -> dict[str, Any]:
-        """What the server declared, as it came; empty before the first connection."""
+        """The capabilities that the server declared, unchanged; empty before the first connection."""
         agreement = self._core.agreement
         return {} if agreement is None else agreement.capabilities
 
     @property
     def instructions(self) -> str | None:
-        """What the server says about its use."""
+        """The server's instructions for its use."""
         agreement = self._core.agreement
         return None if agreement is None else agreement.instructions
 
     @property
     def dropped(self) -> int:
-        """How many messages of the server fitted nothing: late or unknown answers, unreadable notices."""
+        """The number of messages that were dropped: late or unknown answers, unreadable notifications."""
         return self._core.dropped
 
     # --- lists -------------------------------------------------------------------------------------------------------
@@ -152,7 +152,7 @@ class Client:
         return await self._all("prompts/list", "prompts")
 
     async def list_page(self, method: str, cursor: str | None = None) -> Any:
-        """Fetch one page of a list, by the list's method: the result has the items and ``next_cursor``."""
+        """Fetch one page of a list by its method; the result has the items and ``next_cursor``."""
         params = t.PaginatedRequestParams(cursor=cursor)
         page = await self._core.fetch(method, params, key=cursor, patience=self._patience)
         if isinstance(page, t.ListToolsResult):
@@ -169,7 +169,7 @@ class Client:
         try:
             return await all_pages(fetch, member, limit=self._settings.limits.pages)
         except InvalidParams:
-            # A cursor out of a page that was kept may have died; the specification: fetch anew from the beginning.
+            # The cursor of a cached page may have expired; the specification says to fetch again from the beginning.
             if not self._core.cache.has(method):
                 raise
             self._core.cache.forget(method)
@@ -189,14 +189,14 @@ class Client:
         raise_on_error: bool = True,
         meta: Mapping[str, Any] | None = None,
     ) -> CallResult:
-        """Call a tool; ``timeout`` is how long it may be silent, ``total_timeout`` how long it may take.
+        """Call a tool; ``timeout`` limits silence, ``total_timeout`` the whole call.
 
-        Cancelling the call cancels it on the server.
+        Cancelling the task cancels the call on the server.
 
         Raises:
-            ToolError: the tool says that it failed.
-            RequestFailed: the server refused or failed; the class says how.
-            LinkError: the connection was lost, or a clock ran out.
+            ToolError: the tool reported a failure.
+            RequestFailed: the server rejected the call or failed; the class says how.
+            LinkError: the connection was lost, or a timeout fired.
         """
         core = self._core
         params = t.CallToolRequestParams(name=name, arguments=None if arguments is None else Raw(encode(arguments)))
@@ -226,10 +226,10 @@ class Client:
         on_progress: Callable[[ProgressNotificationParams], None] | None = None,
         meta: Mapping[str, Any] | None = None,
     ) -> tuple[Any, Raw]:
-        """Pass on a request of somebody else's for one round: the result, read and as it came.
+        """Forward a request on behalf of another caller for one round; return the result decoded and raw.
 
-        A server that asks back is not answered: its questions are the result. What ``meta`` says about who asks counts
-        in place of what this client would say.
+        If the server asks for input, that is the result: nothing is answered here. What ``meta`` says about the caller
+        replaces what this client would say.
         """
         core = self._core
         contact = core.contact or await core.reach()
@@ -241,7 +241,7 @@ class Client:
         return await core.pass_on(method, params, patience=patience, on_progress=on_progress, meta=meta)
 
     async def _mirror(self, call: Callable[..., Any], params: t.CallToolRequestParams, **how: Any) -> tuple[Any, Any]:
-        """Call a tool where headers repeat some of its arguments: which ones, only the list of the tools says."""
+        """Call a tool whose arguments are mirrored in headers; only the tool list says which ones."""
         core, name = self._core, params.name
         if not core.facts.knows(name):
             await self._learn_once()
@@ -251,7 +251,7 @@ class Client:
         try:
             return await call("tools/call", params, hint=hint, **how)  # type: ignore[no-any-return]
         except HeaderMismatch:
-            # Streamable HTTP, Client Behavior: the list may have changed; with right headers the call is made again.
+            # Streamable HTTP, Client Behavior: the list may have changed; the call is repeated with the right headers.
             core.cache.forget("tools/list")
             core.facts.forget()
             await self._learn()
@@ -261,7 +261,7 @@ class Client:
         return await call("tools/call", params, hint=again, **how)  # type: ignore[no-any-return]
 
     async def _learn_once(self) -> None:
-        """List the tools unless that was tried already; calls that come meanwhile wait for the same list."""
+        """List the tools unless that was tried before; concurrent calls wait for the same list."""
         if self._learning is None:
             if self._core.facts.asked:
                 return
@@ -274,7 +274,7 @@ class Client:
         self._learning = None
 
     async def _learn(self) -> None:
-        """List the tools for their schemas: only they can say what is in a wrapper, and what goes into headers."""
+        """List the tools for their schemas: only those say whether a result is wrapped, and what goes into headers."""
         with contextlib.suppress(TrunklineError):
             await self.list_tools()
 
@@ -293,7 +293,7 @@ class Client:
         return contents
 
     async def get_prompt(self, name: str, arguments: Mapping[str, Any] | None = None) -> t.GetPromptResult:
-        """Fill in a prompt; an argument that is no text goes as JSON."""
+        """Render a prompt; an argument that is not a string is sent as JSON."""
         texts = None if arguments is None else {key: _as_text(value) for key, value in arguments.items()}
         params = t.GetPromptRequestParams(name=name, arguments=texts)
         result, _ = await self._core.call("prompts/get", params, patience=self._patience, repeat=True)
@@ -307,7 +307,7 @@ class Client:
         *,
         context: Mapping[str, str] | None = None,
     ) -> t.Completion:
-        """Ask for proposals for an argument of a prompt or template; ``context`` holds those filled in before."""
+        """Complete an argument of a prompt or template; ``context`` holds the arguments filled in before."""
         if isinstance(argument, Mapping):
             argument = t.CompletionArgument(name=argument["name"], value=argument["value"])
         before = None if context is None else t.CompletionContext(arguments=dict(context))
@@ -317,13 +317,13 @@ class Client:
         return completion
 
     async def ping(self) -> None:
-        """Ask the server for a sign of life; in stateless revisions, which have no ``ping``, by ``server/discover``."""
+        """Check that the server responds; stateless revisions have no ``ping`` and use ``server/discover``."""
         contact = await self._core.reach()
         method = "ping" if "ping" in contact.allowed else "server/discover"
         await self._core.call(method, t.RequestParams(), patience=self._patience, repeat=True)
 
     async def set_logging_level(self, level: t.LoggingLevel) -> None:
-        """Say which log messages are wanted: told once, or in stateless revisions with each request."""
+        """Set the minimum level of log messages: sent once, or in stateless revisions with each request."""
         contact = await self._core.reach()
         if contact.revision.handshake:
             params = t.SetLevelRequestParams(level=level)
@@ -341,22 +341,22 @@ class Client:
         resources: bool | None = None,
         uris: Iterable[str] = (),
     ) -> Listener:
-        """Iterate over changes: of all lists, or only of the lists and resources named.
+        """Iterate over changes: of all lists, or only of the named lists and resources.
 
-        ``async for change in client.listen()`` will do; ``async with client.listen() as changes`` begins to listen
-        before its block does.
+        ``async for change in client.listen()`` is enough; ``async with client.listen() as changes`` is already
+        listening when its block begins.
         """
         return Listener(self._core, Wanted.of(tools=tools, prompts=prompts, resources=resources, uris=uris))
 
     async def subscribe(self, uri: str) -> None:
-        """Have the server tell of changes of a resource (handshake revisions; ``listen`` works in all)."""
+        """Subscribe to changes of a resource (handshake revisions; ``listen`` works in all)."""
         await self._core.hold(uri)
 
     async def unsubscribe(self, uri: str) -> None:
-        """End that."""
+        """Unsubscribe from a resource."""
         await self._core.release(uri)
 
-    # --- own methods -------------------------------------------------------------------------------------------------
+    # --- custom methods ----------------------------------------------------------------------------------------------
 
     async def request(
         self,
@@ -368,7 +368,7 @@ class Client:
         timeout: float | None = None,
         total_timeout: float | None = None,
     ) -> Any:
-        """Send a request that the protocol does not have, and decode its result as JSON or as the given type."""
+        """Send a request that is not part of the protocol, and decode its result as JSON or as the given type."""
         patience = self._core.patience(timeout, total_timeout)
         progress = self._progress(on_progress or self._on_progress)
 
@@ -384,21 +384,21 @@ class Client:
         return check_kind(value) if has_kind else value
 
     async def notify(self, method: str, params: Mapping[str, Any] | None = None) -> None:
-        """Send a notification that the protocol does not have."""
+        """Send a notification that is not part of the protocol."""
         contact = await self._core.reach()
         if method in _NOTIFICATIONS and method not in notifications_to_server(contact.revision):
-            raise LocalProtocolError(f"{method} is not sent by clients in {contact.revision.name}.")
+            raise LocalProtocolError(f"Clients do not send {method} in revision {contact.revision.name}.")
         contact.connection.notify(method, None if params is None else Raw(encode(params)))
 
     async def notify_roots_changed(self) -> None:
-        """Tell the server that the roots changed; in stateless revisions it asks each time, so nothing is sent."""
+        """Notify the server that the roots changed; stateless servers ask each time, so nothing is sent to them."""
         contact = await self._core.reach()
         if contact.revision.handshake and self._settings.roots is not None:
             contact.connection.notify("notifications/roots/list_changed")
 
 
 def _plainly(call: Callable[..., Awaitable[tuple[Any, Any]]], params: Any, **how: Any) -> Awaitable[tuple[Any, Any]]:
-    """Call a tool where no header repeats anything."""
+    """Call a tool without mirrored headers."""
     return call("tools/call", params, **how)
 
 

@@ -1,7 +1,7 @@
-"""One open connection to a server, with what was agreed there: the client's side of the conversation.
+"""One open connection to a server, with the revision and capabilities negotiated on it.
 
-It sends requests in the words of the agreed revision, reads the answers, runs a call's rounds, and answers what the
-server asks. It lasts as long as its connection; the client that owns it may have had others before.
+It sends requests in the agreed revision, decodes the answers, runs the input rounds of a call, and answers the server's
+requests. It lasts as long as its connection; the client that owns it may have had others before.
 """
 
 from __future__ import annotations
@@ -48,36 +48,36 @@ __all__ = ["Contact", "Owner", "encode", "pause"]
 
 encode = msgspec.json.Encoder().encode
 _KNOWN_NAMES = frozenset(row.name for row in METHODS)
-# How long to wait before a request is sent again for which nothing was asked: doubled each time, up to the second.
+# The delay before a request is repeated although the server asked for no input: doubled each time, up to the maximum.
 _FIRST_PAUSE = 0.1
 _LONGEST_PAUSE = 5.0
 
 
 class Owner(Protocol):
-    """Whom a contact tells of what it did not ask for."""
+    """Receives what a session did not ask for."""
 
     def notified(self, contact: Contact, method: str, params: Raw | None) -> None:
-        """Take a notification."""
+        """Called with each notification."""
 
     def lost(self, contact: Contact, reason: Exception) -> None:
-        """Learn that the connection ended."""
+        """Called when the connection ends."""
 
     def discovered_late(self, contact: Contact, revision: Revision) -> None:
         """Called when the server shows, after the handshake was tried, that it speaks a stateless revision."""
 
 
 class Contact:
-    """A conversation with a server."""
+    """A session with a server."""
 
     def __init__(self, link: Link, owner: Owner, *, settings: Settings, timekeeper: Timekeeper) -> None:
-        """Make the connection; nothing flows before ``connection.start``."""
+        """Create the connection; nothing is sent or received before ``connection.start``."""
         self._owner = owner
         self._settings = settings
-        # What only some links have: they are told the revision, say when they are ready, and outlive their session.
+        # Only some links have these: they need the revision, report when they are ready, and outlive their session.
         self._tell_revision: Callable[[Revision], None] | None = getattr(link, "speak", None)
         self.ready: Callable[[], Awaitable[None]] | None = getattr(link, "ready", None)
         self._settle: Callable[[], Awaitable[None]] | None = getattr(link, "settle", None)
-        #: Each request is an exchange of its own, which alone is lost when it fails.
+        #: Each request is its own exchange: if it fails, it is lost alone.
         self.separate: bool = getattr(link, "separate", False)
         self._timekeeper = timekeeper
         self.connection = Connection(link, self, limits=settings.limits, timekeeper=timekeeper)
@@ -89,14 +89,14 @@ class Contact:
         self._log_level: t.LoggingLevel | None = settings.log_level
         self.speak(NEWEST)
 
-    # --- what was agreed ---------------------------------------------------------------------------------------------
+    # --- negotiated state --------------------------------------------------------------------------------------------
 
     def speak(self, revision: Revision) -> None:
-        """Speak a revision from now on."""
+        """Use a revision from now on."""
         self.revision = revision
-        #: Whether headers repeat what a request says, and so the client must know the tools it calls.
+        #: Whether headers mirror parts of a request, so that the client must know the tools it calls.
         self.mirrors = self.separate and Feature.ROUTING_HEADERS in revision.features
-        #: Whether the server may forget the session while the connection lives on.
+        #: Whether the server may drop the session while the connection stays open.
         self.renews = self.separate and revision.handshake
         if self._tell_revision is not None:
             self._tell_revision(revision)
@@ -105,7 +105,7 @@ class Contact:
         self._stamp()
 
     def agree(self, agreement: Agreement) -> None:
-        """Hold to what was agreed; requests may leave from now on."""
+        """Apply the result of the negotiation; requests may be sent from now on."""
         self.agreement = agreement
         self.speak(agreement.revision)
         rows = requests_to_server(agreement.revision)
@@ -117,60 +117,61 @@ class Contact:
         return needed is None or supports(self.agreement.capabilities, needed)
 
     async def settle(self) -> None:
-        """Wait until no request of ours waits for its answer, where the link can tell."""
+        """Wait until no request of ours is waiting for its answer, if the link supports that."""
         if self._settle is not None:
             await self._settle()
 
     @property
     def capabilities(self) -> dict[str, Any]:
-        """What this client declares in the revision being spoken."""
+        """The capabilities that this client declares in the current revision."""
         return self._answers.capabilities
 
     def declared(self, capability: str) -> bool:
-        """Tell whether the server declared a capability, given as a dotted path."""
+        """Return True if the server declared a capability, given as a dotted path."""
         return self.agreement is not None and supports(self.agreement.capabilities, capability)
 
     def set_log_level(self, level: t.LoggingLevel | None) -> None:
-        """Have each request from now on say which log messages are wanted."""
+        """Set the log level that each request asks for from now on."""
         self._log_level = level
         self._stamp()
 
     def _stamp(self) -> None:
-        """Make the ``_meta`` of all requests once: in stateless revisions each says who asks and in which revision."""
+        """Build the ``_meta`` of all requests once; stateless requests carry the client and the revision in it."""
         self._meta: dict[str, Any] = {}
         if Feature.ENVELOPE in self.revision.features:
             meta = t.RequestMeta(
                 protocol_version=self.revision.name,
                 client_info=self._settings.client_info,
                 client_capabilities=self._answers.capabilities,
-                # Handshake servers send log messages unasked; whoever listens is to hear them in both eras.
+                # Handshake servers send log messages unasked; a client with a log callback should get them in both
+                # eras.
                 log_level=self._log_level or ("info" if self._settings.logging is not None else None),
             )
             self._meta = msgspec.to_builtins(meta)
-        #: The same, encoded; None where there is nothing to say.
+        #: The same, encoded; None if it is empty.
         self.meta: Any = Raw(encode(self._meta)) if self._meta else None
 
     def discovered_late(self, answer: Raw | RequestFailed) -> None:
-        """Called with an answer to the era probe that came after the wait for it was over."""
+        """Called with an answer to the era probe that arrived after its timeout."""
         revision = late_revision(answer)
         if revision is not None:
             self._owner.discovered_late(self, revision)
 
-    # --- asking ------------------------------------------------------------------------------------------------------
+    # --- requests ----------------------------------------------------------------------------------------------------
 
     def row(self, method: str) -> Method:
-        """Find a method that may be used here.
+        """Return the row of a method that may be used on this connection.
 
         Raises:
-            MissingCapability: the server did not declare what it needs.
-            LocalProtocolError: the revision does not have it.
+            MissingCapability: the server did not declare the capability it needs.
+            LocalProtocolError: the revision does not have the method.
         """
         return self.allowed.get(method) or self._refuse(method)
 
     def _refuse(self, method: str) -> NoReturn:
         row = requests_to_server(self.revision).get(method)
         if row is None:
-            raise LocalProtocolError(f"{method} is not in the revision spoken here, {self.revision.name}.")
+            raise LocalProtocolError(f"{method} does not exist in {self.revision.name}, the agreed revision.")
         capability = capability_needed(row, self.revision) or ""
         raise MissingCapability(
             f"The server did not declare {capability}, so {method} was not sent.", capability=capability
@@ -186,7 +187,7 @@ class Contact:
         meta: Mapping[str, Any] | None = None,
         hint: Any = None,
     ) -> tuple[Any, bool]:
-        """Ask the server something and answer what it asks back; say also whether that took more than one round.
+        """Send a request and answer the server's input requests; return the result and whether that took more rounds.
 
         Raises:
             MissingCapability, LocalProtocolError: nothing was sent; see ``row``.
@@ -214,9 +215,9 @@ class Contact:
         meta: Mapping[str, Any] | None = None,
         hint: Any = None,
     ) -> tuple[Any, Raw]:
-        """Ask the server something on behalf of somebody else, for one round: the result, read and as it came.
+        """Forward a request on behalf of another caller for one round; return the result decoded and raw.
 
-        What stands in ``meta`` about the one who asks (capabilities, log level) counts in place of ours.
+        What ``meta`` says about the caller (capabilities, log level) replaces our own values.
 
         Raises:
             MissingCapability, LocalProtocolError: nothing was sent; see ``row``.
@@ -241,14 +242,14 @@ class Contact:
         on_progress: Callable[[ProgressNotificationParams], None] | None,
         meta: Mapping[str, Any] | None,
     ) -> tuple[RequestId | None, Any]:
-        """Give params their ``_meta``, and the id they must travel under if that says it."""
+        """Add ``_meta`` to params; return also the request id if the progress token fixes it."""
         if on_progress is None and meta is None:
             return None, params if self.meta is None else replace(params, meta=self.meta)
         id, whole = self._mark(meta, progress=on_progress is not None)
         return id, replace(params, meta=whole)
 
     def _mark(self, meta: Mapping[str, Any] | None, *, progress: bool) -> tuple[RequestId, Raw]:
-        """Take an id for a request and make its ``_meta``: ours, the caller's, and the id as progress token."""
+        """Reserve a request id and build its ``_meta``: ours, the caller's, and the id as progress token."""
         id = self.connection.peer.new_id()
         token = {"progressToken": id} if progress else {}
         return id, Raw(encode({**(meta or {}), **self._meta, **token}))
@@ -261,7 +262,7 @@ class Contact:
         patience: Patience,
         on_progress: Callable[[ProgressNotificationParams], None] | None = None,
     ) -> Raw:
-        """Ask something in the caller's own words and give the answer undecoded.
+        """Send a request with params of the caller's choice and return the undecoded result.
 
         Raises:
             LocalProtocolError: it is a method of the protocol that this revision does not have.
@@ -272,7 +273,7 @@ class Contact:
         whole = {**params, "_meta": meta} if bytes(meta) != b"{}" else params
         return await self.connection.request(method, whole, patience=patience, on_progress=on_progress, id=id)
 
-    # --- rounds ------------------------------------------------------------------------------------------------------
+    # --- input rounds ------------------------------------------------------------------------------------------------
 
     async def _finish(
         self,
@@ -286,7 +287,7 @@ class Contact:
         hint: Any,
         started: float,
     ) -> Any:
-        """Run the further rounds of a call; the time in which somebody is asked does not count."""
+        """Run the further rounds of a call; time spent waiting for the user does not count towards the timeout."""
         now = self._timekeeper.clock.now
         flow = rounds(params, limit=self._settings.limits.rounds, first=first)
         step = next(flow)
@@ -311,26 +312,26 @@ class Contact:
                 return end.value
 
     async def _answer_all(self, questions: Mapping[str, InputRequest]) -> dict[str, Raw]:
-        """Answer one question after the other: a person can be asked only one thing at a time."""
+        """Answer the input requests one after another: a person can be asked only one thing at a time."""
         try:
             asked = {key: self._answers.check(question.method, question.params) for key, question in questions.items()}
         except Undeclared as failure:
             raise RemoteProtocolError(
-                f"The server asks for what this client did not declare: {failure.capability}."
+                f"The server asked for a capability that this client did not declare: {failure.capability}."
             ) from failure
         except RequestFailed as failure:
-            raise RemoteProtocolError(f"The server asks what cannot be answered: {failure.message}") from failure
+            raise RemoteProtocolError(f"The server sent an invalid input request: {failure.message}") from failure
         answers: dict[str, Raw] = {}
         for key, question in asked.items():
             answers[key] = Raw(encode(await self._answers.answer(questions[key].method, question)))
         return answers
 
-    # --- what the server sends: the service of the connection --------------------------------------------------------
+    # --- called by the connection ------------------------------------------------------------------------------------
 
     def request_received(self, exchange: Exchange, origin: Origin) -> Coroutine[Any, Any, Any] | Refusal:
-        """Admit a question of the server's, or refuse it."""
+        """Called with a request of the server; validate it and return its handler or the refusal."""
         if not self.revision.handshake:
-            # In stateless revisions servers send no requests, and a client must not write answers.
+            # In stateless revisions servers send no requests, and a client must not write responses.
             self.connection.peer.receive_hangup(exchange.id)
             return _nothing()
         try:
@@ -347,21 +348,21 @@ class Contact:
             self.connection.resume_clocks()
 
     def notification_received(self, event: NotificationReceived, origin: Origin) -> None:
-        """Hand a notification on."""
+        """Called with a notification; pass it to the owner."""
         self._owner.notified(self, event.method, event.params)
 
     def accepts_batches(self) -> bool:
-        """Tell whether the revision has arrays of messages."""
+        """Return True if the revision allows batches."""
         return Feature.BATCHES in self.revision.features
 
     def input_ended(self) -> None:
-        """Learn that the server is gone."""
+        """Called when the server has closed the connection."""
         self.lost = self.connection._error or ConnectionLost("the connection ended")
         self._owner.lost(self, self.lost)
 
 
 async def _nothing() -> NoReturn:
-    """End as work does whose answer nobody wants."""
+    """End like a cancelled request: no response is wanted."""
     raise asyncio.CancelledError
 
 
@@ -374,7 +375,7 @@ def _left(patience: Patience, used: float) -> Patience:
 
 
 async def pause(timekeeper: Timekeeper, seconds: float) -> None:
-    """Wait by the client's own clock."""
+    """Sleep by the client's own clock."""
     over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     row = timekeeper.after(seconds, lambda: None if over.done() else over.set_result(None))
     try:

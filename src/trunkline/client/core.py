@@ -1,8 +1,8 @@
-"""Keeps a client in contact with its server: opens, opens again after a loss, closes; owns what outlives a connection.
+"""Keeps a client connected to its server: connects, reconnects after a loss, closes; owns what outlives a connection.
 
-One connection at a time, opened by one task that all who wait share; whoever stops waiting disturbs nobody else. What
-was learnt of the server (its era, its tools, results still fresh) is kept here. It raises one exception at a time, and
-any task may close it, at any moment and more than once.
+There is one connection at a time, opened by one task that all waiting calls share; a call that stops waiting does not
+disturb the others. What is known of the server (its era, its tools, cached results) is kept here. It raises one
+exception at a time, and any task may close it, at any moment and more than once.
 """
 
 from __future__ import annotations
@@ -49,10 +49,10 @@ _CLOSED = "the client was closed"
 
 
 class Core:
-    """A server that is to be reached, and what is known of it."""
+    """Connects to one target and keeps what is known of its server."""
 
     def __init__(self, target: Target, settings: Settings) -> None:
-        """Begin without a connection."""
+        """Start without a connection."""
         self.settings = settings
         self.limits = settings.limits
         self.target = target
@@ -69,14 +69,14 @@ class Core:
         self._opening: asyncio.Task[Contact] | None = None
         self._closing: set[asyncio.Task[None]] = set()
         self._finishing: set[asyncio.Task[None]] = set()
-        #: What was agreed on last, kept after a loss and after the end.
+        #: The last negotiated agreement, kept after a loss and after the close.
         self.agreement: Agreement | None = None
-        #: A revision that the server is known to speak otherwise than by an agreement here: from an earlier run, or by
-        #: an answer to the era probe that came late. It decides how the next connection begins.
+        #: A revision that the server is known to speak by other means than an agreement here: from an earlier run, or
+        #: from a late answer to the era probe. It decides how the next connection begins.
         self.known: Revision | None = None
-        #: Whether the last connection began with what was known of the server, and not by asking.
+        #: Whether the last connection began with known information about the server, rather than with a probe.
         self.was_known = False
-        #: Called with the revision when such a late answer comes.
+        #: Called with the revision when such a late answer arrives.
         self.on_discovered: Callable[[Revision], None] | None = None
         self._held: Counter[str] = Counter()
         self._entered = False
@@ -84,23 +84,23 @@ class Core:
 
     @property
     def clock(self) -> Timekeeper:
-        """What measures all waits of this client."""
+        """The timers that measure all timeouts of this client."""
         if self._timekeeper is None:
             self._timekeeper = Timekeeper(self.settings.clock)
         return self._timekeeper
 
     @property
     def dropped(self) -> int:
-        """How many messages of the server fitted nothing, or came faster than they were heard."""
+        """The number of messages of the server that were dropped: they matched nothing, or arrived too fast."""
         now = 0 if self.contact is None else self.contact.connection.peer.dropped
         return self._dropped + now + self._notices.dropped + self.callbacks.dropped
 
-    # --- opening -----------------------------------------------------------------------------------------------------
+    # --- connecting --------------------------------------------------------------------------------------------------
 
     async def enter(self) -> None:
-        """Open the first connection; if that fails nothing is left running."""
+        """Open the first connection; if that fails, nothing is left running."""
         if self.life.state is State.TERMINATED and not self.target.reopens:
-            raise ConnectionLost(f"{_CLOSED}, and what it was given cannot be opened again")
+            raise ConnectionLost(f"{_CLOSED}, and its target cannot be opened a second time")
         try:
             await self._open_shared()
         except BaseException:
@@ -109,11 +109,11 @@ class Core:
         self._entered = True
 
     async def reach(self) -> Contact:
-        """Give the open connection, or open one.
+        """Return the open session, or open one.
 
         Raises:
             LocalProtocolError: the client was never entered.
-            LinkError: it is closed, or the server is gone and may not be started again.
+            LinkError: it is closed, or the server is gone and may not be restarted.
             TrunklineError: connecting failed.
         """
         if self.contact is not None:
@@ -128,18 +128,18 @@ class Core:
 
     @property
     def _reopens(self) -> bool:
-        # A session that ended is no process that did: the specification wants a new one.
+        # An expired session is not a dead process: the specification requires a new session.
         return self.target.reopens and (self.settings.restart or isinstance(self.life.reason, SessionExpired))
 
     async def _open_shared(self) -> Contact:
         if self._opening is None:
             self._opening = asyncio.get_running_loop().create_task(self._open())
-            # The task's failure is told to all who wait for it; if nobody does any more, it is nobody's surprise.
+            # The exception reaches every waiter; if none is left, it must not be reported as never retrieved.
             self._opening.add_done_callback(lambda task: task.cancelled() or task.exception())
         return await asyncio.shield(self._opening)
 
     async def _open(self) -> Contact:
-        """Connect within the connect clock; the only way to ``active``."""
+        """Connect within the connect timeout; the only way to the state ``active``."""
         self.life.move(State.CONNECTING)
         late = False
         row: Deadline
@@ -149,7 +149,7 @@ class Core:
         def expire() -> None:
             nonlocal late, row
             if self.target.asking is not None and self.target.asking():
-                # Somebody is logging in, which has a clock of its own.
+                # The user is logging in, which has its own timeout.
                 row = self.clock.after(self.limits.connect_seconds, expire)
                 return
             late = True
@@ -184,7 +184,7 @@ class Core:
         )
 
     async def _restore(self, contact: Contact) -> None:
-        """Bring what the server knew before a loss to a new one: the log level and the subscriptions."""
+        """Restore on a new connection what the server knew before a loss: the log level and the subscriptions."""
         patience = Patience(self.limits.idle_seconds, self.limits.connect_seconds)
         contact.set_log_level(self.log_level)
         try:
@@ -193,7 +193,7 @@ class Core:
             for uri in list(self._held) if "resources/subscribe" in contact.allowed else ():
                 await contact.call("resources/subscribe", t.SubscribeRequestParams(uri=uri), patience=patience)
         except RequestFailed as failure:
-            log.warning("%s refused what it had taken before: %s", self.target.name, failure)
+            log.warning("%s rejected a setting that it had accepted before: %s", self.target.name, failure)
         except BaseException:
             await contact.connection.aclose()
             raise
@@ -224,7 +224,7 @@ class Core:
             self.settings.era_memory[self.target.fingerprint] = revision.name
 
     def forget_era(self) -> None:
-        """Forget what the server speaks, so that the next connection asks it."""
+        """Forget the server's revision, so that the next connection probes it."""
         self.known = self.agreement = None
         if self.settings.era_memory is not None and self.target.fingerprint is not None:
             self.settings.era_memory.pop(self.target.fingerprint, None)
@@ -242,9 +242,9 @@ class Core:
         repeat: bool = False,
         hint: Any = None,
     ) -> Awaitable[tuple[Any, bool]]:
-        """Ask the server something; with ``repeat``, once more if the connection is lost over it."""
+        """Send a request; with ``repeat``, send it once more if the connection is lost meanwhile."""
         contact = self.contact
-        # While there is a connection and nothing to repeat, nothing stands between the caller and the call.
+        # The fast path: with an open connection and nothing to repeat, no wrapper stands between caller and call.
         if contact is not None and not repeat and not contact.renews:
             return contact.call(method, params, patience=patience, on_progress=on_progress, meta=meta, hint=hint)
         return self.use(
@@ -255,19 +255,19 @@ class Core:
         )
 
     def pass_on(self, method: str, params: Any, **how: Any) -> Awaitable[tuple[Any, Raw]]:
-        """Ask the server something for one round, on behalf of somebody else; see ``Contact.pass_on``."""
+        """Forward a request for one round on behalf of another caller; see ``ClientSession.forward``."""
         contact = self.contact
         if contact is not None and not contact.renews:
             return contact.pass_on(method, params, **how)
         return self.use(lambda contact: contact.pass_on(method, params, **how))
 
     async def use(self, work: Callable[[Contact], Awaitable[T]], *, repeat: bool = False) -> T:
-        """Do something with the connection; once more if its session had ended, or with ``repeat`` if it is lost."""
+        """Run ``work`` with the session; once more if the session had expired, or with ``repeat`` if it was lost."""
         contact = self.contact or await self.reach()
         try:
             return await work(contact)
         except SessionExpired as reason:
-            # Nothing was executed: whatever it was may be sent again.
+            # Nothing was executed, so the request may be sent again whatever it was.
             if self.life.state is State.TERMINATED:
                 raise
             self._retire(contact, reason)
@@ -277,14 +277,14 @@ class Core:
         return await work(await self.reach())
 
     async def fetch(self, method: str, params: Any, *, key: str | None, patience: Patience) -> Any:
-        """Read something, from what is still fresh if possible; ``key`` is the parameter that matters."""
+        """Read from the cache if fresh, else from the server; ``key`` is the parameter that matters."""
         now = self.clock.clock.now
         kept = self.cache.get(method, key, now=now())
         if kept is not None:
             return kept
         epoch = self.cache.epoch(method)
         result, asked = await self.call(method, params, patience=patience, repeat=True)
-        # The specification: what came of a retried round depends on answers that are no part of the key.
+        # The specification: the result of a retried round depends on answers that are not part of the key.
         if not asked and self.agreement is not None and self.agreement.revision.cache_hints:
             self.cache.put(method, key, result, epoch=epoch, now=now())
         return result
@@ -292,7 +292,7 @@ class Core:
     # --- subscriptions of handshake revisions ------------------------------------------------------------------------
 
     async def hold(self, uri: str) -> None:
-        """Subscribe to a resource, or note that one more wants it."""
+        """Subscribe to a resource, or count one more subscriber."""
         self._held[uri] += 1
         if self._held[uri] > 1:
             return
@@ -304,7 +304,7 @@ class Core:
             raise
 
     async def release(self, uri: str) -> None:
-        """Unsubscribe from a resource that nobody wants any more; a server that is gone need not be told."""
+        """Unsubscribe from a resource that has no subscribers left; a lost server need not be notified."""
         contact = self.contact
         if self._let_go(uri) or contact is None or "resources/unsubscribe" not in contact.allowed:
             return
@@ -315,7 +315,7 @@ class Core:
             log.debug("not unsubscribed: %s", error)
 
     def _let_go(self, uri: str) -> bool:
-        """Count one less; tell whether somebody still wants it."""
+        """Remove one subscriber; return True if others remain."""
         self._held[uri] -= 1
         if self._held[uri] > 0:
             return True
@@ -323,16 +323,16 @@ class Core:
         return False
 
     def patience(self, idle: float | None = None, total: float | None = None) -> Patience:
-        """Say how long a request may take: what was given, else the client's timeout, else the limits."""
+        """Return the timeouts of a request: the given ones, else the client's, else those of the limits."""
         if idle is None:
             idle = self.limits.idle_seconds if self.settings.timeout is None else self.settings.timeout
-        # Whoever allows so much silence means to wait for so long.
+        # A caller that allows this much silence also means to wait this long in total.
         return Patience(idle, max(self.limits.total_seconds, idle) if total is None else total)
 
-    # --- what the contact tells --------------------------------------------------------------------------------------
+    # --- called by the session ---------------------------------------------------------------------------------------
 
     def notified(self, contact: Contact, method: str, params: Raw | None) -> None:
-        """Take a notification."""
+        """Called with each notification."""
         self._notices.take(contact, method, params)
 
     def discovered_late(self, contact: Contact, revision: Revision) -> None:
@@ -343,13 +343,13 @@ class Core:
             self.on_discovered(revision)
 
     def lost(self, contact: Contact, reason: Exception) -> None:
-        """Forget a connection that ended by itself; its calls have failed already."""
+        """Called when a connection ended by itself; its calls have failed already."""
         if contact is self.contact:
             self._leave(contact, reason)
             self._end(contact)
 
     def _retire(self, contact: Contact, reason: Exception) -> None:
-        """Forget a connection whose session ended; its other calls may still get their answers."""
+        """Detach from a connection whose session expired; its other calls may still get their answers."""
         if contact is self.contact:
             self._leave(contact, reason)
             task = asyncio.get_running_loop().create_task(self._let_finish(contact))
@@ -365,19 +365,19 @@ class Core:
         self.hub.lost()
 
     async def _let_finish(self, contact: Contact) -> None:
-        """Close a connection once nothing waits on it, or when the client is closed."""
+        """Close a connection once no request waits on it, or when the client is closed."""
         try:
             async with asyncio.timeout(self.limits.total_seconds):
                 await contact.settle()
         except TimeoutError:
-            log.debug("calls of a session that ended took too long")
+            log.debug("requests of an expired session took too long")
         finally:
             self._end(contact)
 
     # --- closing -----------------------------------------------------------------------------------------------------
 
     async def aclose(self) -> None:
-        """Close for good: calls that wait fail, iterators end, a server process is ended."""
+        """Close for good: waiting calls fail, iterators end, a server process is stopped."""
         self.life.move(State.TERMINATED)
         self._entered = False
         self.hub.end()
@@ -406,7 +406,7 @@ class Core:
             self._timekeeper = None
 
     def _end(self, contact: Contact) -> None:
-        """Close a connection in a task of its own: whoever gives up waiting must not leave a process behind."""
+        """Close a connection in its own task: a cancelled caller must not leave a process behind."""
         task = asyncio.get_running_loop().create_task(contact.connection.aclose(ConnectionLost(_CLOSED)))
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)

@@ -1,9 +1,9 @@
 """Changes of a server's lists and resources as an async iterator, the same in both eras.
 
-In stateless revisions a listener is a long request of its own, ``subscriptions/listen``, and its notices name it; in
-handshake revisions notices simply come, and resources are subscribed to one by one. When the connection is lost the
-listener opens again, on the new one, and says with a ``missed`` mark that something may have been missed. What waits to
-be read is bounded: equal changes fall together, and what is too much becomes a ``missed`` mark.
+In stateless revisions a listener is its own long request, ``subscriptions/listen``, and its notifications name it; in
+handshake revisions notifications come unasked, and resources are subscribed to one by one. When the connection is lost
+the listener reopens on the new one and yields ``missed``, as changes may have gone unseen. The queue is bounded: equal
+changes are merged, and an overflow becomes a single ``missed``.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ __all__ = ["Change", "ChangeKind", "Hub", "Keeper", "Listener", "Wanted"]
 
 ChangeKind: TypeAlias = Literal["tools", "prompts", "resources", "resource", "missed"]
 _LISTS: tuple[Literal["tools", "prompts", "resources"], ...] = ("tools", "prompts", "resources")
-# A server that dies again and again is not started in a tight loop: the wait doubles until a change comes.
+# A server that dies again and again is not restarted in a tight loop: the delay doubles until a change arrives.
 _FIRST_WAIT = 0.1
 _LONGEST_WAIT = 30.0
 
 
 class Change(Struct, frozen=True):
-    """Something changed: a list, or with a URI a resource; ``missed``: something may have, unseen."""
+    """A change of a list, or with a URI of a resource; ``missed`` means that changes may have gone unseen."""
 
     kind: ChangeKind
     uri: str | None = None
 
 
 class Wanted(Struct, frozen=True):
-    """What a listener wants to hear of; ``explicit`` says that a kind that cannot be had is an error."""
+    """The changes that a listener wants; with ``explicit``, a kind that the server cannot report is an error."""
 
     lists: frozenset[str]
     uris: tuple[str, ...]
@@ -48,7 +48,7 @@ class Wanted(Struct, frozen=True):
 
     @classmethod
     def of(cls, *, tools: bool | None, prompts: bool | None, resources: bool | None, uris: Iterable[str]) -> Wanted:
-        """Read what the caller said: whoever says nothing wants all lists."""
+        """Build the filter from the arguments of ``Client.listen``; without arguments it covers all lists."""
         given = {"tools": tools, "prompts": prompts, "resources": resources}
         chosen = tuple(uris)
         if not chosen and all(value is None for value in given.values()):
@@ -56,7 +56,7 @@ class Wanted(Struct, frozen=True):
         return cls(frozenset(name for name, value in given.items() if value), chosen, explicit=True)
 
     def covers(self, change: Change) -> bool:
-        """Tell whether a change was asked for; one of a part of a resource belongs to the resource."""
+        """Return True if the change matches; a change below a subscribed resource belongs to it."""
         if change.kind != "resource":
             return change.kind in self.lists
         uri = change.uri or ""
@@ -64,69 +64,69 @@ class Wanted(Struct, frozen=True):
 
 
 class Keeper(Protocol):
-    """What a listener needs of the client it belongs to."""
+    """What a listener needs from its client."""
 
     hub: Hub
     limits: Limits
 
     @property
     def clock(self) -> Timekeeper:
-        """What measures waits."""
+        """The timers that measure waits."""
 
     async def reach(self) -> Contact:
-        """Give an open connection, or raise what is in the way."""
+        """Return an open session, or raise the reason why there is none."""
 
     async def hold(self, uri: str) -> None:
         """Subscribe to a resource, in a handshake revision."""
 
     async def release(self, uri: str) -> None:
-        """Unsubscribe, unless somebody else still wants it."""
+        """Unsubscribe, unless other subscribers remain."""
 
 
 class Hub:
-    """The open listeners of one client; brings each notice to those it is for."""
+    """The open listeners of one client; delivers each notification to the right ones."""
 
     __slots__ = ("_by_id", "_listeners")
 
     def __init__(self) -> None:
-        """Start without any."""
+        """Start empty."""
         self._listeners: set[Listener] = set()
         self._by_id: dict[RequestId, Listener] = {}
 
     def add(self, listener: Listener, id: RequestId | None = None) -> None:
-        """Take a listener in, under the id of its request if it has one."""
+        """Register a listener, with the id of its request if it has one."""
         self._listeners.add(listener)
         if id is not None:
             self._by_id[id] = listener
 
     def remove(self, listener: Listener) -> None:
-        """Forget a listener."""
+        """Remove a listener."""
         self._listeners.discard(listener)
         self.forget_request(listener)
 
     def forget_request(self, listener: Listener) -> None:
-        """Forget the request of a listener: it will make another."""
+        """Forget the request of a listener, which is about to send another one."""
         for id in [id for id, known in self._by_id.items() if known is listener]:
             del self._by_id[id]
 
     def find(self, id: Any) -> Listener | None:
-        """Find the listener whose request has this id."""
+        """Return the listener whose request has this id."""
         return self._by_id.get(id) if isinstance(id, int | str) else None
 
     def tell(self, change: Change) -> None:
-        """Bring a change to every listener that asked for it."""
+        """Deliver a change to every listener that wants it."""
         for listener in self._listeners:
             if listener.wanted.covers(change):
                 listener.tell(change)
 
     def lost(self) -> None:
-        """Tell all that the connection is gone."""
+        """Called when the connection is lost."""
         self._by_id.clear()
         for listener in list(self._listeners):
             listener.lose()
 
     def end(self) -> None:
-        """End all: the client is closed."""
+        """End all listeners: the client is closed."""
         for listener in list(self._listeners):
             listener.end()
 
@@ -135,9 +135,9 @@ class Listener:
     """An async iterator over changes; ``async with`` opens it at once and closes it at the end."""
 
     def __init__(self, keeper: Keeper, wanted: Wanted) -> None:
-        """Make a listener that is not open yet."""
+        """Create a listener that is not open yet."""
         self.wanted = wanted
-        #: What the server agreed to tell; None in handshake revisions, where it does not say.
+        #: The changes that the server agreed to report; None in handshake revisions, where it does not say.
         self.acknowledged: t.SubscriptionFilter | None = None
         self._keeper = keeper
         self._pending: dict[Change, None] = {}
@@ -153,10 +153,10 @@ class Listener:
         self._failure: Exception | None = None
         self._losses = 0
 
-    # --- for the caller ----------------------------------------------------------------------------------------------
+    # --- public ------------------------------------------------------------------------------------------------------
 
     async def __aenter__(self) -> Listener:
-        """Open, and wait until the server listens."""
+        """Open, and wait until the server has acknowledged."""
         try:
             await self._open()
         except BaseException:
@@ -165,11 +165,11 @@ class Listener:
         return self
 
     async def __aexit__(self, *exc: object) -> None:
-        """Close."""
+        """Close the listener."""
         await self.aclose()
 
     def __aiter__(self) -> AsyncIterator[Change]:
-        """Iterate; if it was not opened by ``async with``, it is open as long as the loop runs."""
+        """Iterate; without ``async with``, the listener is open as long as the loop runs."""
         return self if self._opened else self._iterate()
 
     async def _iterate(self) -> AsyncIterator[Change]:
@@ -201,7 +201,7 @@ class Listener:
             await self._news.wait()
 
     async def aclose(self) -> None:
-        """Stop listening; the server is told. Any task may call it, any number of times."""
+        """Stop listening and notify the server. Any task may call this, any number of times."""
         self.end()
         self._keeper.hub.remove(self)
         await self._withdraw()
@@ -209,10 +209,10 @@ class Listener:
         for uri in held:
             await self._keeper.release(uri)
 
-    # --- for the hub -------------------------------------------------------------------------------------------------
+    # --- called by the registry --------------------------------------------------------------------------------------
 
     def tell(self, change: Change) -> None:
-        """Queue a change; one that waits already is not queued twice."""
+        """Queue a change; one that is queued already is not queued twice."""
         self._losses = 0
         if len(self._pending) >= self._keeper.limits.notices and change not in self._pending:
             self._pending.clear()
@@ -221,23 +221,23 @@ class Listener:
         self._news.set()
 
     def acknowledge(self, accepted: t.SubscriptionFilter) -> None:
-        """Learn that the server listens, and to what."""
+        """Called when the server acknowledged the subscription, with what it will report."""
         self.acknowledged = accepted
         if self._acknowledgement is not None and not self._acknowledgement.done():
             self._acknowledgement.set_result(None)
 
     def lose(self) -> None:
-        """Learn that the connection is gone."""
+        """Called when the connection is lost."""
         self._lost = True
         self._news.set()
 
     def end(self) -> None:
-        """End; what waits can still be read."""
+        """End; queued changes can still be read."""
         self._ended = True
         self._news.set()
 
     def dismiss(self) -> None:
-        """Learn from the server that the subscription is over; our request is forgotten without a word."""
+        """Called when the server ended the subscription; our request is dropped without a cancellation."""
         if self._contact is not None and self._id is not None and self._contact.connection.peer.waits(self._id):
             self._contact.connection.peer.send_cancel(self._id, tell=False)
             if self._request is not None:
@@ -260,7 +260,7 @@ class Listener:
             self._held.append(uri)
 
     def _check(self, contact: Contact) -> None:
-        """Refuse to wait for what can never come."""
+        """Raise if none of the wanted changes can ever arrive."""
         needed = [f"{name}.listChanged" for name in sorted(self.wanted.lists)]
         needed += ["resources.subscribe"] if self.wanted.uris else []
         missing = [capability for capability in needed if not contact.declared(capability)]
@@ -309,7 +309,7 @@ class Listener:
             self._acknowledgement.set_exception(error)
 
     def _answered(self, request: asyncio.Task[Any]) -> None:
-        """Learn how the long request ended: with a result, an error, or with its connection."""
+        """Called when the long request ended: with a result, an error, or its connection."""
         failure = None if request.cancelled() else request.exception()
         if request is not self._request or request.cancelled():
             return
@@ -323,7 +323,7 @@ class Listener:
             self.end()
 
     async def _reopen(self) -> None:
-        """Open on a new connection, and say that something may have been missed."""
+        """Reopen on a new connection, and queue ``missed``."""
         if self._losses:
             await pause(self._keeper.clock, min(_FIRST_WAIT * 2 ** (self._losses - 1), _LONGEST_WAIT))
         self._losses += 1
@@ -342,6 +342,6 @@ class Listener:
         self._pending[Change("missed")] = None
 
     def _tries_again(self, error: LinkError) -> bool:
-        """Tell whether a server on the web may only be away for a moment: it is not ours to start."""
+        """Return True if a remote server may only be away for a moment: it is not ours to restart."""
         separate = self._contact is not None and self._contact.separate
         return separate and isinstance(error, ConnectionLost) and self._losses <= self._keeper.limits.resumptions

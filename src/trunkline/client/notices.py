@@ -1,7 +1,7 @@
-"""What a client does with the notifications of its server: what each kind means to caches, listeners and callbacks.
+"""Handles the notifications of a server: what each kind means to caches, listeners and callbacks.
 
-One row a notification. A notification that cannot be read is dropped and counted; one that nobody knows goes to the
-user's own callback alone.
+One row per notification. One that cannot be read is dropped and counted; an unknown one goes to the user's
+``on_notification`` callback alone.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from trunkline.protocol.revisions import Feature
 
 __all__ = ["KINDS", "Notices"]
 
-#: What a notification says to have changed.
+#: By notification: the kind of change that it reports.
 KINDS: MappingProxyType[str, Literal["tools", "prompts", "resources", "resource"]] = MappingProxyType(
     {
         "notifications/tools/list_changed": "tools",
@@ -37,22 +37,22 @@ KINDS: MappingProxyType[str, Literal["tools", "prompts", "resources", "resource"
 
 
 class Notices:
-    """Brings each notification to whom it concerns."""
+    """Dispatches each notification to the parts of the client that it concerns."""
 
     def __init__(
         self, settings: Settings, *, cache: ResponseCache, facts: ToolFacts, hub: Hub, callbacks: Callbacks
     ) -> None:
-        """Take all that a notification may concern."""
+        """Store everything that a notification may concern."""
         self._settings = settings
         self._cache = cache
         self._facts = facts
         self._hub = hub
         self._callbacks = callbacks
-        #: Notifications that could not be read, or that named a subscription that is none.
+        #: Notifications that could not be read, or that named an unknown subscription.
         self.dropped = 0
 
     def take(self, contact: Contact, method: str, params: Raw | None) -> None:
-        """Take one notification."""
+        """Dispatch one notification."""
         row = notifications_to_client(contact.revision).get(method)
         try:
             known = None if row is None else decode_params(row, params)
@@ -88,7 +88,7 @@ class Notices:
         if Feature.LISTEN not in contact.revision.features:
             self._hub.tell(change)
             return
-        # All messages share one channel on stdio: a notice belongs to the subscription that it names.
+        # On stdio all messages share one channel: a notification belongs to the subscription that it names.
         listener = self._hub.find(read_meta(raw).get(t.META_SUBSCRIPTION_ID))
         if listener is not None:
             listener.tell(change)

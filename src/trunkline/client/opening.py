@@ -1,7 +1,7 @@
-"""Opens a connection to a server and agrees with it on a revision: drives ``negotiate`` over a link.
+"""Connects to a server and negotiates a revision: drives ``negotiate`` over a link.
 
-It knows how a step of the negotiation is sent, how a server that dies of the probe is helped, and when an older kind of
-link is tried; when to connect, and for how long, is the client's business.
+It knows how a step of the negotiation is sent, how to recover when a server exits because of the probe, and when an
+older kind of link is tried; when to connect, and for how long, is decided by ``connector``.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from trunkline.transports.link import Link
 
 __all__ = ["FOREVER", "connect"]
 
-#: No clock of its own: whoever waits is bounded otherwise.
+#: No timeout of its own: the wait is bounded elsewhere.
 FOREVER = Patience(None, None)
 _TRY_OLDER = frozenset({400, 404, 405})
 _MODERN = frozenset({HEADER_MISMATCH, METHOD_NOT_FOUND, MISSING_CLIENT_CAPABILITY, UNSUPPORTED_PROTOCOL_VERSION})
@@ -50,18 +50,18 @@ _MODERN = frozenset({HEADER_MISMATCH, METHOD_NOT_FOUND, MISSING_CLIENT_CAPABILIT
 async def connect(
     target: Target, owner: Owner, *, settings: Settings, timekeeper: Timekeeper, remembered: Revision | None
 ) -> Contact:
-    """Open a link and agree on a revision; if that fails nothing is left open.
+    """Open a link and negotiate a revision; if that fails nothing is left open.
 
     Raises:
         RevisionMismatch, RequestFailed, RemoteProtocolError: see ``negotiate``.
-        LinkError: the server cannot be reached, or it ended, or it answers otherwise than it should.
+        LinkError: the server cannot be reached, or it exited, or its response is not one of the protocol.
     """
     attempt = partial(_attempt, owner=owner, settings=settings, timekeeper=timekeeper)
     remembered = NEWEST_HANDSHAKE if target.handshake_only or settings.handshake else remembered
     try:
         return await attempt(target.open, remembered=remembered, separate=target.separate)
     except ConnectionLost as error:
-        # Some handshake servers end themselves when the first thing they read is not initialize.
+        # Some handshake servers exit when the first message they read is not initialize.
         probed = settings.pinned is None and (remembered is None or not remembered.handshake)
         if not probed or not target.reopens or target.separate:
             raise
@@ -80,10 +80,10 @@ async def connect(
 
 
 def _may_be_older(error: HttpError | RequestFailed) -> bool:
-    """Tell whether a refused handshake may mean that only the transport of the first revision is there.
+    """Return True if a rejected handshake may mean that the server has only the transport of the first revision.
 
-    Streamable HTTP, Backward Compatibility: a refusal with one of three statuses, unless it is one of the errors by
-    which a stateless server shows itself.
+    Streamable HTTP, Backward Compatibility: a response with one of three statuses, unless it is one of the errors by
+    which a stateless server can be recognized.
     """
     return error.status in _TRY_OLDER and not (isinstance(error, RequestFailed) and error.code in _MODERN)
 
@@ -99,7 +99,7 @@ async def _attempt(
 ) -> Contact:
     contact = Contact(await open_link(), owner, settings=settings, timekeeper=timekeeper)
     contact.connection.start()
-    # Where each request has an exchange of its own, an answer to the probe that is late is not taken for another's.
+    # Where each request is its own exchange, a late answer to the probe cannot be taken for another one.
     limits = settings.limits
     # A server that stays silent on the probe needs the other half for its handshake.
     seconds = None if separate else min(limits.probe_seconds, limits.connect_seconds / 2)
@@ -116,7 +116,7 @@ async def _attempt(
 
 
 async def _until_ready(contact: Contact, settings: Settings, timekeeper: Timekeeper) -> None:
-    """Give the link time to become ready: a server may want to ask something as soon as it is called."""
+    """Give the link time to become ready: a server may want to send a request as soon as it is called."""
     if contact.ready is None:
         return
     contact.connection.flush()

@@ -1,8 +1,8 @@
-"""What a client can be told: the keyword arguments of ``Client``, and the frozen record they become.
+"""The keyword arguments of ``Client``, and the frozen record they are resolved to.
 
-``Options`` is what a type checker and an editor see; ``Settings`` is what the rest of the package reads, with every
-default in one place. Names that users of other clients know (``sampling_handler`` and the like) are taken as well, and
-called the way they expect.
+``ClientOptions`` is what a type checker and an editor see; ``ClientSettings`` is what the rest of the package reads,
+with every default in one place. Names that users know from other clients (``sampling_handler`` and the like) are
+accepted as well, and called the way those clients call them.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from trunkline.types import (
 )
 
 if TYPE_CHECKING:
-    # Most servers need no login, and what one takes is loaded when it is needed.
+    # Most servers need no login, and the code for one is loaded when it is needed.
     from trunkline.auth.oauth import ApiKey, BearerToken, OAuth
 
 __all__ = ["Auth", "EraMemory", "Notice", "Options", "Progress", "Settings", "settings_from"]
 
-#: How a client shows a server that is reached by a URL who asks.
+#: How a client authenticates to a server with a URL.
 Auth: TypeAlias = "str | OAuth | BearerToken | ApiKey"
 Progress: TypeAlias = Callable[[int | float, int | float | None, str | None], object]
-#: Launch fingerprints and the name of the revision that was agreed on there.
+#: By launch fingerprint: the name of the revision that was negotiated.
 EraMemory: TypeAlias = MutableMapping[str, str]
 _Sampling: TypeAlias = Callable[[CreateMessageRequestParams], Any | Awaitable[Any]]
 _Elicitation: TypeAlias = Callable[[ElicitRequestParams], Any | Awaitable[Any]]
@@ -45,7 +45,7 @@ _Log: TypeAlias = Callable[[LoggingMessageNotificationParams], object]
 
 
 class Notice(Struct, frozen=True):
-    """A notification as a ``message_handler`` gets it."""
+    """A notification as a ``message_handler`` receives it."""
 
     method: str
     params: dict[str, Any]
@@ -54,62 +54,62 @@ class Notice(Struct, frozen=True):
 class Options(TypedDict, total=False):
     """The keyword arguments of ``Client``."""
 
-    #: "auto", "handshake" for whichever revision with a handshake, or the name of the one revision to speak.
+    #: "auto", "handshake" for any revision with a handshake, or the name of the one revision to speak.
     revision: str
-    #: Asks a model on the server's behalf: a result, a text or a content block.
+    #: Calls a model on the server's behalf; returns a result, a string or a content block.
     sampling: _Sampling | None
-    #: The sampling callback takes requests with tools.
+    #: Whether the sampling callback accepts requests with tools.
     sampling_tools: bool
-    #: Asks the user on the server's behalf: an ElicitResult, the content, True, False or None.
+    #: Asks the user on the server's behalf; returns an ElicitResult, the content, True, False or None.
     elicitation: _Elicitation | None
-    #: The elicitation callback can also send the user to a page.
+    #: Whether the elicitation callback can also send the user to a URL.
     elicitation_urls: bool
-    #: The folders the server may work on: paths, URIs or ``Root``, or a function that gives them.
+    #: The folders that the server may work on: paths, URIs or ``Root``, or a function that returns them.
     roots: _Roots | None
-    #: Hears the server's log messages.
+    #: Called with the server's log messages.
     logging: _Log | None
-    #: Hears every notification but progress: method and params.
+    #: Called with every notification but progress: method and params.
     on_notification: Callable[[str, dict[str, Any]], object] | None
-    #: Hears every state and, for a failure, its reason.
+    #: Called with every state and, for a failure, its reason.
     on_state: StateCallback | None
-    #: Hears every change of the server's lists.
+    #: Called with every change of the server's lists.
     on_change: Callable[[Any], object] | None
-    #: Hears the progress of calls that have no callback of their own.
+    #: Called with the progress of calls that have no callback of their own.
     on_progress: Progress | None
-    #: Capabilities of one's own.
+    #: Experimental capabilities to declare.
     experimental: dict[str, Any] | None
-    #: Who this client says it is.
+    #: The name and version that this client reports.
     client_info: Implementation | None
-    #: Seconds of silence a request may take; progress starts them again.
+    #: Seconds of silence allowed in a request; progress restarts them.
     timeout: float | None
     #: For URLs: a token, sent as ``Authorization: Bearer``; "oauth" to log in; or an ``OAuth``, ``BearerToken`` or
     #: ``ApiKey``.
     auth: Auth | None
-    #: For URLs: headers that are sent with every request.
+    #: For URLs: headers to send with every request.
     headers: Mapping[str, str] | None
-    #: For URLs: the proxy's URL; None leaves it to the environment, the empty text means none.
+    #: For URLs: the proxy's URL; None uses the environment, the empty string means no proxy.
     proxy: str | None
     #: For URLs: a file with the certificates to trust instead of the system's.
     ca_file: str | os.PathLike[str] | None
-    #: For URLs: an ``ssl.SSLContext``, used as it is.
+    #: For URLs: an ``ssl.SSLContext``, used unchanged.
     ssl: Any
-    #: Variables for a server process, on top of a minimal environment.
+    #: Environment variables for a server process, on top of a minimal environment.
     env: Mapping[str, str] | None
-    #: Where a server process starts.
+    #: The working directory of a server process.
     cwd: str | os.PathLike[str] | None
-    #: Is given what a server process writes to stderr, as it comes.
+    #: Called with what a server process writes to stderr, as it arrives.
     on_stderr: Callable[[bytes], None] | None
-    #: Keep results for as long as the server says they are fresh.
+    #: Cache results for as long as the server declares them fresh.
     cache: bool
-    #: Check structured results against the tool's output schema, once its list was seen.
+    #: Validate structured results against the tool's output schema, once the tool list is known.
     validate: bool
     limits: Limits | None
-    #: Start a server process again when the next call finds it gone.
+    #: Restart a server process when the next call finds it gone.
     restart: bool
-    #: The least severe log messages wanted.
+    #: The minimum level of log messages.
     log_level: LoggingLevel | None
     clock: Clock | None
-    #: Where to remember, beyond this client, which era a server speaks.
+    #: Remembers, beyond this client, which era a server speaks.
     era_memory: EraMemory | None
     sampling_handler: Callable[..., Any] | None
     elicitation_handler: Callable[..., Any] | None
@@ -119,10 +119,10 @@ class Options(TypedDict, total=False):
 
 
 class Settings(Struct, frozen=True, kw_only=True):
-    """What a client was told, complete."""
+    """The resolved options of a client."""
 
     pinned: Revision | None = None
-    #: Shake hands, without asking first whether the server knows better.
+    #: Use the handshake without probing for a stateless revision first.
     handshake: bool = False
     sampling: Any = None
     sampling_tools: bool = False
@@ -155,11 +155,11 @@ class Settings(Struct, frozen=True, kw_only=True):
 
 
 def settings_from(options: Mapping[str, Any], target: object = None) -> Settings:
-    """Complete the options with what they left out; limits may stand in an ``mcpServers`` entry as well.
+    """Fill in the defaults of the options; limits may also be given in an ``mcpServers`` entry.
 
     Raises:
-        ConfigError: a revision or a limit that does not exist, or one thing told under two names.
-        TypeError: an option that does not exist.
+        ConfigError: an unknown revision or limit, or one option given under two names.
+        TypeError: an unknown option.
     """
     given = dict(options)
     for other, own in _OTHER_NAMES.items():
@@ -170,7 +170,7 @@ def settings_from(options: Mapping[str, Any], target: object = None) -> Settings
         callback = given.pop(alias, None)
         if callback is not None:
             if given.get(name) is not None:
-                raise ConfigError(f"{alias} is another name for {name}: give one of them.")
+                raise ConfigError(f"{alias} is another name for {name}: give only one of them.")
             given[name] = adapt(callback)
     given["handshake"] = given.get("revision") == "handshake"
     given["pinned"] = _revision(given.pop("revision", "auto"))
@@ -208,7 +208,7 @@ def _revision(name: str) -> Revision | None:
     revision = find(name)
     if revision is None:
         known = ", ".join(ALL_NAMES)
-        raise ConfigError(f'revision="{name}" is none that exists: give "auto", "handshake" or one of {known}.')
+        raise ConfigError(f'revision="{name}" does not exist: use "auto", "handshake" or one of {known}.')
     return revision
 
 
@@ -218,7 +218,7 @@ def _this_program() -> Implementation:
     return Implementation(name="trunkline", version=__version__)
 
 
-# --- names that users know from elsewhere ----------------------------------------------------------------------------
+# --- names known from other clients ----------------------------------------------------------------------------------
 
 
 def _same(callback: Any) -> Any:
@@ -230,7 +230,7 @@ def _sampling(callback: Callable[..., Any]) -> _Sampling:
 
 
 def _elicitation(callback: Callable[..., Any]) -> _Elicitation:
-    # Such a callback makes its answer by calling the type it is given with the fields by name: a dictionary will do.
+    # Such a callback builds its answer by calling the given type with the fields by name: a dictionary will do.
     return lambda params: callback(params.message, dict if params.requested_schema else None, params, None)
 
 
@@ -238,7 +238,7 @@ def _message(callback: Callable[[Notice], object]) -> Callable[[str, dict[str, A
     return lambda method, params: callback(Notice(method, params))
 
 
-#: Names of others for the very same option.
+#: Names in other clients for exactly the same option.
 _OTHER_NAMES: Mapping[str, str] = MappingProxyType(
     {
         "mode": "revision",

@@ -1,7 +1,7 @@
-"""Reads the results of requests: the typed answer, the question that came instead, or why it is neither.
+"""Decodes the results of requests: the typed answer, the request for input that came instead, or why it is neither.
 
-The kind of a result is looked at after it was decoded as the answer it nearly always is, so that the common answer is
-read once and never searched.
+The kind of a result is checked after it was decoded as the answer it nearly always is, so that the common answer is
+decoded once and never searched.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from trunkline.types import InputRequiredResult
 
 __all__ = ["UNREADABLE", "read_result"]
 
-#: What a decoder raises for bytes that are not what was wanted.
+#: The exceptions of a decoder for bytes that do not have the expected form.
 UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
@@ -33,12 +33,12 @@ def read_result(row: Method, raw: Raw, revision: Revision) -> Any:
     """Decode the result of a method, or the ``InputRequiredResult`` that came instead.
 
     Raises:
-        RemoteProtocolError: it cannot be read, or is of a kind that there is not in this revision.
+        RemoteProtocolError: it cannot be decoded, or its kind does not exist in this revision.
     """
     try:
         result = _decoder(row.result).decode(raw)
     except UNREADABLE:
-        # A question lacks what the answer must have.
+        # A request for input lacks members that the answer must have.
         return _read_other(row, raw, revision)
     kind = result.result_type
     if kind is None or kind == "complete":
@@ -50,10 +50,10 @@ def _read_other(row: Method, raw: Raw, revision: Revision) -> Any:
     try:
         result = decode_result(row, raw)
     except UNREADABLE as error:
-        raise RemoteProtocolError(f"The answer to {row.name} cannot be read: {error}") from error
+        raise RemoteProtocolError(f"The result of {row.name} cannot be decoded: {error}") from error
     if isinstance(result, InputRequiredResult):
         if Feature.INPUT_REQUIRED not in revision.features:
-            raise RemoteProtocolError(f"{revision.name} has no result that asks for input, but one came.")
+            raise RemoteProtocolError(f"The server asked for input, but {revision.name} has no such result.")
         return result
-    # Where results have no kinds the member is somebody's own.
+    # Where results have no kinds, the member is a custom one.
     return check_kind(result) if revision.result_type else result

@@ -1,4 +1,4 @@
-"""Where a client is in its life, and whom to tell when that changes.
+"""The lifecycle of a client, and the callback for its changes.
 
 ::
 
@@ -7,8 +7,8 @@
                    ▼  └── next call, or entered again ──┐
                  failed ◀──────────┴───────────┴────────┘
 
-``initialized`` means that a revision was agreed on; in stateless revisions that is the answer to ``server/discover``.
-No call leaves before ``active``.
+``initialized`` means that a revision was negotiated; in stateless revisions by the answer to ``server/discover``.
+No call is sent before ``active``.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ log = logging.getLogger("trunkline")
 
 
 class State(StrEnum):
-    """The states of a client; each equals its name as text."""
+    """The states of a client; each equals its name as a string."""
 
     CREATED = "created"
     CONNECTING = "connecting"
@@ -37,7 +37,7 @@ class State(StrEnum):
 
 StateCallback: TypeAlias = Callable[[State, Exception | None], object]
 
-#: From a state to those that may follow it.
+#: By state: the states that may follow it.
 MOVES = MappingProxyType(
     {
         State.CREATED: frozenset({State.CONNECTING, State.TERMINATED}),
@@ -51,20 +51,21 @@ MOVES = MappingProxyType(
 
 
 class Life:
-    """The state of one client, with the reason when it failed."""
+    """The current state of one client, with the reason if it failed."""
 
     __slots__ = ("_on_state", "reason", "state")
 
     def __init__(self, on_state: StateCallback | None) -> None:
-        """Begin as created."""
+        """Start in the state ``created``."""
         self.state = State.CREATED
         self.reason: Exception | None = None
         self._on_state = on_state
 
     def move(self, state: State, reason: Exception | None = None) -> None:
-        """Go to a state and tell whoever wanted to know; a move that is not in the table does nothing.
+        """Change the state and call the callback; a transition that is not in the table does nothing.
 
-        Several things end a connection at once (a process dies while it is being closed), and the first one decides.
+        Several things can end a connection at once (a process dies while it is being closed), and the first one
+        decides.
         """
         if state not in MOVES[self.state]:
             return

@@ -1,9 +1,9 @@
-"""What a client can be pointed at, and how a link to it is opened.
+"""The kinds of target that a client accepts, and how a link to each is opened.
 
 A target is a server object, a link, a URL, a Python file, a command, or one ``mcpServers`` entry. Each becomes a
-``Target``: a way to open a link, whether that can be done again, and a fingerprint under which the era of the server
-behind it may be remembered. Nothing is started before ``open``, and nothing is run by a shell. URLs have a file of
-their own, ``web_targets``.
+``Target``: a function that opens a link, whether it can be called again, and a fingerprint under which the era of the
+server may be remembered. Nothing is started before ``open``, and nothing is run by a shell. URLs are handled in
+``url_targets``.
 """
 
 from __future__ import annotations
@@ -23,31 +23,31 @@ __all__ = ["Target", "find_target"]
 
 
 class Target(Struct, frozen=True):
-    """A server that can be reached."""
+    """A server that a client can connect to."""
 
-    #: How it is called in messages.
+    #: The display name, for messages.
     name: str
-    #: Makes a link, or raises LinkError.
+    #: Opens a link, or raises LinkError.
     open: Callable[[], Awaitable[Link]]
-    #: What was launched and how, as text; None where nothing outlives one client.
+    #: A digest of the launch; None if nothing outlives one client.
     fingerprint: str | None = None
     #: Whether it can be opened a second time.
     reopens: bool = True
-    #: Each request is an exchange of its own: no answer is late, and what fails is that request alone.
+    #: Each request is its own exchange: no answer is late, and a failure concerns that request alone.
     separate: bool = False
-    #: Has no stateless revision.
+    #: The target has no stateless revision.
     handshake_only: bool = False
-    #: Makes a link of an older kind, for when the server does not know the first; None if there is none.
+    #: Opens a link of an older kind, in case the server does not know the first; None if there is none.
     fallback: Callable[[], Awaitable[Link]] | None = None
-    #: Tells whether somebody is logging in, which the connect clock does not count.
+    #: Returns True while the user is logging in, which does not count towards the connect timeout.
     asking: Callable[[], bool] | None = None
 
 
 def find_target(target: object, settings: Settings) -> Target:
-    """Say how to reach what the user named.
+    """Return the target that the user's argument describes.
 
     Raises:
-        ConfigError: it is nothing that can be reached; the message says what could.
+        ConfigError: it is not a valid target; the message lists the valid kinds.
     """
     if isinstance(target, Mapping):
         return _entry(target, settings)
@@ -61,17 +61,15 @@ def find_target(target: object, settings: Settings) -> Target:
     if hasattr(target, "attach") and hasattr(target, "send"):
         return Target(type(target).__name__, _once(target), reopens=False)
     raise ConfigError(
-        f"A {type(target).__name__} is no target: give a server, a link, a .py file, a command "
-        "(a list, or one text as in a terminal), an mcpServers entry or a URL."
+        f"A {type(target).__name__} is not a valid target: give a server, a link, a .py file, a command "
+        "(a list, or one string as in a terminal), an mcpServers entry or a URL."
     )
 
 
 def _check_no_auth(settings: Settings) -> None:
     # The specification: over stdio credentials come from the environment.
     if settings.auth is not None:
-        raise ConfigError(
-            "auth= is for servers that are reached by a URL: give this one its credentials by the environment, env=."
-        )
+        raise ConfigError("auth= is for servers with a URL: pass the credentials of this one in its environment, env=.")
 
 
 def _text(text: str, settings: Settings) -> Target:
@@ -89,24 +87,24 @@ def _text(text: str, settings: Settings) -> Target:
     try:
         words = shlex.split(text)
     except ValueError as error:
-        raise ConfigError(f"The command {text!r} cannot be read: {error}.") from error
+        raise ConfigError(f"The command {text!r} cannot be parsed: {error}.") from error
     return _command(words, settings)
 
 
 def _within(folder: str | None, path: str) -> str:
-    """Read a path as the server process would; a file beside the caller is found as well."""
+    """Resolve a path as the server process would; a file relative to the caller is found as well."""
     if folder is None or os.path.exists(path):
         return path
     return os.path.join(folder, path)
 
 
 def _entry(entry: Mapping[str, Any], settings: Settings) -> Target:
-    """Read one entry of an ``mcpServers`` table."""
+    """Resolve one entry of an ``mcpServers`` table."""
     if "mcpServers" in entry:
         servers = entry["mcpServers"]
         if isinstance(servers, Mapping) and len(servers) == 1:
             return _entry(next(iter(servers.values())), settings)
-        raise ConfigError("A client talks to one server: give one entry of mcpServers, or use a host for several.")
+        raise ConfigError("A client connects to one server: give one entry of mcpServers, or use a host for several.")
     if "url" in entry:
         from trunkline.client.web_targets import entry_target
 
@@ -114,7 +112,7 @@ def _entry(entry: Mapping[str, Any], settings: Settings) -> Target:
     _check_no_auth(settings)
     command, arguments = entry.get("command"), entry.get("args") or []
     if not isinstance(command, str) or not isinstance(arguments, list):
-        raise ConfigError("An mcpServers entry has a command (text) with args (a list of texts), or a url.")
+        raise ConfigError("An mcpServers entry has a command (a string) with args (a list of strings), or a url.")
     env = {**(entry.get("env") or {}), **(settings.env or {})}
     cwd = settings.cwd if settings.cwd is not None else entry.get("cwd")
     return _process([command, *map(str, arguments)], settings, env=env, cwd=cwd)
@@ -125,7 +123,7 @@ def _command(command: list[str], settings: Settings) -> Target:
 
 
 def _known_as(command: Sequence[str]) -> str:
-    """Give the word of a command that says most: the program, or the script it runs."""
+    """Return the most telling word of a command: the script it runs, else the program."""
     return next((part for part in command[1:] if part.endswith((".py", ".js"))), command[0])
 
 
@@ -149,7 +147,7 @@ def _process(command: list[str], settings: Settings, *, env: dict[str, str], cwd
 
 
 def _fingerprint(command: list[str], *, env: Mapping[str, str], cwd: str | None) -> str:
-    """Give a launch as a digest: what is remembered may lie in a file, and the environment may hold secrets."""
+    """Return a digest of a launch: it may be stored in a file, and the environment may hold secrets."""
     import hashlib
 
     import msgspec
@@ -167,7 +165,7 @@ async def _join(server: Any, settings: Settings) -> Link:
 
 
 class _Joined:
-    """Our end of a pair whose other end lives in this process: closing it also waits until the server is done."""
+    """Our end of an in-memory pair whose other end is in this process: closing it also waits for the server to end."""
 
     def __init__(self, link: Link, other_side: Any) -> None:
         self._link = link
@@ -177,7 +175,7 @@ class _Joined:
         self.drain = link.drain
 
     async def aclose(self) -> None:
-        """Close both ends: nobody is left to hear what the server still does for us."""
+        """Close both ends: no one is left to receive what the server still does for us."""
         await self._link.aclose()
         for name in ("aclose", "ended"):
             end = getattr(self._other_side, name, None)
@@ -190,7 +188,7 @@ def _once(link: Any) -> Callable[[], Awaitable[Link]]:
 
     async def give() -> Link:
         if not unused:
-            raise LinkError("This link was used up: a client that is given a link cannot reconnect by itself.")
+            raise LinkError("This link has been used: a client that was given a link cannot reconnect by itself.")
         return unused.pop()  # type: ignore[no-any-return]
 
     return give

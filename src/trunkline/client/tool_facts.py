@@ -1,7 +1,7 @@
-"""What a client has learnt of a server's tools from their list: output schemas, wrappers, headers, what is repeatable.
+"""What a client knows of a server's tools from their list: output schemas, wrappers, headers, idempotence.
 
-A tool whose result is no object has it wrapped as ``{"result": …}`` by revisions that want an object, and its output
-schema shows that; here it is taken out again, so that a caller sees the same value whatever the revision.
+A tool whose result is not an object has it wrapped as ``{"result": …}`` in revisions that require an object, and its
+output schema shows that; it is unwrapped here, so that a caller sees the same value in every revision.
 """
 
 from __future__ import annotations
@@ -20,31 +20,31 @@ from trunkline.types import CallToolResult, ContentBlock, TextContent, Tool
 __all__ = ["CallResult", "ToolFacts", "looks_wrapped"]
 
 log = logging.getLogger("trunkline")
-# A mark some servers put on such schemas.
+# An annotation that some servers put on such schemas.
 _WRAP_MARK = "x-fastmcp-wrap-result"
 
 
 class CallResult(Struct, frozen=True, kw_only=True):
-    """What a tool answered."""
+    """The result of a tool call."""
 
-    #: The structured value, taken out of its wrapper; None if there is none.
+    #: The structured value, unwrapped; None if there is none.
     data: Any
     content: list[ContentBlock]
-    #: The structured value as it came; None if there is none.
+    #: The structured value as received; None if there is none.
     structured_content: Any
     is_error: bool
     meta: dict[str, Any] | None
 
     @property
     def text(self) -> str:
-        """The text blocks, joined by line breaks."""
+        """The text blocks, joined by newlines."""
         return "\n".join(block.text for block in self.content if isinstance(block, TextContent))
 
     def raise_for_error(self) -> CallResult:
-        """Give the result back unless the tool says that it failed.
+        """Return the result unless the tool reported a failure.
 
         Raises:
-            ToolError: it does; the text is its message.
+            ToolError: it did; the text of the result is the message.
         """
         if self.is_error:
             raise ToolError(self.text, result=self)
@@ -65,7 +65,7 @@ class _Fact:
 
     @property
     def headers(self) -> tuple[HeaderParameter, ...] | ValueError:
-        """The arguments that headers repeat, or why the schema that says so is no good."""
+        """The arguments that headers mirror, or the error in the schema that declares them."""
         if self._headers is UNSET:
             try:
                 self._headers = header_parameters(self.tool.input_schema)
@@ -76,11 +76,11 @@ class _Fact:
         return found
 
     def problem(self, value: Any) -> str | None:
-        """Say where a value does not fit the output schema; a schema that cannot be used finds no fault."""
+        """Return where a value violates the output schema; an unusable schema has no violations."""
         if self._validator is UNSET:
             self._validator = _compile(self.schema)
         found = None if self._validator is None else self._validator.first_problem(value)
-        return None if found is None else f"{found.path or 'the whole'}: {found.message}"
+        return None if found is None else f"{found.path or 'the root'}: {found.message}"
 
 
 class ToolFacts:
@@ -89,51 +89,51 @@ class ToolFacts:
     __slots__ = ("_facts", "asked", "complete", "epoch")
 
     def __init__(self) -> None:
-        """Know nothing."""
+        """Start empty."""
         self._facts: dict[str, _Fact] = {}
-        #: Whether the whole list was seen: a tool without a fact has none to learn.
+        #: Whether the whole list was seen: a tool that is not here has no schema to learn.
         self.complete = False
-        #: Whether the list was asked for, with or without success, to learn what a call needs.
+        #: Whether the list was requested, with or without success, to learn what a call needs.
         self.asked = False
-        #: How often all was forgotten.
+        #: How often the cache was cleared.
         self.epoch = 0
 
     def learn(self, tools: Iterable[Tool]) -> None:
-        """Take in a page of the list."""
+        """Add a page of the list."""
         for tool in tools:
             known = self._facts.get(tool.name)
-            # A page that was kept brings the same objects again, and a compiled schema is worth keeping.
+            # A cached page contains the same objects again, and a compiled schema is worth keeping.
             if known is None or known.tool is not tool:
                 self._facts[tool.name] = _Fact(tool)
 
     def forget(self) -> None:
-        """Know nothing again: the list changed."""
+        """Clear the cache: the list changed."""
         self._facts.clear()
         self.complete = False
         self.asked = False
         self.epoch += 1
 
     def knows(self, name: str) -> bool:
-        """Tell whether there is nothing more to learn of a tool."""
+        """Return True if the list has nothing more to say about a tool."""
         return self.complete or name in self._facts
 
     def repeatable(self, name: str) -> bool:
-        """Tell whether the server marked a tool as one that may be called twice with the effect of once."""
+        """Return True if the server declared the tool idempotent or read-only, so that repeating a call is safe."""
         fact = self._facts.get(name)
         return fact is not None and fact.repeatable
 
     def usable(self, tools: Sequence[Tool]) -> list[Tool]:
-        """Leave out the tools whose header annotations break the rules.
+        """Filter out the tools whose header annotations are invalid.
 
-        Streamable HTTP, Schema Extension: a client must leave them out of the list, and should say so in its log.
+        Streamable HTTP, Schema Extension: a client must leave them out of the list, and should log that.
         """
         return [tool for tool in tools if not isinstance(self._facts[tool.name].headers, ValueError)]
 
     def mirrored(self, name: str, arguments: Raw | None) -> dict[str, str] | None:
-        """Make the headers of a call that repeats arguments in them; None if it repeats none.
+        """Build the headers of a call that mirrors arguments in them; None if it mirrors none.
 
         Raises:
-            LocalProtocolError: an argument cannot travel in a header, or the tool's annotations break the rules.
+            LocalProtocolError: an argument cannot be sent in a header, or the tool's annotations are invalid.
         """
         fact = self._facts.get(name)
         parameters = () if fact is None else fact.headers
@@ -148,10 +148,10 @@ class ToolFacts:
             raise LocalProtocolError(f"The tool {name!r} cannot be called over HTTP: {error}") from error
 
     def read(self, name: str, result: CallToolResult, *, validate: bool) -> CallResult:
-        """Give a tool's answer as its caller wants it.
+        """Convert a tool's result for the caller.
 
         Raises:
-            RemoteProtocolError: the structured value does not fit the tool's output schema, or is missing.
+            RemoteProtocolError: the structured value violates the tool's output schema, or is missing.
         """
         structured = None if result.structured_content is UNSET else result.structured_content
         is_error = result.is_error is True
@@ -168,7 +168,7 @@ class ToolFacts:
 
 
 def looks_wrapped(structured: Any) -> bool:
-    """Tell whether a structured value could be one in a wrapper; only the tool's schema can say for sure."""
+    """Return True if a structured value could be a wrapped one; only the tool's schema can tell for sure."""
     return type(structured) is dict and len(structured) == 1 and "result" in structured
 
 
@@ -182,10 +182,10 @@ def _wraps(schema: dict[str, Any]) -> bool:
 
 def _check(name: str, fact: _Fact, structured: Any) -> None:
     if structured is UNSET:
-        raise RemoteProtocolError(f"The tool {name!r} has an output schema but answered without a structured value.")
+        raise RemoteProtocolError(f"The tool {name!r} has an output schema but returned no structured content.")
     problem = fact.problem(structured)
     if problem is not None:
-        raise RemoteProtocolError(f"The answer of the tool {name!r} does not fit its output schema: {problem}")
+        raise RemoteProtocolError(f"The result of the tool {name!r} does not match its output schema: {problem}")
 
 
 def _compile(schema: dict[str, Any] | None) -> Any:
@@ -194,5 +194,5 @@ def _compile(schema: dict[str, Any] | None) -> Any:
     try:
         return None if schema is None else compile_schema(schema)
     except SchemaError as error:
-        log.warning("an output schema cannot be used, so results are not checked: %s", error)
+        log.warning("an output schema is unusable, so results are not validated: %s", error)
         return None

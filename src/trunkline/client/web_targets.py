@@ -1,7 +1,7 @@
-"""Servers that are reached by a URL: what their options mean, and which links they may need.
+"""Servers with a URL: their options, and the links that may be needed.
 
 A URL alone does not say which HTTP transport is behind it. Streamable HTTP is tried first, in both eras, and the
-transport of the first revision is kept as a fallback, unless the configuration or the pinned revision says which it is.
+transport of the first revision is the fallback, unless the configuration or the pinned revision decides.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _KINDS: Mapping[str, _Kind] = MappingProxyType(
 _TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 _VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
 _VISIBLE = re.compile(r"[\x21-\x7e]+")
-#: Headers that say what the transport does; whoever changed one would break it.
+#: Headers that the transport sets itself; changing one would break it.
 _OURS = frozenset(
     {
         "accept",
@@ -47,27 +47,27 @@ _OURS = frozenset(
 
 
 def entry_target(entry: Mapping[str, Any], settings: Settings) -> Target:
-    """Read an ``mcpServers`` entry that has a URL.
+    """Resolve an ``mcpServers`` entry that has a URL.
 
     Raises:
-        ConfigError: a member of it makes no sense.
+        ConfigError: a member of it is invalid.
     """
     url, headers = entry["url"], entry.get("headers") or {}
     if not isinstance(url, str) or not isinstance(headers, Mapping):
-        raise ConfigError("An mcpServers entry with a url (text) may have headers (texts by name) and a type.")
+        raise ConfigError("An mcpServers entry with a url (a string) may have headers (strings by name) and a type.")
     kind = entry.get("type") or entry.get("transport")
     if kind is not None and kind not in _KINDS:
-        raise ConfigError(f"The type {kind!r} of an entry with a url is none: give http, streamable-http or sse.")
+        raise ConfigError(f"The type {kind!r} of an entry with a url is unknown: use http, streamable-http or sse.")
     return url_target(url, settings, headers=headers, kind="any" if kind is None else _KINDS[kind])
 
 
 def url_target(
     url: str, settings: Settings, *, headers: Mapping[str, str] = MappingProxyType({}), kind: _Kind = "any"
 ) -> Target:
-    """Say how to reach a server by its URL.
+    """Return the target of a server's URL.
 
     Raises:
-        ConfigError: the URL or an option makes no sense, or the extra for HTTP is not installed.
+        ConfigError: the URL or an option is invalid, or the extra for HTTP is not installed.
     """
     _check_url(url)
     _check_installed()
@@ -130,13 +130,13 @@ def _check_url(url: str) -> None:
     except ValueError:
         good = False
     if not good or not _VISIBLE.fullmatch(url):
-        raise ConfigError(f"{url!r} is no URL of a server: it begins with http:// or https:// and names a host.")
+        raise ConfigError(f"{url!r} is not a server URL: it must begin with http:// or https:// and name a host.")
     if "@" in parts.netloc:
-        raise ConfigError("A URL with a user or password in it is not used: give them by headers= or auth=.")
+        raise ConfigError("A URL must not contain a user or password: pass them with headers= or auth=.")
 
 
 def _name(url: str) -> str:
-    """Give what messages call the server: a query may hold a secret."""
+    """Return the display name of the server, without the query, which may hold a secret."""
     return url.partition("?")[0].partition("#")[0]
 
 
@@ -147,21 +147,21 @@ def _fingerprint(url: str) -> str:
 
 
 def _check_headers(given: Mapping[str, str], *, taken: Iterable[str]) -> None:
-    """Check the user's headers; none may say what ``auth=`` says already."""
+    """Validate the user's headers; none may repeat what ``auth=`` sets already."""
     said = {name.lower() for name in taken}
     for name, value in given.items():
         if not isinstance(name, str) or not isinstance(value, str):
-            raise ConfigError("headers are texts by name.")
+            raise ConfigError("headers must be strings by name.")
         if name.lower() in _OURS or name.lower().startswith("mcp-"):
-            raise ConfigError(f"The header {name} is the transport's own and cannot be given.")
+            raise ConfigError(f"The header {name} is set by the transport and cannot be given.")
         if not _TOKEN.fullmatch(name) or not _VALUE.fullmatch(value):
             raise ConfigError(f"The header {name!r} has characters that a header cannot carry.")
         if name.lower() in said:
-            raise ConfigError(f"auth= and the header {name} say the same thing: give one of them.")
+            raise ConfigError(f"auth= and the header {name} set the same thing: give only one of them.")
 
 
 def _credentials(url: str, settings: Settings) -> tuple[Mapping[str, str], Any]:
-    """Say what ``auth=`` means: a header that is always sent, or somebody to ask for one."""
+    """Resolve ``auth=``: to headers that are always sent, or to an authorizer that is asked for them."""
     auth = settings.auth
     if auth is None:
         return {}, None
@@ -176,7 +176,7 @@ def _credentials(url: str, settings: Settings) -> tuple[Mapping[str, str], Any]:
         auth = OAuth()
     if isinstance(auth, str):
         if not _VISIBLE.fullmatch(auth):
-            raise ConfigError("auth= is a token of visible ASCII characters.")
+            raise ConfigError("auth= must be a token of visible ASCII characters.")
         auth = BearerToken(auth)
     if isinstance(auth, BearerToken) and isinstance(auth.token, str):
         return {"Authorization": f"Bearer {auth.token}"}, None
@@ -191,4 +191,4 @@ def _authorizer(url: str, auth: object, settings: Settings) -> Any:
         return BearerAuthorizer(url, auth)
     if isinstance(auth, OAuth):
         return OAuthAuthorizer(url, auth, ca_file=settings.ca_file, proxy=settings.proxy)
-    raise ConfigError(f'auth= is a token, "oauth", or an OAuth, BearerToken or ApiKey; not a {type(auth).__name__}.')
+    raise ConfigError(f'auth= must be a token, "oauth", an OAuth, BearerToken or ApiKey; not a {type(auth).__name__}.')

@@ -1,6 +1,6 @@
-"""The one HTTP client for what is fetched on somebody else's word; see ``fetcher`` for what it guards against.
+"""The one HTTP client for untrusted URLs; see ``fetcher`` for what it guards against.
 
-It is loaded when it is first asked for: many only ask what kind of address something is.
+It is loaded on first use: many modules only need to classify an address.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ __all__ = ["BeforeHop", "Fetched", "Fetcher", "Resolve", "special_range"]
 
 
 def __getattr__(name: str) -> Any:
-    """Load a public name when it is first asked for (PEP 562)."""
+    """Load a public name on first access (PEP 562)."""
     if name not in __all__:
         raise AttributeError(f"module 'trunkline.net' has no attribute {name!r}")
     import trunkline.net.fetcher as fetcher

@@ -1,8 +1,8 @@
-"""Which addresses are not simply on the public Internet: a table, and the function that reads it.
+"""Which addresses are not on the public Internet: a table, and the function that reads it.
 
-It is a list of what to refuse rather than the standard library's ``is_global``, whose answer differs from one version
-of Python to the next and which takes some forms of IPv4 inside IPv6 for public. For IPv6 only the one block that is
-given out at all is public to begin with.
+It lists what to reject, rather than using the standard library's ``is_global``, whose answer differs between versions
+of Python and which considers some forms of IPv4 inside IPv6 public. For IPv6 only the one block that is allocated at
+all is public to begin with.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from trunkline.errors import FetchError
 
 __all__ = ["NotPublic", "is_loopback", "special_range"]
 
-# IANA's special-purpose registries and what clouds put beside them. The first row that fits gives the name.
+# IANA's special-purpose registries and the addresses that clouds add. The first matching row gives the name.
 _RANGES = tuple(
     (ip_network(network), name)
     for network, name in (
@@ -60,20 +60,20 @@ _GLOBAL_IPV6 = ip_network("2000::/3")
 
 
 class NotPublic(FetchError):
-    """Whoever is to be asked has an address that is not one of the public Internet; ``where`` is its host and port."""
+    """The host has an address that is not on the public Internet; ``where`` is its host and port."""
 
     def __init__(self, where: str, address: str, special: str) -> None:
-        """Say which address it is, and what is special about it."""
+        """Name the address and its special range."""
         super().__init__(f"Will not fetch from {where}: {address} is {special}, not on the public Internet")
         self.where = where
 
 
 def special_range(address: str) -> str | None:
-    """Say what an address is if it is not simply one of the public Internet; None if it is."""
+    """Return the special range that an address belongs to, in words; None if it is on the public Internet."""
     try:
         parsed = ip_address(address)
     except ValueError:
-        return "no address"
+        return "not an IP address"
     if isinstance(parsed, IPv6Address) and parsed.scope_id is not None:
         return "an address with a zone"
     for network, name in _RANGES:
@@ -83,9 +83,9 @@ def special_range(address: str) -> str | None:
 
 
 def is_loopback(host: str | None, *, below: bool = True) -> bool:
-    """Tell whether a host name means this machine by itself; with ``below`` also the names under ``localhost``.
+    """Return True if a host name denotes this machine by itself; with ``below`` also the names under ``localhost``.
 
-    Clients are told to take those for this machine (RFC 6761); whoever opens an address or vouches for one should not
+    RFC 6761 tells clients to treat those as this machine; code that binds to an address or vouches for one should not
     rely on every resolver to do so.
     """
     name = (host or "").lower()

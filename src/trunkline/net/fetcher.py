@@ -1,11 +1,10 @@
-"""The one HTTP client for everything that is fetched on somebody else's word: metadata, keys, client documents.
+"""The one HTTP client for untrusted URLs: metadata, keys, client documents.
 
-Whoever names a URL to us may want us to call something that only we can reach. So a URL is taken apart once and made
-anew from checked parts; its name is resolved once for each hop, every address it has must be one of the public
-Internet, and the connection goes to those addresses and no others, while TLS still checks the name. There is no cookie,
-no stored password, no setting of the environment, no compression unless it is asked for, and nothing without a bound.
-It knows nothing of what is fetched. With a proxy it is the proxy that resolves names, and so the proxy that must refuse
-private addresses.
+An untrusted URL may be an attempt to make us call something that only we can reach. So a URL is parsed once and rebuilt
+from checked parts; its name is resolved once for each hop, every address it has must be on the public Internet, and the
+connection goes to those addresses and no others, while TLS still checks the name. There are no cookies, no stored
+passwords, no environment settings, no compression unless requested, and nothing without a limit. It knows nothing of
+what is fetched. With a proxy it is the proxy that resolves names, and so the proxy that must refuse private addresses.
 """
 
 from __future__ import annotations
@@ -29,14 +28,14 @@ if TYPE_CHECKING:
 
 __all__ = ["BeforeHop", "Fetched", "Fetcher", "Resolve"]
 
-#: Finds the addresses of a host name for a port.
+#: Resolves a host name and port to addresses.
 Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
 
-#: Is told the URL of each hop before anybody is asked for it; what it raises ends the fetch.
+#: Called with the URL of each hop before the request is sent; an exception ends the fetch.
 BeforeHop = Callable[[str], Awaitable[None]]
 
 _GZIP = b"\x1f\x8b"
-# What is compressed may be padded, but an answer that unpacks to nothing does not go on for ever.
+# Compressed data may be padded, but a response that decompresses to nothing must not go on for ever.
 _MOST_PARTS = 1000
 _LEAST_PACKED = 64 * 1024
 _HERE = ("127.0.0.1", "::1")
@@ -44,19 +43,19 @@ _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 
 
 class Fetched(Struct, frozen=True):
-    """An answer, whatever its status; names of headers are in lower case, repeated ones are joined by a comma."""
+    """A response of any status; names of headers are in lower case, repeated ones are joined by a comma."""
 
     status: int
     headers: Mapping[str, str]
     body: bytes
-    #: Where it came from, after redirects.
+    #: The URL it came from, after redirects.
     url: str
-    #: Whether the body goes on beyond what was read.
+    #: Whether the body was truncated.
     cut: bool = False
 
 
 class _Ask(Struct, frozen=True):
-    """What is asked for, and within which bounds."""
+    """A request and its limits."""
 
     method: str
     headers: Mapping[str, str]
@@ -70,13 +69,13 @@ class _Ask(Struct, frozen=True):
 
 
 class Fetcher:
-    """Fetches URLs that strangers may have chosen; as many at a time as its callers ask for.
+    """Fetches untrusted URLs; any number at a time.
 
-    ``allow_loopback`` admits this machine under its own names (``localhost``, ``127.0.0.1``, ``[::1]``), also over
-    plain http, for development; ``allow_private`` admits every address besides, and ``allow_hosts`` those of the hosts
-    it names, as ``host`` or ``host:port``. ``allow_http`` admits plain http everywhere, not only on this machine.
-    Each hop has a connection of its own: what is fetched here is kept by whoever asks, and a connection that rests
-    would outlive the check of its address.
+    ``allow_loopback`` allows this machine under its own names (``localhost``, ``127.0.0.1``, ``[::1]``), also over
+    plain http, for development; ``allow_private`` allows every address besides, and ``allow_hosts`` those of the hosts
+    it names, as ``host`` or ``host:port``. ``allow_http`` allows plain http everywhere, not only on this machine. Each
+    hop has its own connection: responses are cached by the callers, and an idle connection would outlive the check of
+    its address.
     """
 
     def __init__(
@@ -92,13 +91,13 @@ class Fetcher:
         user_agent: str = "trunkline",
         resolve: Resolve | None = None,
     ) -> None:
-        """Open nothing; ``ca_file`` has the certificates to trust instead of the system's.
+        """Store the options and open nothing; ``ca_file`` has the certificates to trust instead of the system's.
 
-        With ``resolve_proxied`` a name that can be resolved here is refused for a private address even if a proxy is
-        asked, which may resolve it once more and otherwise: a second net, not the guard.
+        With ``resolve_proxied`` a name that resolves here to a private address is rejected even if a proxy is used,
+        which may resolve it again and differently: a second line of defence, not the guard.
 
         Raises:
-            ConfigError: a certificate file or a proxy that makes no sense.
+            ConfigError: the certificate file or the proxy is invalid.
         """
         self._allow_private = allow_private
         self._allow_loopback = allow_loopback or allow_private
@@ -112,17 +111,17 @@ class Fetcher:
         self._closed = False
 
     async def __aenter__(self) -> Fetcher:
-        """Give itself."""
+        """Return the fetcher itself."""
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Close."""
+        """Close the fetcher."""
         await self.aclose()
 
     async def aclose(self) -> None:
-        """Refuse to fetch from now on; what is under way ends by its own clock."""
+        """Reject further fetches; those under way end by their own timeout."""
         self._closed = True
 
     async def fetch(
@@ -140,15 +139,15 @@ class Fetcher:
         cut: bool = False,
         gzip: bool = False,
     ) -> Fetched:
-        """Fetch a URL whole; an answer of any status is an answer.
+        """Fetch a URL; a response of any status is returned.
 
-        GET and HEAD follow redirects on the same origin. ``cross_origin`` lets them lead elsewhere, where none of the
-        given headers are sent. With ``redirects=0`` a redirect is given as it is, whatever the method. With ``cut`` a
-        body that is too large ends at ``max_bytes`` and is no error. ``gzip`` takes compressed answers too; they are
-        unpacked piece by piece and never beyond ``max_bytes``.
+        GET and HEAD follow redirects on the same origin. ``cross_origin`` allows other origins, to which none of the
+        given headers are sent. With ``redirects=0`` a redirect is returned, whatever the method. With ``cut`` a body
+        that is too large is truncated at ``max_bytes`` and is no error. ``gzip`` accepts compressed responses too; they
+        are decompressed piece by piece and never beyond ``max_bytes``.
 
         Raises:
-            FetchError: the URL, an address, or a redirect is refused, or there was no answer within the bounds.
+            FetchError: the URL, an address, or a redirect was rejected, or there was no response within the limits.
         """
         ask = _Ask(method.upper(), headers or {}, body, max_bytes, redirects, cross_origin, before_hop, cut, gzip)
         if self._closed:
@@ -160,10 +159,10 @@ class Fetcher:
         except TimeoutError as error:
             raise FetchError(f"{target.where} took too long: the limit is {seconds:g} seconds") from error
 
-    # --- the way -----------------------------------------------------------------------------------------------------
+    # --- requests ----------------------------------------------------------------------------------------------------
 
     async def _follow(self, ask: _Ask, target: Target) -> Fetched:
-        """Go from hop to hop until something is not a redirect."""
+        """Follow redirects until a response is not one."""
         first = target
         for _ in range(ask.redirects + 1):
             if ask.before_hop is not None:
@@ -173,19 +172,19 @@ class Fetcher:
                 return answer
             there = self._redirected(ask, target, answer.headers["location"])
             if there.origin != target.origin:
-                # Never again, even if a later hop leads back: by then a stranger has had a say in the URL.
+                # Never again, even if a later hop leads back: by then an untrusted server has influenced the URL.
                 ask = structs.replace(ask, headers={}, body=None)
             target = there
         raise FetchError(f"{first.where} redirects more than {ask.redirects} times")
 
     def _redirected(self, ask: _Ask, target: Target, location: str) -> Target:
-        """Say where a redirect leads, if it may be followed."""
+        """Return the target of a redirect, if it may be followed."""
         if ask.method not in ("GET", "HEAD") or ask.body is not None:
             raise FetchError(f"{target.where} answered {ask.method} with a redirect, which is never followed")
         try:
             there = self._checked(urljoin(target.url, location))
         except (FetchError, ValueError) as error:
-            raise FetchError(f"{target.where} redirects to where we will not go. {error}") from error
+            raise FetchError(f"{target.where} redirects to a URL that is not allowed. {error}") from error
         if there.scheme != target.scheme and there.scheme != "https":
             raise FetchError(f"{target.where} redirects from https to http at {there.where}, which is not followed")
         if there.origin != target.origin and not ask.cross_origin:
@@ -195,13 +194,14 @@ class Fetcher:
         return there
 
     async def _hop(self, ask: _Ask, target: Target) -> Fetched:
-        """Ask once, at an address that was just checked."""
+        """Send one request, to an address that was just checked."""
         import aiohttp
         from yarl import URL
 
         proxy = None if target.is_here else self._proxy
         addresses = await self._proxied(target) if proxy else await self._addresses(target)
-        # Compressed answers are not asked for and not taken unless the caller says so: a small one may become large.
+        # Compressed responses are not requested and not accepted unless the caller wants them: a small one may become
+        # large.
         given = {name.lower(): value for name, value in ask.headers.items()}
         encoding = "gzip" if ask.gzip else "identity"
         head = {"user-agent": self._user_agent, **given, "accept-encoding": encoding}
@@ -222,22 +222,22 @@ class Fetcher:
             raise FetchError(_failure(error, target, proxied=proxy is not None)) from error
 
     def _session(self, addresses: Sequence[str]) -> aiohttp.ClientSession:
-        """Make a session whose connections go to these addresses only; to a proxy, if there are none."""
+        """Create a session that connects to these addresses only; to a proxy, if there are none."""
         import aiohttp
 
         resolver: Any = _Pinned(addresses) if addresses else None
         return aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(ssl=self._trust, resolver=resolver, use_dns_cache=False, force_close=True),
             cookie_jar=aiohttp.DummyCookieJar(),
-            # The one clock is that of the whole fetch.
+            # The only timeout is that of the whole fetch.
             timeout=aiohttp.ClientTimeout(total=None),
             auto_decompress=False,
         )
 
-    # --- the checks --------------------------------------------------------------------------------------------------
+    # --- checks ------------------------------------------------------------------------------------------------------
 
     def _checked(self, url: str) -> Target:
-        """Take a URL apart, and make it anew from parts that are sound."""
+        """Parse a URL, and rebuild it from valid parts."""
         target = parse_target(url)
         plain = self._allow_http or self._trusted(target) or (self._allow_loopback and target.is_here)
         if target.scheme == "http" and not plain:
@@ -247,7 +247,7 @@ class Fetcher:
         return target
 
     async def _addresses(self, target: Target) -> Sequence[str]:
-        """Find the addresses of a target; all of them must be admitted, since any of them may be the one called."""
+        """Return the addresses of a target; all of them must be allowed, since any of them may be used."""
         if target.is_address:
             return (target.host,)
         # A name of this machine is not left to a resolver (RFC 6761, 6.3).
@@ -265,7 +265,7 @@ class Fetcher:
         return found
 
     async def _proxied(self, target: Target) -> Sequence[str]:
-        """Look at the addresses that a name has here, if any, and leave it to the proxy to find its own."""
+        """Check the addresses that a name has here, if any, and leave the resolution to the proxy."""
         if self._resolve_proxied and not target.is_address:
             try:
                 found = await self._resolve(target.host.removesuffix("."), target.port)
@@ -276,12 +276,12 @@ class Fetcher:
         return ()
 
     def _trusted(self, target: Target) -> bool:
-        """Say whether a host was named as one that may have any address."""
+        """Return True if the host was listed as one that may have any address."""
         host = target.shown_host.removesuffix(".")
         return not self._allow_hosts.isdisjoint((host, f"{host}:{target.port}"))
 
     def _admit(self, target: Target, address: str) -> None:
-        """Refuse an address that is not on the public Internet, unless such are allowed."""
+        """Raise if an address is not on the public Internet, unless such addresses are allowed."""
         if self._allow_private or (self._allow_loopback and target.is_here) or self._trusted(target):
             return
         special = special_range(address)
@@ -290,13 +290,13 @@ class Fetcher:
 
 
 class _Pinned:
-    """Answers aiohttp's question for addresses with those that were checked."""
+    """A resolver for aiohttp that returns the addresses that were checked."""
 
     def __init__(self, addresses: Sequence[str]) -> None:
         self._addresses = addresses
 
     async def resolve(self, host: str, port: int = 0, family: int = 0) -> list[dict[str, Any]]:
-        """Give the addresses, whatever the name."""
+        """Return the addresses, whatever the name."""
         return [
             {
                 "hostname": host,
@@ -310,7 +310,7 @@ class _Pinned:
         ]
 
     async def close(self) -> None:
-        """Hold nothing."""
+        """Do nothing: there is nothing to close."""
 
 
 async def _resolve(host: str, port: int) -> list[str]:
@@ -320,7 +320,7 @@ async def _resolve(host: str, port: int) -> list[str]:
 
 
 async def _read(response: aiohttp.ClientResponse, ask: _Ask, target: Target) -> Fetched:
-    """Read an answer up to its bound."""
+    """Read a response up to its limit."""
     headers: dict[str, str] = {}
     for name, value in response.headers.items():
         key = name.lower()
@@ -332,62 +332,62 @@ async def _read(response: aiohttp.ClientResponse, ask: _Ask, target: Target) -> 
 
 
 def _leads_on(ask: _Ask, status: int, headers: Mapping[str, str]) -> bool:
-    """Say whether an answer is a redirect that must be followed or refused."""
+    """Return True if a response is a redirect that must be followed or rejected."""
     return ask.redirects > 0 and status in _REDIRECTS and bool(headers.get("location"))
 
 
 async def _read_body(response: aiohttp.ClientResponse, headers: Mapping[str, str], ask: _Ask, target: Target) -> bytes:
-    """Read a body until it ends or is larger than it may be."""
+    """Read a body until it ends or exceeds its limit."""
     unpack = _unpacking(headers, ask, target)
     if not ask.cut and (response.content_length or 0) > ask.max_bytes:
         raise FetchError(_too_large(ask, target))
-    # In one place: many pieces of a few bytes would each take far more than that.
+    # In one buffer: many pieces of a few bytes would each take far more than that.
     body = bytearray()
     came = 0
     while len(body) <= ask.max_bytes and (packed := await response.content.readany()):
         came += len(packed)
         body += unpack(packed, ask.max_bytes + 1 - len(body))
         if len(body) <= ask.max_bytes and came > 2 * ask.max_bytes + _LEAST_PACKED:
-            raise FetchError(f"{target.where} answered with far more bytes than they unpack to")
+            raise FetchError(f"{target.where} sent far more bytes than they decompress to")
     if len(body) > ask.max_bytes and not ask.cut:
         raise FetchError(_too_large(ask, target))
     return bytes(body)
 
 
 def _too_large(ask: _Ask, target: Target) -> str:
-    return f"The answer of {target.where} is too large: the limit is {ask.max_bytes} bytes"
+    return f"The response of {target.where} is too large: the limit is {ask.max_bytes} bytes"
 
 
 def _unpacking(headers: Mapping[str, str], ask: _Ask, target: Target) -> Callable[[bytes, int], bytes]:
-    """Give what makes a piece of the body from a piece of the answer, no longer than it is told."""
+    """Return the function that decodes a piece of the response, up to a given length."""
     encoding = headers.get("content-encoding", "identity").strip().lower()
     if encoding in ("identity", ""):
         return lambda piece, room: piece
     if not ask.gzip:
-        raise FetchError(f"{target.where} answered compressed, which was not asked for")
+        raise FetchError(f"{target.where} sent a compressed response, which was not requested")
     if encoding not in ("gzip", "x-gzip", "deflate"):
-        raise FetchError(f"{target.where} answered compressed in a way that was not asked for")
+        raise FetchError(f"{target.where} sent a response in a compression that was not requested")
     return _Unpacking(target).unpack
 
 
 class _Unpacking:
-    """Unpacks gzip, of one part or of several one behind the other, and zlib's form of it."""
+    """Decompresses gzip, of one or several concatenated members, and zlib."""
 
     def __init__(self, target: Target) -> None:
         self._target = target
         self._stream = self._begun()
         self._parts = 1
-        #: What came behind the end of a part and is too short to tell whether another begins there.
+        #: Bytes behind the end of a member that are too few to tell whether another one begins.
         self._held = b""
 
     def _begun(self) -> Any:
         import zlib
 
-        # Either header of gzip and zlib is recognised.
+        # The headers of both gzip and zlib are recognized.
         return zlib.decompressobj(zlib.MAX_WBITS | 32)
 
     def unpack(self, piece: bytes, room: int) -> bytes:
-        """Give what a piece holds; what finds no room is dropped with the stream: the caller has enough then."""
+        """Return the decompressed piece; what exceeds ``room`` is dropped: the caller has enough then."""
         import zlib
 
         made: list[bytes] = []
@@ -395,18 +395,18 @@ class _Unpacking:
         while given and room > 0:
             if self._stream.eof:
                 if not given.startswith(_GZIP):
-                    # Padding, or nobody's.
+                    # Padding, or unrelated bytes.
                     self._held = given if _GZIP.startswith(given) else b""
                     break
                 self._parts += 1
                 if self._parts > _MOST_PARTS:
-                    raise FetchError(f"{self._target.where} answered compressed, in more than {_MOST_PARTS} parts")
+                    raise FetchError(f"{self._target.where} sent a gzip response with more than {_MOST_PARTS} members")
                 self._stream = self._begun()
             try:
                 made.append(self._stream.decompress(given, room))
             except zlib.error as error:
                 where = self._target.where
-                raise FetchError(f"{where} answered compressed, but what it sent cannot be unpacked") from error
+                raise FetchError(f"{where} sent a compressed response that cannot be decompressed") from error
             room -= len(made[-1])
             given = self._stream.unused_data
         return b"".join(made)
@@ -435,7 +435,7 @@ def _checked_proxy(proxy: str | None) -> str | None:
 
 
 def _failure(error: Exception, target: Target, *, proxied: bool) -> str:
-    """Say what the network raised, in a sentence that names who is to blame."""
+    """Return a message for a network error that names the party at fault."""
     import aiohttp
 
     where = target.where
@@ -450,18 +450,18 @@ def _failure(error: Exception, target: Target, *, proxied: bool) -> str:
         case aiohttp.ClientConnectorError():
             return f"Cannot connect to {'the proxy for ' * proxied}{where}: {_reason(error.os_error)}"
         case aiohttp.ClientResponseError():
-            return f"{where} does not speak HTTP as it should: {_without_bytes(error.message)}"
+            return f"{where} sent an invalid HTTP response: {_without_bytes(error.message)}"
         case aiohttp.ServerDisconnectedError():
             return f"{where} closed the connection before it answered"
         case aiohttp.ClientPayloadError():
-            return f"{where} broke off in the middle of its answer"
+            return f"{where} closed the connection in the middle of its response"
         case ValueError():
-            return f"Cannot ask {where}: {error}"
+            return f"Cannot send a request to {where}: {error}"
     return f"The connection to {where} broke: {error or type(error).__name__}"
 
 
 def _without_bytes(message: str) -> str:
-    """Give what is wrong with an answer without the piece of it that follows: those are words of a stranger."""
+    """Return what is wrong with a response without the excerpt that follows, which is untrusted text."""
     told = message.partition("\n")[0]
     for begin in (": b'", ': b"', ": bytearray("):
         told = told.partition(begin)[0]
@@ -469,6 +469,6 @@ def _without_bytes(message: str) -> str:
 
 
 def _reason(error: OSError) -> str:
-    # An event loop puts its own words in the place of the system's; the number says the same and says it plainly.
+    # An event loop replaces the system's words by its own; the number is plain and unambiguous.
     known = error.errno is not None and error.errno > 0 and os.strerror(error.errno)
     return known or error.strerror or str(error) or type(error).__name__

@@ -1,7 +1,7 @@
-"""URLs that may come from anybody, taken apart once and made anew from checked parts.
+"""Untrusted URLs, parsed once and rebuilt from checked parts.
 
 What was checked is then what is called: no second parser reads the text and sees another host in it. It resolves
-nothing and has no opinion on addresses.
+nothing and does not judge addresses.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _NUMBER = re.compile(r"(?:\d+|0x[0-9a-f]*)", re.ASCII)
 _FOUR = re.compile(r"(?:(?:25[0-5]|2[0-4]\d|1\d\d|[1-9]?\d)(?:\.(?!$)|$)){4}", re.ASCII)
 _BRACKETED = re.compile(r"\[[^\[\]]*\](?::\d*)?")
 _UNCLEAN = re.compile(r"[\x00-\x1f\x7f\\]")
-# What RFC 3986 lets stand in a path and a query, and the sign of what is encoded already.
+# The characters that RFC 3986 allows in a path and a query, and the percent sign of what is encoded already.
 _PATH = "/:@!$&'()*+,;=-._~%"
 _QUERY = _PATH + "?"
 
@@ -33,7 +33,7 @@ class Target(Struct, frozen=True):
     """A URL made of checked parts."""
 
     scheme: str
-    #: A name in ASCII, or an address as the system writes it.
+    #: A name in ASCII, or an address in canonical form.
     host: str
     port: int
     #: The path, and the query if there is one.
@@ -47,12 +47,12 @@ class Target(Struct, frozen=True):
 
     @property
     def shown_host(self) -> str:
-        """The host as a URL has it."""
+        """The host as it stands in a URL."""
         return f"[{self.host}]" if ":" in self.host else self.host
 
     @property
     def origin(self) -> tuple[str, str, int]:
-        """What two URLs have in common that lead to the same server."""
+        """The origin: scheme, host and port."""
         return self.scheme, self.host, self.port
 
     @property
@@ -63,7 +63,7 @@ class Target(Struct, frozen=True):
 
     @property
     def is_here(self) -> bool:
-        """Whether it is this machine by its very name, and not by what a resolver says."""
+        """Whether it names this machine itself, independent of any resolver."""
         if self.is_address:
             return self.host == "::1" or self.host.startswith("127.")
         name = self.host.removesuffix(".")
@@ -71,13 +71,13 @@ class Target(Struct, frozen=True):
 
 
 def parse_target(url: str) -> Target:
-    """Check a URL of any origin and give its parts; a fragment is dropped.
+    """Parse and check an untrusted URL; a fragment is dropped.
 
     Raises:
-        FetchError: it is not http or https, has a user in it, or a host or port that cannot be.
+        FetchError: it is not http or https, contains a user, or has an invalid host or port.
     """
     if _UNCLEAN.search(url):
-        raise FetchError(f"Will not fetch {shown(url)}: a URL has no control characters and no backslashes")
+        raise FetchError(f"Will not fetch {shown(url)}: a URL must not contain control characters or backslashes")
     try:
         parts = urlsplit(url)
         default = _PORTS.get(parts.scheme)
@@ -87,7 +87,7 @@ def parse_target(url: str) -> Target:
         if "@" in parts.netloc:
             raise FetchError(f"Will not fetch from {(parts.hostname or '')!r}: its URL has a user or password in it")
         if not port:
-            raise ValueError("no server has the port 0")
+            raise ValueError("the port must not be 0")
         host, is_address = _host(parts)
         rest = quote(parts.path or "/", safe=_PATH)
         if parts.query:
@@ -98,27 +98,27 @@ def parse_target(url: str) -> Target:
 
 
 def _host(parts: SplitResult) -> tuple[str, bool]:
-    """Give the host in its one true form, and whether it is an address."""
+    """Return the host in its canonical form, and whether it is an address."""
     host = parts.hostname or ""
     if "[" in parts.netloc:
         if "%" in host or not _BRACKETED.fullmatch(parts.netloc):
-            raise ValueError("what is in brackets must be an IPv6 address without a zone")
+            raise ValueError("only an IPv6 address without a zone may be in brackets")
         return str(IPv6Address(host)), True
     if not host.isascii():
         import idna
 
         host = idna.encode(host, uts46=True).decode().lower()
     if not _NAME.fullmatch(host):
-        raise ValueError(f"{host[:100]!r} is no host name")
+        raise ValueError(f"{host[:100]!r} is not a host name")
     if _NUMBER.fullmatch(host.removesuffix(".").rpartition(".")[2]):
         if not _FOUR.fullmatch(host):
-            raise ValueError("an IPv4 address is written as four decimal numbers")
+            raise ValueError("an IPv4 address must be written as four decimal numbers")
         return str(IPv4Address(host)), True
     return host, False
 
 
 def is_proxy(url: str) -> bool:
-    """Say whether a URL can be that of a proxy."""
+    """Return True if a URL is valid for a proxy."""
     try:
         parts = urlsplit(url)
         return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
@@ -127,6 +127,6 @@ def is_proxy(url: str) -> bool:
 
 
 def shown(url: str) -> str:
-    """Show a URL that may be anything: no user, no path, no query, since each may hold a secret."""
+    """Return an untrusted URL for messages: without user, path and query, since each may hold a secret."""
     found = re.match(r"[^/?#]*(?://[^/?#]*)?", url)
     return repr(re.sub(r"//.*@", "//…@", found.group() if found else "")[:100])

@@ -1,9 +1,9 @@
-"""Admission: who calls, in which revision, with which typed params; or why not.
+"""Validation of a request: its caller, its revision and its typed params, or the error to answer with.
 
-The only place that knows there are eras. Its question order is the specification's: a request whose ``_meta`` names a
-revision is stateless, whatever was said before on the same pipe; ``initialize`` makes a session; with a session a
-request is judged by the session's revision; without one only ``ping`` is answered. What is wrong is found out on a path
-of its own, so that the common request pays for one decode and a few look-ups.
+The only place that knows there are eras. The order of the checks is the specification's: a request whose ``_meta``
+names a revision is stateless, whatever was sent before on the same pipe; ``initialize`` creates a session; with a
+session, its revision applies; without one only ``ping`` is answered. What is wrong with a request is found out on a
+separate path, so that the common request pays for one decode and a few look-ups.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 class Admitted(Struct, frozen=True, gc=False):
-    """A request that will be served: who calls, the method's row, and its params in their type."""
+    """A request that will be served: its caller, the row of its method, and its typed params."""
 
     caller: Caller
     row: Method
@@ -48,26 +48,26 @@ class Asked(Protocol):
 
     @property
     def method(self) -> str:
-        """What is asked for."""
+        """The method."""
 
     @property
     def params(self) -> Raw | None:
-        """With what, undecoded."""
+        """The params, undecoded."""
 
 
 class Offer(Struct, frozen=True):
-    """What a server takes: the requests it knows by name, and the revisions it speaks by name, newest first."""
+    """What a server accepts: its requests by name, and its revisions by name, newest first."""
 
     requests: Mapping[str, Method]
     revisions: Mapping[str, Revision]
-    #: The same rows by revision, each with only those it has.
+    #: The same rows by revision, each with only the methods it has.
     methods: Mapping[Revision, Mapping[str, Method]]
-    #: Decoders of params by method, made when first wanted.
+    #: Decoders of params by method, created on first use.
     decoders: dict[str, msgspec.json.Decoder[Any]]
 
 
 def make_offer(own: Mapping[str, Method], revisions: tuple[str, ...] | None = None) -> Offer:
-    """Make the offer of a server with methods of its own, in all revisions or some."""
+    """Create the profile of a server with custom methods, for all revisions or some."""
     requests = {row.name: row for row in METHODS if row.kind == "request" and row.to_server is not None}
     spoken = [revision for revision in reversed(REVISIONS) if revisions is None or revision.name in revisions]
     methods = {revision: {**requests_to_server(revision), **own} for revision in REVISIONS}
@@ -75,7 +75,7 @@ def make_offer(own: Mapping[str, Method], revisions: tuple[str, ...] | None = No
 
 
 def admit(request: Asked, session: Session | None, origin: Origin, offer: Offer) -> Admitted | Rejected:
-    """Admit a request, or say why not; an admitted ``initialize`` brings a new session in its caller."""
+    """Validate a request; a valid ``initialize`` has the new session in its caller."""
     method = request.method
     row = offer.requests.get(method)
     if row is None:
@@ -121,13 +121,13 @@ def _stateless(row: Method, params: Any, meta: t.RequestMeta, origin: Origin, of
 
 
 def _misrouted(row: Method, params: Any, headers: Mapping[str, str]) -> str | None:
-    """Say where the headers that repeat method and name disagree with the body."""
+    """Return where the headers that mirror method and name disagree with the body."""
     name = None if row.name_member is None else getattr(params, row.name_member)
     if headers.get("mcp-method") == row.name and (
         name is None or (headers.get("mcp-name") == name and name[:1] != "=")
     ):
         return None
-    # What is encoded, padded or wrong is looked at exactly; stdio never loads this.
+    # Encoded, padded or wrong headers are compared exactly; stdio never loads this module.
     from trunkline.protocol.headers import compare
 
     return compare(headers, row.name, name=name)
@@ -157,11 +157,11 @@ def _without_session(request: Asked, row: Method, params: Any, origin: Origin) -
     )
 
 
-# --- what is wrong ---------------------------------------------------------------------------------------------------
+# --- errors ----------------------------------------------------------------------------------------------------------
 
 
 def _unnamed(headers: Mapping[str, str], offer: Offer) -> Rejected | None:
-    """Refuse a request whose header names a stateless revision, or none we know, while its body names none."""
+    """Reject a request whose header names a stateless or an unknown revision while its body names none."""
     named = headers.get(_VERSION)
     revision = None if named is None else offer.revisions.get(named)
     if named is None or (revision is not None and revision.handshake):
@@ -180,7 +180,7 @@ def _header_differs(headers: Mapping[str, str], named: str | None) -> Rejected:
 
 
 def _unknown(request: Asked, session: Session | None, origin: Origin, offer: Offer) -> Rejected:
-    """Refuse a method without a row; a request of an unknown revision hears about that first."""
+    """Reject an unknown method; an unknown revision is reported first."""
     named = _named_revision(request)
     if origin.headers is not None:
         if named is not None and origin.headers.get(_VERSION) != named:

@@ -1,4 +1,4 @@
-"""Batches: an array of messages is judged as a whole, and its answers leave as one array when the last is ready."""
+"""Batches: validated as a whole, and answered with one array when the last answer is ready."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["BatchReply", "fault"]
 
 
 def fault(batch: Batch) -> str | None:
-    """Say what forbids a batch as a whole, or None."""
+    """Return why a batch is invalid as a whole, or None."""
     answers = sum(isinstance(item, Response | ErrorResponse) for item in batch.items)
     asks = sum(isinstance(item, Request | Notification) for item in batch.items)
     if answers and asks:
@@ -29,7 +29,7 @@ class BatchReply:
     __slots__ = ("_messages", "_owed")
 
     def __init__(self, batch: Batch) -> None:
-        """Owe an answer to each request; what was malformed is answered at once."""
+        """Expect an answer to each request; invalid messages are answered at once."""
         self._owed = {item.id for item in batch.items if isinstance(item, Request)}
         self._messages: list[Message] = [
             ErrorResponse(item.id, ErrorObject(code=item.code, message=item.message))
@@ -38,14 +38,14 @@ class BatchReply:
         ]
 
     def add(self, id: RequestId, message: Message | None) -> tuple[Message, ...] | None:
-        """Take the answer to a request (None: it was cancelled); give all of them once none is owed."""
+        """Add the answer to a request (None: it was cancelled); return all answers once none is missing."""
         self._owed.discard(id)
         if message is not None:
             self._messages.append(message)
         return self.complete()
 
     def complete(self) -> tuple[Message, ...] | None:
-        """Give the answers if none is owed any more and there are some."""
+        """Return the answers if none is missing and there are some."""
         if self._owed or not self._messages:
             return None
         messages, self._messages = tuple(self._messages), []

@@ -1,7 +1,7 @@
-"""Who is on the other side of a request, in which revision, and how they reached us.
+"""The caller of a request: its revision, its transport and its principal.
 
-An ``Origin`` comes from the transport, a ``Session`` from ``initialize``, a ``Caller`` from admission: a request that
-has a Caller has been admitted. After admission nobody asks which era it is.
+An ``Origin`` comes from the transport, a ``Session`` from ``initialize``, a ``Caller`` from request validation: a
+request that has a Caller has been validated. After that no code asks which era it is.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ __all__ = ["MEMORY", "STDIO", "STREAM", "Caller", "Origin", "Principal", "Sessio
 
 
 class Principal(Struct, frozen=True, kw_only=True):
-    """Who was authenticated, by whom, for what."""
+    """An authenticated identity: the subject, its issuer, its client and its scopes."""
 
     subject: str
     issuer: str | None = None
@@ -28,12 +28,12 @@ class Principal(Struct, frozen=True, kw_only=True):
 
     @property
     def identity(self) -> tuple[str | None, str, str | None]:
-        """Who it is, whatever the token at hand allows: issuer, subject and client."""
+        """The identity, independent of the token's scopes: issuer, subject and client."""
         return self.issuer, self.subject, self.client
 
 
 class Origin(Struct, frozen=True):
-    """How a message reached us: the transport, who is authenticated there, and its MCP headers."""
+    """How a message arrived: the transport, the authenticated principal, and its MCP headers."""
 
     transport: str
     principal: Principal | None = None
@@ -42,14 +42,14 @@ class Origin(Struct, frozen=True):
 
 _NONE: frozenset[str] = frozenset()
 
-#: Messages that came over the process's own pipes, inside the process, or over a stream somebody gave.
+#: Origins of messages on the process's own pipes, inside the process, or on a stream given by the user.
 STDIO = Origin("stdio")
 MEMORY = Origin("memory")
 STREAM = Origin("stream")
 
 
 class Caller(Struct, frozen=True):
-    """Who asks: made by admission, the same for a handler whatever the era."""
+    """The caller of a request: created by request validation, the same for a handler in both eras."""
 
     revision: Revision
     client_info: Implementation | None
@@ -60,21 +60,21 @@ class Caller(Struct, frozen=True):
 
     @property
     def log_level(self) -> LoggingLevel | None:
-        """The least severe level the caller wants to see now, or None for nothing at all."""
+        """The minimum level of log messages that the caller wants now, or None for no log messages."""
         return self.request_log_level if self.session is None else self.session.log_level
 
     @property
     def principal(self) -> Principal | None:
-        """Who was authenticated for this request."""
+        """The principal that was authenticated for this request."""
         return self.origin.principal
 
     def supports(self, capability: str) -> bool:
-        """Tell whether the caller declared a capability, given as a dotted path."""
+        """Return True if the caller declared a capability, given as a dotted path."""
         return supports(self.capabilities, capability)
 
 
 class Session:
-    """What a handshake client said once and may rely on afterwards; lives as long as its connection or session id."""
+    """What a handshake client declared once; lives as long as its connection or session id."""
 
     __slots__ = ("_waiting", "caller", "id", "initialized", "log_level", "subscriptions")
 
@@ -92,39 +92,39 @@ class Session:
         self.initialized = False
         self._waiting: list[Callable[[], None]] = []
         self.log_level: LoggingLevel | None = "info"
-        #: The resources whose changes the client wants to hear of; most clients want none.
+        #: The resources whose changes the client subscribed to; most clients subscribe to none.
         self.subscriptions: set[str] | frozenset[str] = _NONE
         self.caller = Caller(revision, client_info, capabilities, origin, self)
 
     def ready(self) -> None:
-        """Learn that the client has said it is ready."""
+        """Called when the client has sent ``notifications/initialized``."""
         self.initialized = True
         waiting, self._waiting = self._waiting, []
         for callback in waiting:
             callback()
 
     def subscribe(self, uri: str) -> None:
-        """Want to hear of a resource's changes."""
+        """Subscribe to changes of a resource."""
         self.subscriptions = {*self.subscriptions, uri}
 
     def unsubscribe(self, uri: str) -> None:
-        """Want to hear of them no more."""
+        """Unsubscribe from a resource."""
         self.subscriptions = self.subscriptions - {uri}
 
     def when_ready(self, callback: Callable[[], None]) -> None:
-        """Have something called once the client is ready."""
+        """Register a callback for when the client is ready."""
         self._waiting.append(callback)
 
     @property
     def revision(self) -> Revision:
-        """The revision that was agreed on."""
+        """The negotiated revision."""
         return self.caller.revision
 
 
 def supports(capabilities: Mapping[str, Any], path: str) -> bool:
-    """Tell whether a dotted path was declared.
+    """Return True if a dotted path was declared.
 
-    Two rules of the specification are kept here: ``elicitation: {}`` means the form mode, and a flag such as
+    Two rules of the specification are applied here: ``elicitation: {}`` means the form mode, and a flag such as
     ``tools.listChanged`` counts only when it is true.
     """
     node: Any = capabilities

@@ -32,7 +32,7 @@ RESOURCE_NOT_FOUND = -32002
 HEADER_MISMATCH = -32020
 MISSING_CLIENT_CAPABILITY = -32021
 UNSUPPORTED_PROTOCOL_VERSION = -32022
-# 2026-07-28, basic: codes of one's own stand outside the range that JSON-RPC reserves.
+# 2026-07-28, basic: custom codes must be outside the range that JSON-RPC reserves.
 INSUFFICIENT_SCOPE = 403
 TOO_MANY_REQUESTS = 429
 URL_ELICITATION_REQUIRED = -32042
@@ -51,30 +51,29 @@ CODES: tuple[ErrorCode, ...] = (
     ErrorCode(
         code=PARSE_ERROR,
         name="Parse error",
-        when="what came is not JSON, not UTF-8, too deep or too long",
+        when="the message is not JSON, not UTF-8, too deep or too long",
     ),
     ErrorCode(
         code=INVALID_REQUEST,
         name="Invalid request",
-        when="it is JSON but no acceptable message: a bad envelope, an id in use, a batch where there are none, "
-        "a second initialize",
+        when="the JSON is not an acceptable message: a bad envelope, an id in use, a batch where "
+        "the revision has none, a second initialize",
     ),
     ErrorCode(
         code=METHOD_NOT_FOUND,
         name="Method not found",
-        when="the method does not exist in this revision, or the capability it belongs to was not declared; "
-        "data.method names it",
+        when="the method does not exist in this revision, or its capability was not declared; data.method names it",
     ),
     ErrorCode(
         code=INVALID_PARAMS,
         name="Invalid params",
-        when="the params do not fit the method: a missing or ill-typed member, an unknown tool or prompt, "
-        "a stale cursor, a request state that does not hold, and in stateless revisions an unknown resource",
+        when="the params do not match the method: a missing or ill-typed member, an unknown tool or prompt, "
+        "a stale cursor, an invalid request state, and in stateless revisions an unknown resource",
     ),
     ErrorCode(
         code=INTERNAL_ERROR,
         name="Internal error",
-        when="serving failed for a reason that is not the caller's",
+        when="serving failed for a reason that is not the caller's fault",
     ),
     ErrorCode(
         code=RESOURCE_NOT_FOUND,
@@ -91,7 +90,7 @@ CODES: tuple[ErrorCode, ...] = (
     ErrorCode(
         code=MISSING_CLIENT_CAPABILITY,
         name="Missing required client capability",
-        when="serving needs what the client did not declare; data.requiredCapabilities has it",
+        when="the request needs a capability that the client did not declare; data.requiredCapabilities has it",
         span=STATELESS,
     ),
     ErrorCode(
@@ -109,13 +108,13 @@ CODES: tuple[ErrorCode, ...] = (
     ErrorCode(
         code=INSUFFICIENT_SCOPE,
         name="Insufficient scope",
-        when="the caller's token does not allow what was asked for; data.scopes has all that is needed; over HTTP the "
+        when="the caller's token does not allow the request; data.scopes has all required scopes; over HTTP the "
         "status is 403, with a challenge",
     ),
     ErrorCode(
         code=TOO_MANY_REQUESTS,
         name="Too many requests",
-        when="the caller is over a limit of the gateway; data.limit names it, data.allowed is its value and "
+        when="the caller has reached a limit of the gateway; data.limit names it, data.allowed is its value and "
         "data.retryAfter the seconds to wait; over HTTP the status stays 200",
     ),
 )

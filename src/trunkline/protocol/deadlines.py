@@ -1,8 +1,8 @@
-"""The sweeper: all deadlines of a Server or a Client as rows, and a clock given from outside.
+"""A queue of deadlines: all those of a Server or a Client, with the time passed in from outside.
 
-A row costs a heap push; moving its deadline later costs one assignment, because a row that comes up too early is just
-put back. Cancelled rows are forgotten when they come up, or all at once when there are many. Nothing here waits:
-whoever drives it asks ``next_at`` and calls ``sweep``.
+Adding a deadline costs a heap push; moving it later costs one assignment, because an entry that comes up too early is
+just pushed again. Cancelled entries are dropped when they come up, or all at once when there are many. Nothing here
+waits: the driver asks ``next_at`` and calls ``sweep``.
 """
 
 from __future__ import annotations
@@ -12,27 +12,27 @@ from heapq import heapify, heappop, heappush
 
 __all__ = ["Deadline", "Sweeper"]
 
-# With fewer rows than this, those cancelled are not worth a search.
+# With fewer entries than this, the cancelled ones are not worth a search.
 _FEW = 1024
 
 
 class Deadline:
-    """One row: when it is due and what happens then; ``at`` may be moved later at any time."""
+    """A deadline and its callback; ``at`` may be moved later at any time."""
 
     __slots__ = ("at", "expired")
 
     def __init__(self, at: float, expired: Callable[[], None] | None) -> None:
-        """Make a row; ``Sweeper.add`` does."""
+        """Create a deadline; use ``DeadlineQueue.add``."""
         self.at = at
         self.expired = expired
 
     def cancel(self) -> None:
-        """Take the row away; nothing will happen."""
+        """Cancel the deadline; its callback will not be called."""
         self.expired = None
 
 
 class Sweeper:
-    """Keeps deadlines in order and fires those that are due."""
+    """Keeps deadlines in order and calls those that are due."""
 
     __slots__ = ("_count", "_heap", "_many")
 
@@ -43,7 +43,7 @@ class Sweeper:
         self._many = _FEW
 
     def add(self, at: float, expired: Callable[[], None]) -> Deadline:
-        """Add a row that fires once at a time of the caller's clock."""
+        """Add a deadline whose callback is called once, at a time of the caller's clock."""
         row = Deadline(at, expired)
         if len(self._heap) >= self._many:
             self._forget_cancelled()
@@ -51,7 +51,7 @@ class Sweeper:
         return row
 
     def next_at(self) -> float | None:
-        """Say when to sweep next, or None while nothing waits; cancelled rows on top are forgotten."""
+        """Return when to sweep next, or None if the queue is empty; cancelled entries on top are dropped."""
         heap = self._heap
         while heap:
             at, _, row = heap[0]
@@ -65,7 +65,7 @@ class Sweeper:
         return None
 
     def sweep(self, now: float) -> None:
-        """Fire every row that is due."""
+        """Call every deadline that is due."""
         while (at := self.next_at()) is not None and at <= now:
             _, _, row = heappop(self._heap)
             expired, row.expired = row.expired, None
@@ -73,11 +73,11 @@ class Sweeper:
             expired()
 
     def __len__(self) -> int:
-        """Count the rows, those cancelled but not yet forgotten included."""
+        """Return the number of entries, including cancelled ones not yet dropped."""
         return len(self._heap)
 
     def _forget_cancelled(self) -> None:
-        """Keep only live rows: calls answered fast would else pile up for as long as they might have taken."""
+        """Drop cancelled entries: those of fast calls would pile up for as long as the calls might have taken."""
         self._heap[:] = [entry for entry in self._heap if entry[2].expired is not None]
         heapify(self._heap)
         self._many = max(_FEW, 2 * len(self._heap))

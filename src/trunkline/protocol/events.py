@@ -1,6 +1,6 @@
-"""What a Peer tells about the messages it was fed; plain frozen records, nothing else.
+"""The events of a Peer: what the messages fed to it mean, as frozen records.
 
-The params and results inside are undecoded bytes (``msgspec.Raw``): whoever wants them knows their type.
+The params and results inside are undecoded bytes (``msgspec.Raw``): only the receiver of the event knows their type.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = [
 
 
 class RequestReceived(Struct, frozen=True, gc=False):
-    """They ask: from now on the request is being served, until answered or cancelled."""
+    """The other side sent a request: it is being served until answered or cancelled."""
 
     id: RequestId
     method: str
@@ -30,14 +30,14 @@ class RequestReceived(Struct, frozen=True, gc=False):
 
 
 class NotificationReceived(Struct, frozen=True, gc=False):
-    """They tell: nothing is owed."""
+    """The other side sent a notification: no answer is due."""
 
     method: str
     params: Raw | None
 
 
 class ResponseReceived(Struct, frozen=True, gc=False):
-    """They answered one of our requests: exactly one of result and error is there."""
+    """The other side answered one of our requests: exactly one of result and error is present."""
 
     id: RequestId
     result: Raw | None
@@ -45,9 +45,9 @@ class ResponseReceived(Struct, frozen=True, gc=False):
 
 
 class ResponseUnreadable(Struct, frozen=True, gc=False):
-    """They answered one of our requests with something that is no answer, or is too long to be read.
+    """The other side answered one of our requests with an invalid message, or one too long to be read.
 
-    Of one that is too long it may be unknown which request it answers: there is no id then, and all go on waiting.
+    For one that is too long the request may be unknown: then there is no id, and all requests go on waiting.
     """
 
     id: RequestId | None
@@ -56,21 +56,21 @@ class ResponseUnreadable(Struct, frozen=True, gc=False):
 
 
 class ProgressReceived(Struct, frozen=True, gc=False):
-    """One of our waiting requests moves on."""
+    """One of our waiting requests made progress."""
 
     id: RequestId
     params: ProgressNotificationParams
 
 
 class RequestCancelled(Struct, frozen=True, gc=False):
-    """They no longer want the answer to a request being served; none can be sent."""
+    """The other side no longer wants the answer to a request being served; none can be sent."""
 
     id: RequestId
     reason: str | None
 
 
 class RequestLost(Struct, frozen=True, gc=False):
-    """No answer to this request of ours can come any more."""
+    """No answer to this request of ours can arrive any more."""
 
     id: RequestId
 

@@ -1,8 +1,8 @@
-"""Every field and union member that came or went between revisions, one row each.
+"""Every field and content type that was added or removed between revisions, one row each.
 
-A type or field without a row is as old as the first revision that can carry it. A row on a type holds for the types
-made from it, unless they have a row of their own. The rows say what we must not write; reading takes what it gets.
-Capabilities have rows for those who build them, but what is declared is never taken out of a message: the
+A type or field without a row is as old as the first revision that can carry it. A row on a type applies to its
+subclasses, unless they have a row of their own. The rows say what must not be written; reading accepts everything.
+Capabilities have rows for the code that builds them, but what was declared is never removed from a message: the
 specification leaves their set open.
 """
 
@@ -45,7 +45,7 @@ class FieldSpan(Struct, frozen=True):
 
 
 class MemberSpan(Struct, frozen=True):
-    """The revisions that have a kind of content block."""
+    """The revisions that have a type of content block."""
 
     type: type[Struct]
     span: Span
@@ -62,7 +62,7 @@ MEMBERS: tuple[MemberSpan, ...] = (
 )
 
 FIELDS: tuple[FieldSpan, ...] = (
-    # Of all requests, results and notifications.
+    # Requests, results and notifications in general.
     FieldSpan(t.RequestMeta, "protocol_version", STATELESS),
     FieldSpan(t.RequestMeta, "client_info", STATELESS),
     FieldSpan(t.RequestMeta, "client_capabilities", STATELESS),
@@ -71,12 +71,12 @@ FIELDS: tuple[FieldSpan, ...] = (
     FieldSpan(t.CacheableResult, "ttl_ms", STATELESS),
     FieldSpan(t.CacheableResult, "cache_scope", STATELESS),
     FieldSpan(t.ProgressNotificationParams, "message", SINCE_2025_03),
-    # Of names.
+    # Implementations.
     FieldSpan(t.Implementation, "title", SINCE_2025_06),
     FieldSpan(t.Implementation, "description", SINCE_2025_11),
     FieldSpan(t.Implementation, "website_url", SINCE_2025_11),
     FieldSpan(t.Implementation, "icons", SINCE_2025_11),
-    # Of content.
+    # Content.
     FieldSpan(t.Annotations, "last_modified", SINCE_2025_06),
     FieldSpan(t.TextContent, "meta", SINCE_2025_06),
     FieldSpan(t.ImageContent, "meta", SINCE_2025_06),
@@ -84,7 +84,7 @@ FIELDS: tuple[FieldSpan, ...] = (
     FieldSpan(t.EmbeddedResource, "meta", SINCE_2025_06),
     FieldSpan(t.ResourceContents, "meta", SINCE_2025_06),
     FieldSpan(t.ResourceLink, "icons", SINCE_2025_11),
-    # Of tools.
+    # Tools.
     FieldSpan(t.Tool, "annotations", SINCE_2025_03),
     FieldSpan(t.Tool, "title", SINCE_2025_06),
     FieldSpan(t.Tool, "output_schema", SINCE_2025_06),
@@ -95,7 +95,7 @@ FIELDS: tuple[FieldSpan, ...] = (
     FieldSpan(t.CallToolRequestParams, "input_responses", STATELESS),
     FieldSpan(t.CallToolRequestParams, "request_state", STATELESS),
     FieldSpan(t.CallToolResult, "structured_content", SINCE_2025_06),
-    # Of resources.
+    # Resources.
     FieldSpan(t.Resource, "title", SINCE_2025_06),
     FieldSpan(t.Resource, "meta", SINCE_2025_06),
     FieldSpan(t.Resource, "icons", SINCE_2025_11),
@@ -104,7 +104,7 @@ FIELDS: tuple[FieldSpan, ...] = (
     FieldSpan(t.ResourceTemplate, "icons", SINCE_2025_11),
     FieldSpan(t.ReadResourceRequestParams, "input_responses", STATELESS),
     FieldSpan(t.ReadResourceRequestParams, "request_state", STATELESS),
-    # Of prompts and completion.
+    # Prompts and completion.
     FieldSpan(t.Prompt, "title", SINCE_2025_06),
     FieldSpan(t.Prompt, "meta", SINCE_2025_06),
     FieldSpan(t.Prompt, "icons", SINCE_2025_11),
@@ -113,7 +113,7 @@ FIELDS: tuple[FieldSpan, ...] = (
     FieldSpan(t.GetPromptRequestParams, "request_state", STATELESS),
     FieldSpan(t.PromptReference, "title", SINCE_2025_06),
     FieldSpan(t.CompleteRequestParams, "context", SINCE_2025_06),
-    # Of what a server asks; inside a result a question has no `_meta`.
+    # Requests of a server; inside a result a request has no `_meta`.
     FieldSpan(t.SamplingMessage, "meta", SINCE_2025_11),
     FieldSpan(t.CreateMessageRequestParams, "meta", HANDSHAKE),
     FieldSpan(t.CreateMessageRequestParams, "tools", SINCE_2025_11),
@@ -128,7 +128,7 @@ FIELDS: tuple[FieldSpan, ...] = (
     FieldSpan(t.ElicitResult, "meta", HANDSHAKE),
     FieldSpan(t.ListRootsResult, "meta", HANDSHAKE),
     FieldSpan(t.Root, "meta", SINCE_2025_06),
-    # Of capabilities.
+    # Capabilities.
     FieldSpan(t.ClientCapabilities, "elicitation", SINCE_2025_06),
     FieldSpan(t.ClientCapabilities, "tasks", ONLY_2025_11),
     FieldSpan(t.ClientCapabilities, "extensions", STATELESS),
@@ -145,7 +145,7 @@ FIELDS: tuple[FieldSpan, ...] = (
 
 @cache
 def hidden(kind: type, revision: Revision) -> frozenset[str]:
-    """Give the attributes of a type that a revision does not have."""
+    """Return the attributes of a type that a revision does not have."""
     spans: dict[str, Span] = {}
     for ancestor in reversed(kind.__mro__):
         spans.update((row.attribute, row.span) for row in FIELDS if row.type is ancestor)
@@ -154,5 +154,5 @@ def hidden(kind: type, revision: Revision) -> frozenset[str]:
 
 @cache
 def lacks(kind: type, revision: Revision) -> bool:
-    """Tell whether a type is a kind of content block that a revision does not have."""
+    """Return True if the type is a content block that a revision does not have."""
     return any(row.type is kind and not row.span.covers(revision) for row in MEMBERS)

@@ -1,11 +1,11 @@
 """What can be said of a message that is too long to be read, from its first and its last bytes alone.
 
-A side that asked something is told why no answer comes only if it is known which request was answered. Most programs
-write the id before what is long, some write it last. From the front whole members are read, by a parser, until one goes
-on beyond what is there. From the back an id counts only if nothing but short members of the envelope stand between it
-and the brace that ends the line: that brace is the message's own. Whatever is not certain is not told. One thing is
-believed: that a message which has shown its id does not name another one in what was not looked at. A side can be
-wrong about its own answers only, and could as well answer them with anything else.
+The sender of a request can be given the reason why no answer comes only if it is known which request was answered. Most
+programs write the id before the long member, some write it last. From the front whole members are read, by a parser,
+until one goes on beyond the available bytes. From the back an id counts only if nothing but short members of the
+envelope stand between it and the brace that ends the line: that brace is the message's own. What is not certain is not
+reported. One thing is assumed: that a message which has shown its id does not name another one in the part that was not
+read. A peer can be wrong about its own answers only, and could as well answer them with anything else.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ _decoder = json.JSONDecoder()
 
 
 class Glimpse(Struct, frozen=True):
-    """What was seen of a message."""
+    """What was found out about a message."""
 
-    #: An answer, or a request or notification; None where that cannot be told.
+    #: A response, or a request or notification; None where that cannot be determined.
     kind: Literal["answer", "call"] | None = None
     id: RequestId | None = None
-    #: Whether the end of the line may still tell the id.
+    #: Whether the end of the line may still show the id.
     open: bool = False
 
 
 def glimpse(head: bytes, tail: bytes = b"") -> Glimpse:
-    """Look at the first bytes of a message, and at the last ones where these leave the id open."""
+    """Inspect the first bytes of a message, and the last ones if the first do not show the id."""
     members = _members(head.decode("utf-8", "replace"))
     kind = _kind(members)
     if kind is None:
@@ -59,19 +59,19 @@ def glimpse(head: bytes, tail: bytes = b"") -> Glimpse:
 
 
 def _members(text: str) -> dict[str, Any]:
-    """Read the members of the object that a text begins; the last may be cut, and one that stands there twice is."""
+    """Read the members of the object that a text begins; a truncated or duplicate member is marked as cut."""
     members: dict[str, Any] = {}
     at = _OPENING.match(text)
     written = None if at is None else _NAME.match(text, at.end())
     while written is not None:
         try:
             name = _decoder.decode(written[1])
-            # Whether it is a member that matters is known even where its value is cut.
+            # The name of the member is known even where its value is cut.
             twice, members[name] = name in members, _CUT
             value, end = _decoder.raw_decode(text, written.end())
         except (ValueError, RecursionError):
             break
-        # A number that ends with the text may go on beyond it.
+        # A number at the end of the text may go on beyond it.
         following = _NEXT.match(text, end)
         if following is None:
             break
@@ -90,6 +90,6 @@ def _kind(members: dict[str, Any]) -> Literal["answer", "call"] | None:
 
 def _known(id: object) -> RequestId | None:
     if isinstance(id, str):
-        # Half of a surrogate pair is no text either: nobody could write it down again.
+        # Half of a surrogate pair is not valid text either: it could not be encoded again.
         return None if _UNREADABLE in id or _HALF.search(id) else id
     return id if isinstance(id, int) and not isinstance(id, bool) else None

@@ -1,9 +1,9 @@
-"""The headers that mirror a request for whoever routes it: ``Mcp-Method``, ``Mcp-Name`` and ``Mcp-Param-*``.
+"""The headers that mirror a request for routing: ``Mcp-Method``, ``Mcp-Name`` and ``Mcp-Param-*``.
 
-Pure rules for both ends: a client builds the headers of a body, a server compares them with it. Nothing here knows
-HTTP libraries, tools or revisions. Which parameters are mirrored is read once from a tool's input schema
-(``x-mcp-header``); a value is plain text where a header can carry it, else Base64 of its UTF-8 between ``=?base64?``
-and ``?=``. Rules: basic/transports/streamable-http, Request Metadata, and server/tools, x-mcp-header.
+Pure rules for both ends: a client builds the headers of a body, a server compares them with it. Nothing here knows HTTP
+libraries, tools or revisions. Which parameters are mirrored is read once from a tool's input schema (``x-mcp-header``);
+a value is plain text where a header can carry it, else Base64 of its UTF-8 between ``=?base64?`` and ``?=``. Rules:
+basic/transports/streamable-http, Request Metadata, and server/tools, x-mcp-header.
 """
 
 from __future__ import annotations
@@ -28,30 +28,30 @@ __all__ = [
 _ANNOTATION = "x-mcp-header"
 _PREFIX, _SUFFIX = "=?base64?", "?="
 _TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
-# Not empty, and without a tab: Base64 is always understood, and some HTTP software will not send a tab.
+# Not empty, and without a tab: Base64 is always understood, and some HTTP software does not send tabs.
 _PLAIN = re.compile(r"[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?")
 _NOT_FIELD_VALUE = re.compile(r"[^\t\x20-\x7e]")
-# "42.0" and "42" are one integer (Server Validation); more digits than a safe integer has are none.
+# "42.0" and "42" are the same integer (Server Validation); anything with more digits than a safe integer is not one.
 _INTEGER = re.compile(r"(-?(?:0|[1-9][0-9]{0,15}))(?:\.0{1,16})?")
 _SAFE_INTEGER = 2**53 - 1
 
-# What lies under these is data, in which the annotation has no meaning.
+# Below these keywords is data, in which the annotation has no meaning.
 _DATA = frozenset({"const", "default", "enum", "examples"})
-# The members of these are named by whoever wrote the schema, so a name is no keyword there.
+# The members of these are names chosen by the author of the schema, not keywords.
 _NAMED = frozenset(
     {"$defs", "definitions", "dependencies", "dependentRequired", "dependentSchemas", "patternProperties", "properties"}
 )
 
 
 class HeaderParameter(Struct, frozen=True):
-    """A tool parameter that is mirrored: the header's name and the path of property names to the value."""
+    """A mirrored tool parameter: the name of its header and the property path to its value."""
 
     header: str
     path: tuple[str, ...]
 
 
 def header_parameters(input_schema: Mapping[str, Any]) -> tuple[HeaderParameter, ...]:
-    """Find the parameters that an input schema mirrors into headers.
+    """Return the parameters that an input schema mirrors in headers.
 
     Raises:
         ValueError: an annotation breaks a rule, so the tool must not be offered; the message says which.
@@ -64,25 +64,25 @@ def header_parameters(input_schema: Mapping[str, Any]) -> tuple[HeaderParameter,
         other = found.setdefault(parameter.header.lower(), parameter)
         if other is not parameter:
             raise ValueError(
-                f'{_ANNOTATION} gives "{_dotted(path)}" and "{_dotted(other.path)}" one header, {other.header}; '
+                f'{_ANNOTATION} maps "{_dotted(path)}" and "{_dotted(other.path)}" to one header, {other.header}; '
                 "names must differ by more than case."
             )
     return tuple(found.values())
 
 
 def _annotation(schema: Mapping[str, Any], path: tuple[str, ...], *, reachable: bool) -> str:
-    """Give the name in an annotation that keeps the rules."""
+    """Return the name in a valid annotation."""
     name = schema[_ANNOTATION]
     where = f'{_ANNOTATION} of "{_dotted(path)}"'
     if not (reachable and path):
         raise ValueError(
-            f"{where} is out of reach: every step from the root of the schema must be a member of properties, "
+            f"{where} cannot be reached: every step from the root of the schema must be a member of properties, "
             "not of items, a composition, a condition or a definition."
         )
     if not isinstance(name, str) or not name:
-        raise ValueError(f"{where} must be a text that is not empty.")
+        raise ValueError(f"{where} must be a non-empty string.")
     if not _TOKEN.fullmatch(name):
-        raise ValueError(f"{where} is {name!a}, which no header name can hold; use letters, digits and hyphens.")
+        raise ValueError(f"{where} is {name!a}, which is not a header name; use letters, digits and hyphens.")
     kinds = schema.get("type")
     # A nullable type is allowed, since a null value has its own rule: no header.
     kinds = [kind for kind in kinds if kind != "null"] if isinstance(kinds, list) else [kinds]
@@ -92,7 +92,7 @@ def _annotation(schema: Mapping[str, Any], path: tuple[str, ...], *, reachable: 
 
 
 def _schemas(root: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], bool, Mapping[str, Any]]]:
-    """Give every schema in a schema, with its path and whether only ``properties`` lead to it."""
+    """Yield every schema in a schema, with its path and whether only ``properties`` lead to it."""
     waiting: list[tuple[tuple[str, ...], bool, Any]] = [((), True, root)]
     while waiting:
         path, reachable, schema = waiting.pop()
@@ -116,10 +116,10 @@ def _dotted(path: Sequence[str]) -> str:
 
 
 def encode_value(value: str | int | bool | float) -> str:
-    """Write a parameter as a header carries it.
+    """Encode a parameter as a header value.
 
     Raises:
-        ValueError: no header can: a fraction, an integer beyond 2**53-1, or text that is not Unicode.
+        ValueError: it cannot be encoded: a fraction, an integer beyond 2**53-1, or invalid Unicode.
     """
     text = _as_text(value)
     if not text or (_PLAIN.fullmatch(text) and not (text.startswith(_PREFIX) and text.endswith(_SUFFIX))):
@@ -128,10 +128,10 @@ def encode_value(value: str | int | bool | float) -> str:
 
 
 def decode_value(text: str) -> str:
-    """Read a header's value, whatever white space HTTP left around it.
+    """Decode a header value, ignoring surrounding white space.
 
     Raises:
-        ValueError: it has characters that no header may have, or its Base64 or UTF-8 is broken.
+        ValueError: it has characters that a header must not have, or its Base64 or UTF-8 is broken.
     """
     text = text.strip(" \t")
     if _NOT_FIELD_VALUE.search(text):
@@ -145,7 +145,7 @@ def decode_value(text: str) -> str:
 
 
 def _as_text(value: object) -> str:
-    """Write a value as the specification's type conversion says."""
+    """Convert a value to text by the specification's type conversion."""
     if isinstance(value, str):
         return value
     if isinstance(value, bool):
@@ -154,7 +154,7 @@ def _as_text(value: object) -> str:
         value = int(value)
     if isinstance(value, int) and abs(value) <= _SAFE_INTEGER:
         return str(value)
-    raise ValueError("only a text, a boolean or an integer of at most 2**53-1 can travel in a header")
+    raise ValueError("only a string, a boolean or an integer of at most 2**53-1 can be sent in a header")
 
 
 def build(
@@ -164,13 +164,13 @@ def build(
     arguments: Mapping[str, Any] | None = None,
     parameters: Sequence[HeaderParameter] = (),
 ) -> dict[str, str]:
-    """Make the headers of a request; ``name`` is the tool, prompt or URI it names, if it names one.
+    """Build the headers of a request; ``name`` is the tool, prompt or URI that it names, if any.
 
     Raises:
-        ValueError: an argument to be mirrored cannot travel in a header, or the method's name cannot.
+        ValueError: a mirrored argument or the method name cannot be sent in a header.
     """
     if not _PLAIN.fullmatch(method):
-        raise ValueError(f"Method {method!a} cannot travel in the Mcp-Method header; use visible ASCII.")
+        raise ValueError(f"Method {method!a} cannot be sent in the Mcp-Method header; use visible ASCII.")
     headers = {"Mcp-Method": method}
     if name is not None:
         headers["Mcp-Name"] = encode_value(name)
@@ -193,9 +193,9 @@ def compare(
     arguments: Mapping[str, Any] | None = None,
     parameters: Sequence[HeaderParameter] = (),
 ) -> str | None:
-    """Say where the headers of a request first disagree with its body, or None if they agree.
+    """Return where the headers of a request first disagree with its body, or None if they agree.
 
-    Names of headers are compared without case, values with it. A header that mirrors nothing here is ignored.
+    Names of headers are compared without case, values with it. Other headers are ignored.
     """
     given = {header.lower(): value for header, value in headers.items()}
     said = given.get("mcp-method")
@@ -213,7 +213,7 @@ def compare(
 def compare_parameters(
     headers: Mapping[str, str], arguments: Mapping[str, Any] | None, *, parameters: Sequence[HeaderParameter]
 ) -> str | None:
-    """Say which mirrored parameter first disagrees with the arguments, or None if all agree."""
+    """Return which mirrored parameter first disagrees with the arguments, or None if all agree."""
     if not parameters:
         return None
     given = {header.lower(): value for header, value in headers.items()}
@@ -231,7 +231,7 @@ def compare_parameters(
 def _compare_one(header: str, said: str | None, value: object, *, verb: str) -> str | None:
     """Compare one header with the value in the body, either of which may be absent."""
     if value is None:
-        return f"{header} header is there but the body has no value for it."
+        return f"{header} header is present but the body has no value for it."
     try:
         expected = _as_text(value)
     except ValueError as error:
@@ -255,7 +255,7 @@ def _same_integer(text: str, value: object) -> bool:
 
 
 def _value_at(arguments: Mapping[str, Any] | None, path: Sequence[str]) -> Any:
-    """Give the value at the exact path, or None if there is none, which is treated alike."""
+    """Return the value at the exact path, or None if it is missing or null: the two are treated alike."""
     value: Any = arguments
     for name in path:
         if not isinstance(value, Mapping):
@@ -265,6 +265,6 @@ def _value_at(arguments: Mapping[str, Any] | None, path: Sequence[str]) -> Any:
 
 
 def _quoted(text: str) -> str:
-    """Show a text that came from outside: on one line, and not all of a long one."""
+    """Quote untrusted text for a message: on one line, and truncated if long."""
     shown = text if len(text) <= 80 else text[:79] + "…"
     return '"' + "".join(char if char.isprintable() else f"\\u{ord(char):04x}" for char in shown) + '"'

@@ -1,10 +1,10 @@
-"""JSON Schema: the one door to the validator, and the few rewritings that generated schemas need.
+"""JSON Schema: the one entrance to the validator, and the few transformations that generated schemas need.
 
-It knows neither tools nor revisions. A schema is judged before it is compiled, since it may come from the other side:
+It knows neither tools nor revisions. A schema is checked before it is compiled, since it may come from the other side:
 its dialect is one of five, it is not too deep or too large (also with its references written out, where a kilobyte can
 stand for billions of checks), and every reference leads into the schema itself. Nothing is ever fetched. Patterns run
-in a linear-time engine, so one with look-around or a back-reference is refused; ``format`` is a note, not a check.
-A problem names its place, what was expected and the type that was found, and never shows the value.
+in a linear-time engine, so one with look-around or a back-reference is rejected; ``format`` is an annotation, not a
+check. A violation has its path, what was expected and the type that was found, and never shows the value.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ __all__ = [
     "with_defaults",
 ]
 
-# By URI without its empty fragment; http and https are one.
+# By URI without its empty fragment; http and https are the same.
 _DIALECTS = MappingProxyType(
     {
         "//json-schema.org/draft/2020-12/schema": "Draft202012Validator",
@@ -45,7 +45,7 @@ _DEFAULT_DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 _REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
 _ANCHORS = ("$anchor", "$dynamicAnchor")
-# Where a schema has schemas, in any dialect: as members under names of the writer's choice, or as the value itself.
+# Where a schema contains schemas, in any dialect: as members under arbitrary names, or as the value itself.
 _NAMED = frozenset({"$defs", "definitions", "dependencies", "dependentSchemas", "patternProperties", "properties"})
 _OF_ARRAYS = frozenset({"additionalItems", "contains", "items", "prefixItems", "unevaluatedItems"})
 _OF_OBJECTS = frozenset({"additionalProperties", "propertyNames", "unevaluatedProperties"})
@@ -53,7 +53,7 @@ _OF_ANYTHING = frozenset({"allOf", "anyOf", "contentSchema", "else", "if", "not"
 _DIRECT = _OF_ARRAYS | _OF_OBJECTS | _OF_ANYTHING
 # Steps the validator may have to make for one value, references written out; each costs some tens of nanoseconds.
 _MOST_EXPANDED = 100_000
-# The validator finds every error before it gives the first, so only a value of so many nodes is searched for all.
+# The validator finds every error before it returns the first, so only a value with so many nodes is searched for all.
 _MOST_NODES = 10_000
 
 
@@ -62,7 +62,7 @@ class SchemaError(ValueError):
 
 
 class Problem(Struct, frozen=True):
-    """Where a value does not fit (a JSON pointer, empty for the whole) and what was expected there."""
+    """Where a value does not match (a JSON pointer, empty for the root) and what was expected there."""
 
     path: str
     message: str
@@ -74,12 +74,12 @@ class Validator:
     __slots__ = ("_branches", "_compiled")
 
     def __init__(self, compiled: jsonschema_rs.Validator, *, branches: bool) -> None:
-        """Wrap what ``compile_schema`` made; ``branches`` if an error may hold those of several alternatives."""
+        """Wrap the compiled schema; ``branches`` if an error may hold those of several alternatives."""
         self._compiled = compiled
         self._branches = branches
 
     def first_problem(self, value: Any) -> Problem | None:
-        """Say where a value first fails to fit, or None if it fits; of some large values only that it fails."""
+        """Return the first violation, or None if the value matches; for some large values without its place."""
         import jsonschema_rs
 
         try:
@@ -91,11 +91,11 @@ class Validator:
         except jsonschema_rs.ValidationError as error:
             return _problem(error, value)
         except ValueError:
-            return Problem("", "expected a JSON value, found what JSON cannot hold or nests too deeply")
-        return Problem("", "expected what the schema asks for; the value is too large to say where it differs")
+            return Problem("", "expected a JSON value, found what JSON cannot represent or nests too deeply")
+        return Problem("", "expected what the schema requires; the value is too large to say where it differs")
 
     def check(self, value: Any, *, limit: int = 20) -> list[Problem]:
-        """Give up to ``limit`` problems of a value, none if it fits; of a large one, or no JSON, only the first."""
+        """Return up to ``limit`` violations; for a large value, or one that is not JSON, only the first."""
         first = self.first_problem(value)
         if first is None or not _is_small(value):
             return [] if first is None else [first]
@@ -107,7 +107,7 @@ class Validator:
 
 
 def compile_schema(schema: dict[str, Any], *, max_depth: int = 64, max_subschemas: int = 5000) -> Validator:
-    """Judge and compile a schema.
+    """Check and compile a schema.
 
     Raises:
         SchemaError: its dialect is unknown, it is too deep or too large, a reference leaves it, or it is invalid.
@@ -115,7 +115,7 @@ def compile_schema(schema: dict[str, Any], *, max_depth: int = 64, max_subschema
     import jsonschema_rs
 
     _check_size(schema, max_depth=max_depth, most=max_subschemas)
-    # References were followed already; should the validator see one more, this has no answer.
+    # References were followed already; should the validator find another one, this has no answer.
     nothing: dict[str, Any] = {}
     try:
         document = _Document(schema)
@@ -127,7 +127,7 @@ def compile_schema(schema: dict[str, Any], *, max_depth: int = 64, max_subschema
     except jsonschema_rs.ValidationError as error:
         place = _pointer(error.instance_path)
         if error.kind.as_dict().get("format") == "regex":
-            problem = "is too large, no regular expression, or has look-around or back-references"
+            problem = "is too large, not a regular expression, or has look-around or back-references"
             raise SchemaError(f'The pattern at "{place}" {problem}.') from error
         raise SchemaError(f'The schema is invalid at "{place}": {_clipped(error.message)}') from error
     except SchemaError:
@@ -137,11 +137,11 @@ def compile_schema(schema: dict[str, Any], *, max_depth: int = 64, max_subschema
     return Validator(compiled, branches=document.branches)
 
 
-# Judging a schema
+# Checking a schema
 
 
 def _check_size(schema: Any, *, max_depth: int, most: int) -> None:
-    """Refuse what is too deep or large, whether or not it stands where a schema can."""
+    """Reject a schema that is too deep or large, including parts that are not schemas."""
     count = 0
     level = [schema]
     for _ in range(max_depth):
@@ -157,7 +157,7 @@ def _check_size(schema: Any, *, max_depth: int, most: int) -> None:
 
 
 def _dialect(schema: dict[str, Any]) -> str:
-    """Give the key of the dialect a schema declares."""
+    """Return the key of the dialect that a schema declares."""
     declared = schema.get("$schema", _DEFAULT_DIALECT)
     key = declared.removesuffix("#").removeprefix("https:").removeprefix("http:") if isinstance(declared, str) else ""
     if key not in _DIALECTS:
@@ -167,7 +167,7 @@ def _dialect(schema: dict[str, Any]) -> str:
 
 
 class _Document:
-    """A schema with its references followed: each leads to a part of the document, or the document is refused."""
+    """A schema with its references followed: each leads to a part of the document, or the document is rejected."""
 
     def __init__(self, root: dict[str, Any]) -> None:
         self.root = root
@@ -180,21 +180,21 @@ class _Document:
         self._walk(root, "")
 
     def follow_references(self) -> None:
-        """Find the target of every reference, also of those in parts that only a reference makes schemas."""
+        """Find the target of every reference, including those in parts that only a reference makes schemas."""
         while self._waiting:
             schema, base, reference = self._waiting.pop()
             uri, _, fragment = _joined(base, reference).partition("#")
             if uri not in self._resources:
-                raise SchemaError(f'Reference {_shown(reference)} leaves the schema; put what it names under "$defs".')
+                raise SchemaError(f'Reference {_shown(reference)} leaves the schema; put its target under "$defs".')
             target = self._target(uri, fragment)
-            # The validator has its own words for a target that is not there.
+            # The validator has its own message for a missing target.
             if target is not None:
                 self._targets[id(schema)].append(target)
                 if id(target) not in self._targets:
                     self._walk(target, uri)
 
     def check_expansion(self) -> None:
-        """Refuse a schema whose references, written out, multiply beyond measure; a cycle counts once."""
+        """Reject a schema whose references, written out, multiply beyond the limit; a cycle counts once."""
         sizes: dict[int, int] = {}
         entered: set[int] = set()
         stack = [(self.root, False)]
@@ -212,7 +212,7 @@ class _Document:
                 stack.extend((node, False) for node in below)
 
     def _walk(self, schema: dict[str, Any], base: str) -> None:
-        """Note the identifiers, anchors and references of a schema and all below it."""
+        """Collect the identifiers, anchors and references of a schema and all below it."""
         stack = [(schema, base)]
         while stack:
             node, base = stack.pop()
@@ -226,7 +226,7 @@ class _Document:
             stack.extend((child, base) for child in _children(node))
 
     def _identified(self, schema: dict[str, Any], base: str) -> str:
-        """Note what a schema is called and give the base URI of its references."""
+        """Register the identifiers of a schema and return the base URI of its references."""
         name = schema.get("id" if "draft-04" in self.dialect else "$id")
         if isinstance(name, str):
             base, _, anchor = _joined(base, name).partition("#")
@@ -255,14 +255,14 @@ class _Document:
 
 
 def _joined(base: str, reference: str) -> str:
-    """Resolve a reference; one that is a fragment alone stays with its base, whatever scheme that has."""
+    """Resolve a reference; a bare fragment stays with its base, whatever scheme that has."""
     from urllib.parse import urljoin
 
     return base + reference if reference.startswith("#") else urljoin(base, reference)
 
 
 def _children(schema: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Give the schemas directly below a schema."""
+    """Yield the schemas directly below a schema."""
     for keyword, value in schema.items():
         if keyword in _NAMED and isinstance(value, dict):
             candidates: Iterable[Any] = value.values()
@@ -273,7 +273,7 @@ def _children(schema: dict[str, Any]) -> Iterator[dict[str, Any]]:
         yield from (candidate for candidate in candidates if isinstance(candidate, dict))
 
 
-# Telling a problem: the words between "expected" and "found"; a name in braces is a member of the error, shown as JSON.
+# Messages: the words between "expected" and "found"; a name in braces is a member of the error, shown as JSON.
 _EXPECTED = MappingProxyType(
     {
         "const": "the value {expected_value}",
@@ -288,14 +288,14 @@ _EXPECTED = MappingProxyType(
         "minimum": "a number of at least {limit}",
         "multipleOf": "a multiple of {multiple_of}",
         "not": "something other than what is excluded",
-        "pattern": "a text that matches {pattern}",
+        "pattern": "a string that matches {pattern}",
         "uniqueItems": "items that all differ",
     }
 )
 
 
 def _problem(error: jsonschema_rs.ValidationError, value: Any) -> Problem:
-    """Put an error in our words; those of the validator show the value."""
+    """Convert an error of the validator, whose own message shows the value."""
     path = error.instance_path
     keyword = error.kind.name
     details = error.kind.as_dict()
@@ -313,14 +313,14 @@ def _problem(error: jsonschema_rs.ValidationError, value: Any) -> Problem:
         expected = _either(details["types"])
     else:
         shown = {name: _shown(item) for name, item in details.items()}
-        expected = _EXPECTED.get(keyword, f"what {keyword} asks for").format_map(shown)
+        expected = _EXPECTED.get(keyword, f"what {keyword} requires").format_map(shown)
     return Problem(_pointer(path), f"expected {expected}, found {_type_name(reduce(getitem, path, value))}")
 
 
 def _alternatives(
     context: list[list[jsonschema_rs.ValidationError]], path: list[str | int]
 ) -> str | jsonschema_rs.ValidationError:
-    """Say what alternatives expect together, or give the error of the only one that has the right type."""
+    """Return what the alternatives expect together, or the error of the only one with the right type."""
     if not all(context):
         return f"exactly one of {len(context)} forms, not several"
     firsts = [errors[0] for errors in context]
@@ -346,7 +346,7 @@ def _pointer(path: Sequence[str | int]) -> str:
 
 
 def _shown(value: Any) -> str:
-    """Show a value of the schema, or a name, as JSON; a list as its items, and not all of what is long."""
+    """Show a value of the schema, or a name, as JSON; a list as its items; truncated if long."""
     import json
 
     items = value if isinstance(value, list) else [value]
@@ -358,7 +358,7 @@ def _clipped(text: str) -> str:
 
 
 def _is_small(value: Any) -> bool:
-    """Say whether a value has few nodes, without counting far beyond that."""
+    """Return True if a value has few nodes, without counting far beyond that."""
     count = 1
     stack = [value]
     while stack:
@@ -371,15 +371,15 @@ def _is_small(value: Any) -> bool:
     return True
 
 
-# Rewriting generated schemas: these note something and check nothing, so they can stand beside any other.
+# Transforming generated schemas: these keywords are annotations without effect, so they can stand beside any other.
 _NOTES = frozenset({"$comment", "$schema", "default", "deprecated", "description", "examples", "title"})
-# A schema with one of these may be meant by a reference that inlining would break.
+# A schema with one of these may be the target of a reference that inlining would break.
 _NOT_INLINED = frozenset({"$anchor", "$defs", "$dynamicAnchor", "$dynamicRef", "$id", "$recursiveRef", "definitions"})
 _MOST_INLINED = 2000
 
 
 def _rewritten(schema: dict[str, Any], change: Callable[[dict[str, Any], str, str], dict[str, Any]]) -> dict[str, Any]:
-    """Copy a schema with each one directly below it changed; the change is told the keyword and the name there."""
+    """Copy a schema and apply ``change`` to each schema directly below it, with its keyword and name."""
 
     def changed(value: Any, keyword: str, name: str = "") -> Any:
         return change(value, keyword, name) if isinstance(value, dict) else value
@@ -396,9 +396,9 @@ def _rewritten(schema: dict[str, Any], change: Callable[[dict[str, Any], str, st
 
 
 def drop_titles(schema: dict[str, Any], *, name: str = "") -> dict[str, Any]:
-    """Drop the titles that were generated from names, and keep those that somebody wrote.
+    """Drop the titles that were generated from names, and keep those written by hand.
 
-    ``name`` is that of the class the whole schema was made from. It runs before ``inline_defs``, which takes away the
+    ``name`` is that of the class the whole schema was generated from. It runs before ``inline_defs``, which removes the
     names of the other classes.
     """
 
@@ -417,16 +417,16 @@ def _property_titles(name: str) -> tuple[str, ...]:
 
 
 def _class_titles(name: str) -> tuple[str, ...]:
-    """Give the titles a definition of this name may owe to its class; a name may carry a module or a direction."""
+    """Return the titles that a definition may have from its class; its name may contain a module or a direction."""
     short = name.removesuffix("-Input").removesuffix("-Output")
     return (name, short, short.rpartition("__")[2], short.rpartition(".")[2], *_property_titles(name))
 
 
 def inline_defs(schema: dict[str, Any]) -> dict[str, Any]:
-    """Write definitions where they are referenced, keep the recursive ones, and drop those nobody needs.
+    """Inline definitions where they are referenced, keep the recursive ones, and drop the unused ones.
 
-    The root is always written out, since the protocol wants to see its ``type``. A schema with identifiers or anchors,
-    or that would grow very large, is given back as it is.
+    The root is always inlined, since the protocol requires its ``type``. A schema with identifiers or anchors, or one
+    that would grow very large, is returned unchanged.
     """
     try:
         return _Inliner(schema).result()
@@ -435,7 +435,7 @@ def inline_defs(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 class _Inliner:
-    """One run of ``inline_defs``; SchemaError if it had better not be done."""
+    """One run of ``inline_defs``; raises SchemaError if the schema should stay unchanged."""
 
     def __init__(self, schema: dict[str, Any]) -> None:
         self._left = _MOST_INLINED
@@ -449,7 +449,7 @@ class _Inliner:
         self._recursive = {reference for reference in uses if reference in _reachable(uses, uses[reference])}
 
     def result(self) -> dict[str, Any]:
-        """Give the rewritten schema."""
+        """Return the transformed schema."""
         result = self._inlined(self._root)
         if result.get("$ref") in self._recursive:
             result = _merged(result, self._inlined(self._definitions[result["$ref"]]))
@@ -461,7 +461,7 @@ class _Inliner:
         return result
 
     def _uses(self, schema: Any) -> list[str]:
-        """List the definitions a schema refers to; it may use nothing else but the root itself."""
+        """Return the definitions that a schema refers to; it may refer to nothing else but the root itself."""
         if not isinstance(schema, dict) or not _NOT_INLINED.isdisjoint(schema):
             raise SchemaError("a definition that is no object, or has a name of its own")
         own = [schema["$ref"]] if schema.get("$ref", "#") != "#" else []
@@ -478,14 +478,14 @@ class _Inliner:
         if reference in self._definitions and reference not in self._recursive:
             schema = _merged(schema, self._inlined(self._definitions[reference]))
         hint = schema.get("discriminator")
-        # A discriminator's table of references is lost once one of them has been written out.
+        # A discriminator's table of references is invalid once one of them has been inlined.
         if isinstance(hint, dict) and not self._recursive.issuperset(hint.get("mapping", {}).values()):
             schema["discriminator"] = {key: value for key, value in hint.items() if key != "mapping"}
         return schema
 
 
 def _merged(schema: dict[str, Any], target: dict[str, Any]) -> dict[str, Any]:
-    """Put a target in the place of the reference to it; what checks beside it stays beside it."""
+    """Replace a reference by its target; constraints beside it are kept."""
     beside = {key: value for key, value in schema.items() if key != "$ref"}
     if beside.keys() <= _NOTES:
         return {**target, **beside}
@@ -503,7 +503,7 @@ def _reachable(uses: Mapping[str, Sequence[str]], start: Iterable[str]) -> set[s
     return reached
 
 
-# The form of a question: members of a field by its type ("pattern" and "enumNames" are of older revisions).
+# Elicitation forms: members of a field by its type ("pattern" and "enumNames" are of older revisions).
 _FIELDS = MappingProxyType(
     {
         "string": frozenset({"enum", "enumNames", "format", "maxLength", "minLength", "oneOf", "pattern"}),
@@ -520,7 +520,7 @@ _FORMATS = ("date", "date-time", "email", "uri")
 
 
 def check_flat(schema: dict[str, Any]) -> None:
-    """Make sure that a schema is a form a client can show: an object of texts, numbers, switches and choices.
+    """Check that a schema is a form that a client can show: an object of strings, numbers, switches and choices.
 
     Raises:
         SchemaError: it is not; the message names the property and what is allowed.
@@ -528,11 +528,11 @@ def check_flat(schema: dict[str, Any]) -> None:
     fields = schema.get("properties")
     closed = schema.get("additionalProperties", False)
     if schema.get("type") != "object" or not isinstance(fields, dict) or not isinstance(closed, bool):
-        raise SchemaError('A question needs "type": "object", "properties", and no form for additional ones.')
-    _check_members(schema, _FORM, "A question")
+        raise SchemaError('A form needs "type": "object" and "properties", and no schema for additional properties.')
+    _check_members(schema, _FORM, "A form")
     required = schema.get("required", [])
     if not (_is_texts(required) and set(required) <= set(fields)):
-        raise SchemaError('A question\'s "required" must be a list of names from its "properties".')
+        raise SchemaError('A form\'s "required" must be a list of names from its "properties".')
     for name, field in fields.items():
         _check_field(f"Property {_shown(name)}", field)
 
@@ -556,7 +556,7 @@ def _check_members(schema: dict[str, Any], allowed: frozenset[str], who: str) ->
 
 
 def _choices(who: str, field: dict[str, Any]) -> list[str] | None:
-    """Give the values a field may be chosen from, or None if it is free."""
+    """Return the choices of a field, or None if it has none."""
     several = field["type"] == "array"
     source = field.get("items") if several else field
     titled = "anyOf" if several else "oneOf"
@@ -570,7 +570,7 @@ def _choices(who: str, field: dict[str, Any]) -> list[str] | None:
         if values and _is_texts(values) and _is_texts(names) and len(values) == len(names):
             return values
     raise SchemaError(
-        f'{who} must list its choices as texts, in "enum" or as "{titled}" of {{"const": …, "title": …}}, not both.'
+        f'{who} must list its choices as strings, in "enum" or as "{titled}" of {{"const": …, "title": …}}, not both.'
     )
 
 
@@ -591,7 +591,7 @@ def _is_default(kind: str, value: Any, choices: list[str] | None) -> bool:
 
 
 def with_defaults(schema: dict[str, Any], content: dict[str, Any]) -> dict[str, Any]:
-    """Add to the user's answer the default of each property it leaves out."""
+    """Return the content with the default of each property that it leaves out."""
     fields = schema.get("properties", {})
     given = {name: field for name, field in fields.items() if isinstance(field, dict) and "default" in field}
     return {**{name: field["default"] for name, field in given.items()}, **content}

@@ -1,12 +1,12 @@
 """Bytes to JSON-RPC messages and back: the one strict reader and the one writer of the package.
 
-``decode`` never raises. What it cannot take comes back as a ``Malformed`` that says which error to answer with, so that
-one bad message never ends a connection. Params and results stay undecoded (``msgspec.Raw``) until somebody knows their
-type.
+``decode`` never raises. What it cannot accept is returned as an ``InvalidMessage`` that has the error to answer with,
+so that one bad message never ends a connection. Params and results stay undecoded (``msgspec.Raw``) until their type is
+known.
 
-msgspec refuses most bad input by itself (NaN, trailing data, control characters, fractions as ids). Three things it
-lets pass are refused here, each behind a cheap test for suspicion so that the common message pays next to nothing:
-invalid UTF-8 in parts it skips, members of the envelope given twice, and nesting beyond the limit.
+msgspec rejects most bad input by itself (NaN, trailing data, control characters, fractions as ids). Three things it
+accepts are rejected here, each behind a cheap test for suspicion so that the common message pays next to nothing:
+invalid UTF-8 in parts it skips, duplicate members of the envelope, and nesting beyond the limit.
 """
 
 from __future__ import annotations
@@ -52,14 +52,14 @@ class Notification(Struct, frozen=True, gc=False, omit_defaults=True, tag_field=
 
 
 class Response(Struct, frozen=True, gc=False, tag_field="jsonrpc", tag="2.0"):
-    """The answer to a request that went well."""
+    """The response to a request that succeeded."""
 
     id: RequestId
     result: Any
 
 
 class ErrorResponse(Struct, frozen=True, gc=False, tag_field="jsonrpc", tag="2.0"):
-    """The answer to a request that failed; the id is null when it could not be read."""
+    """The response to a request that failed; the id is null when it could not be read."""
 
     id: RequestId | None
     error: ErrorObject
@@ -69,9 +69,9 @@ Message = Request | Notification | Response | ErrorResponse
 
 
 class Malformed(Struct, frozen=True, gc=False):
-    """What came instead of a message: the error to answer with, and the id if it could be read.
+    """An invalid message: the error to answer with, and the id if it could be read.
 
-    ``response`` says that it was meant as an answer to us; an answer is never answered. ``too_long`` says that it was
+    ``response`` says that it was meant as a response to us; a response is never answered. ``too_long`` says that it was
     not read at all, being over the limit.
     """
 
@@ -83,7 +83,7 @@ class Malformed(Struct, frozen=True, gc=False):
 
 
 class Batch(Struct, frozen=True, gc=False):
-    """Several messages that came as one array."""
+    """Several messages that arrived as one array."""
 
     items: tuple[Message | Malformed, ...]
 
@@ -92,10 +92,11 @@ Incoming = Message | Malformed | Batch
 
 
 class Outbound(Struct, frozen=True, gc=False):
-    """A message on its way out.
+    """A message to be sent.
 
-    ``about`` is the id of the other side's request it belongs to, if any; ``hint`` is what only some links need (the
-    id of the request that a cancellation withdraws). A tuple is the answers to a batch and leaves as one array.
+    ``about`` is the id of the other side's request that it belongs to, if any; ``hint`` is what only some links need
+    (the id of the request that a cancellation withdraws). A tuple holds the responses to a batch and is sent as one
+    array.
     """
 
     message: Message | tuple[Message, ...]
@@ -139,12 +140,12 @@ _ONE_KIND = bytes.maketrans(b"[]", b"{}")
 _STEPS = bytes.maketrans(b"{}", b"\x01\xff")
 _NOT_STRUCTURE = bytes(set(range(256)) - set(b'[]{}"'))
 _PEELS = 16
-# Stands for a value that was cut out; none of its beginnings is also an end of it, so it cannot overlap itself. It is
-# drawn anew by each process: a message that could hold it on purpose would be read whole by the slow parser.
+# Takes the place of a value that was cut out; none of its prefixes is also a suffix, so it cannot overlap itself. It is
+# chosen at random by each process: a message that contained it on purpose would be read whole by the slow parser.
 _MARK = b"1" + bytes(50 + byte % 8 for byte in os.urandom(15))
-# Strings are cut out of a message in parts: the pieces between them weigh ten times as much as the message.
+# Strings are cut out of a message in parts: the pieces between them take ten times the memory of the message.
 _PART = 64 * 1024
-# Up to this size it is cheaper to look for suspicion in the whole message than to cut the large member out first.
+# Up to this size it is cheaper to search the whole message for suspicion than to cut the large member out first.
 _SMALL = 4096
 
 
@@ -152,14 +153,14 @@ _SMALL = 4096
 
 
 def decode(data: bytes, limits: Limits = _DEFAULT_LIMITS) -> Incoming:
-    """Read one message, strictly; what is wrong with it is returned, never raised."""
+    """Decode one message, strictly; an error is returned, never raised."""
     try:
         if not data.isascii():
             str(data, "utf-8")
         envelope = _envelope_decoder.decode(data)
     except _UNREADABLE as error:
         return _refuse(data, error, limits)
-    # A level of nesting takes two bytes at least.
+    # A level of nesting takes at least two bytes.
     if len(data) > 2 * limits.depth and _too_deep(data, limits.depth):
         text = f"Parse error: nested deeper than {limits.depth}"
         return Malformed(-32700, text, _known(envelope.id), response=_answers(envelope))
@@ -181,7 +182,7 @@ def decode(data: bytes, limits: Limits = _DEFAULT_LIMITS) -> Incoming:
 
 
 def _answer(envelope: _Envelope) -> Message | Malformed:
-    """Read a message without a method: it can only be an answer."""
+    """Interpret a message without a method: it can only be a response."""
     if envelope.result is UNSET and envelope.error is UNSET:
         return Malformed(-32600, "Invalid request: neither method, result nor error", _known(envelope.id))
     if envelope.result is not UNSET and envelope.error is not UNSET:
@@ -194,7 +195,7 @@ def _answer(envelope: _Envelope) -> Message | Malformed:
 
 
 def _answers(message: _Envelope | _Loose) -> bool:
-    """Tell whether something that is refused was meant as an answer to us."""
+    """Return True if a rejected message was meant as a response to us."""
     return message.method is UNSET and (message.result is not UNSET or message.error is not UNSET)
 
 
@@ -203,7 +204,7 @@ def _known(id: object) -> RequestId | None:
 
 
 def _refuse(data: bytes, error: Exception, limits: Limits) -> Incoming:
-    """Find out what to answer to bytes that are not one message: a batch, bad JSON, or a bad envelope."""
+    """Determine the error for bytes that are not one message: a batch, bad JSON, or a bad envelope."""
     if not isinstance(error, msgspec.ValidationError):
         text = f"Parse error: {_reason(error)}"
         return _too_deep_to_read(data, text) if isinstance(error, RecursionError) else Malformed(-32700, text)
@@ -222,7 +223,7 @@ def _refuse(data: bytes, error: Exception, limits: Limits) -> Incoming:
 
 
 def _too_deep_to_read(data: bytes, text: str) -> Malformed:
-    """Look whether it is an answer: whoever waits for it need not wait any longer."""
+    """Check whether it is a response: then the request that waits for it can be failed at once."""
     from trunkline.protocol.glimpses import glimpse
 
     seen = glimpse(data[:_SMALL], data[-_SMALL:])
@@ -256,13 +257,13 @@ def _decode_part(data: bytes, limits: Limits) -> Message | Malformed:
     return incoming
 
 
-# --- what msgspec lets pass ------------------------------------------------------------------------------------------
+# --- what msgspec accepts --------------------------------------------------------------------------------------------
 
 
 def _least_size(envelope: _Envelope) -> int:
-    """Count the bytes that the members found must take, without white space or escapes; 0 if it is not a usual message.
+    """Return the size of the found members without white space or escapes; 0 if it is not a usual message.
 
-    A message of just this size has nothing else in it, so no member stands there twice. Most programs write without
+    A message of exactly this size contains nothing else, so it has no duplicate members. Most programs write without
     white space, and for them this replaces a search.
     """
     id, method, params = envelope.id, envelope.method, envelope.params
@@ -277,9 +278,9 @@ def _least_size(envelope: _Envelope) -> int:
 
 
 def _repeated_members(data: bytes, envelope: _Envelope) -> frozenset[str] | None:
-    """Name the members of the envelope that stand there twice.
+    """Return the duplicate members of the envelope.
 
-    Which one wins would depend on the parser, so a proxy in front could have judged another message than we serve.
+    Which one wins would depend on the parser, so a proxy in front could have checked another message than we serve.
     """
     if len(data) > _SMALL:
         data = _without_payload(data, envelope)
@@ -290,7 +291,7 @@ def _repeated_members(data: bytes, envelope: _Envelope) -> frozenset[str] | None
         or data.count(b'"jsonrpc"') > 1
         or data.count(b'"result"') > 1
         or data.count(b'"error"') > 1
-        # Escaped lower-case letters: a name such as "\u0069d" reads as "id".
+        # Escaped lower-case letters: a name such as "\u0069d" is read as "id".
         or b"\\u006" in data
         or b"\\u007" in data
     )
@@ -298,7 +299,7 @@ def _repeated_members(data: bytes, envelope: _Envelope) -> frozenset[str] | None
 
 
 def _without_payload(data: bytes, envelope: _Envelope) -> bytes:
-    """Put a mark in the place of the largest member's value, so that what is left is short; if sure of the place."""
+    """Replace the largest member's value by the mark, so that the rest is short; only if its place is certain."""
     error: Raw | UnsetType = UNSET if envelope.error is UNSET else _payload_decoder.decode(data).error
     for name, value in (("params", envelope.params), ("result", envelope.result), ("error", error)):
         if value is UNSET:
@@ -314,9 +315,9 @@ def _without_payload(data: bytes, envelope: _Envelope) -> bytes:
 
 
 def _reads_mark(cut: bytes, name: str) -> bool:
-    """Make sure that the mark stands for the member.
+    """Return True if the mark is the value of the member.
 
-    The same bytes may occur elsewhere, even across the quotes of two names, and a cut there would hide what is looked
+    The same bytes may occur elsewhere, even across the quotes of two names, and a cut there would hide what is searched
     for. If the one mark is read as the member's value, the place was the member's.
     """
     try:
@@ -330,20 +331,20 @@ def _repeated_exactly(data: bytes) -> frozenset[str]:
     """Read the names of the outermost object with a parser that shows each of them."""
     import json
 
-    # Numbers stay text: an integer of many digits would be refused with an exception of its own.
+    # Numbers stay text: an integer of many digits would raise an exception of its own.
     pairs: list[tuple[str, Any]] = json.loads(data, object_pairs_hook=list, parse_int=str, parse_float=str)
     names = [name for name, _ in pairs if name in _MEMBERS]
     return frozenset(name for name in names if names.count(name) > 1)
 
 
 def _too_deep(data: bytes, limit: int) -> bool:
-    """Count nesting: too few brackets are no danger; else drop escapes, all but brackets, strings, and peel levels."""
+    """Count nesting: few brackets are harmless; otherwise strip escapes, strings and other text, and peel levels."""
     if data.count(b"{") + data.count(b"[") <= limit:
         return False
     if b"\\" in data:
         data = data.replace(b"\\\\", b"").replace(b'\\"', b"")
-    # The parser has checked that brackets match, so the two kinds may be made one. Two quotes side by side are an empty
-    # string or stand between two strings: without them the same brackets are inside.
+    # The parser has checked that brackets match, so the two kinds may be merged. Two adjacent quotes are an empty
+    # string or separate two strings: without them the same brackets are inside.
     brackets = data.translate(_ONE_KIND, _NOT_STRUCTURE).replace(b'""', b"")
     if b'"' in brackets:
         brackets = _outside_strings(brackets)
@@ -352,13 +353,13 @@ def _too_deep(data: bytes, limit: int) -> bool:
         brackets = brackets.replace(b"{}", b"")
         depth += 1
     if brackets:
-        # Peeling costs a pass a level: whoever nests on purpose is counted in one slower pass.
+        # Peeling costs one pass per level: deliberate nesting is counted in one slower pass.
         depth += max(accumulate(memoryview(brackets.translate(_STEPS)).cast("b")))
     return depth > limit
 
 
 def _outside_strings(brackets: bytes) -> bytes:
-    """Return what stands outside of quotes."""
+    """Return the bytes outside of quotes."""
     kept, inside = bytearray(), 0
     for at in range(0, len(brackets), _PART):
         parts = brackets[at : at + _PART].split(b'"')
@@ -371,9 +372,9 @@ def _outside_strings(brackets: bytes) -> bytes:
 
 
 def encode(message: Message | tuple[Message, ...]) -> bytes:
-    """Write one message, or the answers to a batch as an array, on one line."""
+    """Encode one message, or the responses to a batch as an array, on one line."""
     data = _encode(message)
-    # Raw parts keep the layout they came with; between values a line break is only white space.
+    # Raw parts keep their original layout; between values a line break is only white space.
     if b"\n" in data or b"\r" in data:
         return data.replace(b"\n", b" ").replace(b"\r", b" ")
     return data

@@ -1,7 +1,7 @@
-"""Every limit of the core in one frozen record; other files take their caps from here.
+"""Every limit of the core in one frozen record; other modules read their limits from here.
 
-A limit is never a constant elsewhere: ``Server(limits=...)``, ``Client(limits=...)`` and configuration set the same
-fields, and the reference documentation is made from this file's field comments.
+A limit is never a constant elsewhere: ``Server(limits=...)``, ``Client(limits=...)`` and the configuration set the same
+fields, and the reference documentation is generated from the field comments in this file.
 """
 
 from __future__ import annotations
@@ -12,21 +12,21 @@ __all__ = ["Limits"]
 
 
 class Limits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The caps on what the other side may make us hold, read or wait for; sizes in bytes, times in seconds."""
+    """The limits on what the other side may make us hold, read or wait for; sizes in bytes, times in seconds."""
 
-    #: Longest message on stdio or another stream, newline not counted.
+    #: Maximum length of a message on stdio or another stream, without the newline.
     message_bytes: int = 64 * 1024 * 1024
-    #: Largest HTTP request body.
+    #: Maximum size of an HTTP request body.
     body_bytes: int = 4 * 1024 * 1024
-    #: Deepest nesting of objects and arrays in a message.
+    #: Maximum nesting depth of objects and arrays in a message.
     depth: int = 256
-    #: Most messages in one batch.
+    #: Maximum number of messages in one batch.
     batch: int = 100
-    #: Most requests of the other side being served at once on one connection.
+    #: Maximum number of requests served at once on one connection.
     in_flight: int = 1024
-    #: Most bytes waiting to be written before a sender is made to wait.
+    #: Maximum number of bytes waiting to be written before senders are made to wait.
     write_bytes: int = 1024 * 1024
-    #: Most notices waiting in one subscription before it is ended.
+    #: Maximum number of notifications waiting in one subscription before it is ended.
     notices: int = 1024
     #: Bytes of a server process's stderr that are kept for error messages.
     stderr_bytes: int = 64 * 1024
@@ -34,61 +34,62 @@ class Limits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     threads: int = 32
     #: Items on one page of a list.
     page_size: int = 1000
-    #: Pages a client reads of one list before it gives up.
+    #: Pages of one list that a client reads before it gives up.
     pages: int = 1000
-    #: Rounds of questions in one call.
+    #: Input rounds in one call.
     rounds: int = 32
-    #: Bytes of sealed request state that travel with the client.
+    #: Bytes of sealed request state that travel with the client; larger state is stored on the server.
     state_bytes: int = 64 * 1024
-    #: Life of sealed request state since its last round.
+    #: Lifetime of sealed request state since its last round.
     state_seconds: float = 900.0
     #: Entries in a client's response cache.
     cache_entries: int = 256
-    #: Longest wait for a connection to come up, era probe and handshake included.
+    #: Timeout for connecting, era probe and handshake included.
     connect_seconds: float = 30.0
-    #: Longest wait of the era probe on stdio before the handshake is tried; never more than half of `connect_seconds`.
+    #: Timeout for the era probe on stdio before the handshake is tried; never more than half of `connect_seconds`.
     probe_seconds: float = 10.0
-    #: Longest wait for the event stream of a new HTTP session to open before calls are sent.
+    #: Timeout for the event stream of a new HTTP session to open before calls are sent.
     ready_seconds: float = 2.0
-    #: Longest silence while a request waits: progress starts it again.
+    #: Timeout for silence while a request waits: progress restarts it.
     idle_seconds: float = 60.0
-    #: Longest life of a request, whatever progress says.
+    #: Timeout for a whole request, regardless of progress.
     total_seconds: float = 600.0
-    #: Longest wait for a person (or their model) to answer a question that a handler asked.
+    #: Timeout for a person (or their model) to answer a request that a handler sent.
     ask_seconds: float = 900.0
-    #: Longest wait for answers in flight after the input of a stdio server has ended.
+    #: Timeout for answers in flight after the input of a stdio server has ended.
     eof_seconds: float = 5.0
-    #: Wait between the steps of a process's shutdown: input closed, TERM, KILL.
+    #: Delay between the steps of a process's shutdown: input closed, TERM, KILL.
     exit_seconds: float = 2.0
-    #: Largest head of an HTTP request: request line and headers.
+    #: Maximum size of the head of an HTTP request: request line and headers.
     header_bytes: int = 64 * 1024
-    #: Longest wait for the whole head of an HTTP request.
+    #: Timeout for receiving the whole head of an HTTP request.
     header_seconds: float = 10.0
-    #: Longest wait for the whole body of an HTTP request.
+    #: Timeout for receiving the whole body of an HTTP request.
     body_seconds: float = 30.0
-    #: Longest rest of an HTTP connection between two requests.
+    #: Maximum idle time of an HTTP connection between two requests.
     keep_alive_seconds: float = 75.0
-    #: Most HTTP connections open at once; those beyond are answered 503 and closed.
+    #: Maximum number of open HTTP connections; further ones are answered 503 and closed.
     connections: int = 10_000
-    #: Most handshake sessions over HTTP at once.
+    #: Maximum number of handshake sessions over HTTP.
     sessions: int = 10_000
-    #: Longest rest of a handshake session over HTTP: no request, no open stream.
+    #: Maximum idle time of a handshake session over HTTP: no request, no open stream.
     session_seconds: float = 1800.0
-    #: The same, for a session whose client has not yet said that it is ready.
+    #: The same, for a session whose client has not yet sent `notifications/initialized`.
     unready_seconds: float = 60.0
-    #: Most open event streams of one handshake session.
+    #: Maximum number of open event streams of one handshake session.
     session_streams: int = 32
-    #: Most open event streams of one server.
+    #: Maximum number of open event streams of one server.
     streams: int = 10_000
-    #: Most events kept of one stream, so that a client that lost it can take it up again.
+    #: Maximum number of events kept per stream, so that a client that lost it can resume it.
     log_events: int = 1024
-    #: Most bytes of events kept of one session.
+    #: Maximum number of bytes of events kept per session.
     log_bytes: int = 1024 * 1024
-    #: Life of a kept stream after its last event.
+    #: Lifetime of a kept stream after its last event.
     log_seconds: float = 300.0
-    #: Silence on an event stream after which a comment keeps it alive; an answer that takes longer becomes a stream.
+    #: Silence on an event stream after which a comment is sent as a keep-alive; an answer that takes longer becomes a
+    #: stream.
     comment_seconds: float = 15.0
-    #: Time given to requests in flight when a server is told to stop by a signal, over HTTP and stdio.
+    #: Time for requests in flight to finish when a server is stopped by a signal, over HTTP and stdio.
     drain_seconds: float = 30.0
-    #: Times a client takes up a lost event stream again before it gives up.
+    #: Number of times that a client resumes a lost event stream before it gives up.
     resumptions: int = 5

@@ -1,9 +1,9 @@
-"""Newline framing: bytes in any portions in, whole lines out; no descriptor, no loop, no JSON.
+"""Newline framing: bytes in arbitrary chunks in, whole lines out; no descriptor, no loop, no JSON.
 
-A line that is still open is kept in portions and joined once, so a long line costs time in proportion to its length
-however finely it is cut. A line over the cap is not kept: it is reported once and skipped to its end, so memory stays
-bounded and the lines after it are read as usual. With the report come the line's first bytes; where these are not
-enough for whoever reads, the report waits for the end of the line and brings its last bytes too.
+An incomplete line is kept in chunks and joined once, so a long line costs time in proportion to its length however
+finely it is chunked. A line over the limit is not kept: it is reported once and skipped to its end, so memory stays
+bounded and the lines after it are read as usual. The report has the line's first bytes; if these are not enough for the
+reader, the report waits for the end of the line and has its last bytes too.
 """
 
 from __future__ import annotations
@@ -14,36 +14,36 @@ from msgspec import Struct
 
 __all__ = ["LineReader", "TooLong"]
 
-# Smaller portions are gathered in one buffer: a list of single bytes would take forty times their size.
+# Smaller chunks are collected in one buffer: a list of single bytes would take forty times their size.
 _SMALL = 4096
-# What is shown of a line that is too long: enough for an envelope, whatever stands beside its id.
+# The part of an oversized line that is reported: enough for an envelope, with other members beside its id.
 _HEAD = 4096
 _TAIL = 1024
 
 
 class TooLong(Struct, frozen=True):
-    """Stands in the place of a line longer than the cap."""
+    """Takes the place of a line longer than the limit."""
 
     max_bytes: int
-    #: How it begins, and how it ends where that was waited for.
+    #: Its first bytes, and its last ones if the report waited for them.
     head: bytes = b""
     tail: bytes = b""
 
     @classmethod
     def of(cls, line: bytes, max_bytes: int) -> TooLong:
-        """Show of a line what a reader would."""
+        """Create the report for a complete line, as the reader would."""
         return cls(max_bytes, _first((line,), max_bytes), _last((line,)))
 
 
 class LineReader:
-    """Cuts a stream of bytes into lines; feed it, take what is complete."""
+    """Splits a stream of bytes into lines: feed it, use the lines it returns."""
 
     __slots__ = ("_enough", "_head", "_max_bytes", "_portions", "_size", "_skipping", "_small", "_tail")
 
     def __init__(self, max_bytes: int, *, enough: Callable[[bytes], bool] | None = None) -> None:
-        """Start at the beginning of a line; the cap counts all bytes before the newline.
+        """Start at the beginning of a line; the limit counts all bytes before the newline.
 
-        ``enough`` tells whether the beginning of a line too long says all there is to know; without it, it does.
+        ``enough`` returns True if the beginning of an oversized line is all that is needed; by default it is.
         """
         self._max_bytes = max_bytes
         self._enough = enough
@@ -57,11 +57,11 @@ class LineReader:
 
     @property
     def held(self) -> int:
-        """How many bytes of an open line are kept."""
+        """The number of bytes kept of an incomplete line."""
         return self._size
 
     def feed(self, data: bytes) -> list[bytes | TooLong]:
-        """Take bytes; give the lines they complete, without newline or carriage return, empty ones left out."""
+        """Feed bytes; return the lines they complete, without newline or carriage return, empty ones left out."""
         pieces = data.split(b"\n")
         rest = pieces.pop()
         lines: list[bytes | TooLong] = []
@@ -81,13 +81,13 @@ class LineReader:
         return lines
 
     def finish(self) -> list[bytes | TooLong]:
-        """Give the last line if the stream ended without a newline."""
-        # What a line that was broken off ends with is not its end.
+        """Return the last line if the stream ended without a newline."""
+        # The last bytes of a truncated line are not its end.
         self._tail = b""
         return self._close(b"") if self._size or self._skipping else []
 
     def _hold(self, portion: bytes) -> list[bytes | TooLong]:
-        """Keep a portion of a line that is not complete yet."""
+        """Keep a chunk of an incomplete line."""
         if self._skipping:
             self._tail = _last((self._tail, portion))
             return []
@@ -104,7 +104,7 @@ class LineReader:
         return []
 
     def _close(self, portion: bytes) -> list[bytes | TooLong]:
-        """Join the kept portions with the last one, or report what was skipped and is not reported yet."""
+        """Join the kept chunks with the last one, or report a skipped line that is not reported yet."""
         if not self._skipping and self._size + len(portion) > self._max_bytes:
             reported = self._skip((*self._portions, self._small, portion))
             portion = b""
@@ -121,7 +121,7 @@ class LineReader:
         return [line] if line else []
 
     def _skip(self, parts: Sequence[bytes | bytearray]) -> list[bytes | TooLong]:
-        """Begin to skip a line of which so much is there; report it if its beginning is enough."""
+        """Start skipping a line, of which these parts are available; report it if its beginning is enough."""
         head = _first(parts, self._max_bytes)
         self._skipping = True
         self._tail = _last(parts)
@@ -139,7 +139,7 @@ class LineReader:
 
 
 def _first(parts: Sequence[bytes | bytearray], max_bytes: int) -> bytes:
-    """Give the first bytes of a line over the cap, the same however it was cut."""
+    """Return the first bytes of an oversized line, the same however it was chunked."""
     size, head = min(_HEAD, max_bytes), bytearray()
     for part in parts:
         head += part[: size - len(head)]

@@ -1,7 +1,7 @@
-"""Every method of the protocol, one row each: who sends it in which revisions, with what, answered by what.
+"""Every method of the protocol, one row each: sender, revisions, params and result.
 
 A method that a revision lacks has no row in that revision's tables: absence is the gate. Params and results are decoded
-here, by decoders made when first wanted, since whoever starts up needs only a few of them.
+here, by decoders created on first use, since a starting program needs only a few of them.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ __all__ = [
 ]
 
 
-# Compared and hashed by identity, as each is the only one of its name.
+# Compared and hashed by identity, since each is the only one of its name.
 class Method(Struct, frozen=True, eq=False, kw_only=True):
-    """One method; a span that is None means that it never goes that way."""
+    """One method; a span of None means that it is never sent in that direction."""
 
     name: str
     kind: Literal["request", "notification"]
@@ -55,21 +55,21 @@ class Method(Struct, frozen=True, eq=False, kw_only=True):
     #: The revisions in which a server puts it into ``inputRequests`` and nowhere else.
     embedded: Span | None = None
     params: type[Struct] = t.RequestParams
-    #: The type of the answer; None for notifications.
+    #: The type of the result; None for notifications.
     result: Any = None
-    #: The answer may be a question: ``InputRequiredResult``.
+    #: The result may be an ``InputRequiredResult`` instead.
     input_required: bool = False
-    #: The request stays open and notices come on it.
+    #: The request stays open and carries notifications.
     stream: bool = False
-    #: The member of params that HTTP repeats in a header.
+    #: The member of params that HTTP mirrors in a header.
     name_member: Literal["name", "uri"] | None = None
-    #: What the receiver must have declared, as a dotted path.
+    #: The capability that the receiver must have declared, as a dotted path.
     capability: str | None = None
     #: The revisions in which that capability exists: before it, nothing need be declared.
     capability_span: Span = EVER
-    #: What the sender must have declared, as a dotted path.
+    #: The capability that the sender must have declared, as a dotted path.
     sender_capability: str | None = None
-    #: The answer carries cache hints.
+    #: The result carries cache hints.
     cacheable: bool = False
 
     @property
@@ -274,7 +274,7 @@ METHODS: tuple[Method, ...] = (
     ),
 )
 
-#: Names that programs in the field use for methods that are called otherwise.
+#: Wrong names that existing programs use, with the right ones.
 LOOSE_NAMES: Mapping[str, str] = MappingProxyType(
     {"sampling/complete": "sampling/createMessage", "elicitation/request": "elicitation/create"}
 )
@@ -286,31 +286,31 @@ class _Meta(Struct, frozen=True):
 
 @cache
 def requests_to_server(revision: Revision) -> Mapping[str, Method]:
-    """Give the requests a client may send in a revision, by name."""
+    """Return the requests that a client may send in a revision, by name."""
     return _table(revision, "request", "to_server")
 
 
 @cache
 def requests_to_client(revision: Revision) -> Mapping[str, Method]:
-    """Give the requests a server may send in a revision, by name."""
+    """Return the requests that a server may send in a revision, by name."""
     return _table(revision, "request", "to_client")
 
 
 @cache
 def notifications_to_server(revision: Revision) -> Mapping[str, Method]:
-    """Give the notifications a client may send in a revision, by name."""
+    """Return the notifications that a client may send in a revision, by name."""
     return _table(revision, "notification", "to_server")
 
 
 @cache
 def notifications_to_client(revision: Revision) -> Mapping[str, Method]:
-    """Give the notifications a server may send in a revision, by name."""
+    """Return the notifications that a server may send in a revision, by name."""
     return _table(revision, "notification", "to_client")
 
 
 @cache
 def embedded_requests(revision: Revision) -> Mapping[str, Method]:
-    """Give the requests that in a revision travel only inside results, by name."""
+    """Return the requests that in a revision travel only inside results, by name."""
     return _table(revision, "request", "embedded")
 
 
@@ -320,7 +320,7 @@ def _table(revision: Revision, kind: str, way: str) -> Mapping[str, Method]:
 
 
 def capability_needed(method: Method, revision: Revision) -> str | None:
-    """Name the capability the receiver must have declared for a method to be used, as a dotted path."""
+    """Return the capability that the receiver of a method must have declared, as a dotted path."""
     return method.capability if method.capability_span.covers(revision) else None
 
 
@@ -339,12 +339,12 @@ def decode_params(method: Method, raw: Raw | None) -> Any:
 
 
 def decode_result(method: Method, raw: Raw) -> Any:
-    """Decode the answer to a method, or the question that came instead.
+    """Decode the result of a method, or the ``InputRequiredResult`` that came instead.
 
     Raises:
         msgspec.ValidationError: a member is missing or has the wrong type.
     """
-    # Searching the bytes is much cheaper than decoding each answer twice; only a hit is looked at closely.
+    # Searching the bytes is much cheaper than decoding each result twice; only a hit is decoded.
     if method.input_required and b"input_required" in bytes(raw):
         result = _decoder(t.Result).decode(raw)
         if result.result_type == "input_required":
@@ -353,6 +353,6 @@ def decode_result(method: Method, raw: Raw) -> Any:
 
 
 def read_meta(raw: Raw | None) -> dict[str, Any]:
-    """Read the whole ``_meta`` of params or a result, members that no type knows included."""
+    """Return the whole ``_meta`` of params or a result, including members that no type knows."""
     meta: dict[str, Any] | None = None if raw is None else _decoder(_Meta).decode(raw).meta
     return meta or {}

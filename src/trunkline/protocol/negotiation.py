@@ -1,10 +1,10 @@
 """How a client finds out which revision to speak: the era probe and the handshake, as one generator.
 
-``negotiate`` yields what to send and is sent what came of it; it knows no connection and no clock. The rule is the
-specification's: a server that answers ``server/discover``, or refuses it with an error only stateless servers know, is
-stateless; anything else, silence included, is not, and gets ``initialize``. Which error code it was never matters.
-Over HTTP an answer may be no message at all; such a failure comes in as the exception it is, and counts as "anything
-else" unless it says more about the network than about the server.
+``negotiate`` yields what to send and receives the outcome; it knows no connection and no clock. The rule is the
+specification's: a server that answers ``server/discover``, or rejects it with an error that only stateless servers
+know, is stateless; anything else, silence included, is not, and gets ``initialize``. The particular error code never
+matters. Over HTTP the response may not be a message at all; such a failure comes in as its exception, and counts as
+"anything else" unless it says more about the network than about the server.
 """
 
 from __future__ import annotations
@@ -43,44 +43,43 @@ __all__ = [
 
 
 class Probe(Struct, frozen=True):
-    """Send ``server/discover`` in a revision; ``seconds`` bounds the wait, None leaves it to the connect clock."""
+    """Send ``server/discover`` in a revision; ``seconds`` limits the wait, None leaves it to the connect timeout."""
 
     revision: Revision
     seconds: float | None
 
 
 class Handshake(Struct, frozen=True):
-    """Send ``initialize`` and ask for a revision."""
+    """Send ``initialize`` and request a revision."""
 
     revision: Revision
 
 
 class Announce(Struct, frozen=True):
-    """Send ``notifications/initialized``; from now on the revision holds."""
+    """Send ``notifications/initialized``; the revision applies from now on."""
 
     revision: Revision
 
 
 class Agreement(Struct, frozen=True, kw_only=True):
-    """What both sides will speak, and what the server said of itself."""
+    """The negotiated revision, and what the server declared about itself."""
 
     revision: Revision
     server_info: Implementation | None
     capabilities: dict[str, Any]
     instructions: str | None
-    #: The revisions the server said it speaks; of a handshake server only the one agreed on is known.
+    #: The revisions that the server says it speaks; for a handshake server only the negotiated one is known.
     supported: tuple[str, ...]
 
 
 Step: TypeAlias = Probe | Handshake | Announce
-#: The result, the error they answered with (as a message or otherwise), or None: no answer within the seconds of a
-#: probe, or none was due.
+#: The result, the error (as a message or otherwise), or None: no answer to a probe in time, or none was due.
 Outcome: TypeAlias = Raw | RequestFailed | HttpError | RemoteProtocolError | None
-#: The exceptions that are outcomes: a negotiation decides what they mean.
+#: The exceptions that are outcomes: the negotiation decides what they mean.
 FAILURES = (RequestFailed, HttpError, RemoteProtocolError)
 Negotiation: TypeAlias = Generator[Step, Outcome, Agreement]
 
-# Who asks, how often, and whether the server is there: such statuses say nothing of what it speaks.
+# Authentication, rate limits and availability: such statuses say nothing about what the server speaks.
 _SAYS_NOTHING = frozenset({401, 403, 407, 408, 421, 425, 429})
 _MODERN_ERRORS = frozenset({HEADER_MISMATCH, MISSING_CLIENT_CAPABILITY, UNSUPPORTED_PROTOCOL_VERSION})
 _BROKEN = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
@@ -91,15 +90,15 @@ _initialize_decoder = msgspec.json.Decoder(InitializeResult)
 def negotiate(
     pinned: Revision | None = None, *, remembered: Revision | None, probe_seconds: float | None
 ) -> Negotiation:
-    """Agree with a server on a revision: on the pinned one alone, or on the newest that both speak.
+    """Negotiate a revision with a server: the pinned one alone, or the newest that both speak.
 
     ``remembered`` is what the same server agreed to before: it saves a handshake server the probe, and a stateless one
-    the short wait, since it is known to answer.
+    the short timeout, since it is known to answer.
 
     Raises:
         RevisionMismatch: there is no revision that both speak, or the server does not speak the pinned one.
-        RequestFailed, HttpError: the server refused to talk at all.
-        RemoteProtocolError: what it answered makes no sense.
+        RequestFailed, HttpError: the server rejected every request.
+        RemoteProtocolError: its answer is invalid.
     """
     if pinned is not None and not pinned.handshake:
         return (yield from _discover(pinned))
@@ -112,7 +111,7 @@ def negotiate(
             except (RequestFailed, HttpError) as failure:
                 if not _tells(failure):
                     raise
-                # It may have been replaced by one that knows no handshake; the specification: re-probe.
+                # It may have been replaced by a server without the handshake; the specification says to probe again.
                 remembered = None
         return (yield from _probe(None if remembered is not None else probe_seconds))
     except RequestFailed as failure:
@@ -125,13 +124,13 @@ def negotiate(
 def late_revision(answer: Raw | RequestFailed) -> Revision | None:
     """Return the stateless revision that an answer to ``server/discover`` allows; None if it allows none.
 
-    For an answer that came after the wait for it was over: the connection has gone on with the handshake, and the
-    next one can do better.
+    For an answer that arrived after its timeout: the connection has gone on with the handshake, and the next one can do
+    better.
     """
     try:
         theirs = _supported(answer)
     except RequestFailed:
-        # Stateless, and it refuses to say more; the next probe will wait for the same refusal.
+        # Stateless, but it does not say more; the next probe will wait for the same error.
         return NEWEST
     mutual = [revision for revision in REVISIONS if revision.name in (theirs or ()) and not revision.handshake]
     return mutual[-1] if mutual else None
@@ -146,7 +145,7 @@ def _probe(seconds: float | None) -> Negotiation:
         except RequestFailed:
             if outcome is not None or seconds is None:
                 raise
-            # It may only have been slow to start: it is up now, so whether it can answer a probe will show.
+            # It may only have been slow to start: it is up now, so a second probe will show whether it can answer one.
             outcome = yield Probe(NEWEST, None)
             theirs = _supported(outcome)
             if theirs is None:
@@ -163,14 +162,14 @@ def _discover(revision: Revision) -> Negotiation:
     """Insist on one stateless revision."""
     outcome = yield Probe(revision, None)
     if isinstance(outcome, HttpError) or (isinstance(outcome, RequestFailed) and outcome.status in (401, 403)):
-        # One that does not let us in has said nothing of what it speaks.
+        # A server that denies access has said nothing about what it speaks.
         raise outcome
     theirs = _supported(outcome)
     if theirs is None:
         failure = outcome if isinstance(outcome, Exception) else None
         raise RevisionMismatch(
-            f"The server does not speak {revision.name}, the revision this client was told to speak: "
-            f"it answered server/discover with {failure or 'something else than what it supports'}.",
+            f"The server does not speak {revision.name}, the revision that this client was told to use: "
+            f"it answered server/discover with {failure or 'an invalid result'}.",
             ours=(revision.name,),
             theirs=(),
         ) from failure
@@ -186,7 +185,7 @@ def _shake_hands(revision: Revision, ours: tuple[str, ...] = HANDSHAKE_NAMES) ->
     try:
         result = _initialize_decoder.decode(outcome or b"")
     except _BROKEN as error:
-        raise RemoteProtocolError(f"The answer to initialize is none: {error}") from error
+        raise RemoteProtocolError(f"The result of initialize is invalid: {error}") from error
     agreed = find(result.protocol_version)
     if agreed is None or agreed.name not in ours:
         # The specification: a client that cannot speak the answered version disconnects. Nothing else is sent.
@@ -202,11 +201,11 @@ def _shake_hands(revision: Revision, ours: tuple[str, ...] = HANDSHAKE_NAMES) ->
 
 
 def _supported(outcome: Outcome) -> tuple[str, ...] | None:
-    """Give the revisions a stateless server says it speaks; None if what came shows no such server.
+    """Return the revisions that a stateless server says it speaks; None if the outcome shows no such server.
 
     Raises:
-        RequestFailed: the server is stateless and refuses even to say what it speaks.
-        HttpError: it cannot be told what the server is.
+        RequestFailed: the server is stateless but does not even say what it speaks.
+        HttpError: the response says nothing about the server.
     """
     if outcome is None or isinstance(outcome, RemoteProtocolError):
         return None
@@ -226,14 +225,14 @@ def _supported(outcome: Outcome) -> tuple[str, ...] | None:
 
 
 def _tells(failure: RequestFailed | HttpError) -> bool:
-    """Tell whether a failure says something of what the server speaks."""
+    """Return True if a failure says something about what the server speaks."""
     if isinstance(failure, RequestFailed):
         return True
     return 400 <= failure.status < 500 and failure.status not in _SAYS_NOTHING
 
 
 def _named(failure: RequestFailed) -> tuple[str, ...] | None:
-    """Read the list that comes with an error about an unsupported version."""
+    """Return the list in an error about an unsupported version."""
     supported = failure.data.get("supported") if isinstance(failure.data, dict) else None
     if failure.code != UNSUPPORTED_PROTOCOL_VERSION or not isinstance(supported, list):
         return None
@@ -259,7 +258,7 @@ def _agreement(revision: Revision, raw: Raw) -> Agreement:
 
 
 def _server_info(result: DiscoverResult) -> Implementation | None:
-    """Read who the server says it is; it is only for show, so nonsense there is the same as nothing."""
+    """Return the server's name and version; they are only for display, so invalid data counts as none."""
     try:
         return msgspec.convert((result.meta or {}).get(META_SERVER_INFO), Implementation)
     except msgspec.ValidationError:

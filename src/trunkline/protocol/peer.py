@@ -1,9 +1,9 @@
 """The JSON-RPC peer: messages in, at most one event out; no sockets, tasks, clock or role.
 
 A request is in exactly one of the states below. Each side's requests have their own table, and the peer does not know
-whether it sits in a client or a server, so the two cannot be judged differently. A move that is not in the table is a
-``LocalProtocolError`` when we make it; when they make it, the fitting error answer is queued or the message is dropped
-and counted, and nothing is raised.
+whether it is part of a client or a server, so the two cannot be treated differently. A transition that is not in the
+table is a ``LocalProtocolError`` when we make it; when the other side makes it, the appropriate error is queued or the
+message is dropped and counted, and nothing is raised.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ __all__ = ["INCOMING_MOVES", "OUTGOING_MOVES", "Incoming", "Outgoing", "Peer"]
 
 
 class Incoming(enum.Enum):
-    """The states of a request the other side made."""
+    """The states of a request of the other side."""
 
     SERVING = "serving"
     ANSWERED = "answered"
@@ -50,7 +50,7 @@ class Incoming(enum.Enum):
 
 
 class Outgoing(enum.Enum):
-    """The states of a request we made."""
+    """The states of a request of ours."""
 
     WAITING = "waiting"
     ANSWERED = "answered"
@@ -59,7 +59,7 @@ class Outgoing(enum.Enum):
 
 
 #: (state, what happens) to the next state. ``_serving`` and ``_waiting`` hold the requests in the first state; the
-#: others are ends, and a request that reached one is forgotten, so memory stays bounded.
+#: others are final, and a request that reached one is forgotten, so memory stays bounded.
 INCOMING_MOVES: Final = MappingProxyType(
     {
         (Incoming.SERVING, "send_result"): Incoming.ANSWERED,
@@ -79,7 +79,7 @@ OUTGOING_MOVES: Final = MappingProxyType(
 
 @cache
 def _decoder(kind: Any) -> msgspec.json.Decoder[Any]:
-    """Make a decoder when first wanted: many conversations have neither progress nor cancellations."""
+    """Create a decoder on first use: many conversations have neither progress nor cancellations."""
     return msgspec.json.Decoder(kind)
 
 
@@ -89,21 +89,21 @@ class Peer:
     __slots__ = ("_last", "_limit", "_prefix", "_serving", "_waiting", "dropped", "unsent")
 
     def __init__(self, *, max_in_flight: int = 1024, prefix: str = "") -> None:
-        """Start with nothing in flight; ids of ours are integers, or text that starts with a prefix."""
+        """Start with nothing in flight; our ids are integers, or strings that start with the prefix."""
         self._serving: dict[RequestId, str] = {}
         self._waiting: dict[RequestId, float | None] = {}
-        #: Messages queued, in the order they were made.
+        #: Queued messages, in the order they were created.
         self.unsent: list[Outbound] = []
         self._last = 0
         self._limit = max_in_flight
         self._prefix = prefix
-        #: Messages that fitted nothing: late or unknown responses, progress of finished requests.
+        #: Messages that matched nothing: late or unknown responses, progress of finished requests.
         self.dropped = 0
 
     # --- receiving ---------------------------------------------------------------------------------------------------
 
     def receive_message(self, message: Message | Malformed) -> Event | None:
-        """Take one message of the other side; say what it means, if anything."""
+        """Process one message of the other side; return the event it causes, if any."""
         kind = type(message)
         if kind is Request:
             return self._request_received(message)  # type: ignore[arg-type]
@@ -118,14 +118,14 @@ class Peer:
         raise LocalProtocolError(f"not a message: {kind.__name__}")
 
     def receive_eof(self, about: RequestId | None = None) -> list[RequestLost]:
-        """Learn that no answer can come any more, to one request of ours or to all."""
+        """Called when no answer can arrive any more, to one request of ours or to all."""
         lost = list(self._waiting) if about is None else [about] if about in self._waiting else []
         for id in lost:
             del self._waiting[id]
         return [RequestLost(id) for id in lost]
 
     def receive_hangup(self, about: RequestId | None = None) -> list[RequestCancelled]:
-        """Learn that no answer of ours can arrive any more, to one request of theirs or to all."""
+        """Called when our answers can no longer be delivered, to one request of theirs or to all."""
         ids = list(self._serving) if about is None else [about] if about in self._serving else []
         for id in ids:
             del self._serving[id]
@@ -134,7 +134,7 @@ class Peer:
     def _request_received(self, message: Request) -> RequestReceived | None:
         id = message.id
         if id in self._serving:
-            # Which of the two an answer belongs to could not be told, and the first is still owed one.
+            # It would be unclear which of the two an answer belongs to, and the first still needs one.
             self._queue_error(id, -32600, f"Invalid request: id {id!r} is already in flight")
             return None
         if len(self._serving) >= self._limit:
@@ -179,7 +179,7 @@ class Peer:
             return None
         id = params.progress_token
         last = self._waiting.get(id, params.progress)
-        # The specification: progress MUST increase. What does not is no progress, and must not keep a call alive.
+        # The specification: progress MUST increase. Other values are no progress, and must not keep a call alive.
         if id not in self._waiting or (last is not None and params.progress <= last):
             self.dropped += 1
             return None
@@ -195,7 +195,7 @@ class Peer:
         id = params.request_id
         method = None if id is None else self._serving.get(id)
         if id is None or method is None:
-            # Unknown, finished, or about a request of ours that the other side ends: whoever owns it will know.
+            # Unknown, finished, or about a request of ours that the other side ends: its owner handles that.
             return NotificationReceived(message.method, message.params)
         if method == "initialize":
             return None
@@ -205,7 +205,7 @@ class Peer:
     # --- sending -----------------------------------------------------------------------------------------------------
 
     def new_id(self) -> RequestId:
-        """Take the next id of ours; they count up and are never used again."""
+        """Return the next id of ours; ids count up and are never reused."""
         self._last += 1
         return f"{self._prefix}{self._last}" if self._prefix else self._last
 
@@ -219,7 +219,7 @@ class Peer:
         self.unsent.append(Outbound(Request(id, method, params), about, hint))
 
     def send_notification(self, method: str, *, params: Any = None, about: RequestId | None = None) -> bool:
-        """Queue a one-way message; if it is about a request no longer served, it is dropped and False returned."""
+        """Queue a notification; if it is about a request that is no longer served, drop it and return False."""
         if about is not None and about not in self._serving:
             return False
         self.unsent.append(Outbound(Notification(method, params), about))
@@ -261,16 +261,16 @@ class Peer:
             self.unsent.append(Outbound(Notification("notifications/cancelled", params), hint=id))
 
     def messages_to_send(self) -> list[Outbound]:
-        """Give what is queued, in the order it was made, and forget it."""
+        """Return the queued messages in order, and clear the queue."""
         unsent, self.unsent = self.unsent, []
         return unsent
 
     def serves(self, id: RequestId) -> bool:
-        """Tell whether a request of theirs still waits for our answer."""
+        """Return True if a request of theirs is still waiting for our answer."""
         return id in self._serving
 
     def waits(self, id: RequestId) -> bool:
-        """Tell whether a request of ours still waits for their answer."""
+        """Return True if a request of ours is still waiting for their answer."""
         return id in self._waiting
 
     def _queue_error(

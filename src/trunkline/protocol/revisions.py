@@ -1,8 +1,8 @@
 """The five revisions of the protocol and what each has; the only file that knows a revision's date.
 
-A feature, method, field or union member is a row with a ``Span`` of revisions, and a ``Revision`` is made once from the
-rows. Code asks ``Feature.X in revision.features`` or looks a row up; it never compares names, which are an enumerated
-set and not an order.
+A feature, method, field or content type is a row with a ``Span`` of revisions, and a ``Revision`` is built once from
+the rows. Code tests ``Feature.X in revision.features`` or looks a row up; it never compares names, which are an
+enumerated set and not an order.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ __all__ = [
     "find",
 ]
 
-#: Oldest first, as every sequence of revisions here.
+#: Oldest first, like every sequence of revisions here.
 ALL_NAMES = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28")
 
 
@@ -46,44 +46,44 @@ class Feature(Enum):
 
     #: Each request carries revision, client and capabilities in ``_meta``; absent: handshake, ping, set level.
     ENVELOPE = auto()
-    #: Questions travel inside results; absent: the server sends requests.
+    #: Requests to the client travel inside results; absent: the server sends requests.
     INPUT_REQUIRED = auto()
-    #: Change notices come on an open request; absent: ``resources/subscribe``.
+    #: Change notifications come on an open request; absent: ``resources/subscribe``.
     LISTEN = auto()
     #: ``server/discover``.
     DISCOVER = auto()
-    #: Each result says what kind it is.
+    #: Each result states its kind.
     RESULT_TYPE = auto()
-    #: Lists and contents say how long they may be kept.
+    #: Lists and contents state how long they may be cached.
     CACHE_HINTS = auto()
-    #: HTTP headers repeat the method and the name.
+    #: HTTP headers mirror the method and the name.
     ROUTING_HEADERS = auto()
     #: Several messages in one array.
     BATCHES = auto()
     #: An HTTP header names the revision.
     VERSION_HEADER = auto()
-    #: Tools answer with a JSON object beside their content.
+    #: Tools return a JSON object beside their content.
     STRUCTURED_CONTENT = auto()
-    #: A server may end a stream and be polled.
+    #: A server may end a stream and let the client poll.
     STREAM_POLLING = auto()
     #: Tasks are part of the core protocol.
     CORE_TASKS = auto()
-    #: An error may ask for a page to be opened.
+    #: An error may require a page to be opened.
     URL_ELICITATION_ERROR = auto()
     #: Structured content may be any JSON value.
     ANY_STRUCTURED_CONTENT = auto()
-    #: An unknown resource is a case of invalid params; absent: it has its own code.
+    #: An unknown resource is reported as invalid params; absent: it has its own code.
     NOT_FOUND_IS_INVALID_PARAMS = auto()
 
 
 class Span(Struct, frozen=True):
-    """The revisions from one to another, both included, by their place in ``REVISIONS``."""
+    """The revisions from one to another, both included, by their index in ``REVISIONS``."""
 
     since: int = 0
     until: int = len(ALL_NAMES) - 1
 
     def covers(self, revision: Revision) -> bool:
-        """Tell whether a revision lies in the span."""
+        """Return True if a revision is in the span."""
         return self.since <= revision.index <= self.until
 
 
@@ -118,9 +118,9 @@ FEATURES: Mapping[Feature, Span] = MappingProxyType(
 )
 
 
-# Compared and hashed by identity: there are five, and they are keys of caches that each call asks.
+# Compared and hashed by identity: there are five, and they are keys of caches on the path of each call.
 class Revision(Struct, frozen=True, eq=False, kw_only=True):
-    """One revision: its name, its place in the order, what it has; the flags repeat what each result asks."""
+    """One revision: its name, its index, its features; the flags repeat the features that each result needs."""
 
     name: str
     index: int
@@ -132,7 +132,7 @@ class Revision(Struct, frozen=True, eq=False, kw_only=True):
     any_structured_content: bool = False
 
     def __repr__(self) -> str:
-        """Show the name alone."""
+        """Return the name."""
         return f"<Revision {self.name}>"
 
 
@@ -158,10 +158,10 @@ NEWEST = REVISIONS[-1]
 
 _BY_NAME: Mapping[str, Revision] = MappingProxyType({revision.name: revision for revision in REVISIONS})
 NEWEST_HANDSHAKE = _BY_NAME[HANDSHAKE_NAMES[-1]]
-#: What a client speaks that should name its revision in a header and does not: the last one without that header.
+#: The revision of a client that should name it in a header and does not: the last one without that header.
 UNNAMED = next(revision for revision in reversed(REVISIONS) if Feature.VERSION_HEADER not in revision.features)
 
 
 def find(name: str) -> Revision | None:
-    """Find the revision with exactly this name."""
+    """Return the revision with exactly this name, or None."""
     return _BY_NAME.get(name)

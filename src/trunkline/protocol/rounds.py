@@ -1,8 +1,8 @@
-"""A call of several rounds: the server answers with questions until it knows enough, as a generator.
+"""A call of several rounds: the server asks for input until it knows enough; as a generator.
 
-``rounds`` yields what to send and what to ask, and is sent what came of it; it knows no connection, no clock and no
-callback. What the server wants carried from round to round (``requestState``) goes back exactly as it came and is never
-looked into. Each round is a request of its own with an id of its own, which is the sender's business.
+``input_rounds`` yields what to send and which input to collect, and receives the outcome; it knows no connection, no
+clock and no callback. The server's ``requestState`` is returned exactly as it came and never inspected. Each round is
+its own request with its own id, which the sender chooses.
 """
 
 from __future__ import annotations
@@ -20,30 +20,30 @@ __all__ = ["Ask", "Rounds", "Send", "check_kind", "rounds"]
 
 
 class Send(Struct, frozen=True):
-    """Send the request with these params; ``waits`` counts the rounds in a row that brought no question."""
+    """Send the request with these params; ``waits`` counts the consecutive rounds without an input request."""
 
     params: Any
     waits: int = 0
 
 
 class Ask(Struct, frozen=True):
-    """Find the answers to these questions, encoded, under the same keys."""
+    """Collect the answers to these input requests, encoded, under the same keys."""
 
     questions: Mapping[str, InputRequest]
 
 
-#: A ``Send`` is answered with the decoded result, an ``Ask`` with the answers by key.
+#: A ``SendRequest`` is answered with the decoded result, a ``CollectInput`` with the answers by key.
 Rounds: TypeAlias = Generator[Send | Ask, Any, Any]
 
 
 def rounds(params: Any, *, limit: int, first: Any = None) -> Rounds:
-    """Send a request, and send it again with what was asked for, until there is a result that is no question.
+    """Send a request, and send it again with the requested input, until the result is a final one.
 
     ``params`` are a struct with ``input_responses`` and ``request_state``, or a dictionary as on the wire. ``first`` is
-    the result of the first round for whoever has sent it already.
+    the result of the first round if that was sent already.
 
     Raises:
-        RemoteProtocolError: a question that asks nothing, an unknown kind of result, or too many rounds.
+        RemoteProtocolError: an input request without content, an unknown kind of result, or too many rounds.
     """
     result = (yield Send(params)) if first is None else first
     waits = 0
@@ -51,7 +51,7 @@ def rounds(params: Any, *, limit: int, first: Any = None) -> Rounds:
         if not isinstance(result, InputRequiredResult):
             return check_kind(result)
         if result.input_requests is None and result.request_state is None:
-            raise RemoteProtocolError("The server asks for input but says neither what it asks nor what to send back.")
+            raise RemoteProtocolError("The server asked for input, but sent no input requests and no request state.")
         answers: dict[str, Raw] | None = None
         if result.input_requests:
             answers = yield Ask(result.input_requests)
@@ -60,24 +60,24 @@ def rounds(params: Any, *, limit: int, first: Any = None) -> Rounds:
             waits += 1
         result = yield Send(_again(params, answers, result.request_state), waits)
     if isinstance(result, InputRequiredResult):
-        raise RemoteProtocolError(f"The server asked for more input in {limit} rounds in a row, which is the limit.")
+        raise RemoteProtocolError(f"The server asked for more input in {limit} consecutive rounds, which is the limit.")
     return check_kind(result)
 
 
 def check_kind(result: Any) -> Any:
-    """Give back a result that says it is complete, or says nothing.
+    """Return a result whose kind is ``complete`` or not given.
 
     Raises:
-        RemoteProtocolError: it says that it is something else, which the specification says is invalid.
+        RemoteProtocolError: it has another kind, which the specification declares invalid.
     """
     kind = result.get("resultType") if isinstance(result, dict) else getattr(result, "result_type", None)
     if kind is not None and kind != "complete":
-        raise RemoteProtocolError(f"The server answered with a result of an unknown kind: {kind!r}.")
+        raise RemoteProtocolError(f"The server returned a result of an unknown kind: {kind!r}.")
     return result
 
 
 def _again(params: Any, answers: dict[str, Raw] | None, state: str | None) -> Any:
-    """Give the params of the next round: nothing of an earlier round stays but what the caller gave."""
+    """Return the params of the next round: of earlier rounds only the caller's own params are kept."""
     if not isinstance(params, dict):
         return replace(params, input_responses=answers, request_state=state)
     again = {name: value for name, value in params.items() if name not in ("inputResponses", "requestState")}

@@ -1,9 +1,9 @@
-"""What looks like a secret: the one table for configuration, audit trail, log, recordings, reference servers and forms.
+"""Detection of secrets: the one table for configuration, audit trail, logs, recordings, reference servers and forms.
 
-It answers three questions: does a *name* (of a variable, header, flag, query parameter or member) announce a secret;
+It answers three questions: does a *name* (of a variable, header, flag, query parameter or member) denote a secret;
 which parts of a *text* look like one; and does a *sentence* ask a person for one. The answers are heuristics, and
 prefer to hide too much. All of them use one vocabulary, so a name that hides a member of an object also hides
-``NAME=value`` in a command line, and a form that asks for it in words is refused.
+``NAME=value`` in a command line, and a form that asks for it in words is rejected.
 
 Pure. Names and texts are untrusted, so every pattern runs in time linear in its input.
 """
@@ -37,10 +37,10 @@ def _split(terms: str) -> tuple[str, ...]:
     return tuple(terms.split("|" if "|" in terms else None))
 
 
-# Terms are written in small letters with one space between their words; ``api key`` is found in API_KEY, apiKey,
-# x-api-key and apikey alike.
+# Terms are written in lower case with one space between their words; ``api key`` is found in API_KEY, apiKey, x-api-key
+# and apikey alike.
 
-#: Terms that announce a secret at the end of any name, in an assignment within a text, and in a sentence.
+#: Terms that denote a secret at the end of any name, in an assignment within a text, and in a sentence.
 SECRET_TERMS = _split(
     "password|passwd|passphrase|pass phrase|passcode|pass code|pwd|secret|token|credential|client secret|jwt"
     "|api key|access key|secret key|private key|signing key|encryption key|ssh key|gpg key|pgp key|master key"
@@ -48,7 +48,7 @@ SECRET_TERMS = _split(
     "|storage key|session key|recovery key|admin key|webhook key|hmac key|aws key|app key|application key"
     "|connection string|shared access signature|personal access token"
 )
-#: Terms that announce a secret in a name: a word of it, or several words in a row.
+#: Terms that denote a secret in a name: a word of it, or several consecutive words.
 _NAME_TERMS = frozenset(
     _split(
         "dsn|otp|totp|bearer|auth|oauth|authentication|authorization|cookie|cookies|signature"
@@ -57,12 +57,12 @@ _NAME_TERMS = frozenset(
         "|recovery code|recovery codes|mnemonic|verification code|mfa code|security code|one time code"
     )
 )
-#: Words that announce a secret at the end of a name: ``DB_PASS``, but not ``pass_through``.
+#: Words that denote a secret at the end of a name: ``DB_PASS``, but not ``pass_through``.
 _LAST_WORDS = frozenset(_split("pat pass cred creds"))
-#: Words that announce a secret where they are the whole name of a setting, or the last word of one: a variable of the
-#: environment, a header, a flag, a query parameter. An argument of a tool that is called ``key`` is one to look up.
+#: Words that denote a secret if they are the whole name of a setting, or its last word: an environment variable, a
+#: header, a flag, a query parameter. A tool argument called ``key`` is one to look up.
 _SETTING_WORDS = frozenset(_split("key keys pin cert salt sig session tokens sid"))
-#: What may be asked for in a sentence, besides the terms.
+#: What a sentence may ask for, besides the terms.
 _SENTENCE_TERMS = (
     r"bearer|ssn|social security(?: number)?|(?:credit|debit|bank|payment) ?cards?|card (?:number|no|verification)"
     r"|cvv2?|cvc2?|t?otp|one time (?:codes?|pins?|pass\w*)"
@@ -111,7 +111,7 @@ _COUNTED = frozenset(
 _PLACES = frozenset(_split("page next continuation pagination progress"))
 #: Words before ``signature`` and ``pass`` that make it one of code, of a graphics engine, or of a test.
 _OF_CODE = frozenset(_split("function method type call first second multi single two render by"))
-#: Words that end like a term and are none.
+#: Words that end like a term but are not one.
 _LOOKS_ALIKE = frozenset(
     _split(
         "bypass compass encompass overpass underpass trespass surpass lowpass highpass bandpass multipass"
@@ -119,13 +119,13 @@ _LOOKS_ALIKE = frozenset(
         " lackey turnkey nontoken subtoken tokenizer"
     )
 )
-#: The folder that a shell is in, and was in before.
+#: The current and the previous directory of a shell.
 _SHELL_FOLDERS = frozenset({"PWD", "OLDPWD"})
 
 # --- names -----------------------------------------------------------------------------------------------------------
 
 _WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+|[^\W\d_a-zA-Z]+")
-# No variable, header or argument has a longer name; a value under one is always hidden.
+# No variable, header or argument has a longer name; a value under such a name is always hidden.
 _LONGEST_NAME = 256
 _JOINED = frozenset(term.replace(" ", "") for term in SECRET_TERMS)
 _PLURALS = frozenset(f"{term}s" for term in _JOINED) - {"tokens"}
@@ -139,10 +139,10 @@ _MOST_WORDS = 3
 
 
 def names_secret(name: str, *, setting: bool = False) -> bool:
-    """Return True if what has this name is likely to be a secret.
+    """Return True if a value with this name is likely to be a secret.
 
-    A ``setting`` is a variable of the environment, a header, a flag or a query parameter, where a bare ``key`` opens
-    something; elsewhere it is a member of an object, such as an argument of a tool.
+    A ``setting`` is an environment variable, a header, a flag or a query parameter, where a bare ``key`` grants access;
+    otherwise it is a member of an object, such as an argument of a tool.
     """
     return len(name) > _LONGEST_NAME or _is_secret_name(name, setting)
 
@@ -160,7 +160,7 @@ def _is_secret_name(name: str, setting: bool) -> bool:
 
 
 def _has_term(words: list[str]) -> bool:
-    """Return True if a term of the vocabulary stands in a name."""
+    """Return True if a name contains a term of the vocabulary."""
     for start in range(len(words)):
         before = words[start - 1] if start else ""
         for end in range(start + 1, min(start + _MOST_WORDS, len(words)) + 1):
@@ -187,7 +187,7 @@ def _names_key(words: list[str], *, setting: bool) -> bool:
 
 
 def _names_setting(words: list[str]) -> bool:
-    """Return True if the name of a setting is, or ends with, a word that announces a secret only in settings."""
+    """Return True if the name of a setting is, or ends with, a word that denotes a secret only in settings."""
     last, before = words[-1], words[-2] if len(words) > 1 else ""
     if last in _SETTING_WORDS:
         return before not in _PLAIN_KEYS and before not in _DESKTOPS and _COUNTED.isdisjoint(words)
@@ -197,7 +197,7 @@ def _names_setting(words: list[str]) -> bool:
 
 # --- texts -----------------------------------------------------------------------------------------------------------
 
-#: The prefixes of tokens of known services, each with the shortest rest.
+#: The prefixes of known services' tokens, each with the minimum length of the rest.
 _TOKENS = (
     r"eyJ[\w-]{6,}(?:\.[\w-]*){0,4}",
     r"sk-(?:[A-Za-z0-9_-]{16,}|[A-Za-z0-9]{8,}(?![\w-]))",
@@ -245,20 +245,20 @@ _SHAPE = re.compile(
     r"|(?:(?i:bearer)|(?i:basic)(?=[ ]{1,4}[a-z._~/-]{0,256}[A-Z0-9+=]))[ ]{1,4}[A-Za-z0-9._~+/=-]{8,})"
 )
 _ADDRESS = re.compile(
-    # A user and a password in a URL: after a port follows a path, not a password.
+    # A user and a password in a URL: a port is followed by a path, not a password.
     r"(?<=://)[^\s/@:\[]{0,256}:(?!\d{1,5}[/?#])[^\s@]{1,256}+(?=@)"
-    # To a web server a user without a password is a token.
+    # For a web server a user without a password is a token.
     r"|(?:(?<=http://)|(?<=https://))[^\s/@:?#\[]{1,256}+(?=@)"
-    # Webhook addresses: knowing one is enough to post.
+    # Webhook URLs: knowing one is enough to post.
     r"|(?<=hooks\.slack\.com/)(?:services|workflows|triggers)/[\w/-]{16,}|(?<=/api/webhooks/)\d{10,}/[\w-]{16,}"
 )
-# A name and the sign between it and its value, or a flag and the space behind it. The value is not part of what is
-# found, since that of a harmless name may hold a secret too: URL=https://host/?token=x
+# A name and the sign between it and its value, or a flag and the space behind it. The value is not part of the match,
+# since that of a harmless name may hold a secret too: URL=https://host/?token=x
 _ASSIGNMENT = re.compile(
     r"(?<![A-Za-z0-9_])(?P<name>[A-Za-z_][\w.-]{0,63}+)"
     r"(?:(?P<sign>[\"']?[ ]{0,3}(?:=(?!=)|:(?!//|:))[ ]{0,3}[\"']?)|(?P<space>[ ]{1,3}[\"']?(?=[^\s\"'-])))(?=\S)"
 )
-# A value ends with its quotes if it has any.
+# A quoted value ends with its quote.
 _VALUE = re.compile(r"(?<=\")[^\"\n]{1,1024}|(?<=')[^'\n]{1,1024}|[^\s\"'&;,]+")
 _COOKIES = re.compile(r"[\w.-]{1,64}=[^\r\n'\"]{1,4096}")
 _IN_QUERY = frozenset({"sig", "key", "sid", "auth"})
@@ -279,7 +279,7 @@ class SecretSpan(NamedTuple):
 
 
 def find_secrets(text: str) -> list[SecretSpan]:
-    """Return the parts of a text that look like secrets, in their order; nearly all texts have none and cost little."""
+    """Return the parts of a text that look like secrets, in order; nearly all texts have none and cost little."""
     if len(text) < _SHORTEST_LOOK:
         return []
     lowered = text.lower()
@@ -294,12 +294,12 @@ def find_secrets(text: str) -> list[SecretSpan]:
 
 
 def holds_secret(text: str) -> bool:
-    """Return True if a text looks like a secret or holds one, such as the password in an address."""
+    """Return True if a text looks like a secret or contains one, such as the password in a URL."""
     return bool(find_secrets(text))
 
 
 def hide_secrets(text: str, cover: str = "***") -> str:
-    """Return a text with a cover in place of each part that looks like a secret."""
+    """Return a text in which each part that looks like a secret is replaced by ``cover``."""
     kept: list[str] = []
     at = 0
     for span in find_secrets(text):
@@ -309,7 +309,7 @@ def hide_secrets(text: str, cover: str = "***") -> str:
 
 
 def looks_secret(name: str, value: str) -> bool:
-    """Return True if the value of a setting should not be shown, by its name or its own look; an empty one may."""
+    """Return True if the value of a setting should not be shown, by its name or its own form; an empty one may."""
     return bool(value) and (names_secret(name, setting=True) or holds_secret(value))
 
 
@@ -333,7 +333,7 @@ def _has_any(signs: tuple[str, ...], text: str) -> bool:
 
 
 def _merged(spans: list[SecretSpan]) -> list[SecretSpan]:
-    """Return spans in their order, with those that overlap put together."""
+    """Return the spans in order, with overlapping ones merged."""
     spans.sort(key=lambda span: (span.start, -span.end))
     merged = [spans[0]]
     for span in spans[1:]:
@@ -363,7 +363,7 @@ def _assigned(text: str) -> Iterator[SecretSpan]:
 
 
 def _names_assigned(text: str, found: re.Match[str]) -> bool:
-    """Return True if the name in an assignment, or of a flag, announces a secret."""
+    """Return True if the name in an assignment, or of a flag, denotes a secret."""
     name, sign = found["name"], found["sign"]
     before = text[max(0, found.start() - 2) : found.start()]
     if sign is None:
@@ -372,7 +372,7 @@ def _names_assigned(text: str, found: re.Match[str]) -> bool:
         return True
     if before[-1:] in ("?", "&", ";") and name.lower() in _IN_QUERY:
         return True
-    # In prose and code, auth and signature are common words; in "name": and NAME= they announce a value.
+    # In prose and code, auth and signature are common words; in "name": and NAME= they denote a value.
     return (sign[0] in "\"'" or (sign[0] == "=" and " " not in sign)) and names_secret(name)
 
 
@@ -390,8 +390,7 @@ def _ends_with_term(name: str) -> bool:
 
 # --- sentences -------------------------------------------------------------------------------------------------------
 
-#: A term in a sentence: words one space apart, in small letters. Not if the sentence is about its name, length and so
-#: on.
+#: A term in a sentence, in lower case with single spaces. Not if the sentence is about its name, length and so on.
 ASKED_SECRET = (
     "(?:(?:"
     + "|".join(
@@ -407,5 +406,5 @@ _PIN = re.compile(r"(?:your |the |a )?pins?")
 
 
 def asks_for_secret(words: str) -> bool:
-    """Return True if a label, in small letters and with words one space apart, asks for a secret."""
+    """Return True if a label, in lower case and with single spaces, asks for a secret."""
     return _ASKED.search(words) is not None or _PIN.fullmatch(words) is not None

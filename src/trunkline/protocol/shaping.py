@@ -1,8 +1,8 @@
-"""A neutral result, or neutral params, as one revision may see them.
+"""Adapts neutral results and params to one revision.
 
-What a revision lacks is left out, and a content block it does not know becomes text that says what it was. Where the
-revision wants it, a result is stamped with its kind, its cache hints and the server's name. Nothing that was given is
-changed: the same object may be kept, and returned again to a client of another era. A plan, made once for each type and
+Fields that a revision lacks are left out, and a content block it does not know becomes text that describes it. Where
+the revision requires it, a result gets its kind, its cache hints and the server's name. The given object is not
+changed: it may be cached, and returned again to a client of another era. A plan, created once for each type and
 revision, says what is to be done; for most there is nothing.
 """
 
@@ -24,13 +24,13 @@ from trunkline.protocol.revisions import Revision
 
 __all__ = ["needs_wrapping", "shape", "shape_params", "with_object", "wrap_schema"]
 
-# Words of JSON Schema: where definitions stand, what refers, what holds values and what names schemas.
+# Keywords of JSON Schema: where definitions are, what refers, what holds values and what names schemas.
 _DEFINITIONS = ("$defs", "definitions")
 _REFERENCES = frozenset({"$ref", "$dynamicRef"})
 _VALUES = frozenset({"const", "default", "enum", "examples"})
 _NAMES_TO_SCHEMAS = frozenset({"$defs", "definitions", "dependentSchemas", "patternProperties", "properties"})
 
-# What tells a record from a scalar, for the kinds of class that become JSON objects.
+# What distinguishes a record from a scalar, for the classes that become JSON objects.
 _RECORD_MARKS = ("__dataclass_fields__", "__attrs_attrs__", "__pydantic_fields__")
 _STRUCTURED = frozenset({t.CallToolResult, t.ToolResultContent})
 
@@ -38,35 +38,35 @@ _STRUCTURED = frozenset({t.CallToolResult, t.ToolResultContent})
 class _Plan(Struct, frozen=True):
     """What is to be done with a value of one type in one revision."""
 
-    #: It is as it should be, whatever it holds.
+    #: Nothing, whatever the value holds.
     done: bool
     #: Attributes to leave out, with the value that means absence.
     dropped: tuple[tuple[str, Any], ...] = ()
-    #: Attributes in which something may have to be done.
+    #: Attributes whose values may have to be adapted.
     nested: tuple[str, ...] = ()
-    #: What the whole becomes before its parts are looked at.
+    #: Converts the whole value before its parts are adapted.
     rewrite: Callable[[Any], Any] | None = None
     #: Its structured content must be an object.
     objects_only: bool = False
-    #: It says what kind of result it is.
+    #: It states the kind of the result.
     stamped: bool = False
-    #: It says how long it may be kept.
+    #: It states how long it may be cached.
     cached: bool = False
     #: It is not one of our types.
     foreign: bool = False
 
 
 def shape(result: Any, revision: Revision, *, server_info: Raw | None = None, wrap: bool | None = None) -> Any:
-    """Give a result as a revision may see it.
+    """Return a result as a revision may see it.
 
-    ``wrap`` says whether structured content must go into ``{"result": …}`` where a revision wants an object: what
-    ``needs_wrapping`` says of the tool's output schema, or None to go by the value. A result of the user's own
-    making is stamped like the others; one that is encoded already is left alone.
+    ``wrap`` says whether structured content must be wrapped in ``{"result": …}`` where a revision requires an object:
+    the value of ``needs_wrapping`` for the tool's output schema, or None to decide by the value. A result of a custom
+    type is stamped like the others; one that is encoded already is left unchanged.
     """
     kind: type = type(result)
     plan = _plan(kind, revision)
     if not plan.done:
-        # A dictionary is what a tool nearly always gives, and it may stay unless its schema says otherwise.
+        # A tool's value is nearly always a dictionary, and may stay unless its schema says otherwise.
         if plan.objects_only:
             content = result.structured_content
             if content is not UNSET and (wrap or type(content) is not dict):
@@ -98,20 +98,20 @@ def shape(result: Any, revision: Revision, *, server_info: Raw | None = None, wr
 
 
 def shape_params(params: Any, revision: Revision) -> Any:
-    """Give params, or an answer that travels inside params, as a revision may see them."""
+    """Return params, or an answer that travels inside params, as a revision may see them."""
     return _fit(params, revision)
 
 
 def needs_wrapping(output_schema: Mapping[str, Any]) -> bool:
-    """Tell whether revisions that want an object can neither take this output schema nor what it describes."""
+    """Return True if revisions that require an object accept neither this output schema nor its values."""
     return output_schema.get("type") != "object"
 
 
 def wrap_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Describe an object whose only member, ``result``, is what the given schema describes.
+    """Return the schema of an object whose only member, ``result``, is described by the given schema.
 
-    References keep resolving: definitions move to the root, and pointers to other places follow what they point to. A
-    schema with an ``$id`` is a document of its own, wherever it stands, and is left as it is.
+    References keep resolving: definitions move to the root, and pointers to other places follow their targets. A schema
+    with an ``$id`` is a document of its own, wherever it is, and stays unchanged.
     """
     inner = dict(schema)
     outer: dict[str, Any] = {"$schema": inner.pop("$schema")} if "$schema" in inner else {}
@@ -151,7 +151,7 @@ def _plan(kind: type, revision: Revision) -> _Plan:
 
 
 def _concerned(hint: Any, revision: Revision) -> Iterator[bool]:
-    """Tell of each struct type in an annotation whether there is something to do in this revision."""
+    """Yield for each struct type in an annotation whether it needs adapting in this revision."""
     if isinstance(hint, type) and issubclass(hint, t.Wire):
         yield not _plan(hint, revision).done
     for part in get_args(hint):
@@ -168,11 +168,11 @@ def _rewrite(kind: type, revision: Revision) -> Callable[[Any], Any] | None:
     return None
 
 
-# --- Fitting
+# --- Adapting
 
 
 def _fit(value: Any, revision: Revision) -> Any:
-    """Copy a value without what the revision lacks; a value that lacks nothing is given back itself."""
+    """Return a copy of a value without what the revision lacks; the value itself if nothing is to be removed."""
     kind: type = type(value)
     if kind is list:
         items = [_fit(item, revision) for item in value]
@@ -208,7 +208,7 @@ def _stamped_object(result: Any, server_info: Raw | None) -> dict[str, Any]:
 
 
 def with_object(value: Any, wrap: bool | None = None) -> Any:
-    """Return a tool's result with its structured content in ``{"result": …}``; None: only if it is no object."""
+    """Return a tool's result with its structured content in ``{"result": …}``; None: only if it is not an object."""
     content = value.structured_content
     if content is not UNSET and (not _is_object(content) if wrap is None else wrap):
         return replace(value, structured_content={"result": content})
@@ -216,7 +216,7 @@ def with_object(value: Any, wrap: bool | None = None) -> Any:
 
 
 def _is_object(value: Any) -> bool:
-    """Tell whether a value becomes a JSON object."""
+    """Return True if a value becomes a JSON object."""
     if isinstance(value, Raw):
         return bytes(memoryview(value)[:1]) == b"{"
     return isinstance(value, (Mapping, Struct)) or any(hasattr(value, mark) for mark in _RECORD_MARKS)
@@ -230,7 +230,7 @@ def _with_object_schema(tool: t.Tool) -> t.Tool:
 
 
 def _repointed(schema: Any, *, names: bool = False) -> Any:
-    """Copy a schema with its local pointers moved under the member ``result``; ``names``: it maps names to schemas."""
+    """Copy a schema with its local pointers moved below ``result``; ``names``: it maps names to schemas."""
     if isinstance(schema, list):
         return [_repointed(item) for item in schema]
     if not isinstance(schema, Mapping):

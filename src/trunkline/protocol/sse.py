@@ -1,13 +1,13 @@
-"""Server-Sent Events, both directions: events to bytes, and bytes in any portions to events; no socket, no JSON.
+"""Server-Sent Events, both directions: events to bytes, and bytes in arbitrary chunks to events; no socket, no JSON.
 
 Reading follows the WHATWG rules for event streams: a byte order mark at the start, three kinds of line ends, one space
-after the colon, comments and unknown fields skipped, an event that the stream's end cuts off dropped. Two things
-differ, because of what the protocol sends. Data stays bytes: text that is not UTF-8 is for the reader of the message
-to refuse, and is not mended here. And an event with a ``data`` line that is empty is given, since the events that
-open a stream are of that kind; an event without any ``data`` line is not given, but its id still counts.
+after the colon, comments and unknown fields skipped, an event truncated by the end of the stream dropped. Two things
+differ, because of what the protocol sends. Data stays bytes: text that is not UTF-8 is for the reader of the message to
+reject, and is not repaired here. And an event with an empty ``data`` line is returned, since the events that open a
+stream are of that kind; an event without any ``data`` line is not returned, but its id still counts.
 
-An open line is kept in one growing buffer and copied out once, so a long event costs time in proportion to its length
-however finely it is cut. What is kept never exceeds the cap by more than the portion that was fed last.
+An incomplete line is kept in one growing buffer and copied out once, so a long event costs time in proportion to its
+length however finely it is chunked. The buffer never exceeds the limit by more than the chunk fed last.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = ["Event", "EventReader", "encode_comment", "encode_event"]
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _NEWLINE, _RETURN, _COLON = b"\n\r:"
-# A longer number of milliseconds is thirty thousand years, and one of thousands of digits is refused by `int`.
+# A longer number of milliseconds is thirty thousand years, and one of thousands of digits is rejected by `int`.
 _RETRY_DIGITS = 15
 
 
@@ -36,10 +36,10 @@ class Event(Struct, frozen=True, gc=False):
 def encode_event(
     data: bytes, *, event: str | None = "message", id: str | None = None, retry: int | None = None
 ) -> bytes:
-    """Write one event; data of several lines becomes several ``data`` fields, read back with newlines between.
+    """Encode one event; data of several lines becomes several ``data`` fields, read back with newlines between.
 
     Raises:
-        ValueError: the id has a NUL or a line end in it, or the event's name a line end.
+        ValueError: the id contains a NUL or a line end, or the event's name a line end.
     """
     if _NEWLINE in data or _RETURN in data:
         data = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n").replace(b"\n", b"\ndata: ")
@@ -56,18 +56,18 @@ def encode_event(
 
 
 def encode_comment(text: str = "") -> bytes:
-    """Write a comment, which readers skip: it shows that a silent stream is alive."""
+    """Encode a comment, which readers skip: it is sent as a keep-alive."""
     return b"".join(b": %b\n" % line.encode() for line in text.splitlines() or [""]) + b"\n"
 
 
 def _field(name: str, value: str) -> bytes:
     if not value.isprintable() and ("\n" in value or "\r" in value or "\0" in value):
-        raise ValueError(f"the {name} of an event has no NUL or line end in it, but this is {value!r}")
+        raise ValueError(f"the {name} of an event must not contain a NUL or a line end: {value!r}")
     return value.encode()
 
 
 class EventReader:
-    """Cuts a stream of bytes into events; feed it, take what is complete."""
+    """Splits a stream of bytes into events: feed it, use the events it returns."""
 
     __slots__ = (
         "_after_return",
@@ -86,11 +86,11 @@ class EventReader:
     )
 
     def __init__(self, *, max_event: int) -> None:
-        """Start at the beginning of a stream; the cap counts the bytes of an event's lines, or of one comment."""
+        """Start at the beginning of a stream; the limit counts the bytes of an event's lines, or of one comment."""
         self._max_event = max_event
-        #: The id to take the stream up after: the one of the last complete event that had one.
+        #: The id to resume the stream after: that of the last complete event that had one.
         self.last_id = ""
-        #: The wait in milliseconds that the server last asked for before the stream is taken up again.
+        #: The last delay in milliseconds that the server requested before the stream is resumed.
         self.retry: int | None = None
         self._head: bytes | None = b""
         self._after_return = False
@@ -105,15 +105,15 @@ class EventReader:
 
     @property
     def held(self) -> int:
-        """How many bytes of an incomplete event are kept, field names of complete lines not counted."""
+        """The number of bytes kept of an incomplete event, field names of complete lines not counted."""
         return len(self._open) + len(self._data or b"") + len(self._id or "") + len(self._event)
 
     def feed(self, data: bytes) -> list[Event]:
-        """Take bytes; give the events they complete.
+        """Feed bytes; return the events they complete.
 
         Raises:
-            RemoteProtocolError: an event is longer than the cap. Events complete before it are given first; nothing
-                can be read after it.
+            RemoteProtocolError: an event is longer than the limit. Events completed before it are returned first;
+                nothing can be read after it.
         """
         events: list[Event] = []
         if not self._too_long:
@@ -125,7 +125,7 @@ class EventReader:
         return events
 
     def _read(self, lines: list[bytes], events: list[Event]) -> None:
-        """Apply whole lines; stop at an event over the cap."""
+        """Process whole lines; stop at an event over the limit."""
         for line in lines:
             if not line:
                 if self._size > self._max_event:
@@ -137,7 +137,7 @@ class EventReader:
                 self._data = self._id = self._retry = None
                 self._event = ""
                 self._size = 0
-            # The three lines that nearly all events consist of; `_take` would do the same, for twice the time.
+            # The three lines that nearly all events consist of; `_take` would do the same, in twice the time.
             elif line[:6] == b"data: " and self._data is None:
                 self._data = line[6:]
                 self._size += len(line)
@@ -153,7 +153,7 @@ class EventReader:
             self._end()
 
     def _take(self, line: bytes) -> None:
-        """Apply one line that is not empty."""
+        """Process one line that is not empty."""
         if line[0] == _COLON:
             self._skip_comment(len(line))
             return
@@ -171,12 +171,12 @@ class EventReader:
                 self.retry = self._retry = int(value)
 
     def _skip_comment(self, size: int) -> None:
-        """Leave a comment out of its event's size, as those that keep a slow event alive must not end it."""
+        """Leave a comment out of its event's size: comments that keep a slow event alive must not end it."""
         if size > self._max_event:
             self._size += size
 
     def _add_data(self, value: bytes) -> None:
-        """Keep a line of data; from the second on in one buffer, since a list of short lines takes many times more."""
+        """Add a line of data; from the second on in one buffer, since a list of short lines takes many times more."""
         if self._data is None:
             self._data = value
             return
@@ -186,7 +186,7 @@ class EventReader:
         self._data += value
 
     def _end(self) -> None:
-        """Keep nothing of the event that is too long, and read nothing after it."""
+        """Discard the event that is too long, and read nothing after it."""
         self._too_long = True
         self._open = bytearray()
         self._data = self._id = None
@@ -195,7 +195,7 @@ class EventReader:
     # --- lines -------------------------------------------------------------------------------------------------------
 
     def _cut(self, data: bytes) -> list[bytes]:
-        """Give the lines that these bytes complete, and keep what is left."""
+        """Return the lines that these bytes complete, and keep the rest."""
         if self._head is not None:
             data = self._without_byte_order_mark(data)
         if not data:
@@ -211,7 +211,7 @@ class EventReader:
             return []
         lines = data.splitlines()
         last = data[-1]
-        # A line is complete at its carriage return, whatever follows: an event must not wait for the next portion.
+        # A line is complete at its carriage return, whatever follows: an event must not wait for the next chunk.
         self._after_return = last == _RETURN
         rest = b"" if self._after_return or last == _NEWLINE else lines.pop()
         if self._open_size:
@@ -221,7 +221,7 @@ class EventReader:
         return lines
 
     def _without_byte_order_mark(self, data: bytes) -> bytes:
-        """Drop the mark at the start of the stream, which may come in portions."""
+        """Drop the mark at the start of the stream, which may come in chunks."""
         head = (self._head or b"") + data
         if len(head) < len(_BYTE_ORDER_MARK) and _BYTE_ORDER_MARK.startswith(head):
             self._head = head
@@ -230,13 +230,13 @@ class EventReader:
         return head.removeprefix(_BYTE_ORDER_MARK)
 
     def _hold(self, portion: bytes) -> None:
-        """Keep a portion of a line that is not complete yet; of a comment only the colon."""
+        """Keep a chunk of an incomplete line; of a comment only the colon."""
         if not self._in_comment():
             self._open += portion if self._open or portion[0] != _COLON else b":"
         self._open_size += len(portion)
 
     def _close(self, portion: bytes) -> None:
-        """Apply the open line, which ends with this portion."""
+        """Process the incomplete line, which ends with this chunk."""
         if portion:
             self._hold(portion)
         line, size = self._open, self._open_size

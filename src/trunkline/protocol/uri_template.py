@@ -1,18 +1,18 @@
 """RFC 6570 URI templates: all four levels expand, and a URI is matched in time linear in its length.
 
 It knows neither resources nor revisions. A template is parsed into literals and expressions, and these into *steps* for
-matching. Matching first folds each percent-encoded byte of the URI into one private character, so no step can cut an
-escape in two. It then goes through the steps once from the left, keeping for each the set of offsets where it may
-begin (a byte an offset), and once from the right to choose among them. No step is tried twice, whatever the URI: the
-cost is length times steps. Where several readings fit, later variables are as short as they can be.
+matching. Matching first folds each percent-encoded byte of the URI into one private character, so no step can split an
+escape. It then goes through the steps once from the left, keeping for each the set of offsets where it may begin (one
+byte per offset), and once from the right to choose among them. No step is tried twice, whatever the URI: the cost is
+length times steps. If several readings match, later variables are as short as possible.
 
 How a variable matches, beyond what the RFC says of expansion:
 
-- ``{name}`` takes one or more characters, but no ``/``, ``?`` or ``#``; ``{+path}``, ``{#part}`` and ``{path*}`` take
-  slashes too. A variable takes no ``?``, ``#``, ``;`` or ``&`` that a later expression starts with.
-- ``{?q,lang}``, ``{&q}`` and ``{;q}`` take parameters in any order; missing ones are absent, unknown ones ignored, and
-  one given twice does not match unless it is ``{?q*}``, whose value is a list.
-- ``{/path*}`` and ``{.label*}`` give lists; an empty one is absent.
+- ``{name}`` matches one or more characters, but no ``/``, ``?`` or ``#``; ``{+path}``, ``{#part}`` and ``{path*}``
+  match slashes too. A variable matches no ``?``, ``#``, ``;`` or ``&`` that a later expression starts with.
+- ``{?q,lang}``, ``{&q}`` and ``{;q}`` match parameters in any order; missing ones are absent, unknown ones ignored, and
+  a duplicate does not match unless it is ``{?q*}``, whose value is a list.
+- ``{/path*}`` and ``{.label*}`` match lists; an empty one is absent.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from msgspec import Struct
 
 __all__ = ["UriTemplate", "Value"]
 
-#: What a variable may be given in an expansion.
+#: The value of a variable in an expansion.
 Value = str | Sequence[str] | Mapping[str, str]
 
 _NAME = re.compile(r"(?:[A-Za-z0-9_]|%[0-9A-Fa-f]{2})+(?:\.(?:[A-Za-z0-9_]|%[0-9A-Fa-f]{2})+)*")
@@ -38,7 +38,7 @@ _NOT_ASCII = re.compile(r"[^\x00-\x7f]+")
 _SLASH = re.compile(r"[/\\]")
 _ESCAPE = re.compile(r"%([0-9A-Fa-f]{2})")
 _UNRESERVED = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
-# An encoded byte b is the character FOLD + b while matching: no URI has these once its non-ASCII part is encoded.
+# An encoded byte b is the character FOLD + b while matching: no URI contains these once its non-ASCII part is encoded.
 _FOLD = 0x100
 _UNFOLD = MappingProxyType({_FOLD + byte: byte for byte in range(256)})
 
@@ -66,7 +66,7 @@ _OPERATORS = MappingProxyType(
     }
 )
 
-# What ends a group, whatever comes later.
+# What ends a group, whatever follows.
 _GROUP_STOPS = MappingProxyType({".": "/?#", "/": "?#", ";": "/?#", "?": "#", "&": "#"})
 
 
@@ -79,20 +79,20 @@ class _Variable(Struct, frozen=True):
 
 
 class _Expression(Struct, frozen=True):
-    """What stands between two braces."""
+    """The content of a pair of braces."""
 
     operator: str
     variables: tuple[_Variable, ...]
 
 
 class _Literal(Struct, frozen=True):
-    """A step that is there or not: folded text."""
+    """A step that matches fixed text, folded."""
 
     text: str
 
 
 class _Capture(Struct, frozen=True):
-    """A step that takes one or more characters, none of them in ``stop``, for one variable."""
+    """A step that matches one or more characters, none of them in ``stop``, for one variable."""
 
     variable: _Variable
     stop: re.Pattern[str]
@@ -100,7 +100,7 @@ class _Capture(Struct, frozen=True):
 
 
 class _Group(Struct, frozen=True):
-    """A step that takes nothing, or ``first`` and what follows up to ``stop``: parameters or a list."""
+    """A step that matches nothing, or ``first`` and what follows up to ``stop``: parameters or a list."""
 
     first: str
     separator: str
@@ -113,7 +113,7 @@ _Step = _Literal | _Capture | _Group
 
 
 class UriTemplate(Struct, frozen=True):
-    """A parsed template; ``text`` is how it was written and ``names`` are its variables in order."""
+    """A parsed template; ``text`` is its source and ``names`` are its variables in order."""
 
     text: str
     names: tuple[str, ...]
@@ -122,30 +122,30 @@ class UriTemplate(Struct, frozen=True):
 
     @classmethod
     def parse(cls, text: str) -> UriTemplate:
-        """Read a template.
+        """Parse a template.
 
         Raises:
-            ValueError: it is not one; the message gives the offset and the fix.
+            ValueError: it is invalid; the message gives the offset and the fix.
         """
         parts = tuple(_read_parts(text))
         names = dict.fromkeys(v.name for part in parts if not isinstance(part, str) for v in part.variables)
         return cls(text, tuple(names), parts, tuple(_steps(parts)))
 
     def expand(self, values: Mapping[str, Value]) -> str:
-        """Fill the template in; a variable without a value, or with an empty list, is left out.
+        """Expand the template; a variable without a value, or with an empty list, is left out.
 
         Raises:
-            ValueError: a prefix is asked of a list, or a text is not Unicode.
+            ValueError: a prefix was requested of a list, or a string is not valid Unicode.
         """
         return "".join(
             _encode(part, reserved=True) if isinstance(part, str) else _expand(part, values) for part in self._parts
         )
 
     def match(self, uri: str, *, safe: bool = True) -> dict[str, str | list[str]] | None:
-        """Give the decoded variables of a URI made from this template, or None if it was not.
+        """Return the decoded variables of a URI that matches this template, or None if it does not match.
 
-        A safe match refuses what could leave a folder: a slash, backslash or NUL, or ``.`` or ``..`` as the whole of a
-        variable that takes no slashes; a ``..`` segment, a NUL or an absolute path in one that does; a ``..`` segment
+        A safe match rejects what could leave a folder: a slash, backslash or NUL, or ``.`` or ``..`` as the whole of a
+        variable that matches no slashes; a ``..`` segment, a NUL or an absolute path in one that does; a ``..`` segment
         or NUL in a parameter of ``{?q}``.
         """
         folded = _fold_uri(uri)
@@ -161,15 +161,15 @@ class UriTemplate(Struct, frozen=True):
 
 
 def _read_parts(text: str) -> Iterator[str | _Expression]:
-    """Cut a template into literal texts and expressions."""
+    """Split a template into literal texts and expressions."""
     at = 0
     while at < len(text):
         opened = text.find("{", at)
         literal_end = len(text) if opened < 0 else opened
         bad = _BAD_LITERAL.search(text, at, literal_end)
         if bad:
-            fix = 'Nothing was opened before it; write "%7D".' if bad[0] == "}" else "Write it percent-encoded."
-            raise ValueError(f"URI template, offset {bad.start()}: {bad[0]!r} cannot stand in a URI. {fix}")
+            fix = 'There is no "{" before it; write "%7D".' if bad[0] == "}" else "Write it percent-encoded."
+            raise ValueError(f"URI template, offset {bad.start()}: {bad[0]!r} is not allowed in a URI. {fix}")
         if literal_end > at:
             yield text[at:literal_end]
         if opened < 0:
@@ -203,11 +203,11 @@ def _read_variable(spec: str, at: int) -> _Variable:
     explode = spec.endswith("*")
     if not _NAME.fullmatch(name):
         raise ValueError(
-            f"URI template, offset {at}: {name!r} is no variable name. Use letters, digits, underscores and inner dots."
+            f"URI template, offset {at}: {name!r} is not a variable name. Use letters, digits, underscores, inner dots."
         )
     if colon and (explode or not _PREFIX.fullmatch(length)):
         raise ValueError(
-            f"URI template, offset {at}: {spec!r} has a wrong modifier. "
+            f"URI template, offset {at}: {spec!r} has an invalid modifier. "
             f"Use one of {name}, {name}:3 (1 to 9999) and {name}*."
         )
     return _Variable(name, int(length or 0), explode)
@@ -234,7 +234,7 @@ def _expand(expression: _Expression, values: Mapping[str, Value]) -> str:
             pieces.append(_pair(operator, variable.name, _encode(text, reserved=operator.reserved)))
         elif value:
             if variable.prefix:
-                raise ValueError(f'"{variable.name}:{variable.prefix}" takes a text; a list or mapping has no prefix.')
+                raise ValueError(f'"{variable.name}:{variable.prefix}" needs a string; a list has no prefix.')
             pieces.extend(_expand_several(operator, variable, value))
     return operator.first + operator.separator.join(pieces) if pieces else ""
 
@@ -309,7 +309,7 @@ def _expression_steps(part: _Expression, leads: str) -> Iterator[_Step]:
 
 
 def _class(characters: str) -> re.Pattern[str]:
-    """Make the pattern that finds the next of these characters; of none, one that finds nothing."""
+    """Compile a pattern that finds the next of these characters; without characters it finds nothing."""
     return re.compile(f"[{re.escape(characters)}]" if characters else r"(?!)")
 
 
@@ -317,7 +317,7 @@ def _class(characters: str) -> re.Pattern[str]:
 
 
 def _fold(text: str) -> str:
-    """Make each percent-encoded byte one character; an encoded unreserved one is that one (RFC 3986, 6.2.2.2)."""
+    """Make each percent-encoded byte one character; an encoded unreserved one becomes itself (RFC 3986, 6.2.2.2)."""
     return _ESCAPE.sub(_fold_byte, text) if "%" in text else text
 
 
@@ -327,7 +327,7 @@ def _fold_byte(found: re.Match[str]) -> str:
 
 
 def _fold_uri(uri: str) -> str | None:
-    """Fold a URI from outside; None if it has a broken escape or is no Unicode."""
+    """Fold an untrusted URI; None if it has a broken escape or is not valid Unicode."""
     if not uri.isascii():
         try:
             uri = _NOT_ASCII.sub(_escape, uri)
@@ -338,7 +338,7 @@ def _fold_uri(uri: str) -> str | None:
 
 
 def _cuts(steps: Sequence[_Step], text: str) -> list[tuple[int, int]] | None:
-    """Say which piece of the text each step takes, or None if they do not fit."""
+    """Return the piece of the text that each step matches, or None if they do not match."""
     starts = bytearray(len(text) + 1)
     starts[0] = 1
     reached = [starts]
@@ -359,7 +359,7 @@ def _cuts(steps: Sequence[_Step], text: str) -> list[tuple[int, int]] | None:
 
 
 def _forward(step: _Step, text: str, starts: bytearray) -> bytearray:
-    """Mark every offset where the step can end, given where it can start; each offset is passed once."""
+    """Mark every offset where the step can end, given where it can start; each offset is visited once."""
     if isinstance(step, _Literal):
         return _forward_literal(step.text, text, starts)
     first = step.first if isinstance(step, _Group) else ""
@@ -387,7 +387,7 @@ def _forward_literal(literal: str, text: str, starts: bytearray) -> bytearray:
 
 
 def _backward(step: _Step, text: str, starts: bytearray, end: int) -> int:
-    """Choose where a step that ends here starts: as late as it can."""
+    """Choose where a step that ends here starts: as late as possible."""
     if isinstance(step, _Literal):
         return end - len(step.text)
     if isinstance(step, _Capture):
@@ -402,7 +402,7 @@ def _backward(step: _Step, text: str, starts: bytearray, end: int) -> int:
 
 
 def _values(steps: Sequence[_Step], pieces: Sequence[str], *, safe: bool) -> dict[str, str | list[str]]:
-    """Decode the pieces; ValueError if one cannot be, is not safe, or disagrees with another of the same name."""
+    """Decode the pieces; ValueError if one is invalid, unsafe, or contradicts another of the same name."""
     readings: list[tuple[_Variable, str | list[str]]] = []
     for step, piece in zip(steps, pieces, strict=True):
         if isinstance(step, _Capture):
@@ -410,7 +410,7 @@ def _values(steps: Sequence[_Step], pieces: Sequence[str], *, safe: bool) -> dic
         elif isinstance(step, _Group) and piece:
             readings.extend(_read_group(step, piece[1:].split(step.separator), safe=safe))
     values: dict[str, str | list[str]] = {}
-    # Whole values before prefixes, longer prefixes before shorter: each prefix must be that of what is known.
+    # Whole values before prefixes, longer prefixes before shorter: each prefix must be that of a known value.
     for variable, value in sorted(readings, key=lambda reading: -(reading[0].prefix or 10_000)):
         known = values.setdefault(variable.name, value)
         if value != (known[: variable.prefix] if variable.prefix else known):

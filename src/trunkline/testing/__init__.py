@@ -1,8 +1,8 @@
-"""What users test with, beside ``Client(server)``, which is the whole set-up of most tests.
+"""Test tools, in addition to ``Client(server)``, which is the whole set-up of most tests.
 
-``FakeClock`` stands still until a test moves it; ``check_link`` holds a transport to every promise of a Link;
-``Recorder`` writes a conversation down and ``replay`` plays it again, to see whether a server still answers as it did;
-``PlayedServer`` is a recording in the place of its server, and ``compare`` finds what two recordings do not share.
+``FakeClock`` stands still until a test advances it; ``check_link`` checks a transport against the whole contract of a
+Link; ``Recorder`` records a conversation and ``replay`` replays it, to check that a server still answers as it did;
+``PlayedServer`` is a recording in place of its server, and ``compare`` finds the differences of two recordings.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""A clock that stands still until a test moves it: no test waits for time to pass.
+"""A clock that stands still until a test advances it, so that no test waits for time to pass.
 
-It fits wherever the package takes a clock. Calls that were asked for run inside ``advance``, in the order they are
+It can be passed wherever the package accepts a clock. Scheduled callbacks run inside ``advance``, in the order they are
 due, each at its own time.
 """
 
@@ -13,47 +13,47 @@ __all__ = ["FakeClock", "FakeTimer"]
 
 
 class FakeTimer:
-    """A call that waits for its time; it can be called off."""
+    """A scheduled callback; it can be cancelled."""
 
     __slots__ = ("callback", "when")
 
     def __init__(self, when: float, callback: Callable[[], None]) -> None:
-        """Make a timer; ``FakeClock.call_at`` does."""
+        """Create a timer; use ``FakeClock.call_at``."""
         self.when = when
         self.callback: Callable[[], None] | None = callback
 
     def cancel(self) -> None:
-        """Call it off; nothing will happen."""
+        """Cancel the timer; its callback will not run."""
         self.callback = None
 
 
 class FakeClock:
-    """Tells the time it was set to."""
+    """A clock that shows the time it was set to."""
 
     __slots__ = ("_count", "_now", "_timers")
 
     def __init__(self, start: float = 1000.0) -> None:
-        """Begin at a time."""
+        """Start at the given time."""
         self._now = start
         self._timers: list[tuple[float, int, FakeTimer]] = []
         self._count = 0
 
     def now(self) -> float:
-        """Say the time, in seconds."""
+        """Return the current time in seconds."""
         return self._now
 
     def call_at(self, when: float, callback: Callable[[], None]) -> FakeTimer:
-        """Have something called once the clock has reached a time."""
+        """Schedule a callback for when the clock reaches a time."""
         timer = FakeTimer(when, callback)
         self._count += 1
         heappush(self._timers, (when, self._count, timer))
         return timer
 
     def advance(self, seconds: float) -> None:
-        """Let time pass and run what falls due meanwhile.
+        """Advance the clock and run the callbacks that fall due.
 
         Raises:
-            ValueError: time does not go back.
+            ValueError: the number of seconds is negative.
         """
         if seconds < 0:
             raise ValueError(f"a clock cannot go back by {-seconds} seconds")

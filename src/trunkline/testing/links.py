@@ -1,7 +1,7 @@
-"""The one check of a transport: what every Link must do, run against any pair of them.
+"""The contract test of a transport: what every Link must do, checked on any pair of them.
 
-Give ``check_link`` a function that makes two fresh, joined links; it fails with an ``AssertionError`` that names the
-promise that was broken. Whoever writes a transport runs it as the first test.
+Pass ``check_link`` a function that creates two fresh, connected links; it fails with an ``AssertionError`` that names
+the broken promise. Run it as the first test of a new transport.
 """
 
 from __future__ import annotations
@@ -24,45 +24,45 @@ _LARGE = 2 * 1024 * 1024
 
 
 class LinkRecorder:
-    """A receiver that writes down all it is told."""
+    """A receiver that records everything delivered to it."""
 
     def __init__(self) -> None:
-        """Start with nothing told."""
+        """Start empty."""
         self.incoming: list[Incoming] = []
         self.origins: list[Origin] = []
         self.ends: list[Exception | None] = []
         self._changed = asyncio.Event()
 
     def message_received(self, incoming: Incoming, origin: Origin) -> None:
-        """Write a message down."""
+        """Record a message."""
         self.incoming.append(incoming)
         self.origins.append(origin)
         self._changed.set()
 
     def eof_received(self, error: Exception | None = None, *, about: RequestId | None = None) -> None:
-        """Write the end down."""
+        """Record the end of the link."""
         self.ends.append(error)
         self._changed.set()
 
     async def until(self, enough: Callable[[LinkRecorder], bool]) -> None:
-        """Wait until what has been told is enough."""
+        """Wait until the condition holds."""
         while not enough(self):
             self._changed.clear()
             await self._changed.wait()
 
     async def messages(self, count: int) -> list[Incoming]:
-        """Wait for so many messages, or the end."""
+        """Wait for this many messages, or the end of the link."""
         await self.until(lambda seen: len(seen.incoming) >= count or bool(seen.ends))
         return self.incoming
 
     async def end(self) -> Exception | None:
-        """Wait for the end and give its reason."""
+        """Wait for the end of the link and return its error."""
         await self.until(lambda seen: bool(seen.ends))
         return self.ends[0]
 
 
 async def check_link(make_pair: MakePair, *, seconds: float = 10.0) -> None:
-    """Check every promise of a Link on fresh pairs; each check must finish in the time given.
+    """Check the whole contract of a Link on fresh pairs; each check must finish within ``seconds``.
 
     Raises:
         AssertionError: a promise is broken; the message says which.
@@ -96,8 +96,8 @@ async def _keeps_order_both_ways(left: Link, right: Link) -> None:
     for number in range(50):
         left.send(_outbound(_note(number)))
         right.send(_outbound(_note(-number)))
-    _expect(_numbers(await at_right.messages(50)) == list(range(50)), "messages came in another order, or not at all")
-    _expect(_numbers(await at_left.messages(50)) == [-n for n in range(50)], "the way back mixed messages up")
+    _expect(_numbers(await at_right.messages(50)) == list(range(50)), "messages were lost or reordered")
+    _expect(_numbers(await at_left.messages(50)) == [-n for n in range(50)], "messages on the way back were reordered")
 
 
 async def _carries_a_burst(left: Link, right: Link) -> None:
@@ -105,7 +105,7 @@ async def _carries_a_burst(left: Link, right: Link) -> None:
     left.send([Outbound(_note(number)) for number in range(1000)])
     for number in range(1000, 2000):
         left.send(_outbound(_note(number)))
-    _expect(_numbers(await at_right.messages(2000)) == list(range(2000)), "a burst lost messages or their order")
+    _expect(_numbers(await at_right.messages(2000)) == list(range(2000)), "a burst lost or reordered messages")
 
 
 async def _carries_large_messages(left: Link, right: Link) -> None:
@@ -116,7 +116,7 @@ async def _carries_large_messages(left: Link, right: Link) -> None:
     (large, *rest), (answer, *others) = await at_right.messages(2), await at_left.messages(2)
     _expect(isinstance(large, Request) and bytes(large.params) == bytes(payload), "a large request was changed")
     _expect(isinstance(answer, Response) and bytes(answer.result) == bytes(payload), "a large answer was changed")
-    _expect(_numbers(rest) == [2] and _numbers(others) == [3], "what followed a large message was lost")
+    _expect(_numbers(rest) == [2] and _numbers(others) == [3], "the message after a large message was lost")
 
 
 async def _keeps_messages_whole(left: Link, right: Link) -> None:
@@ -124,16 +124,16 @@ async def _keeps_messages_whole(left: Link, right: Link) -> None:
     left.send(_outbound(Request("a", "spread", Raw(b'{\n"text":\r\n"\xc3\xa9"}'))))
     right.send([Outbound((Response(1, Raw(b"1")), Response(2, Raw(b"2"))))])
     (spread,) = await at_right.messages(1)
-    _expect(isinstance(spread, Request) and spread.id == "a", "a message with line breaks in it was cut")
+    _expect(isinstance(spread, Request) and spread.id == "a", "a message with line breaks in it was split")
     (batch,) = await at_left.messages(1)
-    _expect(isinstance(batch, Batch) and len(batch.items) == 2, "answers sent together did not come as one batch")
+    _expect(isinstance(batch, Batch) and len(batch.items) == 2, "answers sent together did not arrive as one batch")
 
 
 async def _survives_what_is_no_message(left: Link, right: Link) -> None:
     _, at_right = _attach(left, right)
     left.send(_outbound(Notification("broken", Raw(b"{oops")), _note(1)))
     await at_right.until(lambda seen: bool(seen.ends) or any(isinstance(one, Notification) for one in seen.incoming))
-    _expect(not at_right.ends, "bytes that are no message ended the link")
+    _expect(not at_right.ends, "an invalid message ended the link")
 
 
 async def _delivers_what_was_sent_before_the_end(left: Link, right: Link) -> None:
@@ -144,8 +144,8 @@ async def _delivers_what_was_sent_before_the_end(left: Link, right: Link) -> Non
     _expect(_numbers(at_right.incoming) == list(range(100)), "messages sent before the close were lost")
     await right.aclose()
     await asyncio.sleep(0)
-    _expect(len(at_right.ends) == 1, "the other side was told of the end more than once")
-    _expect(len(at_left.ends) == 1, "the side that closed was not told of the end exactly once")
+    _expect(len(at_right.ends) == 1, "the other side was notified of the end more than once")
+    _expect(len(at_left.ends) == 1, "the closing side was not notified of the end exactly once")
 
 
 async def _closes_any_number_of_times(left: Link, right: Link) -> None:
@@ -154,7 +154,7 @@ async def _closes_any_number_of_times(left: Link, right: Link) -> None:
         for link in (left, right, left, right):
             tasks.create_task(link.aclose())
     await left.aclose()
-    _expect(len(at_left.ends) == 1, "closing several times told of several ends")
+    _expect(len(at_left.ends) == 1, "closing several times reported several ends")
 
 
 async def _takes_messages_after_the_end(left: Link, right: Link) -> None:
@@ -193,7 +193,7 @@ def _outbound(*messages: Message) -> list[Outbound]:
 
 
 def _numbers(incoming: Sequence[Incoming]) -> list[int]:
-    """Read the numbers out of notes; anything else shows as -1."""
+    """Return the numbers in the notifications; anything else becomes -1."""
     import msgspec
 
     return [

@@ -1,11 +1,10 @@
-"""Writing down a conversation in memory, to keep it beside the tests and to play it again.
+"""Records a conversation in memory, to store it beside the tests and to replay it.
 
-The format is that of ``trunkline record`` (``host/record``), without times: ``{"from": "client", "message": {...},
-"note": "..."}`` a line, with comments at the head as the title.
+The format is that of ``trunkline record``, without times: ``{"from": "client", "message": {...}, "note": "..."}`` per
+line, with the title in comments at the beginning.
 
-A ``Recorder`` stands between a Link and its owner and changes nothing. It sees messages alone, so a recording made over
-one transport plays over any other (``replays.py``). It holds everything that was said: look for secrets before you
-share it.
+A ``Recorder`` wraps a Link and changes nothing. It sees messages alone, so a recording made over one transport replays
+over any other. It holds everything that was said: look for secrets before you share it.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ __all__ = ["Entry", "Head", "Recorder", "Recording", "Sender", "Side"]
 
 
 class Recorder:
-    """A Link around a Link that keeps what crosses it, both ways; give it to whoever would own the inner one."""
+    """A Link around a Link that records what crosses it, both ways; pass it to the owner in place of the inner link."""
 
     def __init__(self, link: Link, *, side: Side, title: str = "") -> None:
         """Record a link whose owner plays ``side``."""
@@ -37,18 +36,18 @@ class Recorder:
 
     @property
     def recording(self) -> Recording:
-        """What has crossed the link so far."""
+        """The messages recorded so far."""
         return Recording(tuple(self._entries), self._title)
 
-    # As a Link, for the owner.
+    # The Link, for the owner.
 
     def attach(self, receiver: Receiver) -> None:
-        """Start to deliver to this receiver."""
+        """Start delivering to this receiver."""
         self._receiver = receiver
         self._link.attach(self)
 
     def send(self, batch: Sequence[Outbound]) -> None:
-        """Keep these messages and send them."""
+        """Record these messages and send them."""
         self._entries.extend(Entry(self._side, Raw(encode(outbound.message))) for outbound in batch)
         self._link.send(batch)
 
@@ -57,19 +56,19 @@ class Recorder:
         await self._link.drain()
 
     async def aclose(self) -> None:
-        """End the inner link."""
+        """Close the inner link."""
         await self._link.aclose()
 
-    # As a Receiver, for the inner link.
+    # The Receiver, for the inner link.
 
     def message_received(self, incoming: Incoming, origin: Origin) -> None:
-        """Keep what came and hand it on."""
+        """Record a message and deliver it."""
         self._entries.append(_entry(self._other, incoming))
         if self._receiver is not None:
             self._receiver.message_received(incoming, origin)
 
     def eof_received(self, error: Exception | None = None, *, about: RequestId | None = None) -> None:
-        """Hand on that nothing more can arrive."""
+        """Deliver the end of the link."""
         if self._receiver is not None:
             self._receiver.eof_received(error, about=about)
 

@@ -1,9 +1,9 @@
-"""Playing a recorded conversation again, to see whether a server still answers as it did.
+"""Replays a recorded conversation, to check that a server still answers as it did.
 
-``replay`` is the client of a recording: it sends what the client sent, waits where the client had waited, and puts each
-answer beside the recorded one. Of the methods it knows only the one that withdraws a request: no answer is owed then.
-What the server makes up itself and the client gives back (a sealed state, a cursor, the keys of questions) is given
-back as it is now, not as it was then.
+``replay`` plays the client of a recording: it sends what the client sent, waits where the client had waited, and puts
+each answer beside the recorded one. The only method it knows is the one that cancels a request, since no answer is due
+then. What the server generates and the client returns (a sealed state, a cursor, the keys of input requests) is
+returned as it is now, not as it was recorded.
 """
 
 from __future__ import annotations
@@ -35,21 +35,21 @@ from trunkline.types import RequestId
 
 __all__ = ["Answer", "Replay", "Servable", "replay"]
 
-# How long a notice is waited for: nothing depends on it, but a client may have acted on it.
+# How long to wait for a notification: no answer depends on it, but the client may have acted on it.
 _NOTICE_SECONDS = 1.0
 
 
 class Servable(Protocol):
-    """What can be at the other end of a replay: a ``Server``, or anything that serves a Link until it ends."""
+    """The other end of a replay: a ``Server``, or anything that serves a Link until it ends."""
 
     async def serve(self, link: Link, /) -> None:
         """Serve one link until it ends."""
 
 
 class Answer(Struct, frozen=True):
-    """A request of the recording, the answer that was recorded and the one it got now, as plain JSON.
+    """A recorded request with its recorded and its new answer, as plain JSON.
 
-    Either may be absent: a recording need not show an answer, and a request that was withdrawn gets none.
+    Either answer may be absent: a recording need not contain one, and a cancelled request gets none.
     """
 
     request: dict[str, Any]
@@ -58,30 +58,30 @@ class Answer(Struct, frozen=True):
 
     @property
     def same(self) -> bool:
-        """Whether the server answered as it did then."""
+        """Whether the server answered as it did in the recording."""
         return self.recorded == self.actual
 
     @property
     def result(self) -> Any:
-        """The result it got now, or None for an error."""
+        """The new result, or None for an error."""
         return None if self.actual is None else self.actual.get("result")
 
     @property
     def error(self) -> Any:
-        """The error it got now, or None for a result."""
+        """The new error, or None for a result."""
         return None if self.actual is None else self.actual.get("error")
 
 
 class Replay(Struct, frozen=True):
-    """What came of a replay: an answer for each request, and all that the server sent, in order, as plain JSON."""
+    """The outcome of a replay: an answer per request, and all messages of the server in order, as plain JSON."""
 
     answers: tuple[Answer, ...]
     sent: tuple[dict[str, Any], ...]
-    #: The recorded questions of the server that it did not ask now; they can only be missing with ``patience``.
+    #: The recorded requests of the server that it did not send now; there can be some only with ``max_wait``.
     unasked: tuple[dict[str, Any], ...] = ()
 
     def answer(self, method: str) -> Answer:
-        """Find the first answer to a method.
+        """Return the first answer to a method.
 
         Raises:
             KeyError: the recording has no request of that method.
@@ -93,7 +93,7 @@ class Replay(Struct, frozen=True):
 
     @property
     def notices(self) -> tuple[dict[str, Any], ...]:
-        """The notifications among what the server sent."""
+        """The notifications among the messages of the server."""
         return tuple(message for message in self.sent if "method" in message and "id" not in message)
 
 
@@ -107,13 +107,13 @@ async def replay(
 ) -> Replay:
     """Send a recording's client messages to a server and collect its answers.
 
-    Where the recording shows an answer or a question of the server, nothing more is sent until it has come; the ids
-    of the server's own requests may differ from the recorded ones. With ``patience`` the replay goes on without what
-    did not come within so many seconds, or from a server that is gone; notices are then waited for as well. With
-    ``speed`` 1 the client takes the time it took, where the recording says so.
+    Where the recording shows an answer or a request of the server, nothing more is sent until it has arrived; the ids
+    of the server's own requests may differ from the recorded ones. With ``max_wait`` the replay continues without what
+    did not arrive within that many seconds, or after the server has ended; then it waits for notifications as well.
+    With ``speed`` 1 the client takes as long as in the recording, where that has times.
 
     Raises:
-        TimeoutError: the server did not say what the recording waits for.
+        TimeoutError: the server did not send what the recording waits for.
     """
     player = _Player(recording, patience, speed)
     async with asyncio.timeout(seconds), asyncio.TaskGroup() as group:
@@ -125,7 +125,7 @@ async def replay(
 
 
 class _Player:
-    """A Link whose far end is the client of a recording."""
+    """A Link whose other end is the client of a recording."""
 
     def __init__(self, recording: Recording, patience: float | None, speed: float) -> None:
         self._script = tuple((entry.sender, entry.decoded, entry.at) for entry in recording.entries)
@@ -134,7 +134,7 @@ class _Player:
         self._abandoned = False
         self._unasked: list[Request] = []
         self._notices: list[str] = []
-        #: What the server made up then, and what it made up now in its place.
+        #: Values that the server generated in the recording, with those it generated in their place now.
         self._made_up: dict[str, str] = {}
         self._receiver: Receiver | None = None
         self._moved = asyncio.Event()
@@ -146,7 +146,7 @@ class _Player:
         self._asked: list[Request] = []
         self._their_ids: dict[RequestId, RequestId] = {}
 
-    # As a Link, for the server.
+    # The Link, for the server.
 
     def attach(self, receiver: Receiver) -> None:
         self._receiver = receiver
@@ -176,10 +176,10 @@ class _Player:
     async def aclose(self) -> None:
         return
 
-    # As the client.
+    # The client.
 
     async def play(self) -> None:
-        """Walk the script from its first line to its last, then wait for what is still owed and end the link."""
+        """Play the script from beginning to end, then wait for the answers still due and end the link."""
         receiver = await self._attached()
         before: float | None = None
         for sender, incoming, at in self._script:
@@ -199,7 +199,7 @@ class _Player:
         receiver.eof_received()
 
     def abandoned(self, serving: object) -> None:
-        """Learn that the server is gone: with patience, nothing more is waited for."""
+        """Called when the server has ended: with ``max_wait``, nothing more is waited for."""
         self._abandoned = True
         self._moved.set()
 
@@ -208,7 +208,7 @@ class _Player:
             await asyncio.sleep((at - before) / self._speed)
 
     def outcome(self) -> Replay:
-        """Put requests, recorded and actual answers side by side."""
+        """Return each request with its recorded and its new answer."""
         answers = (
             Answer(_plain(request), _plain_if(self._recorded.get(index)), _plain_if(self._actual.get(index)))
             for index, request in enumerate(self._requests)
@@ -217,7 +217,7 @@ class _Player:
         return Replay(tuple(answers), tuple(_plain(message) for message in self._sent), unasked)
 
     def _prepare(self, incoming: Incoming) -> Incoming | None:
-        """Note what will be owed, and address the client's answers to the requests this server made."""
+        """Note the answers that will be due, and address the client's answers to the requests of this server."""
         if isinstance(incoming, Batch):
             items = tuple(item for each in incoming.items if (item := self._address(each)) is not None)
             return Batch(items) if items else None
@@ -232,14 +232,14 @@ class _Player:
             self._waiting.pop(_plain(message).get("params", {}).get("requestId"), None)
         elif isinstance(message, Response | ErrorResponse) and message.id is not None:
             if any(message.id == each.id for each in self._unasked):
-                # It answers what was not asked.
+                # It answers a request that was not sent.
                 return None
             id = self._their_ids.get(message.id, message.id)
             return Response(id, message.result) if isinstance(message, Response) else ErrorResponse(id, message.error)
         return message
 
     async def _expect(self, message: Message | Malformed) -> None:
-        """Wait until the server has sent what the recording shows, as far as that can be told."""
+        """Wait until the server has sent what the recording shows, as far as that can be determined."""
         if isinstance(message, Response | ErrorResponse):
             index = self._latest(message.id)
             if index is None:
@@ -260,7 +260,7 @@ class _Player:
                 self._notices.remove(message.method)
 
     def _latest(self, id: RequestId | None) -> int | None:
-        """Find the last request sent under an id: one is used again only after its answer."""
+        """Return the index of the last request with this id: an id is reused only after its answer."""
         for index in reversed(range(len(self._requests))):
             if self._requests[index].id == id:
                 return index
@@ -281,7 +281,7 @@ class _Player:
         return self._receiver
 
     async def _until(self, done: Callable[[], bool], *, at_most: float = math.inf) -> None:
-        """Wait until something is so, for as long as there is patience."""
+        """Wait until a condition holds, at most for ``max_wait``."""
         try:
             async with asyncio.timeout(None if self._patience is None else min(self._patience, at_most)):
                 while not done() and not (self._abandoned and self._patience is not None):
@@ -291,15 +291,15 @@ class _Player:
             return
 
 
-# --- what a server makes up -------------------------------------------------------------------------------------------
+# --- values that a server generates -----------------------------------------------------------------------------------
 
-#: Members of results that clients give back as they are, and the members of params in which they do.
+#: Members of results that clients return unchanged, and the members of params in which they do.
 _MADE_UP = frozenset({"requestState", "nextCursor", "taskId"})
 _GIVEN_BACK = frozenset({"requestState", "cursor", "taskId"})
 
 
 def _learn(recorded: Any, actual: Any, made_up: dict[str, str]) -> None:
-    """Note what a server makes up anew: under the same name in the same place, another text."""
+    """Note the values that a server generates anew: under the same name in the same place, another string."""
     if not isinstance(recorded, dict) or not isinstance(actual, dict):
         return
     for name, value in recorded.items():

@@ -1,7 +1,7 @@
 """The data of the Model Context Protocol, all revisions in one neutral model: frozen structs, no behaviour, no I/O.
 
 Names are the schema's. One struct holds the members of every revision; ``trunkline.protocol`` knows which revision has
-which. Reading is lenient where programs in the field are careless, writing never is.
+which. Reading is lenient where existing programs are careless, writing never is.
 """
 
 from __future__ import annotations

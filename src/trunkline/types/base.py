@@ -1,9 +1,9 @@
-"""What every other module of ``types`` stands on: ids, ``_meta``, params and results in general, small shared records.
+"""The basis of all other modules of ``types``: ids, ``_meta``, generic params and results, small shared records.
 
-Each wire type of the five revisions is one frozen struct that has the members of all of them; what a given revision may
-see of it is a question for ``protocol.fields`` and ``protocol.shaping``. Attributes are snake_case and become camelCase
-on the wire; a member that is None (or ``UNSET``) is absent there. A default made by a factory is always written, since
-the specification requires the member: only reading is lenient.
+Each wire type is one frozen struct with the members of all five revisions; ``protocol.fields`` and
+``protocol.downgrade`` decide what a given revision may see. Attributes are snake_case and become camelCase on the wire;
+a member that is None (or ``UNSET``) is absent there. A default made by a factory is always written, since the
+specification requires the member: only reading is lenient.
 """
 
 from __future__ import annotations
@@ -72,11 +72,11 @@ else:
 
 
 class Wire(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, gc=False):
-    """The root of all wire types: frozen, keyword-only, camelCase on the wire, defaults left out."""
+    """The base class of all wire types: frozen, keyword-only, camelCase on the wire, defaults left out."""
 
 
 class Icon(Wire, frozen=True, kw_only=True):
-    """A picture to show beside a name."""
+    """An image to show beside a name."""
 
     src: str
     mime_type: str | None = None
@@ -85,7 +85,7 @@ class Icon(Wire, frozen=True, kw_only=True):
 
 
 class Annotations(Wire, frozen=True, kw_only=True):
-    """For whom content is meant, how important it is, and when it last changed (ISO 8601)."""
+    """The audience of content, its importance, and when it last changed (ISO 8601)."""
 
     audience: list[Role] | None = None
     priority: int | float | None = None
@@ -93,7 +93,7 @@ class Annotations(Wire, frozen=True, kw_only=True):
 
 
 class Implementation(Wire, frozen=True, kw_only=True):
-    """The name and version of a program that speaks the protocol; a missing version reads as the empty text."""
+    """The name and version of a program that speaks the protocol; a missing version is read as the empty string."""
 
     name: str
     version: str = field(default_factory=str)
@@ -104,7 +104,7 @@ class Implementation(Wire, frozen=True, kw_only=True):
 
 
 class RequestMeta(Wire, frozen=True, kw_only=True):
-    """The ``_meta`` of a request: its progress token and, in stateless revisions, who asks and in which revision."""
+    """The ``_meta`` of a request: its progress token and, in stateless revisions, the client and the revision."""
 
     progress_token: ProgressToken | None = None
     protocol_version: str | None = field(name=META_PROTOCOL_VERSION, default=None)
@@ -114,7 +114,7 @@ class RequestMeta(Wire, frozen=True, kw_only=True):
 
 
 class RequestParams(Wire, frozen=True, kw_only=True):
-    """The params of a request that has none of its own."""
+    """The params of a request without params of its own."""
 
     meta: RequestMeta | None = field(name="_meta", default=None)
 
@@ -126,20 +126,20 @@ class PaginatedRequestParams(RequestParams, frozen=True, kw_only=True):
 
 
 class NotificationParams(Wire, frozen=True, kw_only=True):
-    """The params of a notification that has none of its own."""
+    """The params of a notification without params of its own."""
 
     meta: dict[str, Any] | None = field(name="_meta", default=None)
 
 
 class CancelledNotificationParams(NotificationParams, frozen=True, kw_only=True):
-    """The sender no longer wants the answer to a request it made; without an id a task is meant."""
+    """The sender cancels a request of its own; without an id a task is meant."""
 
     request_id: RequestId | None = None
     reason: str | None = None
 
 
 class ProgressNotificationParams(NotificationParams, frozen=True, kw_only=True):
-    """How far the request with this token has come."""
+    """The progress of the request with this token."""
 
     progress_token: ProgressToken
     progress: int | float
@@ -148,7 +148,7 @@ class ProgressNotificationParams(NotificationParams, frozen=True, kw_only=True):
 
 
 class Result(Wire, frozen=True, kw_only=True):
-    """The answer to a request that has nothing to say but that it is done."""
+    """The result of a request that returns no data."""
 
     meta: dict[str, Any] | None = field(name="_meta", default=None)
     result_type: str | None = None
@@ -158,20 +158,20 @@ EmptyResult: TypeAlias = Result
 
 
 class PaginatedResult(Result, frozen=True, kw_only=True):
-    """One page of a list; a cursor says that more may follow."""
+    """One page of a list; with a cursor, more pages may follow."""
 
     next_cursor: Cursor | None = None
 
 
 class CacheableResult(Result, frozen=True, kw_only=True):
-    """A result that says how long, and for whom, it may be kept."""
+    """A result that states how long, and for whom, it may be cached."""
 
     ttl_ms: int | None = None
     cache_scope: CacheScope | None = None
 
 
 class InputRequest(Wire, frozen=True, kw_only=True):
-    """A question to the client that travels inside a result; the method says how to read its params."""
+    """A request to the client that travels inside a result; its method determines the type of its params."""
 
     method: str
     params: OptionalRaw = None
@@ -186,9 +186,9 @@ def _input_required() -> str:
 
 
 class InputRequiredResult(Result, frozen=True, kw_only=True):
-    """The server must know more before it can finish: the client answers by asking again with the responses."""
+    """The server needs input before it can finish: the client sends the request again with the responses."""
 
-    # Declared anew because this member tells the two kinds of result apart: it is always written.
+    # Declared again because this member distinguishes the two kinds of result: it is always written.
     result_type: str = field(default_factory=_input_required)
     input_requests: InputRequests | None = None
     request_state: str | None = None

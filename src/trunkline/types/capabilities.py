@@ -1,7 +1,7 @@
 """Capabilities, typed for building; on the wire and in records they travel as plain JSON objects.
 
-What the other side declared is kept as it came, since members nobody has heard of must stay readable. An empty record
-such as ``RootsCapability()`` is the empty object, which declares the capability without its options.
+The other side's capabilities are kept as they came, since unknown members must stay readable. An empty record such as
+``RootsCapability()`` is the empty object, which declares the capability without its options.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ __all__ = [
 
 
 class RootsCapability(Wire, frozen=True, kw_only=True):
-    """The client has roots; ``list_changed``: and tells when they change."""
+    """The client has roots; with ``list_changed`` it notifies when they change."""
 
     list_changed: bool | None = None
 
 
 class SamplingCapability(Wire, frozen=True, kw_only=True):
-    """The client has a model; with context of servers, and with tools, if these are declared."""
+    """The client has a model; ``context`` and ``tools`` declare that it accepts server context and tools."""
 
     context: dict[str, Any] | None = None
     tools: dict[str, Any] | None = None
@@ -43,7 +43,7 @@ class ElicitationCapability(Wire, frozen=True, kw_only=True):
 
 
 class ClientCapabilities(Wire, frozen=True, kw_only=True):
-    """What a client can do for a server."""
+    """What a client offers to a server."""
 
     experimental: dict[str, Any] | None = None
     roots: RootsCapability | None = None
@@ -54,20 +54,20 @@ class ClientCapabilities(Wire, frozen=True, kw_only=True):
 
 
 class PromptsCapability(Wire, frozen=True, kw_only=True):
-    """The server has prompts; ``list_changed``: and tells when the list changes."""
+    """The server has prompts; with ``list_changed`` it notifies when the list changes."""
 
     list_changed: bool | None = None
 
 
 class ResourcesCapability(Wire, frozen=True, kw_only=True):
-    """The server has resources; and tells when one changes, or the list, if declared."""
+    """The server has resources; the flags declare notifications of changes of a resource and of the list."""
 
     subscribe: bool | None = None
     list_changed: bool | None = None
 
 
 class ToolsCapability(Wire, frozen=True, kw_only=True):
-    """The server has tools; ``list_changed``: and tells when the list changes."""
+    """The server has tools; with ``list_changed`` it notifies when the list changes."""
 
     list_changed: bool | None = None
 

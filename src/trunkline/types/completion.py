@@ -1,4 +1,4 @@
-"""Completion: proposals for an argument of a prompt or a variable of a resource template."""
+"""Completion of an argument of a prompt or a variable of a resource template."""
 
 from __future__ import annotations
 
@@ -20,38 +20,38 @@ __all__ = [
 
 
 class PromptReference(Wire, frozen=True, kw_only=True, tag_field="type", tag="ref/prompt"):
-    """The prompt whose argument is being typed."""
+    """The prompt whose argument is being completed."""
 
     name: str
     title: str | None = None
 
 
 class ResourceTemplateReference(Wire, frozen=True, kw_only=True, tag_field="type", tag="ref/resource"):
-    """The resource template whose variable is being typed."""
+    """The resource template whose variable is being completed."""
 
     uri: str
 
 
-#: What the two oldest revisions call the same thing.
+#: The name of the same type in the two oldest revisions.
 ResourceReference: TypeAlias = ResourceTemplateReference
 CompletionReference: TypeAlias = PromptReference | ResourceTemplateReference
 
 
 class CompletionArgument(Wire, frozen=True, kw_only=True):
-    """The argument being typed, and what is there so far."""
+    """The argument being completed, and its value so far."""
 
     name: str
     value: str
 
 
 class CompletionContext(Wire, frozen=True, kw_only=True):
-    """The arguments that have been filled in before."""
+    """The arguments that were filled in before."""
 
     arguments: dict[str, str] | None = None
 
 
 class CompleteRequestParams(RequestParams, frozen=True, kw_only=True):
-    """A wish for proposals."""
+    """The params of ``completion/complete``."""
 
     ref: CompletionReference
     argument: CompletionArgument
@@ -59,7 +59,7 @@ class CompleteRequestParams(RequestParams, frozen=True, kw_only=True):
 
 
 class Completion(Wire, frozen=True, kw_only=True):
-    """At most a hundred proposals, and how many there are in all."""
+    """At most a hundred proposed values, and how many there are in total."""
 
     values: list[str]
     total: int | None = None
@@ -67,6 +67,6 @@ class Completion(Wire, frozen=True, kw_only=True):
 
 
 class CompleteResult(Result, frozen=True, kw_only=True):
-    """The proposals."""
+    """The result of ``completion/complete``."""
 
     completion: Completion

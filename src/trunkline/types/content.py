@@ -1,4 +1,4 @@
-"""What people and models read: content blocks, told apart by their ``type`` member, and the contents of resources."""
+"""Content blocks, distinguished by their ``type`` member, and the contents of resources."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = [
 
 
 class ResourceContents(Wire, frozen=True, kw_only=True):
-    """What a resource holds: ``text``, or ``blob`` as base64 text."""
+    """The contents of a resource: ``text``, or ``blob`` as base64."""
 
     uri: str
     mime_type: str | None = None
@@ -41,7 +41,7 @@ class TextContent(Wire, frozen=True, kw_only=True, tag_field="type", tag="text")
 
 
 class ImageContent(Wire, frozen=True, kw_only=True, tag_field="type", tag="image"):
-    """A picture, as base64 text."""
+    """An image, as base64."""
 
     data: str
     mime_type: str
@@ -50,7 +50,7 @@ class ImageContent(Wire, frozen=True, kw_only=True, tag_field="type", tag="image
 
 
 class AudioContent(Wire, frozen=True, kw_only=True, tag_field="type", tag="audio"):
-    """A sound, as base64 text."""
+    """Audio, as base64."""
 
     data: str
     mime_type: str
@@ -59,7 +59,7 @@ class AudioContent(Wire, frozen=True, kw_only=True, tag_field="type", tag="audio
 
 
 class ResourceLink(Wire, frozen=True, kw_only=True, tag_field="type", tag="resource_link"):
-    """A resource that can be read, named but not included."""
+    """A link to a resource, without its contents."""
 
     uri: str
     name: str
@@ -88,7 +88,7 @@ def _no_blocks() -> list[ContentBlock]:
 
 
 class ToolUseContent(Wire, frozen=True, kw_only=True, tag_field="type", tag="tool_use"):
-    """A model's wish, while sampling, to call a tool."""
+    """A tool call requested by a model while sampling."""
 
     id: str
     name: str
@@ -97,7 +97,7 @@ class ToolUseContent(Wire, frozen=True, kw_only=True, tag_field="type", tag="too
 
 
 class ToolResultContent(Wire, frozen=True, kw_only=True, tag_field="type", tag="tool_result"):
-    """What the tool that a model wished to call has answered."""
+    """The result of a tool call that a model requested."""
 
     tool_use_id: str
     content: list[ContentBlock] = field(default_factory=_no_blocks)

@@ -1,4 +1,4 @@
-"""Elicitation: a server asks the user, by a form or by a page in the browser."""
+"""Elicitation: a server asks the user for input, by a form or by a page in the browser."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ElicitAction: TypeAlias = Literal["accept", "decline", "cancel"]
 
 
 class ElicitRequestParams(RequestParams, frozen=True, kw_only=True):
-    """A question to the user: a form with ``requested_schema``, or with mode ``url`` a page to open."""
+    """The params of ``elicitation/create``: a form with ``requested_schema``, or with mode ``url`` a page to open."""
 
     message: str
     mode: Literal["form", "url"] | None = None
@@ -26,7 +26,7 @@ class ElicitRequestParams(RequestParams, frozen=True, kw_only=True):
 
 
 class ElicitResult(Wire, frozen=True, kw_only=True):
-    """What the user did, and the filled-in form if that was to accept."""
+    """What the user did, and the filled-in form if the user accepted."""
 
     action: ElicitAction
     content: dict[str, Any] | None = None
@@ -34,6 +34,6 @@ class ElicitResult(Wire, frozen=True, kw_only=True):
 
 
 class ElicitationCompleteNotificationParams(NotificationParams, frozen=True, kw_only=True):
-    """The page of this elicitation has been finished."""
+    """The user has finished the page of this elicitation."""
 
     elicitation_id: str

@@ -1,4 +1,4 @@
-"""How two sides meet: ``initialize`` in handshake revisions, ``server/discover`` in stateless ones."""
+"""Initialization: ``initialize`` in handshake revisions, ``server/discover`` in stateless ones."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["DiscoverResult", "InitializeRequestParams", "InitializeResult"]
 
 
 class InitializeRequestParams(RequestParams, frozen=True, kw_only=True):
-    """Who the client is, what it can do, and the revision it would like."""
+    """The client's name, its capabilities, and the revision it requests."""
 
     protocol_version: str
     capabilities: dict[str, Any]
@@ -20,7 +20,7 @@ class InitializeRequestParams(RequestParams, frozen=True, kw_only=True):
 
 
 class InitializeResult(Wire, frozen=True, kw_only=True):
-    """Who the server is, what it can do, and the revision both will speak."""
+    """The server's name, its capabilities, and the negotiated revision."""
 
     protocol_version: str
     capabilities: dict[str, Any]
@@ -30,7 +30,7 @@ class InitializeResult(Wire, frozen=True, kw_only=True):
 
 
 class DiscoverResult(CacheableResult, frozen=True, kw_only=True):
-    """The revisions a server speaks and what it can do; who it is stands in ``_meta``."""
+    """The revisions that a server speaks and its capabilities; its name is in ``_meta``."""
 
     supported_versions: list[str]
     capabilities: dict[str, Any]

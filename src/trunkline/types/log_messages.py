@@ -10,13 +10,13 @@ __all__ = ["LoggingMessageNotificationParams", "SetLevelRequestParams"]
 
 
 class SetLevelRequestParams(RequestParams, frozen=True, kw_only=True):
-    """The least severe level the client wants to hear of."""
+    """The params of ``logging/setLevel``: the minimum level of log messages."""
 
     level: LoggingLevel
 
 
 class LoggingMessageNotificationParams(NotificationParams, frozen=True, kw_only=True):
-    """One log message: any JSON value, and where it comes from."""
+    """One log message: any JSON value, and the name of its logger."""
 
     level: LoggingLevel
     data: Any

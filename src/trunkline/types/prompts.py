@@ -1,4 +1,4 @@
-"""Prompts: templates a server offers to the user."""
+"""Prompts: templates that a server offers to the user."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = [
 
 
 class PromptArgument(Wire, frozen=True, kw_only=True):
-    """One blank of a prompt."""
+    """One argument of a prompt."""
 
     name: str
     title: str | None = None
@@ -47,7 +47,7 @@ class ListPromptsResult(CacheableResult, frozen=True, kw_only=True):
 
 
 class GetPromptRequestParams(RequestParams, frozen=True, kw_only=True):
-    """A wish for a prompt with its blanks filled in."""
+    """The params of ``prompts/get``: a prompt and its arguments."""
 
     name: str
     arguments: dict[str, str] | None = None
@@ -56,14 +56,14 @@ class GetPromptRequestParams(RequestParams, frozen=True, kw_only=True):
 
 
 class PromptMessage(Wire, frozen=True, kw_only=True):
-    """One message of a filled-in prompt."""
+    """One message of a rendered prompt."""
 
     role: Role
     content: ContentBlock
 
 
 class GetPromptResult(Result, frozen=True, kw_only=True):
-    """A filled-in prompt."""
+    """A rendered prompt."""
 
     messages: list[PromptMessage]
     description: str | None = None

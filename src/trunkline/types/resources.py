@@ -1,4 +1,4 @@
-"""Resources: what a server offers to read, by URI or by URI template."""
+"""Resources that a server offers, by URI or by URI template."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class ListResourceTemplatesResult(CacheableResult, frozen=True, kw_only=True):
 
 
 class ReadResourceRequestParams(RequestParams, frozen=True, kw_only=True):
-    """A wish to read the resource with this URI."""
+    """The params of ``resources/read``."""
 
     uri: str
     input_responses: InputResponses | None = None
@@ -87,13 +87,13 @@ class ReadResourceResult(CacheableResult, frozen=True, kw_only=True):
 
 
 class SubscribeRequestParams(RequestParams, frozen=True, kw_only=True):
-    """A wish to be told when the resource with this URI changes."""
+    """The params of ``resources/subscribe``: request notifications of changes of a resource."""
 
     uri: str
 
 
 class UnsubscribeRequestParams(RequestParams, frozen=True, kw_only=True):
-    """The end of that wish."""
+    """The params of ``resources/unsubscribe``."""
 
     uri: str
 

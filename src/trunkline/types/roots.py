@@ -1,4 +1,4 @@
-"""Roots: the folders and files a client lets a server work on."""
+"""Roots: the folders and files that a client lets a server work on."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ __all__ = [
 
 
 class ModelHint(Wire, frozen=True, kw_only=True):
-    """A part of the name of a model that would fit."""
+    """A part of the name of a suitable model."""
 
     name: str | None = None
 
@@ -37,13 +37,13 @@ class ModelPreferences(Wire, frozen=True, kw_only=True):
 
 
 class ToolChoice(Wire, frozen=True, kw_only=True):
-    """Whether the model may, must or must not use the tools it is given."""
+    """Whether the model may, must or must not use the given tools."""
 
     mode: Literal["auto", "required", "none"] | None = None
 
 
 class SamplingMessage(Wire, frozen=True, kw_only=True):
-    """One message to or from a model: a block, or several."""
+    """One message to or from a model: one block, or several."""
 
     role: Role
     content: SamplingMessageContentBlock | list[SamplingMessageContentBlock]
@@ -51,7 +51,7 @@ class SamplingMessage(Wire, frozen=True, kw_only=True):
 
 
 class CreateMessageRequestParams(RequestParams, frozen=True, kw_only=True):
-    """A wish for the next message of a conversation."""
+    """The params of ``sampling/createMessage``: a conversation and how to continue it."""
 
     messages: list[SamplingMessage]
     max_tokens: int
@@ -67,7 +67,7 @@ class CreateMessageRequestParams(RequestParams, frozen=True, kw_only=True):
 
 
 class CreateMessageResult(SamplingMessage, frozen=True, kw_only=True):
-    """The message, the model that made it, and why it stopped."""
+    """The message, the model that generated it, and why it stopped."""
 
     model: str
     stop_reason: str | None = None

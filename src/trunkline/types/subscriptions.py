@@ -1,4 +1,4 @@
-"""Subscriptions of stateless revisions: one long request that carries change notices."""
+"""Subscriptions of stateless revisions: one long request that carries change notifications."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = [
 
 
 class SubscriptionFilter(Wire, frozen=True, kw_only=True):
-    """The kinds of notice that are wanted, or that will be sent."""
+    """The kinds of notification that are requested, or that will be sent."""
 
     tools_list_changed: bool | None = None
     prompts_list_changed: bool | None = None
@@ -22,13 +22,13 @@ class SubscriptionFilter(Wire, frozen=True, kw_only=True):
 
 
 class SubscriptionsListenRequestParams(RequestParams, frozen=True, kw_only=True):
-    """A wish for notices of these kinds, for as long as the request is open."""
+    """The params of ``subscriptions/listen``: the notifications to send for as long as the request is open."""
 
     notifications: SubscriptionFilter
 
 
 class SubscriptionsAcknowledgedNotificationParams(NotificationParams, frozen=True, kw_only=True):
-    """The kinds of notice that this subscription will get; ``_meta`` names the subscription."""
+    """The kinds of notification that this subscription will receive; ``_meta`` names the subscription."""
 
     notifications: SubscriptionFilter
 

@@ -1,4 +1,4 @@
-"""Tasks of the core protocol: requests whose answer is fetched later."""
+"""Tasks of the core protocol: requests whose result is fetched later."""
 
 from __future__ import annotations
 
@@ -26,24 +26,24 @@ __all__ = [
 
 TaskStatus: TypeAlias = Literal["working", "input_required", "completed", "failed", "cancelled"]
 
-#: Whatever the request that became a task would have been answered with.
+#: The result that the request would have had without becoming a task.
 GetTaskPayloadResult: TypeAlias = dict[str, Any]
 
 
 class TaskMetadata(Wire, frozen=True, kw_only=True):
-    """The wish that a request become a task, and for how many milliseconds it be kept."""
+    """Requests that a call become a task, kept for this many milliseconds."""
 
     ttl: int | None = None
 
 
 class RelatedTaskMetadata(Wire, frozen=True, kw_only=True):
-    """The task a message belongs to, as it stands in ``_meta``."""
+    """The task that a message belongs to, as it stands in ``_meta``."""
 
     task_id: str
 
 
 class Task(Wire, frozen=True, kw_only=True):
-    """The state of a task; times are ISO 8601, ``ttl`` and ``poll_interval`` milliseconds, a null ``ttl`` for ever."""
+    """The state of a task; times are ISO 8601, ``ttl`` and ``poll_interval`` milliseconds, a null ``ttl`` unlimited."""
 
     task_id: str
     status: TaskStatus
@@ -55,26 +55,26 @@ class Task(Wire, frozen=True, kw_only=True):
 
 
 class CreateTaskResult(Wire, frozen=True, kw_only=True):
-    """The request became this task."""
+    """The task that the request became."""
 
     task: Task
     meta: dict[str, Any] | None = field(name="_meta", default=None)
 
 
 class GetTaskRequestParams(RequestParams, frozen=True, kw_only=True):
-    """A question after the state of a task."""
+    """The params of ``tasks/get``."""
 
     task_id: str
 
 
 class GetTaskPayloadRequestParams(RequestParams, frozen=True, kw_only=True):
-    """A question after the result of a task."""
+    """The params of ``tasks/result``."""
 
     task_id: str
 
 
 class CancelTaskRequestParams(RequestParams, frozen=True, kw_only=True):
-    """A wish to end a task."""
+    """The params of ``tasks/cancel``."""
 
     task_id: str
 
@@ -86,7 +86,7 @@ class GetTaskResult(Task, frozen=True, kw_only=True):
 
 
 class CancelTaskResult(Task, frozen=True, kw_only=True):
-    """The state of a task after the wish to end it."""
+    """The state of a task after the request to cancel it."""
 
     meta: dict[str, Any] | None = field(name="_meta", default=None)
 
@@ -98,7 +98,7 @@ class ListTasksResult(PaginatedResult, frozen=True, kw_only=True):
 
 
 class TaskStatusNotificationParams(NotificationParams, frozen=True, kw_only=True):
-    """A task has come to another state."""
+    """A task has changed its state."""
 
     task_id: str
     status: TaskStatus

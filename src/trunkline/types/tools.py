@@ -1,4 +1,4 @@
-"""Tools: what a server offers to do, how it is called, what it answers."""
+"""Tools that a server offers: their definitions, calls and results."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = [
 
 
 class ToolAnnotations(Wire, frozen=True, kw_only=True):
-    """What a server says of a tool's effects; hints, not promises."""
+    """A server's claims about a tool's effects; hints, not promises."""
 
     title: str | None = None
     read_only_hint: bool | None = None
@@ -58,7 +58,7 @@ class ListToolsResult(CacheableResult, frozen=True, kw_only=True):
 
 
 class CallToolRequestParams(RequestParams, frozen=True, kw_only=True):
-    """A call of a tool; the arguments stay undecoded until its signature is known."""
+    """The params of ``tools/call``; the arguments stay undecoded until the tool's signature is known."""
 
     name: str
     arguments: OptionalRaw = None
@@ -72,7 +72,7 @@ def _no_blocks() -> list[ContentBlock]:
 
 
 class CallToolResult(Result, frozen=True, kw_only=True):
-    """What a tool answered; its own failure is a result with ``is_error``, a missing content reads as none."""
+    """The result of a tool call; a failure of the tool is a result with ``is_error``; missing content reads as none."""
 
     content: list[ContentBlock] = field(default_factory=_no_blocks)
     structured_content: Any = UNSET

@@ -1,4 +1,4 @@
-"""Providers that are played: a small HTTP server on this machine, and what each vendor's wire looks like."""
+"""Fake providers: a small HTTP server on this machine, and the wire format of each vendor."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ KEY = "sk-test-0123456789abcdef0123456789"
 
 
 class Reply(NamedTuple):
-    """What is answered to one request: parts of a body, sent one by one."""
+    """The response to one request: parts of a body, sent one by one."""
 
     parts: Sequence[bytes] = ()
     status: int = 200
@@ -45,7 +45,7 @@ class Reply(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """A request as it came."""
+    """A request as it was received."""
 
     path: str
     headers: dict[str, str]
@@ -53,10 +53,10 @@ class Seen(NamedTuple):
 
 
 class Played:
-    """A provider that is played: what it will answer, and what it was asked."""
+    """A fake provider: its responses, and the requests it received."""
 
     def __init__(self, replies: Sequence[Reply]) -> None:
-        """Answer so, in this order; the last again and again."""
+        """Answer with these responses in order; the last one is repeated."""
         self.replies = list(replies)
         self.seen: list[Seen] = []
         self.hung_up = asyncio.Event()
@@ -106,7 +106,7 @@ async def _send(writer: asyncio.StreamWriter, part: bytes) -> None:
 
 @asynccontextmanager
 async def played(*replies: Reply) -> AsyncIterator[Played]:
-    """Play a provider."""
+    """Run a fake provider."""
     provider = Played(replies)
     tasks: set[asyncio.Task[None]] = set()
 
@@ -128,7 +128,7 @@ async def played(*replies: Reply) -> AsyncIterator[Played]:
 
 
 class Called(NamedTuple):
-    """A call that is to be answered with, its arguments in the pieces they are sent in."""
+    """A tool call to answer with, its arguments in the pieces they are sent in."""
 
     id: str
     name: str
@@ -136,22 +136,22 @@ class Called(NamedTuple):
 
 
 class Dialect(NamedTuple):
-    """How one kind of provider is asked and how it answers."""
+    """How one kind of provider is called and how it answers."""
 
     name: str
     model: str
-    #: The package that has to be installed.
+    #: The package that must be installed.
     needs: str
-    #: What the URL of the provider ends in, and what is asked there.
+    #: The end of the provider's URL, and the path that is requested.
     base: str
     path: str
     answer: Callable[[Sequence[str], Sequence[Called], str], list[bytes]]
     refusal: Callable[[str, str], dict[str, Any]]
-    #: More of the configuration.
+    #: Further configuration.
     options: Mapping[str, Any] = MappingProxyType({})
 
     def open(self, url: str, **more: Any) -> Model:
-        """Open a model at a provider that is played."""
+        """Open a model at a fake provider."""
         pace = {"tries": 1, "first_wait": 0.001, "idle_seconds": 5.0, **more.pop("pace", {})}
         table = {"url": url + self.base, "key": KEY, "pace": pace, **self.options, **more}
         return open_model(self.model, environ={}, options=table)
@@ -163,7 +163,7 @@ class Dialect(NamedTuple):
         return Reply(self.answer(texts, calls, stop), then=then)
 
     def refuse(self, status: int, kind: str, words: str, **headers: str) -> Reply:
-        """Answer that it does not."""
+        """Answer with an error."""
         fields = [(name.replace("_", "-"), value) for name, value in headers.items()]
         return Reply([json.dumps(self.refusal(kind, words)).encode()], status, "application/json", fields)
 
@@ -174,7 +174,7 @@ def _sse(data: Any, event: str | None = None) -> bytes:
 
 
 def messages(texts: Sequence[str], calls: Sequence[Called], stop: str) -> list[bytes]:
-    """Answer as Anthropic does, thoughts first."""
+    """Answer as Anthropic does, reasoning first."""
     usage = {"input_tokens": 5, "cache_read_input_tokens": 4, "cache_creation_input_tokens": 1, "output_tokens": 1}
     head: dict[str, Any] = {"id": "msg_1", "type": "message", "role": "assistant", "model": "claude-played"}
     unfinished: dict[str, Any] = {"content": [], "stop_reason": None, "stop_sequence": None, "usage": usage}
@@ -236,7 +236,7 @@ def _chunk(choices: list[Any]) -> dict[str, Any]:
 
 
 def responses(texts: Sequence[str], calls: Sequence[Called], stop: str) -> list[bytes]:
-    """Answer as OpenAI's responses do, thoughts first."""
+    """Answer as OpenAI's Responses API does, reasoning first."""
     thought: dict[str, Any] = {
         "id": "rs_1",
         "type": "reasoning",
@@ -326,13 +326,13 @@ DIALECTS = [pytest.param(each, id=each.name) for each in (ANTHROPIC, RESPONSES, 
 
 
 def dialect_of(each: Dialect) -> Dialect:
-    """Give a dialect whose package is installed; without it, the test is skipped."""
+    """Return a wire format if its package is installed; otherwise skip the test."""
     pytest.importorskip(each.needs, reason=f"the package {each.needs} is not installed")
     return each
 
 
 async def cut_short(model: Model, request: ModelRequest) -> tuple[list[ModelEvent], ModelError | None]:
-    """Give what comes of a turn, and how it failed."""
+    """Return the events of a turn, and how it failed."""
     events: list[ModelEvent] = []
     try:
         async for event in model.stream(request):

@@ -1,4 +1,4 @@
-"""What every adapter promises, over each vendor's wire."""
+"""What every adapter guarantees, over each vendor's wire format."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def last(events: list[ModelEvent]) -> Finished:
 
 
 def _until(dialect: Dialect, text: str) -> list[bytes]:
-    """Give the beginning of an answer, up to its first text."""
+    """Return the beginning of an answer, up to its first text."""
     parts = dialect.reply([text]).parts
     return list(parts[: 1 + next(at for at, part in enumerate(parts) if text.encode() in part)])
 

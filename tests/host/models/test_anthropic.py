@@ -1,4 +1,4 @@
-"""Anthropic alone: thoughts that go back, caches, the order of results."""
+"""Anthropic only: reasoning that is returned, caches, the order of results."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ async def _said(model: Model, *messages: Message, tools: tuple[ToolSpec, ...] = 
 
 
 def _second(change: Message = HELLO, tools: tuple[ToolSpec, ...] = (LOOK,)) -> list[dict[str, Any]]:
-    """Let a tool be called, send its result, perhaps with something changed, and give the messages of that request."""
+    """Call a tool, send its result, optionally with something changed, and return the messages of that request."""
 
     async def main() -> list[dict[str, Any]]:
         async with played(CALLING, ANTHROPIC.reply(["An apple."])) as provider:

@@ -1,4 +1,4 @@
-"""Which model is opened, and what is said if it cannot be."""
+"""Which model is opened, and the error if it cannot be."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_a_url_that_will_not_do_is_told(url: str, word: str) -> None:
 
 
 def test_the_key_of_a_vendor_does_not_go_where_a_file_says() -> None:
-    with pytest.raises(ConfigError, match=r"model\.key has to be there too"):
+    with pytest.raises(ConfigError, match=r"model\.key is required too"):
         open_model("anthropic:claude-sonnet-5", environ=BOTH, options={"url": "https://elsewhere.example"})
 
 

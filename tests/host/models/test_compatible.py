@@ -1,4 +1,4 @@
-"""Endpoints that speak chat completions in their own way."""
+"""Endpoints with their own variants of chat completions."""
 
 from __future__ import annotations
 

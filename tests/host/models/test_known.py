@@ -1,4 +1,4 @@
-"""What is known of models, and what they cost."""
+"""The known models, and their prices."""
 
 from __future__ import annotations
 

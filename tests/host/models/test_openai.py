@@ -1,4 +1,4 @@
-"""OpenAI alone: thoughts that go back, stop sequences, failures inside the stream, models that hear."""
+"""OpenAI only: reasoning that is returned, stop sequences, failures inside the stream, audio models."""
 
 from __future__ import annotations
 

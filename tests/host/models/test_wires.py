@@ -1,4 +1,4 @@
-"""What the translations make of what is rare on the wire; without a wire."""
+"""How the adapters translate rare cases of the wire formats; without a connection."""
 
 from __future__ import annotations
 

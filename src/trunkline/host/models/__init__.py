@@ -1,4 +1,4 @@
-"""Models behind one small interface: what a host asks of one, and the adapters to those that exist."""
+"""Models behind one small interface: what a host requests of one, and the adapters for the existing providers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Models of Anthropic, through its own SDK."""
+"""Anthropic's models, through its own SDK."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from trunkline.host.models.vendors import VendorClient, VendorOptions, load_sdk
 __all__ = ["AnthropicModel"]
 
 _URL = "https://api.anthropic.com"
-# What the SDK has no argument for in one release or another.
+# Parameters that the SDK lacks in one release or another.
 _EXTRA = ("cache_control", "temperature")
 
 
@@ -25,7 +25,7 @@ class AnthropicModel:
     """A model of Anthropic."""
 
     def __init__(self, model: str, options: VendorOptions, *, traits: Traits) -> None:
-        """Make the client; nothing is sent yet.
+        """Create the client; nothing is sent yet.
 
         Raises:
             ConfigError: the SDK is not installed.
@@ -56,10 +56,10 @@ class AnthropicModel:
         self._echoes = Echoes()
 
     def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
-        """Make a turn; closing the iterator stops it at the provider.
+        """Run a turn; closing the iterator stops it at the provider.
 
         Raises (while iterating):
-            ModelError: there is no answer, or not all of it.
+            ModelError: there is no answer, or it is incomplete.
         """
         return patiently(lambda: self._attempt(request), self._client.pace)
 
@@ -88,11 +88,11 @@ class AnthropicModel:
         yield finished
 
     def _distrust(self, error: ModelError) -> None:
-        """Give no thoughts back any more if that is what was refused: the conversation goes on without them."""
+        """Stop returning reasoning blocks if they were what was rejected: the conversation goes on without them."""
         if error.fault == "refused" and len(self._echoes) and "thinking" in str(error):
             self._echoes.forget()
             error.passing = True
 
     async def aclose(self) -> None:
-        """Let its connections go."""
+        """Close the connections."""
         await self._client.aclose()

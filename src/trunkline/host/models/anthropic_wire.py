@@ -1,7 +1,7 @@
 """Anthropic's Messages API, both ways: a request to its JSON, and the events of its stream to ours; no I/O.
 
-Thoughts are not shown to anybody. They come with a signature and go back unchanged with the results of the calls that
-they led to; see ``echoes``.
+Reasoning ("thinking") blocks are never shown. They come with a signature and go back unchanged with the results of the
+calls that they led to; see ``reasoning``.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _THOUGHTS = ("thinking", "redacted_thinking")
 def messages_body(
     request: ModelRequest, *, model: str, traits: Traits, echoes: Echoes, cache: bool
 ) -> tuple[dict[str, Any], Trail]:
-    """Write a request, and the trail under which its answer is remembered."""
+    """Build the request body, and the digest under which its answer is remembered."""
     body, trail = write_request(request, _DIALECT, model=model, traits=traits, echoes=echoes)
     if request.stop_sequences:
         body["stop_sequences"] = list(request.stop_sequences)
@@ -96,13 +96,13 @@ _DIALECT = Dialect(
 
 
 def _in_order(message: Message) -> list[Block]:
-    """Put results first, where they have to be."""
+    """Return the blocks with tool results first, where the API requires them."""
     return sorted(message.content, key=lambda block: not isinstance(block, ToolResultBlock))
 
 
 def _block(block: Block, traits: Traits) -> Iterator[dict[str, Any]]:
     match block:
-        # An empty text is refused, and one of nothing but white space too.
+        # An empty text is rejected, and one of nothing but white space too.
         case TextBlock() if block.text.strip():
             yield {"type": "text", "text": block.text}
         case ImageBlock():
@@ -130,7 +130,7 @@ def _image(block: ImageBlock) -> dict[str, Any]:
 
 
 class _Open(Struct):
-    """A content block that is being written."""
+    """A content block that is still being received."""
 
     kind: str
     head: dict[str, Any]
@@ -139,19 +139,19 @@ class _Open(Struct):
 
 
 class MessagesAnswer:
-    """An answer as it comes: feed it the stream's events, give on what they show, and ask for the whole."""
+    """Accumulates an answer: feed it the events of the stream, then call ``finished``."""
 
     def __init__(self) -> None:
-        """Start with nothing."""
+        """Start empty."""
         self._blocks: dict[int, _Open] = {}
         self._stop: str | None = None
         self._counts: dict[str, int] = {}
         self._model = ""
-        #: Whether the provider said that this was all.
+        #: Whether the provider marked the answer as complete.
         self.done = False
 
     def feed(self, event: Mapping[str, Any]) -> Iterator[ModelEvent]:
-        """Take an event of the stream."""
+        """Process an event of the stream; yield the events that it means to us."""
         match event.get("type"):
             case "message_start":
                 message = as_object(event.get("message"))
@@ -195,11 +195,11 @@ class MessagesAnswer:
                 block.signature += str(delta.get("signature", ""))
 
     def _count(self, usage: Any) -> None:
-        # The counts of a later event are of the whole answer, not of what came since.
+        # The counts of a later event are totals of the whole answer.
         self._counts.update({name: count for name, count in as_object(usage).items() if isinstance(count, int)})
 
     def finished(self) -> Finished:
-        """Give the whole."""
+        """Return the complete answer."""
         content = tuple(found for _, block in sorted(self._blocks.items()) if (found := _read(block)) is not None)
         message = Message("assistant", content)
         read, written = self._counted("cache_read_input_tokens"), self._counted("cache_creation_input_tokens")
@@ -211,7 +211,7 @@ class MessagesAnswer:
         return self._counts.get(name, 0)
 
     def echo(self) -> list[Any] | None:
-        """Give the answer in the provider's words, if there are thoughts in it that it wants back."""
+        """Return the answer in the provider's own form, if it contains reasoning to be returned later."""
         blocks = [block for _, block in sorted(self._blocks.items())]
         thoughts = [block for block in blocks if block.kind in _THOUGHTS]
         if not thoughts or not all(_signed(block) for block in thoughts):
@@ -231,7 +231,7 @@ def _read(block: _Open) -> TextBlock | ToolUseBlock | None:
 def _arguments(block: _Open) -> str:
     written = "".join(block.pieces)
     given = block.head.get("input")
-    # Some write all of the arguments into the beginning of the block.
+    # Some servers put all the arguments into the start of the block.
     return written if written or not given else encoded(given).decode()
 
 

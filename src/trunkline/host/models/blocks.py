@@ -1,6 +1,6 @@
-"""What the translations to all providers share: arguments and results as text, and what a model cannot be shown.
+"""Helpers shared by all provider adapters: arguments and results as text, and media that a model cannot take.
 
-What the person or a server's question brings and the model cannot take is refused, by name. In the result of a tool it
+Media from the user or from a server's request that the model cannot take is rejected, by name. In a tool result it
 becomes a note instead, since a conversation must be able to go on after any result.
 """
 
@@ -35,9 +35,9 @@ __all__ = [
     "sent_arguments",
 ]
 
-#: What vision models take.
+#: Image types that vision models accept.
 IMAGE_TYPES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
-#: What models that hear take, and what it is called there.
+#: Audio types that audio models accept, and what the API calls them.
 AUDIO_FORMATS: Mapping[str, str] = MappingProxyType(
     {
         "audio/wav": "wav",
@@ -47,24 +47,24 @@ AUDIO_FORMATS: Mapping[str, str] = MappingProxyType(
         "audio/mp3": "mp3",
     }
 )
-# So much is repeated to a model of what it wrote instead of JSON.
+# The maximum length of invalid arguments that is repeated to the model.
 _MOST_RAW = 4096
-#: Writes any value as compact JSON.
+#: Encodes any value as compact JSON.
 encoded = msgspec.json.encode
 
 
 def as_object(value: Any) -> Mapping[str, Any]:
-    """Take an object of a provider's; whatever else is there is one without members."""
+    """Return a provider's value if it is an object, else an empty one."""
     return value if isinstance(value, Mapping) else {}
 
 
 def as_count(value: Any) -> int:
-    """Take a count of a provider's; whatever else is there is none."""
+    """Return a provider's value if it is an integer, else 0."""
     return value if isinstance(value, int) else 0
 
 
 def read_call(call_id: str, name: str, raw: str) -> ToolUseBlock:
-    """Read a call as a model wrote it; arguments that are no JSON object stay text, none at all are an empty one."""
+    """Parse a tool call as the model wrote it; arguments that are no JSON object stay text, missing ones are empty."""
     if not raw.strip():
         return ToolUseBlock(call_id, name, {})
     try:
@@ -77,7 +77,7 @@ def read_call(call_id: str, name: str, raw: str) -> ToolUseBlock:
 
 
 def sent_arguments(block: ToolUseBlock) -> dict[str, Any]:
-    """Give a call's arguments as the provider gets them again: an object, also where the model wrote none.
+    """Return a call's arguments for the provider: always an object, even if the model wrote none.
 
     Servers of local models parse them for their templates, and fail on anything else.
     """
@@ -87,10 +87,10 @@ def sent_arguments(block: ToolUseBlock) -> dict[str, Any]:
 
 
 def check_media(messages: tuple[Message, ...], *, name: str, traits: Traits) -> None:
-    """Make sure that a model can take what the messages bring; results of tools are not looked at.
+    """Check that a model accepts the media in the messages; tool results are not checked.
 
     Raises:
-        ModelError: it cannot.
+        ModelError: it does not.
     """
     for message in messages:
         for block in message.content:
@@ -101,7 +101,7 @@ def check_media(messages: tuple[Message, ...], *, name: str, traits: Traits) -> 
 
 
 def result_blocks(block: ToolResultBlock, traits: Traits) -> Iterator[TextBlock | ImageBlock | AudioBlock]:
-    """Give what came of a call as a model can take it."""
+    """Yield the content of a tool result as the model can take it."""
     for each in block.content:
         why = None if isinstance(each, TextBlock) else _unfit(each, traits)
         if why is None:
@@ -111,7 +111,7 @@ def result_blocks(block: ToolResultBlock, traits: Traits) -> Iterator[TextBlock 
 
 
 def _unfit(block: ImageBlock | AudioBlock | TextBlock, traits: Traits) -> str | None:
-    """Say what it is, if the model cannot take it."""
+    """Return what the block is, if the model cannot take it."""
     match block:
         case ImageBlock() if not traits.images:
             return "images"

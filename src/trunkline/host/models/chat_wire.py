@@ -1,8 +1,8 @@
-"""Chat completions as OpenAI made them and many others speak them, both ways; no I/O.
+"""OpenAI's chat completions, as many other servers speak them too, both ways; no I/O.
 
-What others make of it is met here: calls without ids or all of index 0, arguments that are objects, an end that says
-``stop`` although tools are called, a whole message where a stream was asked for. Whatever has another shape than it
-should is read as nothing, never as a failure of ours.
+Deviations of other servers are handled here: calls without ids or all of index 0, arguments that are objects, ``stop``
+as the reason although tools are called, a whole message instead of a stream. Values of an unexpected type are ignored,
+never treated as an error of ours.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ _STOPS: Mapping[str, StopReason] = MappingProxyType(
 
 
 def chat_body(request: ModelRequest, *, model: str, traits: Traits, limit_member: str) -> dict[str, Any]:
-    """Write a request; the member that limits the answer is called differently by different servers."""
+    """Build the request body; servers use different names for the member that limits the answer."""
     messages: list[dict[str, Any]] = []
     if request.system:
         messages.append({"role": "system", "content": request.system})
@@ -109,7 +109,7 @@ def _assistant(message: Message) -> list[dict[str, Any]]:
 
 
 def _user(message: Message, traits: Traits) -> list[dict[str, Any]]:
-    """Write what the user said; results come first, each as a message, and what they show right after them."""
+    """Build the messages of a user turn: tool results first, each as a message, with their media right after them."""
     results: list[dict[str, Any]] = []
     parts: list[dict[str, Any]] = []
     for block in message.content:
@@ -122,13 +122,13 @@ def _user(message: Message, traits: Traits) -> list[dict[str, Any]]:
     if not parts:
         return results
     if all(part["type"] == "text" for part in parts):
-        # Not every server takes parts, but each takes a text.
+        # Not every server accepts parts, but each accepts a string.
         return [*results, {"role": "user", "content": "\n".join(part["text"] for part in parts)}]
     return [*results, {"role": "user", "content": parts}]
 
 
 def _result(block: ToolResultBlock, traits: Traits) -> tuple[str, list[dict[str, Any]]]:
-    """Give a result as text, and what is not text in it: that cannot stand in the message of a tool."""
+    """Return a tool result as text, and its media, which a tool message cannot contain."""
     texts = ["The call failed:"] if block.is_error else []
     media: list[dict[str, Any]] = []
     for each in result_blocks(block, traits):
@@ -156,7 +156,7 @@ def _part(block: Block) -> dict[str, Any] | None:
 
 
 def data_url(block: ImageBlock) -> str:
-    """Write an image as a URL."""
+    """Return an image as a data URL."""
     return f"data:{block.mime_type.lower()};base64,{block.data}"
 
 
@@ -164,7 +164,7 @@ def data_url(block: ImageBlock) -> str:
 
 
 class _Call(Struct):
-    """A call that is being written."""
+    """A tool call that is still being received."""
 
     index: int
     id: str
@@ -173,21 +173,21 @@ class _Call(Struct):
 
 
 class ChatAnswer:
-    """An answer as it comes: feed it chunks, or one whole completion; give on what they show, ask for the whole."""
+    """Accumulates an answer: feed it chunks, or one whole completion, then call ``finished``."""
 
     def __init__(self) -> None:
-        """Start with nothing."""
+        """Start empty."""
         self._texts: list[str] = []
         self._calls: list[_Call] = []
         self._stop: str | None = None
         self._refused = False
         self._usage = Usage()
         self._model = ""
-        #: Whether the provider said that this was all.
+        #: Whether the provider marked the answer as complete.
         self.done = False
 
     def feed(self, chunk: Mapping[str, Any]) -> Iterator[ModelEvent]:
-        """Take a chunk of the stream."""
+        """Process a chunk of the stream; yield the events that it means to us."""
         self._model = self._model or _text(chunk.get("model"))
         if isinstance(chunk.get("usage"), Mapping):
             self._usage = _usage(chunk["usage"])
@@ -227,7 +227,7 @@ class ChatAnswer:
             call.pieces.append(arguments if isinstance(arguments, str) else encoded(arguments).decode())
 
     def _going_on(self, index: int, call_id: str, name: str) -> _Call | None:
-        """Find the call that a piece goes on with; a new id or a new name begins a new one, whatever the index."""
+        """Return the call that a piece continues; a new id or name starts a new call, whatever the index."""
         for call in reversed(self._calls):
             if call.index == index:
                 new = (call_id and call_id != call.id) or (name and not call_id)
@@ -235,7 +235,7 @@ class ChatAnswer:
         return None
 
     def finished(self) -> Finished:
-        """Give the whole."""
+        """Return the complete answer."""
         text = "".join(self._texts)
         blocks: list[Block] = [TextBlock(text)] if text else []
         taken: set[str] = set()
@@ -255,7 +255,7 @@ class ChatAnswer:
 
 
 def spoken_error(chunk: Mapping[str, Any]) -> Any:
-    """Give the error that a chunk is instead of a part of the answer, or None."""
+    """Return the error that a chunk contains instead of a part of the answer, or None."""
     if chunk.get("error"):
         return chunk["error"]
     return chunk if chunk.get("object") == "error" else None

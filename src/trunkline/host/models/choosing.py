@@ -1,8 +1,8 @@
-"""Chooses and opens a model: ``provider:model`` by flag, by configuration or by environment; nothing is sent yet.
+"""Selects and opens a model: ``provider:model`` by flag, configuration or environment; nothing is sent yet.
 
-In that order: what is asked for by name (a flag), the ``model`` table of the configuration, ``TRUNKLINE_MODEL``, and
-last the vendor whose key is in the environment. A key goes to its own vendor and nowhere else: an endpoint of the
-user's own gets the one that was given for it.
+In this order: the explicit choice (a flag), the ``model`` table of the configuration, ``TRUNKLINE_MODEL``, and last the
+vendor whose key is in the environment. A key is sent to its own vendor and nowhere else: a custom endpoint gets the key
+that was given for it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _HOW = (
 
 
 class _Endpoint(Struct, frozen=True):
-    """A server of models that people run themselves."""
+    """A model server that users run themselves."""
 
     label: str
     url: str
@@ -57,9 +57,9 @@ _ENDPOINTS: Mapping[str, _Endpoint] = MappingProxyType(
         "compatible": _Endpoint("The endpoint", "", "check its URL, and that it runs", "check its name"),
     }
 )
-#: Who can be asked, by the word before the colon.
+#: The known providers: the word before the colon.
 PROVIDERS: tuple[str, ...] = ("anthropic", "openai", *_ENDPOINTS, "scripted")
-# Whose key stands in the environment is asked, by this model.
+# The default model if a vendor's key is in the environment.
 _BY_KEY: Mapping[str, str] = MappingProxyType(
     {"ANTHROPIC_API_KEY": "anthropic:claude-sonnet-5-5", "OPENAI_API_KEY": "openai:gpt-6.1-terra"}
 )
@@ -74,21 +74,21 @@ _VENDORS: Mapping[str, tuple[str, str]] = MappingProxyType(
 class ModelOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The ``model`` table of a configuration."""
 
-    #: Which model, as ``provider:model``.
+    #: The model, as ``provider:model``.
     name: str | None = None
-    #: Where it is, if not where its provider usually is; for endpoints up to and with ``/v1``.
+    #: Its URL, if not the provider's usual one; for endpoints including ``/v1``.
     url: str | None = None
     #: The key, or better a ``secret://`` reference to it; without it, the provider's environment variable.
     key: str | None = None
-    #: What the model can do, where that is not known or not right.
+    #: What the model can do, where that is unknown or wrong.
     traits: dict[str, Any] = {}
-    #: How long it is waited for, and how much is read.
+    #: Timeouts, retries and the maximum size of an answer.
     pace: Pace = Pace()
     #: For OpenAI: ``responses`` or ``chat``.
     api: str | None = None
-    #: For Anthropic: whether the beginning of a conversation is kept in a cache there.
+    #: For Anthropic: whether the beginning of a conversation is cached at the provider.
     cache: bool = True
-    #: For endpoints: the proxy's URL, the empty text for none.
+    #: For endpoints: the proxy's URL, the empty string for none.
     proxy: str | None = None
     #: For endpoints: a file with the certificates to trust.
     ca_file: str | None = None
@@ -100,10 +100,10 @@ def choose_model(
     environ: Mapping[str, str] | None = None,
     options: ModelOptions | Mapping[str, Any] | None = None,
 ) -> str | None:
-    """Say which model would be opened, as ``provider:model``; None if nobody chose one.
+    """Return the model that would be opened, as ``provider:model``; None if none was chosen.
 
     Raises:
-        ConfigError: what was chosen is none.
+        ConfigError: the choice is invalid.
     """
     env = os.environ if environ is None else environ
     chosen = choice or _options(options).name or env.get("TRUNKLINE_MODEL")
@@ -119,10 +119,10 @@ def open_model(
     options: ModelOptions | Mapping[str, Any] | None = None,
     secrets: Callable[[str], str] | None = None,
 ) -> Model:
-    """Open the model that was chosen; ``secrets`` gives what a ``secret://`` reference stands for.
+    """Open the chosen model; ``secrets`` resolves a ``secret://`` reference.
 
     Raises:
-        ConfigError: nobody chose one, it is not known, or what it needs is not installed.
+        ConfigError: no model was chosen, it is unknown, or what it needs is not installed.
         ModelError: there is no key for it.
     """
     env = os.environ if environ is None else environ
@@ -131,7 +131,7 @@ def open_model(
     if name is None:
         raise ConfigError(f"No model was chosen: {_HOW}; or set ANTHROPIC_API_KEY or OPENAI_API_KEY.")
     if given.name is not None and name != given.name:
-        # The rest of the table is about the model that it names.
+        # The other settings of the table apply to the model that it names.
         given = ModelOptions(pace=given.pace)
     provider, _, model = name.partition(":")
     if provider == "scripted":
@@ -152,8 +152,8 @@ def _vendor(provider: str, model: str, given: ModelOptions, *, env: Mapping[str,
     key_variable, url_variable = _VENDORS[provider]
     if given.url and not key:
         raise ConfigError(
-            f"model.url says where {provider}:{model} is, so model.key has to be there too: the key in {key_variable} "
-            f"goes to {provider} alone, or to where {url_variable} says."
+            f"model.url sets the address of {provider}:{model}, so model.key is required too: the key in "
+            f"{key_variable} is only sent to {provider}, or to the address in {url_variable}."
         )
     url = given.url or env.get(url_variable) or None
     options = VendorOptions(
@@ -178,7 +178,7 @@ def _endpoint(provider: str, model: str, given: ModelOptions, *, env: Mapping[st
             f"{name} needs the URL of its endpoint: set TRUNKLINE_MODEL_URL, such as http://host:8000/v1."
         )
     if not given.url:
-        # A key of the environment goes where the environment says, or to this machine.
+        # A key from the environment goes to the URL from the environment, or to this machine.
         key = key or env.get("TRUNKLINE_MODEL_KEY") or None
     _check_url(url, with_key=key is not None)
     options = CompatibleOptions(
@@ -206,16 +206,16 @@ def _options(options: ModelOptions | Mapping[str, Any] | None) -> ModelOptions:
     try:
         return msgspec.convert(dict(options), ModelOptions)
     except msgspec.ValidationError as error:
-        raise ConfigError(f"The model table of the configuration makes no sense: {error}") from error
+        raise ConfigError(f"The model table of the configuration is invalid: {error}") from error
 
 
 def _checked(chosen: str) -> str:
     provider, colon, model = chosen.partition(":")
     if provider not in PROVIDERS:
         known = ", ".join(PROVIDERS)
-        raise ConfigError(f"{chosen!r} names no model: {_HOW}. Providers are: {known}.")
+        raise ConfigError(f"{chosen!r} names no known model: {_HOW}. Providers are: {known}.")
     if not colon or not model.strip():
-        raise ConfigError(f"{chosen!r} names a provider but no model of it: write {provider}:MODEL.")
+        raise ConfigError(f"{chosen!r} names a provider but no model: write {provider}:MODEL.")
     return chosen
 
 
@@ -223,15 +223,15 @@ def _key(given: str | None, secrets: Callable[[str], str] | None) -> str | None:
     if given is None or not given.startswith("secret://"):
         return given
     if secrets is None:
-        raise ConfigError("model.key is a secret:// reference, which cannot be looked up here: set the key's variable.")
+        raise ConfigError("model.key is a secret:// reference, which cannot be resolved here: set the key's variable.")
     return secrets(given)
 
 
 def _check_url(url: str, *, with_key: bool) -> None:
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ConfigError("The URL of the model must be one of http or https, such as http://localhost:11434/v1.")
+        raise ConfigError("The URL of the model must use http or https, such as http://localhost:11434/v1.")
     if parts.username or parts.password or parts.query:
-        raise ConfigError("The URL of the model has a user or a query in it: give a key with TRUNKLINE_MODEL_KEY.")
+        raise ConfigError("The URL of the model contains a user or a query: pass a key with TRUNKLINE_MODEL_KEY.")
     if with_key and parts.scheme == "http" and not is_loopback(parts.hostname):
-        raise ConfigError(f"The key would go to {parts.hostname} unencrypted: use https, or leave the key out.")
+        raise ConfigError(f"The key would be sent to {parts.hostname} unencrypted: use https, or remove the key.")

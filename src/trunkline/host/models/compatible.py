@@ -1,7 +1,7 @@
 """Any endpoint that speaks OpenAI's chat completions, without OpenAI's SDK: Ollama, llama.cpp, vLLM, LM Studio.
 
-One POST a turn, answered by a stream of events. The key, if there is one, goes to that endpoint alone: redirects to
-elsewhere are not followed.
+One POST per turn, answered by an event stream. The key, if there is one, is sent to that endpoint alone: redirects to
+other origins are not followed.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 __all__ = ["CompatibleModel", "CompatibleOptions"]
 
 _LONGEST_EVENT = 4 * 1024 * 1024
-# Once the answer has ended, its usage is waited for, and no longer than this.
+# After the answer is complete, wait this long for its usage.
 _TAIL_SECONDS = 2.0
 _END = b"[DONE]"
 
@@ -39,21 +39,21 @@ _END = b"[DONE]"
 class CompatibleOptions(Struct, frozen=True, kw_only=True):
     """How an endpoint is reached."""
 
-    #: Up to and with ``/v1``.
+    #: Including ``/v1``.
     url: str
     key: str | None = None
     pace: Pace = Pace()
-    #: The proxy's URL; None leaves it to the environment, the empty text means none.
+    #: The proxy's URL; None uses the environment, the empty string means no proxy.
     proxy: str | None = None
     #: A file with the certificates to trust instead of the system's.
     ca_file: str | None = None
-    #: Where the key is taken from.
+    #: Where the key comes from.
     key_from: str = "TRUNKLINE_MODEL_KEY"
-    #: What people call it.
+    #: The display name.
     label: str = "The endpoint"
     #: What to do if nothing listens there.
     start: str = "check its URL, and that it runs"
-    #: What to do if the model is not there.
+    #: What to do if the model is missing.
     missing_model: str = "check its name"
 
 
@@ -61,10 +61,10 @@ class CompatibleModel:
     """A model behind an endpoint that speaks chat completions."""
 
     def __init__(self, name: str, options: CompatibleOptions, *, traits: Traits) -> None:
-        """Take ``provider:model``; nothing is opened yet.
+        """Store the options of ``provider:model``; nothing is opened yet.
 
         Raises:
-            ConfigError: what it needs is not installed.
+            ConfigError: a required package is not installed.
         """
         self.name = name
         self.traits = traits
@@ -79,15 +79,15 @@ class CompatibleModel:
             missing_model=options.missing_model,
         )
         try:
-            import aiohttp  # noqa: F401 - said now rather than in the middle of the first turn
+            import aiohttp  # noqa: F401 - reported now rather than in the middle of the first turn
         except ImportError:
             raise ConfigError(f"{name} needs aiohttp, which is not installed: pip install 'trunkline[http]'.") from None
 
     def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
-        """Make a turn; closing the iterator stops it at the provider.
+        """Run a turn; closing the iterator stops it at the provider.
 
         Raises (while iterating):
-            ModelError: there is no answer, or not all of it.
+            ModelError: there is no answer, or it is incomplete.
         """
         return patiently(lambda: self._attempt(request), self._options.pace)
 
@@ -102,14 +102,14 @@ class CompatibleModel:
                     for event in answer.feed(chunk):
                         yield event
         finally:
-            # Unlike `release`, this ends what is still being sent.
+            # Unlike `release`, this ends a response that is still being sent.
             response.close()
         if not answer.done:
             raise cut_off(self._provider, "the stream ended early")
         yield answer.finished()
 
     async def aclose(self) -> None:
-        """Let its connections go."""
+        """Close the connections."""
         web, self._web = self._web, None
         if web is not None:
             await web.aclose()
@@ -117,7 +117,7 @@ class CompatibleModel:
     # --- the request -------------------------------------------------------------------------------------------------
 
     async def _post(self, body: bytes) -> aiohttp.ClientResponse:
-        """Send a request and give the answer, if it is one."""
+        """Send a request and return the response if its status is 200."""
         head = {
             "Content-Type": "application/json",
             "Accept": "text/event-stream, application/json",
@@ -131,7 +131,7 @@ class CompatibleModel:
             async with asyncio.timeout(self._options.pace.idle_seconds):
                 response = await self._opened().open("POST", head, body=body)
         except TimeoutError:
-            why = f"nothing came for {self._options.pace.idle_seconds:.0f} s"
+            why = f"no data for {self._options.pace.idle_seconds:.0f} s"
         except HttpError as error:
             raise refused(self._provider, Refusal(status=error.status, words=str(error))) from None
         except (LinkError, RemoteProtocolError) as error:
@@ -159,7 +159,7 @@ class CompatibleModel:
         words, kind = words_of(body)
         provider = self._provider
         if status == 404 and "model" not in words.lower():
-            # What is not there is the path, not the model.
+            # The path is missing, not the model.
             provider = msgspec.structs.replace(provider, missing_model="is the URL right? It often ends in /v1")
         refusal = Refusal(status=status, words=words, kind=kind, retry_after=retry_after(headers))
         return refused(provider, refusal)
@@ -169,14 +169,14 @@ class CompatibleModel:
     async def _chunks(
         self, response: aiohttp.ClientResponse, answer: ChatAnswer
     ) -> AsyncGenerator[Mapping[str, Any], None]:
-        """Give the chunks of an answer; a whole completion, from who does not stream, is one chunk."""
+        """Yield the chunks of an answer; a whole completion, from a server that does not stream, is one chunk."""
         kind = response.content_type
         if kind == "application/json":
             body = await self._whole(response)
             if isinstance(body, Mapping):
                 yield self._sound(body, begun=False)
         elif kind != "text/event-stream":
-            raise down(self._provider, f"it answers with {kind}", fix="is the URL right? It often ends in /v1")
+            raise down(self._provider, f"it responds with {kind}", fix="is the URL right? It often ends in /v1")
         else:
             meter = Meter(self._provider, self._options.pace.answer_bytes)
             reader = EventReader(max_event=_LONGEST_EVENT)
@@ -190,15 +190,15 @@ class CompatibleModel:
                     begun = True
 
     async def _more(self, response: aiohttp.ClientResponse, answer: ChatAnswer) -> bytes:
-        """Read on; nothing more is as good as the end once the answer is whole."""
+        """Read on; once the answer is complete, a timeout counts as its end."""
         why: str
         seconds = _TAIL_SECONDS if answer.done else self._options.pace.idle_seconds
         try:
             async with asyncio.timeout(seconds):
                 return await response.content.readany()
         except TimeoutError:
-            why = f"nothing came for {seconds:.0f} s"
-        except Exception as error:  # noqa: BLE001 - the HTTP client's and the system's
+            why = f"no data for {seconds:.0f} s"
+        except Exception as error:  # noqa: BLE001 - exceptions of the HTTP client and of the system
             why = str(error) or type(error).__name__
         if answer.done:
             return b""
@@ -211,13 +211,13 @@ class CompatibleModel:
             raise cut_off(self._provider, str(error)) from error
 
     def _sound(self, chunk: Any, *, begun: bool) -> Mapping[str, Any]:
-        """Pass a chunk that is a part of an answer.
+        """Return a chunk that is part of an answer.
 
         Raises:
-            ModelError: it says what went wrong, or nothing at all.
+            ModelError: it is an error, or not an object.
         """
         if not isinstance(chunk, Mapping):
-            raise cut_off(self._provider, "it sent what is no JSON object")
+            raise cut_off(self._provider, "it sent something that is not a JSON object")
         error = spoken_error(chunk)
         if error is None:
             return chunk
@@ -226,7 +226,7 @@ class CompatibleModel:
         raise cut_off(self._provider, words) if begun and failure.fault == "refused" else failure
 
     async def _whole(self, response: aiohttp.ClientResponse) -> Any:
-        """Read a whole body as JSON, or as text if it is none."""
+        """Read a whole body as JSON, or as text if it is not JSON."""
         from trunkline.transports.http.client_web import SMALL, read_body
 
         limit = self._options.pace.answer_bytes if response.status == 200 else SMALL
@@ -234,7 +234,7 @@ class CompatibleModel:
         try:
             async with asyncio.timeout(self._options.pace.idle_seconds):
                 data = await read_body(response, limit)
-        except Exception as error:  # noqa: BLE001 - the HTTP client's and the system's
+        except Exception as error:  # noqa: BLE001 - exceptions of the HTTP client and of the system
             why = str(error) or type(error).__name__
         else:
             decoded = _decoded(data)

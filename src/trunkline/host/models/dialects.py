@@ -1,8 +1,8 @@
-"""How requests are written to providers that want a model's thoughts back: what they share, and where they differ.
+"""Builds requests to providers that want a model's reasoning back: what they share, and where they differ.
 
-Such a request has the whole conversation in it, and what the model thought before it called a tool stands where it
-stood (see ``echoes``); so what was sent is digested message by message while it is written. A ``Dialect`` says what a
-provider calls the members and how it wants tools, choices and messages; no I/O.
+Such a request contains the whole conversation, with the model's reasoning before each tool call in its place; so what
+is sent is digested message by message while it is built. A ``RequestFormat`` holds a provider's names of the members
+and its forms of tools, choices and messages; no I/O.
 """
 
 from __future__ import annotations
@@ -19,18 +19,19 @@ __all__ = ["Dialect", "write_request"]
 
 
 class Dialect(Struct, frozen=True, kw_only=True):
-    """What one provider calls things, and how it wants them."""
+    """One provider's names and forms."""
 
-    #: The members with the conversation, the instructions, and the limit of the answer.
+    #: The names of the members with the conversation, the instructions, and the limit of the answer.
     messages: str
     system: str
     limit: str
-    #: Smaller limits are refused.
+    #: The smallest limit that the provider accepts.
     least_tokens: int
     write_tool: Callable[[ToolSpec], dict[str, Any]]
     #: Writes ``auto``, ``any``, ``none`` or the name of a tool.
     write_choice: Callable[[str], Any]
-    #: Writes a message as what there is to send of it; an answer of the model's comes with its own words, if known.
+    #: Writes the items of a message; for an answer of the model, its stored form in the provider's words is passed, if
+    #: any.
     write_message: Callable[[Message, list[Any] | None, Traits], Iterable[Any]]
     most_temperature: float | None = None
 
@@ -38,7 +39,7 @@ class Dialect(Struct, frozen=True, kw_only=True):
 def write_request(
     request: ModelRequest, dialect: Dialect, *, model: str, traits: Traits, echoes: Echoes
 ) -> tuple[dict[str, Any], Trail]:
-    """Write a request, and the trail under which its answer is remembered."""
+    """Build the request body, and the digest under which its answer is remembered."""
     tools = [dialect.write_tool(tool) for tool in request.tools]
     trail = Trail(model, request.system, tools)
     body: dict[str, Any] = {

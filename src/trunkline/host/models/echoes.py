@@ -1,9 +1,9 @@
-"""What a model thought before it called a tool, kept for the provider: it wants that back with the results.
+"""A model's reasoning before its tool calls, kept for the provider, which wants it back with the results.
 
-The conversation of a host has no place for it, and nobody else may read it: it is signed or encrypted. So an adapter
-keeps it, under a key made of all that was sent before and of what the model then said. If anything before has changed
-since (a result was cut, a tool is gone), the key is another, and nothing is given back: providers refuse thoughts that
-are put in another place. Bounded, in memory only; a conversation goes on without it.
+The host's conversation has no place for it, and nothing else can read it: it is signed or encrypted. So an adapter
+keeps it, under a key made of everything sent before and of the model's answer. If anything earlier has changed since (a
+result was cut, a tool is gone), the key differs and nothing is returned: providers reject reasoning that is put in
+another place. Bounded, in memory only; a conversation goes on without it.
 """
 
 from __future__ import annotations
@@ -24,29 +24,29 @@ class Trail:
     """A digest of what was sent so far, in order."""
 
     def __init__(self, *start: Any) -> None:
-        """Begin with what stands before all messages."""
+        """Start with what precedes all messages."""
         self._digest = sha256()
         for each in start:
             self.add(each)
 
     def add(self, sent: Any) -> None:
-        """Take note of something sent."""
+        """Add something that was sent."""
         data = encoded(sent)
         self._digest.update(b"%d:" % len(data))
         self._digest.update(data)
 
     def key(self, said: Any) -> bytes:
-        """Give the key of what was said right after this."""
+        """Return the key of the answer that follows what was sent."""
         digest = self._digest.copy()
         digest.update(encoded(said))
         return digest.digest()
 
 
 class Echoes:
-    """Whole answers in the provider's own words, by key; those not used for longest go first."""
+    """Whole answers in the provider's own form, by key; the least recently used are evicted first."""
 
     def __init__(self) -> None:
-        """Remember nothing."""
+        """Start empty."""
         self._kept: OrderedDict[bytes, tuple[int, list[Any]]] = OrderedDict()
         self._size = 0
 
@@ -54,7 +54,7 @@ class Echoes:
         return len(self._kept)
 
     def keep(self, key: bytes, answer: list[Any]) -> None:
-        """Keep an answer."""
+        """Store an answer."""
         self._drop(key)
         size = len(encoded(answer))
         self._kept[key] = (size, answer)
@@ -63,7 +63,7 @@ class Echoes:
             self._drop(next(iter(self._kept)))
 
     def recall(self, key: bytes) -> list[Any] | None:
-        """Give an answer that was kept."""
+        """Return a stored answer, or None."""
         found = self._kept.get(key)
         if found is None:
             return None
@@ -71,7 +71,7 @@ class Echoes:
         return found[1]
 
     def forget(self) -> None:
-        """Keep nothing any longer."""
+        """Clear the store."""
         self._kept.clear()
         self._size = 0
 

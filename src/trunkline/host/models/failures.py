@@ -1,7 +1,7 @@
-"""What a provider or the network said when it failed, turned into one sentence with the fix; nothing here does I/O.
+"""A provider's or the network's failures as one sentence with the fix; no I/O.
 
-A provider's words are untrusted: they are made one printable line, cut, and rid of whatever looks like a key, and of
-the key itself.
+A provider's words are untrusted: they are reduced to one printable line, cut, and redacted of whatever looks like a key
+and of the key itself.
 """
 
 from __future__ import annotations
@@ -28,60 +28,58 @@ _NO_MODEL = re.compile(r"model.{0,80}(?:not found|not_found|does not exist)|mode
 _NO_TOOLS = re.compile(r"does not support (?:tools|function)", re.I)
 _TOO_OFTEN = frozenset({"rate_limit_error", "rate_limit_exceeded"})
 _OVERLOADED = frozenset({"overloaded_error", "api_error", "server_error", "server_is_overloaded", "timeout_error"})
-# A wait that is longer is no wait but a date.
+# A longer delay is not a delay but a date.
 _LONGEST_WAIT = 86_400.0
 
 
 class Provider(Struct, frozen=True, kw_only=True):
-    """Who is asked, as messages about it need to know."""
+    """What error messages need to know about a provider."""
 
-    #: What people call it.
+    #: The display name.
     label: str
     #: The model, as ``provider:model``.
     model: str
-    #: The variable that its key is taken from.
+    #: The environment variable of its key.
     variable: str
-    #: Where keys are made; empty if nobody knows.
+    #: Where keys are created; empty if unknown.
     keys_at: str = ""
-    #: What it is called with, to be kept out of every message.
+    #: The key in use, to be redacted from every message.
     key: str | None = None
-    #: What to do where a model is not there.
+    #: What to do if a model is missing.
     missing_model: str = "check its name"
 
 
 class Refusal(Struct, frozen=True, kw_only=True):
-    """An answer that says no."""
+    """A provider's error response."""
 
-    #: The HTTP status; 200 if it came in the middle of a stream.
+    #: The HTTP status; 200 if the error came in the middle of a stream.
     status: int
     words: str = ""
-    #: The provider's own word for the kind of failure.
+    #: The provider's own name for the kind of failure.
     kind: str = ""
     retry_after: float | None = None
 
 
 def no_key(provider: Provider) -> ModelError:
-    """Say that there is no key."""
-    where = f" (keys are made at {provider.keys_at})" if provider.keys_at else ""
-    return ModelError(
-        f"{provider.model} needs a key and there is none: set {provider.variable}{where}.", fault="no key"
-    )
+    """Return the error for a missing key."""
+    where = f" (create one at {provider.keys_at})" if provider.keys_at else ""
+    return ModelError(f"{provider.model} needs a key: set {provider.variable}{where}.", fault="no key")
 
 
 def refused(provider: Provider, refusal: Refusal) -> ModelError:
-    """Say what an answer that says no means."""
+    """Return the error that describes an error response."""
     status, words, kinds = refusal.status, _shown(refusal.words, provider), set(refusal.kind.split())
     if _TOO_LONG.search(f"{refusal.kind} {refusal.words}") or status == 413:
         fix = "start a new conversation, attach less or choose a model with a larger window"
         return _made(provider, "too long", f"The conversation is too long for {provider.model}: {fix}", words)
     if _UNPAID.search(f"{refusal.kind} {refusal.words}"):
-        fix = f"no more is paid for at {provider.label}: add credit there or use another model"
+        fix = f"the credit at {provider.label} is used up: add credit there or use another model"
         return _made(provider, "refused", f"{provider.model} did not answer, as {fix}", words)
     if status in (401, 403):
         return _about_the_key(provider, status, words)
     if status == 429 or kinds & _TOO_OFTEN:
         wait = "in a moment" if refusal.retry_after is None else f"in {refusal.retry_after:.0f} s"
-        text = f"{provider.label} is asked too often with this key: try again {wait}"
+        text = f"{provider.label} is limiting the rate of requests with this key: try again {wait}"
         return _made(provider, "rate limited", text, words, retry_after=refusal.retry_after, passing=True)
     if status >= 500 or status == 408 or kinds & _OVERLOADED:
         text = f"{provider.label} cannot answer now ({_status(status) or refusal.kind}): try again in a moment"
@@ -92,9 +90,9 @@ def refused(provider: Provider, refusal: Refusal) -> ModelError:
 def _about_the_key(provider: Provider, status: int, words: str) -> ModelError:
     if provider.key is None:
         return no_key(provider)
-    where = f"; keys are made at {provider.keys_at}" if provider.keys_at else ""
+    where = f"; create one at {provider.keys_at}" if provider.keys_at else ""
     if status == 401:
-        # Some repeat the key, or what they take for its beginning and end.
+        # Some providers repeat the key, or what they believe to be its beginning and end.
         text = f"{provider.label} does not accept the key: set {provider.variable} to a valid one{where}."
         return ModelError(text, fault="refused key")
     text = f"{provider.label} does not allow this key to use {provider.model}: use one that may{where}"
@@ -103,7 +101,7 @@ def _about_the_key(provider: Provider, status: int, words: str) -> ModelError:
 
 def _about_the_request(provider: Provider, refusal: Refusal, words: str) -> ModelError:
     if refusal.status == 404 or _NO_MODEL.search(refusal.words):
-        text = f"{provider.label} has no {provider.model.partition(':')[2]!r} for you: {provider.missing_model}"
+        text = f"{provider.label} has no model {provider.model.partition(':')[2]!r} for you: {provider.missing_model}"
     elif _NO_TOOLS.search(refusal.words):
         text = f"{provider.model} cannot use tools: choose a model that can"
     else:
@@ -112,14 +110,14 @@ def _about_the_request(provider: Provider, refusal: Refusal, words: str) -> Mode
 
 
 def down(provider: Provider, why: str, *, passing: bool = False, fix: str = "") -> ModelError:
-    """Say that a provider cannot be reached."""
+    """Return the error for a provider that cannot be reached."""
     fix = fix or "check the network, or use another model"
     return _made(provider, "down", f"{provider.label} cannot be reached: {fix}", _shown(why, provider), passing=passing)
 
 
 def cut_off(provider: Provider, why: str) -> ModelError:
-    """Say that an answer broke off; what came of it was given."""
-    text = f"The answer of {provider.model} broke off: say something to let it go on, or ask again"
+    """Return the error for an answer that broke off; what arrived of it was delivered."""
+    text = f"The answer of {provider.model} broke off: send a message to let it continue, or ask again"
     return _made(provider, "cut off", text, _shown(why, provider))
 
 
@@ -151,11 +149,11 @@ def _shown(words: str, provider: Provider) -> str:
     return (hidden if len(hidden) <= _SHOWN else hidden[: _SHOWN - 1] + "…").rstrip(".")
 
 
-# --- reading what was said -------------------------------------------------------------------------------------------
+# --- parsing error responses -----------------------------------------------------------------------------------------
 
 
 def words_of(body: Any) -> tuple[str, str]:
-    """Find the sentence and the kind in the body of an error, in any of the shapes that are about."""
+    """Return the message and the kind from the body of an error, in any of the common shapes."""
     if isinstance(body, str):
         return body, ""
     if not isinstance(body, Mapping):
@@ -172,7 +170,7 @@ def words_of(body: Any) -> tuple[str, str]:
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
-    """Read how many seconds to wait; a date counts as not said."""
+    """Return the number of seconds to wait; a date is ignored."""
     for name, scale in (("retry-after-ms", 1000.0), ("retry-after", 1.0)):
         try:
             seconds = float(headers.get(name, "")) / scale

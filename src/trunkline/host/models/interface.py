@@ -1,7 +1,7 @@
-"""What a host asks of a model, and what it gets: messages and tools in, a stream of events out.
+"""The interface between a host and a model: messages and tools in, a stream of events out.
 
-Neutral words, as MCP has them; each adapter translates to and from its vendor's. A conversation is a tuple of messages:
-what a tool answered is a message of its own, right after the message that called it. Nothing here does I/O.
+The words are neutral, like MCP's; each adapter translates to and from its vendor's. A conversation is a tuple of
+messages: a tool result is its own message, right after the message that called the tool. No I/O.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ __all__ = [
 ]
 
 StopReason: TypeAlias = Literal["end", "tools", "length", "stop_sequence", "refusal"]
-#: What went wrong with a model: whose fix it is, and whether waiting helps.
+#: What went wrong with a model: who can fix it, and whether waiting helps.
 ModelFault: TypeAlias = Literal["no key", "refused key", "rate limited", "down", "cut off", "too long", "refused"]
 
 
@@ -46,15 +46,15 @@ class ModelError(TrunklineError):
     def __init__(
         self, message: str, *, fault: ModelFault, retry_after: float | None = None, passing: bool = False
     ) -> None:
-        """Keep what went wrong, and after how many seconds another try makes sense, if the provider said so."""
+        """Store what went wrong, and after how many seconds to retry, if the provider said so."""
         super().__init__(message)
         self.fault: ModelFault = fault
         self.retry_after = retry_after
-        #: Whether the same request may well succeed in a moment, with nothing changed.
+        #: Whether the same request may succeed in a moment, with nothing changed.
         self.passing = passing
 
 
-# --- what is said ----------------------------------------------------------------------------------------------------
+# --- messages --------------------------------------------------------------------------------------------------------
 
 
 class TextBlock(Struct, frozen=True, tag="text"):
@@ -71,14 +71,14 @@ class ImageBlock(Struct, frozen=True, tag="image"):
 
 
 class AudioBlock(Struct, frozen=True, tag="audio"):
-    """Sound, as base64."""
+    """Audio, as base64."""
 
     data: str
     mime_type: str
 
 
 class ToolUseBlock(Struct, frozen=True, tag="tool_use"):
-    """The model wants a tool called; arguments that were no JSON object are None, with what it wrote in ``raw``."""
+    """A tool call by the model; arguments that were not a JSON object are None, with the original text in ``raw``."""
 
     id: str
     name: str
@@ -87,7 +87,7 @@ class ToolUseBlock(Struct, frozen=True, tag="tool_use"):
 
 
 class ToolResultBlock(Struct, frozen=True, tag="tool_result"):
-    """What came of a call."""
+    """The result of a tool call."""
 
     id: str
     content: tuple[TextBlock | ImageBlock | AudioBlock, ...]
@@ -98,24 +98,24 @@ Block: TypeAlias = TextBlock | ImageBlock | AudioBlock | ToolUseBlock | ToolResu
 
 
 class Message(Struct, frozen=True):
-    """One message of a conversation; results of tools come in a message of the user's."""
+    """One message of a conversation; tool results come in a user message."""
 
     role: Literal["user", "assistant"]
     content: tuple[Block, ...]
 
     @property
     def text(self) -> str:
-        """Its text, blocks joined."""
+        """The text of the message, blocks joined."""
         return "".join(block.text for block in self.content if isinstance(block, TextBlock))
 
     @property
     def tool_uses(self) -> tuple[ToolUseBlock, ...]:
-        """The calls it asks for."""
+        """The tool calls in the message."""
         return tuple(block for block in self.content if isinstance(block, ToolUseBlock))
 
 
 class ToolSpec(Struct, frozen=True):
-    """A tool as it is offered to a model: its wire name and a schema that the provider accepts."""
+    """A tool as offered to a model: its wire name and a schema that the provider accepts."""
 
     name: str
     description: str
@@ -123,7 +123,7 @@ class ToolSpec(Struct, frozen=True):
 
 
 class ModelRequest(Struct, frozen=True, kw_only=True):
-    """One turn to be made by a model."""
+    """A request for one turn of a model."""
 
     messages: tuple[Message, ...]
     system: str | None = None
@@ -135,17 +135,17 @@ class ModelRequest(Struct, frozen=True, kw_only=True):
     tool_choice: str = "auto"
 
 
-# --- what comes back -------------------------------------------------------------------------------------------------
+# --- answers ---------------------------------------------------------------------------------------------------------
 
 
 class Usage(Struct, frozen=True):
-    """What a turn cost, in tokens."""
+    """The cost of a turn, in tokens."""
 
     input_tokens: int = 0
     output_tokens: int = 0
-    #: Of the input, those that were read from a cache.
+    #: Input tokens that were read from a cache.
     cached_tokens: int = 0
-    #: Of the input, those that were written to a cache.
+    #: Input tokens that were written to a cache.
     written_tokens: int = 0
 
     def __add__(self, other: Usage) -> Usage:
@@ -164,13 +164,13 @@ class TextDelta(Struct, frozen=True, tag="text_delta"):
 
 
 class ToolUseBegun(Struct, frozen=True, tag="tool_use_begun"):
-    """The model begins to write a call; for show only."""
+    """The model has started writing a tool call; for display only."""
 
     name: str
 
 
 class Finished(Struct, frozen=True, tag="finished"):
-    """The turn is over: the whole message, why it ended, and what it cost. Always the last event."""
+    """The end of a turn: the whole message, why it ended, and its usage. Always the last event."""
 
     message: Message
     stop_reason: StopReason
@@ -189,28 +189,28 @@ class Traits(Struct, frozen=True, kw_only=True):
     images: bool = False
     audio: bool = False
     window_tokens: int = 128_000
-    #: US dollars for a million tokens; None if not known.
+    #: US dollars per million tokens; None if unknown.
     input_price: float | None = None
     output_price: float | None = None
-    #: For choosing by a server's preferences, from 0 to 1.
+    #: For selection by a server's preferences, from 0 to 1.
     speed: float = 0.5
     intelligence: float = 0.5
-    #: Which schemas it accepts: the name of a projection in ``host/chat/projection.py``.
+    #: Which schemas it accepts: the name of a projection in ``host/chat``.
     schemas: str = "plain"
-    #: The most it writes in one turn, what it thinks included.
+    #: The maximum number of tokens in one turn, including reasoning.
     output_tokens: int = 4096
-    #: Whether it takes a temperature; where it does not, none is sent.
+    #: Whether it accepts a temperature; otherwise none is sent.
     temperature: bool = True
-    #: US dollars for a million tokens of input that were read from a cache, or written to one; None: as any other.
+    #: US dollars per million input tokens that were read from a cache, or written to one; None: the same as others.
     cached_price: float | None = None
     written_price: float | None = None
-    #: Input of more tokens than this makes the whole turn dearer, by these factors; None if it does not.
+    #: Input of more tokens than this makes the whole turn more expensive, by these factors; None if it does not.
     long_tokens: int | None = None
     long_input_factor: float = 1.0
     long_output_factor: float = 1.0
 
     def cost(self, usage: Usage) -> float | None:
-        """Say what one turn cost in US dollars; None if the prices are not known."""
+        """Return the cost of one turn in US dollars; None if the prices are unknown."""
         if self.input_price is None or self.output_price is None:
             return None
         cached, written = usage.cached_tokens, usage.written_tokens
@@ -225,7 +225,7 @@ class Traits(Struct, frozen=True, kw_only=True):
 
 
 class Model(Protocol):
-    """A model that can be asked."""
+    """A model that can be called."""
 
     @property
     def name(self) -> str:
@@ -233,14 +233,14 @@ class Model(Protocol):
 
     @property
     def traits(self) -> Traits:
-        """What it can do."""
+        """What the model can do."""
 
     def stream(self, request: ModelRequest) -> AsyncIterator[ModelEvent]:
-        """Make a turn; closing the iterator stops it at the provider.
+        """Run a turn; closing the iterator stops it at the provider.
 
         Raises (while iterating):
-            ModelError: there is no answer, or not all of it.
+            ModelError: there is no answer, or it is incomplete.
         """
 
     async def aclose(self) -> None:
-        """Let its connections go."""
+        """Close the connections."""

@@ -1,7 +1,7 @@
-"""What is known of the models that people use: windows, what they take, and prices; data, and the looking up in it.
+"""Known models: context windows, capabilities and prices; data, and the look-up in it.
 
-Prices and windows are the vendors' own, as published when this file was last changed. Nothing depends on a model being
-in here: one that is not gets cautious traits of its provider, and a user's own traits replace any of them.
+Prices and windows are the vendors' own, as published when this file was last changed. No model needs to be listed here:
+one that is not gets cautious traits of its provider, and the user's own traits override any of them.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from trunkline.host.models.interface import Traits
 __all__ = ["is_known", "known_models", "traits_of"]
 
 _MILLION = 1_000_000
-# What a vendor hangs on the name of a model that stays the same model: a date, or that it is the latest.
+# A suffix that a vendor adds to the name of the same model: a date, or "latest".
 _SNAPSHOT = re.compile(r"-(?:\d{8}|\d{4}-\d{2}-\d{2}|latest)$")
 
 
 def _claude(dollars: float, *, speed: float, intelligence: float, **more: Any) -> Traits:
-    """Give the traits of a Claude model by its price of input: output costs five times that, a cache a tenth."""
+    """Return the traits of a Claude model by its input price: output costs five times that, cached input a tenth."""
     usual = {"window_tokens": _MILLION, "output_tokens": 128_000, "temperature": False}
     return Traits(
         images=True,
@@ -40,7 +40,7 @@ def _claude(dollars: float, *, speed: float, intelligence: float, **more: Any) -
 
 
 def _gpt(input_price: float, output_price: float, cached_price: float, *, speed: float, intelligence: float) -> Traits:
-    """Give the traits of a current GPT model: they differ in price, speed and intelligence."""
+    """Return the traits of a current GPT model: they differ in price, speed and intelligence."""
     return Traits(
         images=True,
         window_tokens=1_050_000,
@@ -104,7 +104,7 @@ _KNOWN: Mapping[str, Traits] = MappingProxyType(
     }
 )
 
-# What a model gets that is not in the table, by provider.
+# The traits of models that are not in the table, by provider.
 _CAUTIOUS: Mapping[str, Traits] = MappingProxyType(
     {
         "anthropic": Traits(
@@ -114,25 +114,25 @@ _CAUTIOUS: Mapping[str, Traits] = MappingProxyType(
         "scripted": Traits(images=True, audio=True, schemas="plain", input_price=0.0, output_price=0.0),
     }
 )
-# Anything behind an endpoint of one's own. Servers of local models cut a prompt that is too long without a word.
+# Anything behind a custom endpoint. Servers of local models silently truncate a prompt that is too long.
 _LOCAL = Traits(window_tokens=32_768, output_tokens=4096, schemas="openai")
 
 
 def known_models() -> Mapping[str, Traits]:
-    """Give the table: traits by ``provider:model``."""
+    """Return the table: traits by ``provider:model``."""
     return _KNOWN
 
 
 def is_known(name: str) -> bool:
-    """Tell whether a model is in the table, with or without a date at its end."""
+    """Return True if a model is in the table, with or without a date suffix."""
     return _key(name) in _KNOWN
 
 
 def traits_of(name: str, given: Mapping[str, Any] | None = None) -> Traits:
-    """Say what a ``provider:model`` can do: what a user gives, else what is known, else what is safe to assume.
+    """Return what a ``provider:model`` can do: the user's values, else the known ones, else cautious ones.
 
     Raises:
-        ConfigError: what was given are no traits.
+        ConfigError: the given traits are invalid.
     """
     provider = name.partition(":")[0]
     found = _KNOWN.get(_key(name)) or _CAUTIOUS.get(provider, _LOCAL)
@@ -141,11 +141,11 @@ def traits_of(name: str, given: Mapping[str, Any] | None = None) -> Traits:
     unknown = sorted(set(given) - set(Traits.__struct_fields__))
     if unknown:
         members = ", ".join(Traits.__struct_fields__)
-        raise ConfigError(f"model.traits has {unknown[0]!r}, which is no trait of a model; there are: {members}")
+        raise ConfigError(f"model.traits has {unknown[0]!r}, which is not a trait of a model; use: {members}")
     try:
         return msgspec.convert({**msgspec.to_builtins(found), **given}, Traits)
     except msgspec.ValidationError as error:
-        raise ConfigError(f"model.traits of {name} makes no sense: {error}") from error
+        raise ConfigError(f"model.traits of {name} is invalid: {error}") from error
 
 
 def _key(name: str) -> str:

@@ -1,7 +1,7 @@
-"""Models of OpenAI, through its own SDK.
+"""OpenAI's models, through its own SDK.
 
-By its Responses API: its current models refuse tools in chat completions unless they are told not to think. Models that
-hear are only in chat completions, and are asked there.
+They are called by the Responses API: current models reject tools in chat completions unless reasoning is turned off.
+Audio models exist only in chat completions, and are called there.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = ["OpenAIModel"]
 
 _URL = "https://api.openai.com/v1"
 _APIS = ("responses", "chat")
-# These have no thoughts to give back, and refuse to be asked for them.
+# These have no reasoning to return, and reject requests for it.
 _THOUGHTLESS = ("gpt-3", "gpt-4", "chatgpt-")
 
 
@@ -32,10 +32,10 @@ class OpenAIModel:
     """A model of OpenAI."""
 
     def __init__(self, model: str, options: VendorOptions, *, traits: Traits) -> None:
-        """Make the client; nothing is sent yet.
+        """Create the client; nothing is sent yet.
 
         Raises:
-            ConfigError: the SDK is not installed, or there is no such interface.
+            ConfigError: the SDK is not installed, or the API is unknown.
             ModelError: there is no key.
         """
         self.name = f"openai:{model}"
@@ -59,10 +59,10 @@ class OpenAIModel:
         self._echoes = Echoes()
 
     def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
-        """Make a turn; closing the iterator stops it at the provider.
+        """Run a turn; closing the iterator stops it at the provider.
 
         Raises (while iterating):
-            ModelError: there is no answer, or not all of it.
+            ModelError: there is no answer, or it is incomplete.
         """
         attempt = self._by_chat if self._api == "chat" else self._by_responses
         return patiently(lambda: attempt(request), self._client.pace)
@@ -105,19 +105,19 @@ class OpenAIModel:
         yield finished
 
     def _better(self, error: ModelError, answer: ResponsesAnswer, *, begun: bool) -> ModelError:
-        """Say why a stream ended early, if it said so itself."""
+        """Return a better error for a stream that ended early, if the stream contained one."""
         if answer.failure is not None:
             words, kind = words_of(answer.failure)
             failure = refused(self._client.provider, Refusal(status=200, words=words, kind=kind))
             return cut_off(self._client.provider, words) if begun and failure.fault == "down" else failure
         if error.fault == "refused" and len(self._echoes) and "reasoning" in str(error):
-            # The conversation goes on without its thoughts.
+            # The conversation goes on without the reasoning.
             self._echoes.forget()
             error.passing = True
         return error
 
     async def aclose(self) -> None:
-        """Let its connections go."""
+        """Close the connections."""
         await self._client.aclose()
 
 

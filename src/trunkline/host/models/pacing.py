@@ -1,6 +1,6 @@
-"""How long a model is waited for and how much of it is read: tries before the first word, silence, and size.
+"""The limits of a model's turn: retries before the first event, silence, and size.
 
-Knows no provider. A turn is tried again only while nothing of it was given to anybody.
+Knows no provider. A turn is retried only while nothing of it has been delivered.
 """
 
 from __future__ import annotations
@@ -19,29 +19,29 @@ __all__ = ["Meter", "Pace", "patiently"]
 
 
 class Pace(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The bounds of a turn."""
+    """The limits of a turn."""
 
-    #: How often a turn is tried as long as nothing came.
+    #: The number of attempts as long as nothing arrived.
     tries: int = 4
-    #: The wait before the second try, in seconds; each one after is twice as long.
+    #: The delay before the second attempt, in seconds; it doubles with each further one.
     first_wait: float = 0.5
-    #: A wait that the provider asks for is kept if it is not longer than this.
+    #: A delay that the provider requests is respected if it is not longer than this.
     longest_wait: float = 20.0
-    #: Longest silence, the one before the first word included.
+    #: Timeout for silence, including that before the first event.
     idle_seconds: float = 300.0
-    #: Longest wait for a connection.
+    #: Timeout for connecting.
     connect_seconds: float = 15.0
-    #: Most bytes of one answer.
+    #: Maximum size of one answer in bytes.
     answer_bytes: int = 16 * 1024 * 1024
 
 
 async def patiently(
     attempt: Callable[[], AsyncGenerator[ModelEvent, None]], pace: Pace
 ) -> AsyncGenerator[ModelEvent, None]:
-    """Make a turn; one that fails before its first event, in a way that passes, is made again after a wait.
+    """Run a turn; if it fails transiently before its first event, retry it after a delay.
 
     Raises:
-        ModelError: the last try failed, or one after its first event.
+        ModelError: the last attempt failed, or one after its first event.
     """
     wait = pace.first_wait
     for left in range(pace.tries - 1, -1, -1):
@@ -57,29 +57,29 @@ async def patiently(
             too_long = asked is not None and asked > pace.longest_wait
             if begun or not left or not error.passing or too_long:
                 raise
-        # Many who were refused together are not to come back together.
+        # Many clients that were rejected together should not come back together.
         await asyncio.sleep(wait * random.uniform(0.75, 1.25) if asked is None else asked)
         wait *= 2
 
 
 class Meter:
-    """Counts what a provider sends, and ends what does not end by itself."""
+    """Counts the bytes that a provider sends, and ends an endless answer."""
 
-    # So an endless stream of empty events comes to an end as well.
+    # The minimum per event, so that an endless stream of empty events ends as well.
     _LEAST = 64
 
     def __init__(self, provider: Provider, limit: int) -> None:
-        """Start at nothing."""
+        """Start at zero."""
         self._provider = provider
         self._limit = limit
         self._left = limit
 
     def count(self, size: int) -> None:
-        """Take note of an event of so many bytes.
+        """Count an event of this many bytes.
 
         Raises:
-            ModelError: that is more than any answer has.
+            ModelError: the limit is exceeded.
         """
         self._left -= max(size, self._LEAST)
         if self._left < 0:
-            raise cut_off(self._provider, f"it was stopped, as it wrote more than {self._limit} bytes")
+            raise cut_off(self._provider, f"it was stopped after more than {self._limit} bytes")

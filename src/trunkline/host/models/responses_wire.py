@@ -1,8 +1,8 @@
 """OpenAI's Responses API, both ways: a request to its JSON, and the events of its stream to ours; no I/O.
 
-Nothing is kept at the provider: each request has the whole conversation, and what the model thought comes encrypted
-and goes back with the results of the calls that it led to; see ``echoes``. The interface has no stop sequences, so the
-text is cut here, and the rest of the stream is not waited for.
+Nothing is stored at the provider: each request has the whole conversation, and the model's reasoning comes encrypted
+and goes back with the results of the calls that it led to; see ``reasoning``. The API has no stop sequences, so the
+text is cut here, and the rest of the stream is not awaited.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _UNFINISHED: Mapping[str, StopReason] = MappingProxyType({"max_output_tokens": "
 def responses_body(
     request: ModelRequest, *, model: str, traits: Traits, echoes: Echoes, thinks: bool
 ) -> tuple[dict[str, Any], Trail]:
-    """Write a request, and the trail under which its answer is remembered."""
+    """Build the request body, and the digest under which its answer is remembered."""
     body, trail = write_request(request, _DIALECT, model=model, traits=traits, echoes=echoes)
     body |= {"store": False, "stream": True}
     if thinks:
@@ -102,7 +102,7 @@ def _user(message: Message, traits: Traits) -> Iterator[dict[str, Any]]:
 
 
 def _output(block: ToolResultBlock, traits: Traits) -> Any:
-    """Write a result: a text where it is nothing else."""
+    """Return a tool result: a string if it is only text."""
     shown = list(result_blocks(block, traits))
     if block.is_error:
         shown.insert(0, TextBlock("The call failed:"))
@@ -125,23 +125,23 @@ def _part(block: Block) -> dict[str, Any] | None:
 
 
 class ResponsesAnswer:
-    """An answer as it comes: feed it the stream's events, give on what they show, and ask for the whole."""
+    """Accumulates an answer: feed it the events of the stream, then call ``finished``."""
 
     def __init__(self, stop_sequences: tuple[str, ...] = ()) -> None:
-        """Start with nothing."""
+        """Start empty."""
         self._cut = _Cut(stop_sequences)
         self._items: dict[int, Mapping[str, Any]] = {}
         self._stop: StopReason = "end"
         self._usage = Usage()
         self._model = ""
         self._texts: list[str] = []
-        #: What the provider said went wrong, in its own shape.
+        #: The provider's error, in its own form.
         self.failure: Mapping[str, Any] | None = None
-        #: Whether this was all.
+        #: Whether the answer is complete.
         self.done = False
 
     def feed(self, event: Mapping[str, Any]) -> Iterator[ModelEvent]:
-        """Take an event of the stream."""
+        """Process an event of the stream; yield the events that it means to us."""
         match event.get("type"):
             case "response.output_text.delta":
                 yield from self._say(str(event.get("delta", "")))
@@ -183,7 +183,7 @@ class ResponsesAnswer:
         self.done = True
 
     def finished(self) -> Finished:
-        """Give the whole."""
+        """Return the complete answer."""
         text = "".join(self._texts)
         blocks: list[Block] = [TextBlock(text)] if text else []
         blocks += self._calls()
@@ -200,27 +200,27 @@ class ResponsesAnswer:
                 yield read_call(call_id, name, str(item.get("arguments") or ""))
 
     def echo(self) -> list[Any] | None:
-        """Give the answer in the provider's words, if there are thoughts in it that it wants back."""
+        """Return the answer in the provider's own form, if it contains reasoning to be returned later."""
         items = [dict(item) for _, item in sorted(self._items.items())]
         thoughts = [item for item in items if item.get("type") == "reasoning"]
         whole = self._stop in ("end", "tools") and all(item.get("encrypted_content") for item in thoughts)
         if not thoughts or not whole or any(use.arguments is None for use in self._calls()):
             return None
-        # What is null in an answer is refused in a request.
+        # Null members of a response are rejected in a request.
         return [{name: value for name, value in item.items() if value is not None} for item in items]
 
 
 class _Cut:
-    """Ends a text at the first of some sequences, however the text is cut into pieces."""
+    """Ends a text at the first of several stop sequences, however the text is chunked."""
 
     def __init__(self, sequences: tuple[str, ...]) -> None:
         self._sequences = tuple(each for each in sequences if each)
         self._held = ""
-        #: Whether a sequence came.
+        #: Whether a sequence was found.
         self.hit = False
 
     def feed(self, text: str) -> str:
-        """Take more text, and give what can be shown of it."""
+        """Feed text; return the part that can be shown."""
         if self.hit:
             return ""
         if not self._sequences:
@@ -235,13 +235,13 @@ class _Cut:
         return text[: len(text) - keep]
 
     def rest(self) -> str:
-        """Give what was held back, as no sequence came of it."""
+        """Return the text that was held back, since it did not become a sequence."""
         held, self._held = self._held, ""
         return "" if self.hit else held
 
 
 def _overlap(text: str, sequence: str) -> int:
-    """Say how much of the text's end is a beginning of the sequence."""
+    """Return the length of the text's end that is a beginning of the sequence."""
     for size in range(min(len(text), len(sequence) - 1), 0, -1):
         if text.endswith(sequence[:size]):
             return size

@@ -1,4 +1,4 @@
-"""Reads scripts for the scripted model: TOML or JSON files."""
+"""Loads scripts for the scripted model from TOML or JSON files."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ _MEMBERS = ("turn", "piece", "traits")
 
 
 def read_script(path: str | Path, *, traits: Mapping[str, Any] | None = None) -> ScriptedModel:
-    """Read a script: a list of ``turn`` tables, and perhaps ``piece`` and ``traits``.
+    """Load a script: a list of ``turn`` tables, and optionally ``piece`` and ``traits``.
 
     Raises:
-        ConfigError: the file cannot be read, or is no script.
+        ConfigError: the file cannot be read, or is not a script.
     """
     file = Path(path)
     document = _document(file)
     unknown = sorted(set(document) - set(_MEMBERS))
     if unknown:
-        raise ConfigError(f"{file} has {unknown[0]!r}, which a script does not have; it has: {', '.join(_MEMBERS)}")
+        raise ConfigError(f"{file} has the unknown key {unknown[0]!r}; a script may have: {', '.join(_MEMBERS)}")
     turns, piece = document.get("turn", []), document.get("piece", 12)
     if not isinstance(turns, list) or not turns:
         raise ConfigError(f'{file} has no turns: write each as a [[turn]] table with says = "..."')
     if not isinstance(piece, int) or piece < 1:
-        raise ConfigError(f"{file}: piece is a number of characters, at least 1")
+        raise ConfigError(f"{file}: piece must be a number of characters, at least 1")
     shown: Traits = traits_of("scripted:script", {**document.get("traits", {}), **(traits or {})})
     return ScriptedModel(turns, name=f"scripted:{file.name}", traits=shown, piece=piece)
 
@@ -55,7 +55,7 @@ def _document(file: Path) -> dict[str, Any]:
 
             document = tomllib.loads(data.decode())
     except ValueError as error:
-        raise ConfigError(f"The script {file} makes no sense: {error}") from error
+        raise ConfigError(f"The script {file} is invalid: {error}") from error
     if not isinstance(document, dict):
-        raise ConfigError(f"The script {file} is no table")
+        raise ConfigError(f"The script {file} is not a table")
     return document

@@ -1,7 +1,7 @@
 """A model that says what a script says: for tests and demonstrations, without a network and without cost.
 
-A script is a list of turns, taken in order. A turn can demand what the last message says (``expects``), or be taken
-only when the last message says something (``when``), whatever its place. It says a text, calls tools, fails, or waits.
+A script is a list of turns, used in order. A turn can require what the last message says (``expects``), or be used only
+when the last message says something (``when``), whatever its place. It says a text, calls tools, fails, or waits.
 """
 
 from __future__ import annotations
@@ -40,32 +40,32 @@ _CHARACTERS_A_TOKEN = 4
 
 
 class Call(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A call that a turn makes."""
+    """A tool call of a turn."""
 
-    #: The tool's name as it is offered, or the end of it after an underscore if only one tool has that.
+    #: The tool's name as offered, or its part after an underscore if only one tool ends with it.
     tool: str
     arguments: dict[str, Any] = {}
-    #: What is written in place of the arguments; may be anything.
+    #: Written in place of the arguments; may be any text.
     raw: str | None = None
 
 
 class Turn(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One turn of a script."""
 
-    #: What the last message must have in it; if it does not, the turn fails and says so.
+    #: Text that the last message must contain; otherwise the turn fails and says so.
     expects: str | None = None
-    #: The turn is taken as soon as the last message has this in it, and not before.
+    #: The turn is used as soon as the last message contains this, and not before.
     when: str | None = None
-    #: The text; ``{said}`` stands for the last message's text and ``{result}`` for the last results'.
+    #: The text; ``{said}`` stands for the last message's text and ``{result}`` for that of the last results.
     says: str = ""
     calls: tuple[Call, ...] = ()
     #: Instead of finishing, fail like this, after the text.
     fails: ModelFault | None = None
     #: Seconds before each piece of the text.
     pause: float = 0.0
-    #: Never finish after the text: wait until somebody has enough of it.
+    #: Never finish after the text: wait until the iterator is closed.
     hangs: bool = False
-    #: Take the turn as often as it fits.
+    #: Use the turn as often as it matches.
     again: bool = False
     stop: StopReason | None = None
     usage: Usage | None = None
@@ -80,24 +80,26 @@ class ScriptedModel:
     def __init__(
         self, script: Script, *, name: str = "scripted:script", traits: Traits | None = None, piece: int = 12
     ) -> None:
-        """Take turns as ``Turn``, as mappings of the same members, or as texts to say; a piece has so many characters.
+        """Store the turns: ``ScriptedTurn``, mappings of the same members, or strings.
+
+        The text of a turn is streamed in pieces of ``piece`` characters.
 
         Raises:
-            ConfigError: a turn makes no sense.
+            ConfigError: a turn is invalid.
         """
         self.name = name
         self.traits = traits_of("scripted:script") if traits is None else traits
         self._turns = [_turn(number, turn, name) for number, turn in enumerate(script, 1)]
         self._left = list(range(len(self._turns)))
         self._piece = max(1, piece)
-        #: All that it was asked, in order.
+        #: All requests, in order.
         self.requests: list[ModelRequest] = []
         #: How often a turn was closed before its end.
         self.stopped = 0
         self.closed = False
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
-        """Make the next turn of the script; closing the iterator stops it.
+        """Run the next turn of the script; closing the iterator stops it.
 
         Raises:
             ModelError: the turn fails, the script is over, or it expects something else.
@@ -115,7 +117,7 @@ class ScriptedModel:
                 await asyncio.Event().wait()
             if turn.fails is not None:
                 whole = True
-                raise ModelError(f"The script lets {self.name} fail here: {turn.fails}.", fault=turn.fails)
+                raise ModelError(f"The script makes {self.name} fail here: {turn.fails}.", fault=turn.fails)
             blocks: list[Block] = [TextBlock(said)] if said else []
             for call in turn.calls:
                 tool = _tool(call.tool, request.tools)
@@ -128,11 +130,11 @@ class ScriptedModel:
             self.stopped += not whole
 
     async def aclose(self) -> None:
-        """Take note that nobody needs it any more."""
+        """Record that the model was closed."""
         self.closed = True
 
     def _take(self, last: str) -> Turn:
-        """Choose the turn: the first that waits for what was said, else the first that waits for nothing."""
+        """Choose the turn: the first whose ``when`` matches, else the first without one."""
         fitting = [at for at in self._left if (when := self._turns[at].when) is not None and when in last]
         plain = [at for at in self._left if self._turns[at].when is None]
         if not fitting and not plain:
@@ -165,11 +167,11 @@ def _turn(number: int, turn: Turn | Mapping[str, Any] | str, name: str) -> Turn:
     try:
         return msgspec.convert(dict(turn), Turn)
     except msgspec.ValidationError as error:
-        raise ConfigError(f"Turn {number} of {name} makes no sense: {error}") from error
+        raise ConfigError(f"Turn {number} of {name} is invalid: {error}") from error
 
 
 def _last(request: ModelRequest) -> str:
-    """Give the text of the last message, results of tools included."""
+    """Return the text of the last message, including tool results."""
     return _text(request.messages[-1]) if request.messages else ""
 
 
@@ -192,13 +194,13 @@ def _filled(says: str, request: ModelRequest) -> str:
         return says
     results = next((found for message in reversed(request.messages) if (found := _results(message))), "")
     said = next((message.text for message in reversed(request.messages) if message.role == "user" and message.text), "")
-    # In one go, as what a tool answered may have braces of its own.
+    # In one pass, as a tool result may contain braces of its own.
     parts = says.split("{result}")
     return results.join(part.replace("{said}", said) for part in parts)
 
 
 def _tool(name: str, offered: tuple[ToolSpec, ...]) -> str:
-    """Find the tool that is meant; one that nobody offers is called all the same."""
+    """Return the full name of the tool; one that is not offered is called all the same."""
     names = [tool.name for tool in offered]
     ending = [each for each in names if each.endswith(f"_{name}")]
     return ending[0] if name not in names and len(ending) == 1 else name

@@ -1,7 +1,7 @@
-"""A vendor's SDK as a source of plain events: opened, read within bounds, closed, and its failures put in our words.
+"""A vendor's SDK as a source of plain events: opened, read within limits, closed, and its failures in our words.
 
 The SDKs of Anthropic and OpenAI are alike in what is used here: exceptions of the same names, streams that are iterated
-and closed, events that give themselves as dictionaries. They are imported when a model of theirs is opened.
+and closed, events that convert themselves to dictionaries. They are imported when a model of theirs is opened.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from trunkline.host.models.pacing import Meter, Pace
 
 __all__ = ["Answer", "VendorClient", "VendorOptions", "load_sdk"]
 
-# How long the end of a stream is waited for once all was said: its connection can be used again then.
+# How long to wait for the end of a stream after the answer is complete, so that its connection can be reused.
 _TAIL_SECONDS = 1.0
 
 
@@ -28,25 +28,25 @@ class VendorOptions(Struct, frozen=True, kw_only=True):
     """How a vendor's model is reached."""
 
     key: str | None = None
-    #: Where, if not at the vendor's own address.
+    #: The URL, if not the vendor's own.
     url: str | None = None
     pace: Pace = Pace()
-    #: Whether the provider is asked to keep the beginning of a conversation, which makes going on cheaper.
+    #: Whether the provider is asked to cache the beginning of a conversation, which makes further turns cheaper.
     cache: bool = True
-    #: Which of the vendor's interfaces is spoken, where there are two.
+    #: Which of the vendor's APIs is used, if there are two.
     api: str | None = None
 
 
 class Answer(Protocol):
-    """What a translation makes of a stream's events."""
+    """Accumulates the events of a stream to an answer."""
 
     done: bool
 
     def feed(self, event: Mapping[str, Any]) -> Any:
-        """Take an event and give those that it means."""
+        """Process an event; return the events that it means to us."""
 
     def finished(self) -> Finished:
-        """Give the whole."""
+        """Return the complete answer."""
 
 
 def load_sdk(package: str) -> Any:
@@ -61,25 +61,25 @@ def load_sdk(package: str) -> Any:
         if error.name != package:
             raise
         raise ConfigError(
-            f"Models of {package} need its own SDK, which is not installed: pip install 'trunkline[{package}]'."
+            f"{package} models need the {package} SDK, which is not installed: pip install 'trunkline[{package}]'."
         ) from None
 
 
 class VendorClient:
-    """One model of a vendor's, through the vendor's client."""
+    """One model of a vendor, through the vendor's client."""
 
     def __init__(self, sdk: Any, client: Any, *, provider: Provider, pace: Pace) -> None:
-        """Take the SDK and a client of it that tries everything once."""
+        """Store the SDK and a client of it that does not retry."""
         self._sdk = sdk
         self._client = client
         self.provider = provider
         self.pace = pace
 
     async def read(self, opening: Callable[[Any], Awaitable[Any]], answer: Answer) -> AsyncGenerator[ModelEvent, None]:
-        """Open a stream by the client and give what comes, all but the end.
+        """Open a stream with the client and yield its events, except the final one.
 
         Raises:
-            ModelError: it failed, or ended before its end.
+            ModelError: it failed, or ended early.
         """
         begun = False
         stream: Any = None
@@ -99,7 +99,7 @@ class VendorClient:
         finally:
             if stream is not None:
                 await stream.close()
-        # Not in the handler: what the SDK raised may hold what a provider said of the key, and is not to be shown.
+        # Not in the handler: the SDK's exception may hold what a provider said of the key, and must not be shown.
         if failure is not None:
             raise failure
         if not answer.done:
@@ -145,25 +145,25 @@ class VendorClient:
             return refused(provider, Refusal(status=200, words=words or error.message, kind=kind))
         if begun:
             return cut_off(provider, type(error).__name__)
-        return down(provider, f"what it answers makes no sense: {type(error).__name__}")
+        return down(provider, f"its response is invalid: {type(error).__name__}")
 
     def _lost(self, error: Exception, *, begun: bool) -> ModelError:
         cause = error.__cause__ or error
         why = str(cause) or type(cause).__name__
         if isinstance(error, self._sdk.APITimeoutError | TimeoutError):
-            why = f"nothing came for {self.pace.idle_seconds:.0f} s"
+            why = f"no data for {self.pace.idle_seconds:.0f} s"
         if begun:
             return cut_off(self.provider, why)
-        # A name that is not known or a port that nobody listens on does not mend itself in a second.
+        # An unknown name or a closed port does not recover in a second.
         return down(self.provider, why, passing=type(cause).__name__ not in ("ConnectError", "ConnectTimeout"))
 
     async def aclose(self) -> None:
-        """Let the connections go."""
+        """Close the connections."""
         await self._client.close()
 
 
 def _size(event: Mapping[str, Any]) -> int:
-    """Estimate how large an event is by the texts in it."""
+    """Estimate the size of an event by its strings."""
     return sum(
         len(value) if isinstance(value, str) else _size(value)
         for value in event.values()
