@@ -1,7 +1,7 @@
 """A small authorization server, for development and for one organisation, that runs beside the MCP endpoint it serves.
 
-``Server(auth=AuthorizationServer(issuer="https://mcp.example.com", users=...))`` is the whole set-up. It issues JWTs for
-the configured resources and no others, to clients that are configured, register themselves or are described by a
+``Server(auth=AuthorizationServer(issuer="https://mcp.example.com", users=...))`` is the whole set-up. It issues JWTs
+for the configured resources and no others, to clients that are configured, register themselves or are described by a
 client ID metadata document, after a user allowed it on a consent page. Its state is in one SQLite file.
 
 The class assembles the parts of this package and is their routing table. It is plain ASGI: mounted by ``routes`` beside
@@ -166,11 +166,15 @@ class AuthorizationServer:
 
     async def _serve(self, exchange: Exchange, scope: Scope, receive: Receive, send: Send) -> None:
         if not self._is_called_by_name(exchange):
-            await exchange.answer_json(403, {"error": "invalid_request", "error_description": "The Host header names another server"})
+            await exchange.answer_json(
+                403, {"error": "invalid_request", "error_description": "The Host header names another server"}
+            )
             return
         app = self.routes().get(exchange.path)
         if app is None:
-            await exchange.answer_json(404, {"error": "invalid_request", "error_description": "No endpoint at this path"})
+            await exchange.answer_json(
+                404, {"error": "invalid_request", "error_description": "No endpoint at this path"}
+            )
             return
         await app(scope, receive, send)
 

@@ -1,4 +1,4 @@
-"""Checks on the claims about a token, whether they were signed or came from introspection, and the principal made of them.
+"""Checks on the claims about a token, whether signed or from introspection, and the principal that is made of them.
 
 The issuer is trusted to say who the subject is, not that the token is meant for this server and valid now: that is
 checked here, by exact comparison. No clock is read; the time is an argument.

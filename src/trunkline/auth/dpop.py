@@ -128,7 +128,9 @@ class Binding:
         if proof is None:
             raise InvalidProof("The token is bound to a key, and the DPoP header with the proof is missing")
         if not isinstance(headers, Addressed):
-            raise InvalidProof("The token is bound to a key, and its proof cannot be checked here: method and URL are not known")
+            raise InvalidProof(
+                "The token is bound to a key, and its proof cannot be checked here: method and URL are not known"
+            )
         self.proofs.check(proof, headers.asked, token=shown.token, key=key)
 
 

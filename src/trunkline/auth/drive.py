@@ -1,4 +1,4 @@
-"""Driver of the flows: fetches, listens for the redirect, sends the user to pages. The only file of a login with I/O."""
+"""Driver of the flows: fetches, receives the redirect, sends the user to pages. The only file of a login with I/O."""
 
 from __future__ import annotations
 
@@ -66,7 +66,9 @@ class _Driver:
         """Start listening for the redirect; return the redirect URI."""
         options = self._options
         if options.open_browser is False:
-            raise AuthError("A login is needed, but this program cannot open a browser: run `trunkline auth login` first.")
+            raise AuthError(
+                "A login is needed, but this program cannot open a browser: run `trunkline auth login` first."
+            )
         own = options.redirect_uri
         if own is not None and not (is_loopback(urlsplit(own).hostname) and urlsplit(own).port):
             # The redirect goes to another party, which has to pass it to us.

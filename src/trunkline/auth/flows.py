@@ -76,8 +76,8 @@ def _asking(wish: Wish, found: Found, client: Registered | None) -> Asking:
         offered = found.server.dpop_signing_alg_values_supported
         if offered is None or "ES256" not in offered:
             raise AuthError(
-                f"The server {canonical(wish.url)} requires tokens that are bound to a key (DPoP), but its authorization "
-                f"server {found.server.issuer} does not support that with ES256."
+                f"The server {canonical(wish.url)} requires tokens that are bound to a key (DPoP), but its "
+                f"authorization server {found.server.issuer} does not support that with ES256."
             )
         key = ProofKey(sources=wish.sources)
     return Asking(found.server, client, found.resource, options, wish.sources, key)
@@ -177,9 +177,13 @@ def _code(redirect: Mapping[str, str], server: ServerMetadata, state: str) -> st
     # 2026-07-28, basic/authorization, Authorization Response Validation: compared as plain text, before anything else
     # of the redirect is acted on or shown.
     if issuer is None and server.authorization_response_iss_parameter_supported:
-        raise AuthError(f"{who} announces the iss parameter, but its redirect has none: the login was stopped. Try again.")
+        raise AuthError(
+            f"{who} announces the iss parameter, but its redirect has none: the login was stopped. Try again."
+        )
     if issuer is not None and issuer != server.issuer:
-        raise AuthError(f"The login ended with a redirect that is not from {server.issuer} (iss): the login was stopped.")
+        raise AuthError(
+            f"The login ended with a redirect that is not from {server.issuer} (iss): the login was stopped."
+        )
     if "error" in redirect:
         raise AuthError(f"{who} ended the login: {_shown(redirect)}. Log in again if that was not intended.")
     code = redirect.get("code")
