@@ -70,16 +70,16 @@ def test_a_login_is_kept_with_what_renewing_it_needs() -> None:
 # --- the redirect -----------------------------------------------------------------------------------------------------
 
 REDIRECTS: list[tuple[str, dict[str, Any], bool, str]] = [
-    ("no state", {"state": None}, True, "does not belong"),
-    ("another state", {"state": "x"}, True, "does not belong"),
-    ("a state beyond ASCII", {"state": "\u00e4"}, True, "does not belong"),
+    ("no state", {"state": None}, True, "state does not match"),
+    ("another state", {"state": "x"}, True, "state does not match"),
+    ("a state beyond ASCII", {"state": "\u00e4"}, True, "state does not match"),
     ("no issuer though it was announced", {"iss": None}, True, "did not"),
-    ("another issuer", {"iss": "https://evil.example.com"}, True, "another party"),
-    ("another issuer, unannounced", {"iss": "https://evil.example.com"}, False, "another party"),
-    ("an issuer with a slash", {"iss": ISSUER + "/"}, True, "another party"),
-    ("an issuer in capitals", {"iss": ISSUER.replace("auth", "AUTH")}, True, "another party"),
-    ("an issuer with the usual port", {"iss": ISSUER + ":443"}, True, "another party"),
-    ("an issuer that is empty", {"iss": ""}, True, "another party"),
+    ("another issuer", {"iss": "https://evil.example.com"}, True, "redirect that is not from"),
+    ("another issuer, unannounced", {"iss": "https://evil.example.com"}, False, "redirect that is not from"),
+    ("an issuer with a slash", {"iss": ISSUER + "/"}, True, "redirect that is not from"),
+    ("an issuer in capitals", {"iss": ISSUER.replace("auth", "AUTH")}, True, "redirect that is not from"),
+    ("an issuer with the usual port", {"iss": ISSUER + ":443"}, True, "redirect that is not from"),
+    ("an issuer that is empty", {"iss": ""}, True, "redirect that is not from"),
     ("no code", {"code": None}, True, "without a code"),
     ("an empty code", {"code": ""}, True, "without a code"),
     (
@@ -251,8 +251,8 @@ REGISTRATIONS: list[tuple[str, dict[str, Any], str]] = [
         "invalid_redirect_uri: no localhost",
     ),
     ("a refusal without a reason", {REGISTER: answer(b"", 403)}, "status 403"),
-    ("a page", {REGISTER: answer(b"<html>", 200)}, "names no client"),
-    ("no client", {REGISTER: answer({"client_secret": "s"}, 201)}, "names no client"),
+    ("a page", {REGISTER: answer(b"<html>", 200)}, "without a client_id"),
+    ("no client", {REGISTER: answer({"client_secret": "s"}, 201)}, "without a client_id"),
     (
         "a method we do not have",
         {REGISTER: answer({"client_id": "c", "token_endpoint_auth_method": "tls_client_auth"}, 201)},
