@@ -131,7 +131,7 @@ DOCUMENT: list[tuple[str, dict[str, Any], Demand, str]] = [
     ("no JSON", {PRM: answer(b"{")}, Demand(), "malformed"),
     ("no text", {PRM: answer(b"\xff\xfe{}")}, Demand(), "malformed"),
     ("too deep", {PRM: answer(b"[" * 5000)}, Demand(), "malformed"),
-    ("not there", {CUSTOM: answer({}, 404)}, Demand(resource_metadata=CUSTOM), "the answer is 404"),
+    ("not there", {CUSTOM: answer({}, 404)}, Demand(resource_metadata=CUSTOM), "returned status 404"),
     ("a file", {}, Demand(resource_metadata="file:///etc/passwd"), "not an https URL"),
     ("plain http to another host", {}, Demand(resource_metadata="http://169.254.169.254/x"), "not an https URL"),
     ("a failing server", {PRM: answer({}, 503)}, Demand(), "status 503"),

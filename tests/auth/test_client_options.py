@@ -39,7 +39,7 @@ def test_what_fits_together_is_taken(options: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"grant": "password"}, "is none"),
+        ({"grant": "password"}, "is not known"),
         ({"grant": "client_credentials", "issuer": ISSUER}, "client_id="),
         ({"grant": "client_credentials", "client_id": "me"}, "issuer="),
         ({"grant": "client_credentials", "client_id": "me", "issuer": ISSUER}, "client_secret= or private_key="),
@@ -57,7 +57,7 @@ def test_what_fits_together_is_taken(options: dict[str, Any]) -> None:
         ({"client_metadata_url": "https://app.example.com/c#x"}, "https URL with a path"),
         ({"redirect_uri": "http://app.example.com/back"}, "https, or a loopback URL"),
         ({"redirect_uri": "https://a/b", "redirect_port": 8000}, "set only one"),
-        ({"scopes": ["a b"]}, "no scope"),
+        ({"scopes": ["a b"]}, "not a valid scope"),
         ({"scopes": "ab"}, "list"),
         ({**SECRET, "grant": "enterprise", "id_token": "x", "idp_token_endpoint": "http://idp/t"}, "https URL"),
         ({"dpop": "yes"}, "dpop="),
