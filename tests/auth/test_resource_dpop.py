@@ -196,7 +196,9 @@ FIT = "The key in the proof does not fit its signature algorithm"
         pytest.param(lambda: proof(given=PLAIN), "The proof is for another token", id="12: ath of another token"),
         pytest.param(lambda: proof(ath="é"), "The proof is for another token", id="12: ath is no digest"),
         pytest.param(
-            lambda: proof(key=OTHER), "The proof is signed with another key than the token is bound to", id="12: another key"
+            lambda: proof(key=OTHER),
+            "The proof is signed with another key than the token is bound to",
+            id="12: another key",
         ),
     ],
 )
@@ -266,7 +268,10 @@ def test_beyond_its_bound_nothing_is_taken_for_new(monkeypatch: pytest.MonkeyPat
 @in_loop
 async def test_a_proof_without_our_nonce_is_refused(nonce: str | None) -> None:
     taking = checks(dpop_nonces=True)
-    assert await reason(taking, asking(proof(nonce=nonce))) == "The proof needs the nonce of this response's DPoP-Nonce header"
+    assert (
+        await reason(taking, asking(proof(nonce=nonce)))
+        == "The proof needs the nonce of this response's DPoP-Nonce header"
+    )
 
 
 @in_loop

@@ -246,9 +246,7 @@ REFUSED = [
     pytest.param(lambda: f"{encoded(bytes([255, 254]))}.{BODY}.AA", NOT_A_JWT, id="a header that is not UTF-8"),
     pytest.param(lambda: with_payload(b"[]"), "The claims of the token are malformed", id="claims in a list"),
     pytest.param(lambda: with_payload(b"\xff"), "The claims of the token are malformed", id="claims not in UTF-8"),
-    pytest.param(
-        lambda: with_payload(b'{"exp":NaN}'), "The claims of the token are malformed", id="claims with a NaN"
-    ),
+    pytest.param(lambda: with_payload(b'{"exp":NaN}'), "The claims of the token are malformed", id="claims with a NaN"),
     pytest.param(
         lambda: with_payload(b"[" * 5000 + b"]" * 5000), "The claims of the token are malformed", id="deep claims"
     ),
@@ -257,7 +255,9 @@ REFUSED = [
     pytest.param(lambda: "a b", "The Authorization header does not contain a valid bearer token", id="two words"),
     pytest.param(lambda: "", "The Authorization header does not contain a valid bearer token", id="nothing"),
     pytest.param(lambda: f"{token()},x", "The Authorization header does not contain a valid bearer token", id="a list"),
-    pytest.param(lambda: f"{token()}\x00", "The Authorization header does not contain a valid bearer token", id="a NUL"),
+    pytest.param(
+        lambda: f"{token()}\x00", "The Authorization header does not contain a valid bearer token", id="a NUL"
+    ),
 ]
 
 

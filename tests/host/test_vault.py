@@ -324,7 +324,7 @@ def test_giving_up_ends_a_command(tmp_path: Path) -> None:
 
 
 BROKEN: dict[str, tuple[str, str]] = {
-    "no-toml": ("[commands", "it is no TOML"),
+    "no-toml": ("[commands", "not valid TOML"),
     "table": ("[command]\na = ['x']", r"command: not known; the only table is \[commands\]"),
     "commands": ("commands = 1", "commands: expected a table"),
     "shell": ("[commands]\na = 'op read x'", r"commands\.a: expected a list of words"),

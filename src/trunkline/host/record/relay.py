@@ -22,7 +22,7 @@ class Relay:
     """Forwards lines between two line streams until one of them ends, and records them."""
 
     def __init__(self, client: Wire, server: Wire, file: RecordingFile, *, high_water: int = 1024 * 1024) -> None:
-        """Use two line streams that have not started; a side is paused while the other has over ``high_water`` bytes."""
+        """Use two line streams that have not started; a side pauses while the other has over ``high_water`` bytes."""
         self._wires: dict[Side, Wire] = {"client": client, "server": server}
         self._file = file
         self._high_water = high_water

@@ -140,7 +140,7 @@ class RecordingFile:
         try:
             clean = self._redacted(data)
         except _UNREADABLE as error:
-            text = f"not a message ({error}):  {data[: 4 * _LONGEST_NOTE].decode('utf-8', 'replace')}"
+            text = f"not a message ({error}): {data[: 4 * _LONGEST_NOTE].decode('utf-8', 'replace')}"
             self.note(sender, text, exchange=exchange, headers=headers, status=status)
             return
         except Exception as error:  # noqa: BLE001 - an error in the recorder must not stop the traffic
