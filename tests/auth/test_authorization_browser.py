@@ -114,7 +114,7 @@ def test_a_person_signs_in_allows_and_comes_back(tmp_path: Path, how: str) -> No
 def test_a_person_who_refuses_needs_no_password(tmp_path: Path) -> None:
     async def work(scene: Scene) -> None:
         await scene.page.open(await scene.link())
-        await scene.page.click("Refuse")
+        await scene.page.click("Deny")
         assert (await scene.answer())["error"] == "access_denied"
 
     play(tmp_path, work)

@@ -179,7 +179,7 @@ def test_an_application_without_name_and_scopes_has_a_page_too() -> None:
     async def story(server: AuthorizationServer) -> None:
         client = await register(server, client_name="")
         page = await Browser(server).get(authorize_url(client["client_id"], scope="anything"))
-        assert "An application without a name" in page.text
+        assert "An unnamed application" in page.text
         assert "scopes_supported" not in server.metadata()
 
     run(story, scopes=())

@@ -54,7 +54,7 @@ def test_the_page_shows_who_asks_for_what_and_where_it_leads() -> None:
         assert "Read your files" in page.text
         assert "Change your files" in page.text
         assert "https://auth.example.com/mcp" in page.text
-        assert "nobody checked it" in page.text
+        assert "it has not been verified" in page.text
 
     run(story)
 
@@ -66,7 +66,7 @@ def test_the_page_warns_of_a_program_on_the_users_own_machine(callback: str, war
     async def story(server: AuthorizationServer) -> None:
         client = await register(server, redirect_uris=[callback])
         page = await Browser(server).get(authorize_url(client["client_id"], redirect_uri=callback))
-        assert ("any program there can" in page.text) is warned
+        assert ("where any program can" in page.text) is warned
 
     run(story)
 
@@ -196,7 +196,7 @@ def test_a_wrong_password_is_told_on_the_page_and_gives_no_code(name: str, passw
         page = await browser.get(authorize_url(client["client_id"]))
         response = await browser.allow(page, name=name, password=password)
         assert response.status == 403
-        assert "Name or password is wrong" in response.text
+        assert "Wrong name or password" in response.text
         assert "location" not in response.headers
         assert (await browser.allow(response)).status == 303
 
@@ -443,7 +443,7 @@ def test_an_error_does_not_send_people_to_an_address_that_anybody_could_register
         client = await register(server)
         response = await Browser(server).get(authorize_url(client["client_id"], scope="admin"))
         assert (response.status, "location" in response.headers) == (400, False)
-        assert "Go on to app.example.net" in response.text
+        assert "Continue to app.example.net" in response.text
 
     run(story)
 

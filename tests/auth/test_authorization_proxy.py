@@ -463,7 +463,7 @@ def test_a_provider_that_cannot_be_reached_ends_nothing() -> None:
         assert principal is not None
         clock.now += 3590
         kept = provider.found.pop(TOKEN)
-        with pytest.raises(AuthError, match="could not be asked"):
+        with pytest.raises(AuthError, match="cannot be reached"):
             await proxy.upstream_token(principal)
         provider.found[TOKEN] = kept
         assert await proxy.upstream_token(principal) == "upstream-secret-token"

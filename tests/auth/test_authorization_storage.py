@@ -139,7 +139,7 @@ def test_a_key_that_changed_is_told_at_the_start(tmp_path: Path, caplog: pytest.
         await proxy.aclose()
         assert not caplog.records
         await make_proxy(a_provider(), store=store, client_secret=None, storage_key=KEY).aclose()
-        assert "1 users have to sign in again" in caplog.text
+        assert "1 users must sign in again" in caplog.text
 
     run_async(main())
 
@@ -158,7 +158,7 @@ def test_a_key_file_that_others_can_read_is_refused_with_the_step(tmp_path: Path
         make_proxy(a_provider(), store=str(tmp_path / "proxy.db"), client_secret=None)
     key.chmod(0o600)
     key.write_text("half")
-    with pytest.raises(ConfigError, match="holds no key"):
+    with pytest.raises(ConfigError, match="contains no key"):
         make_proxy(a_provider(), store=str(tmp_path / "proxy.db"), client_secret=None)
 
 

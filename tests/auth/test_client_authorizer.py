@@ -378,7 +378,7 @@ def test_a_demand_for_scopes_that_names_none_ends_it() -> None:
         await scene.refuse()
         await scene.refuse(403, 'Bearer error="insufficient_scope"')
 
-    with pytest.raises(AuthRequired, match="does not name"):
+    with pytest.raises(AuthRequired, match="not named"):
         run_async(work())
 
 

@@ -104,24 +104,24 @@ def test_an_authorization_server_that_our_credentials_are_for_is_chosen_among_se
 # --- nothing leaves ---------------------------------------------------------------------------------------------------
 
 DOCUMENT: list[tuple[str, dict[str, Any], Demand, str]] = [
-    ("another resource", {PRM: resource(resource="https://evil.example.com/mcp")}, Demand(), "speaks of"),
-    ("a sibling", {PRM: resource(resource="https://mcp.example.com/other")}, Demand(), "speaks of"),
-    ("a beginning that is no folder", {PRM: resource(resource="https://mcp.example.com/mc")}, Demand(), "speaks of"),
-    ("another port", {PRM: resource(resource="https://mcp.example.com:444/mcp")}, Demand(), "speaks of"),
-    ("plain http", {PRM: resource(resource="http://mcp.example.com/mcp")}, Demand(), "speaks of"),
-    ("a fragment", {PRM: resource(resource=SERVER + "#x")}, Demand(), "speaks of"),
-    ("no URL", {PRM: resource(resource="mcp")}, Demand(), "speaks of"),
+    ("another resource", {PRM: resource(resource="https://evil.example.com/mcp")}, Demand(), "describes"),
+    ("a sibling", {PRM: resource(resource="https://mcp.example.com/other")}, Demand(), "describes"),
+    ("a beginning that is no folder", {PRM: resource(resource="https://mcp.example.com/mc")}, Demand(), "describes"),
+    ("another port", {PRM: resource(resource="https://mcp.example.com:444/mcp")}, Demand(), "describes"),
+    ("plain http", {PRM: resource(resource="http://mcp.example.com/mcp")}, Demand(), "describes"),
+    ("a fragment", {PRM: resource(resource=SERVER + "#x")}, Demand(), "describes"),
+    ("no URL", {PRM: resource(resource="mcp")}, Demand(), "describes"),
     (
         "a folder above, said elsewhere",
         {CUSTOM: resource(resource="https://mcp.example.com")},
         Demand(resource_metadata=CUSTOM),
-        "speaks of",
+        "describes",
     ),
     (
         "a folder above, said by another host",
         {"https://x.example/.well-known/oauth-protected-resource": resource(resource="https://mcp.example.com")},
         Demand(resource_metadata="https://x.example/.well-known/oauth-protected-resource"),
-        "speaks of",
+        "describes",
     ),
     ("no resource", {PRM: resource(resource=None)}, Demand(), "malformed"),
     ("no servers", {PRM: resource(authorization_servers=None)}, Demand(), "names no authorization server"),
@@ -131,25 +131,25 @@ DOCUMENT: list[tuple[str, dict[str, Any], Demand, str]] = [
     ("no JSON", {PRM: answer(b"{")}, Demand(), "malformed"),
     ("no text", {PRM: answer(b"\xff\xfe{}")}, Demand(), "malformed"),
     ("too deep", {PRM: answer(b"[" * 5000)}, Demand(), "malformed"),
-    ("not there", {CUSTOM: answer({}, 404)}, Demand(resource_metadata=CUSTOM), "the answer is 404"),
-    ("a file", {}, Demand(resource_metadata="file:///etc/passwd"), "no https URL"),
-    ("plain http to another host", {}, Demand(resource_metadata="http://169.254.169.254/x"), "no https URL"),
+    ("not there", {CUSTOM: answer({}, 404)}, Demand(resource_metadata=CUSTOM), "returned status 404"),
+    ("a file", {}, Demand(resource_metadata="file:///etc/passwd"), "not an https URL"),
+    ("plain http to another host", {}, Demand(resource_metadata="http://169.254.169.254/x"), "not an https URL"),
     ("a failing server", {PRM: answer({}, 503)}, Demand(), "status 503"),
     ("unreachable", {PRM: FetchError("h:443 took too long")}, Demand(), "took too long"),
     (
         "an issuer over http",
         {PRM: resource(authorization_servers=["http://auth.example.com"])},
         Demand(),
-        "no https URL",
+        "not an https URL",
     ),
-    ("an issuer with a query", {PRM: resource(authorization_servers=[ISSUER + "?x"])}, Demand(), "no https URL"),
-    ("an issuer with a user", {PRM: resource(authorization_servers=["https://u:p@h"])}, Demand(), "no https URL"),
+    ("an issuer with a query", {PRM: resource(authorization_servers=[ISSUER + "?x"])}, Demand(), "not an https URL"),
+    ("an issuer with a user", {PRM: resource(authorization_servers=["https://u:p@h"])}, Demand(), "not an https URL"),
     ("no metadata", {AS: answer({}, 404)}, Demand(), "has no metadata"),
     ("metadata is not given now", {AS: answer({}, 500)}, Demand(), "status 500"),
     ("asked too often", {AS: answer({}, 429)}, Demand(), "status 429"),
-    ("another issuer", {AS: metadata("https://attacker.example.com")}, Demand(), "is of the issuer"),
-    ("an issuer with a slash", {AS: {**metadata(), "issuer": ISSUER + "/"}}, Demand(), "is of the issuer"),
-    ("an issuer in capitals", {AS: {**metadata(), "issuer": ISSUER.upper()}}, Demand(), "is of the issuer"),
+    ("another issuer", {AS: metadata("https://attacker.example.com")}, Demand(), "has the issuer"),
+    ("an issuer with a slash", {AS: {**metadata(), "issuer": ISSUER + "/"}}, Demand(), "has the issuer"),
+    ("an issuer in capitals", {AS: {**metadata(), "issuer": ISSUER.upper()}}, Demand(), "has the issuer"),
     ("no issuer", {AS: {}}, Demand(), "malformed"),
     (
         "a token endpoint over http",
@@ -165,9 +165,9 @@ DOCUMENT: list[tuple[str, dict[str, Any], Demand, str]] = [
         "authorization_",
     ),
     ("a page that is a file", {AS: metadata(authorization_endpoint="file:///x")}, Demand(), "authorization_endpoint"),
-    ("a page with a command", {AS: metadata(authorization_endpoint=ISSUER + "/$(id)")}, Demand(), "no browser"),
-    ("a page with a quote", {AS: metadata(authorization_endpoint=ISSUER + "/'x")}, Demand(), "no browser"),
-    ("a page with more", {AS: metadata(authorization_endpoint=ISSUER + "/a&calc")}, Demand(), "no browser"),
+    ("a page with a command", {AS: metadata(authorization_endpoint=ISSUER + "/$(id)")}, Demand(), "not safe to open"),
+    ("a page with a quote", {AS: metadata(authorization_endpoint=ISSUER + "/'x")}, Demand(), "not safe to open"),
+    ("a page with more", {AS: metadata(authorization_endpoint=ISSUER + "/a&calc")}, Demand(), "not safe to open"),
     (
         "a page with a fragment",
         {AS: metadata(authorization_endpoint=ISSUER + "/a#b")},
@@ -185,7 +185,7 @@ DOCUMENT: list[tuple[str, dict[str, Any], Demand, str]] = [
         Demand(),
         "wrong party",
     ),
-    ("no page", {AS: metadata(authorization_endpoint=None)}, Demand(), "no page to log in"),
+    ("no page", {AS: metadata(authorization_endpoint=None)}, Demand(), "publishes no authorization_endpoint"),
     ("no token endpoint", {AS: metadata(token_endpoint=None)}, Demand(), "token_endpoint"),
     ("no PKCE", {AS: metadata(code_challenge_methods_supported=None)}, Demand(), "S256"),
     ("plain PKCE", {AS: metadata(code_challenge_methods_supported=["plain"])}, Demand(), "S256"),
@@ -321,7 +321,7 @@ def test_a_server_shaped_like_entra_that_nobody_vouches_for_is_refused_with_the_
 
 def test_the_issuer_that_stands_for_every_tenant_is_refused() -> None:
     says = {**ENTRA_SAYS, "issuer": "https://login.microsoftonline.com/{tenantid}/v2.0"}
-    with pytest.raises(AuthError, match="is of the issuer"):
+    with pytest.raises(AuthError, match="has the issuer"):
         enter(entra(says), OAuth(client_id="app", issuer=ENTRA, assume_pkce=True))
 
 

@@ -70,16 +70,16 @@ def test_a_login_is_kept_with_what_renewing_it_needs() -> None:
 # --- the redirect -----------------------------------------------------------------------------------------------------
 
 REDIRECTS: list[tuple[str, dict[str, Any], bool, str]] = [
-    ("no state", {"state": None}, True, "does not belong"),
-    ("another state", {"state": "x"}, True, "does not belong"),
-    ("a state beyond ASCII", {"state": "\u00e4"}, True, "does not belong"),
-    ("no issuer though it was announced", {"iss": None}, True, "did not"),
-    ("another issuer", {"iss": "https://evil.example.com"}, True, "another party"),
-    ("another issuer, unannounced", {"iss": "https://evil.example.com"}, False, "another party"),
-    ("an issuer with a slash", {"iss": ISSUER + "/"}, True, "another party"),
-    ("an issuer in capitals", {"iss": ISSUER.replace("auth", "AUTH")}, True, "another party"),
-    ("an issuer with the usual port", {"iss": ISSUER + ":443"}, True, "another party"),
-    ("an issuer that is empty", {"iss": ""}, True, "another party"),
+    ("no state", {"state": None}, True, "state does not match"),
+    ("another state", {"state": "x"}, True, "state does not match"),
+    ("a state beyond ASCII", {"state": "\u00e4"}, True, "state does not match"),
+    ("no issuer though it was announced", {"iss": None}, True, "its redirect has none"),
+    ("another issuer", {"iss": "https://evil.example.com"}, True, "redirect that is not from"),
+    ("another issuer, unannounced", {"iss": "https://evil.example.com"}, False, "redirect that is not from"),
+    ("an issuer with a slash", {"iss": ISSUER + "/"}, True, "redirect that is not from"),
+    ("an issuer in capitals", {"iss": ISSUER.replace("auth", "AUTH")}, True, "redirect that is not from"),
+    ("an issuer with the usual port", {"iss": ISSUER + ":443"}, True, "redirect that is not from"),
+    ("an issuer that is empty", {"iss": ""}, True, "redirect that is not from"),
     ("no code", {"code": None}, True, "without a code"),
     ("an empty code", {"code": ""}, True, "without a code"),
     (
@@ -251,8 +251,8 @@ REGISTRATIONS: list[tuple[str, dict[str, Any], str]] = [
         "invalid_redirect_uri: no localhost",
     ),
     ("a refusal without a reason", {REGISTER: answer(b"", 403)}, "status 403"),
-    ("a page", {REGISTER: answer(b"<html>", 200)}, "names no client"),
-    ("no client", {REGISTER: answer({"client_secret": "s"}, 201)}, "names no client"),
+    ("a page", {REGISTER: answer(b"<html>", 200)}, "without a client_id"),
+    ("no client", {REGISTER: answer({"client_secret": "s"}, 201)}, "without a client_id"),
     (
         "a method we do not have",
         {REGISTER: answer({"client_id": "c", "token_endpoint_auth_method": "tls_client_auth"}, 201)},
@@ -282,16 +282,16 @@ ANSWERS: list[tuple[str, Any, str]] = [
     ("an error", answer({"error": "invalid_grant", "error_description": "code was used"}, 400), "code was used"),
     ("an error with control characters", answer({"error": "e", "error_description": "a\x1b[1mb"}, 400), r"a \[1mb"),
     ("a status alone", answer(b"", 500), "status 500"),
-    ("no JSON", answer(b"secret-token"), "no token"),
-    ("no token", answer({"token_type": "Bearer"}), "no token"),
-    ("a token that is a number", answer({"access_token": {"a": 1}}), "no token"),
+    ("no JSON", answer(b"secret-token"), "malformed response"),
+    ("no token", answer({"token_type": "Bearer"}), "malformed response"),
+    ("a token that is a number", answer({"access_token": {"a": 1}}), "malformed response"),
     ("an empty token", answer({"access_token": "", "token_type": "Bearer"}), "cannot be sent"),
     ("a token with a line break", answer({"access_token": "a\r\nX: y", "token_type": "Bearer"}), "cannot be sent"),
     ("a refresh token with a space", answer({"access_token": "a", "refresh_token": "b c"}), "cannot be sent"),
     ("another type", answer({"access_token": "a", "token_type": "mac"}), "unknown type"),
     ("a bound token that was not asked for", answer({"access_token": "a", "token_type": "DPoP"}), "DPoP"),
     ("unreachable", FetchError("auth.example.com:443 redirects"), "redirects"),
-    ("too deep", answer(b"[" * 5000), "no token"),
+    ("too deep", answer(b"[" * 5000), "malformed response"),
 ]
 
 

@@ -53,7 +53,7 @@ def test_a_program_shows_its_secret_in_the_form_where_headers_are_not_taken() ->
 
 def test_a_secret_is_not_sent_where_none_is_taken() -> None:
     web = Web(offers("private_key_jwt"))
-    with pytest.raises(AuthError, match="takes no client secret"):
+    with pytest.raises(AuthError, match="accepts no client secret"):
         enter(web, program(client_secret="s"))
     assert web.sent("/token") == []
 
@@ -85,8 +85,8 @@ def test_a_program_signs_for_one_server_and_one_minute(algorithm: str, key: Any)
     [
         ("no key", "ES256", "cannot sign"),
         (jwk.RSAKey.generate_key(2048).as_pem(private=True).decode(), "ES256", "cannot sign"),
-        ("key", "HS256", "is none of"),
-        ("key", "none", "is none of"),
+        ("key", "HS256", "must be one of"),
+        ("key", "none", "must be one of"),
     ],
     ids=["no key", "of another kind", "a shared secret", "nothing"],
 )

@@ -177,7 +177,7 @@ def test_a_call_takes_as_long_as_the_person_who_logs_in_again() -> None:
 
 def test_a_login_that_nobody_finishes_ends_the_connection() -> None:
     site = Site(stateless_script())
-    with pytest.raises(AuthError, match="Nobody finished"):
+    with pytest.raises(AuthError, match="was not finished within"):
         call(site, auth=login(open_browser=lambda url: None, login_seconds=0.1))
 
 
@@ -264,7 +264,7 @@ def test_metadata_that_never_ends_is_cut_off() -> None:
 
     site = Site(stateless_script())
     site._page_well_known_oauth_protected_resource_mcp = lambda got: endless  # type: ignore
-    with pytest.raises(AuthError, match="metadata cannot be had"):
+    with pytest.raises(AuthError, match="metadata could not be fetched"):
         call(site, auth=login())
 
 

@@ -401,7 +401,7 @@ def test_a_lock_that_is_never_let_go_of_is_not_waited_for_for_ever(
         async with store.lock("x"), store.lock("x"):
             pass
 
-    with pytest.raises(AuthError, match="holds the lock"):
+    with pytest.raises(AuthError, match="has held the lock"):
         run_async(work())
 
 

@@ -106,17 +106,17 @@ def test_a_logout_that_is_local_asks_nobody() -> None:
     [
         pytest.param(
             [answer({"error": "invalid_client"}, 401), answer({})],
-            "does not take back the refresh token: 'invalid_client'.",
+            "did not revoke the refresh token: 'invalid_client'.",
             id="one refused",
         ),
         pytest.param(
             [answer({}), answer({"error": "unsupported_token_type", "error_description": "no\nJWTs"}, 400)],
-            "does not take back the access token: 'unsupported_token_type' (\"no JWTs\").",
+            "did not revoke the access token: 'unsupported_token_type' (\"no JWTs\").",
             id="the other refused",
         ),
         pytest.param([answer({}, 503), answer({}, 503)], "status 503 and no reason", id="unwell"),
         pytest.param([answer({}, 302), answer({}, 302)], "status 302 and no reason", id="sent elsewhere"),
-        pytest.param([FetchError("refused")], "cannot be asked to take the tokens back", id="away"),
+        pytest.param([FetchError("refused")], "cannot be reached to revoke the tokens", id="away"),
     ],
 )
 def test_a_failure_is_told_and_the_login_is_forgotten_all_the_same(answers: list[Any], words: str) -> None:
@@ -127,7 +127,7 @@ def test_a_failure_is_told_and_the_login_is_forgotten_all_the_same(answers: list
 def test_a_server_that_names_no_place_for_it_is_told_of() -> None:
     site = web(revocation_endpoint=None)
     gone, left = leave(site)
-    assert ("names no place to take tokens back" in (gone[0].problem or ""), left) == (True, [])
+    assert ("has no revocation_endpoint" in (gone[0].problem or ""), left) == (True, [])
     assert site.sent("/revoke") == []
 
 

@@ -137,13 +137,13 @@ def _tampered() -> str:
     return f"{first}.{encoded(said)}.{last}"
 
 
-FORMED = "The DPoP header is not one signed JWT with alg, typ and jwk"
-CLAIMS = "The proof lacks jti, htm, htu or iat, or they are no texts and a time"
-WAY = "The proof is signed in a way that is not taken here"
-ADDRESS = "The proof is for another address"
-TIME = "The proof is too old, or from the future: compare the clocks"
-PRIVATE = "The proof has a private key in it, which nobody should trust any more"
-FIT = "The key in the proof does not fit its signature"
+FORMED = "The DPoP header is not a signed JWT with alg, typ and jwk"
+CLAIMS = "The proof lacks jti, htm, htu or iat, or one of them has the wrong type"
+WAY = "The proof's signature algorithm is not accepted here"
+ADDRESS = "The proof is for another URL"
+TIME = "The proof is too old or from the future: check the clock"
+PRIVATE = "The proof contains a private key, which is compromised by that"
+FIT = "The key in the proof does not fit its signature algorithm"
 
 
 @pytest.mark.parametrize(
@@ -167,16 +167,16 @@ FIT = "The key in the proof does not fit its signature"
         pytest.param(lambda: proof(head={"typ": None}), FORMED, id="4: no type"),
         pytest.param(
             lambda: proof(head={"typ": "JWT"}),
-            "The DPoP header has a JWT of another type than dpop+jwt",
+            "The JWT in the DPoP header is not of type dpop+jwt",
             id="4: another type",
         ),
         pytest.param(_unsigned, WAY, id="5: not signed"),
         pytest.param(_symmetric, WAY, id="5: symmetric"),
-        pytest.param(_critical, "The proof demands what is not known here", id="5: crit"),
-        pytest.param(_tampered, "The signature of the proof does not hold", id="6: changed"),
+        pytest.param(_critical, "The proof has critical header parameters that are not supported here", id="5: crit"),
+        pytest.param(_tampered, "The signature of the proof is not valid", id="6: changed"),
         pytest.param(
             lambda: proof(key=OTHER, head={"jwk": bare(HOLDER)}),
-            "The signature of the proof does not hold",
+            "The signature of the proof is not valid",
             id="6: signed by another key than it shows",
         ),
         pytest.param(lambda: proof(head={"jwk": bare(rsa_key())}), FIT, id="6: key of another kind"),
@@ -196,7 +196,9 @@ FIT = "The key in the proof does not fit its signature"
         pytest.param(lambda: proof(given=PLAIN), "The proof is for another token", id="12: ath of another token"),
         pytest.param(lambda: proof(ath="é"), "The proof is for another token", id="12: ath is no digest"),
         pytest.param(
-            lambda: proof(key=OTHER), "The proof is by another key than the token is bound to", id="12: another key"
+            lambda: proof(key=OTHER),
+            "The proof is signed with another key than the token is bound to",
+            id="12: another key",
         ),
     ],
 )
@@ -266,7 +268,10 @@ def test_beyond_its_bound_nothing_is_taken_for_new(monkeypatch: pytest.MonkeyPat
 @in_loop
 async def test_a_proof_without_our_nonce_is_refused(nonce: str | None) -> None:
     taking = checks(dpop_nonces=True)
-    assert await reason(taking, asking(proof(nonce=nonce))) == "The proof needs the nonce that comes with this answer"
+    assert (
+        await reason(taking, asking(proof(nonce=nonce)))
+        == "The proof needs the nonce of this response's DPoP-Nonce header"
+    )
 
 
 @in_loop
@@ -299,7 +304,7 @@ def test_processes_that_share_a_secret_take_the_nonces_of_each_other() -> None:
         pytest.param(
             "off",
             asking(proof(), scheme="Bearer"),
-            "The token is bound to a key, and this server takes only tokens that are not",
+            "The token is bound to a key, and this server accepts only unbound tokens",
             id="off: bound",
         ),
         pytest.param(
@@ -323,19 +328,19 @@ def test_processes_that_share_a_secret_take_the_nonces_of_each_other() -> None:
         pytest.param(
             "allowed",
             asking(proof(given=PLAIN), PLAIN),
-            "The token is not bound to a key: it is no DPoP token",
+            "The token is not bound to a key, so it is not a DPoP token",
             id="allowed: plain, as DPoP",
         ),
         pytest.param(
             "required",
             asking(None, PLAIN, "Bearer"),
-            "This server takes only tokens that are bound to a key (DPoP)",
+            "This server accepts only tokens that are bound to a key (DPoP)",
             id="required: plain",
         ),
         pytest.param(
             "allowed",
             {"authorization": f"DPoP {BOUND}", "dpop": proof()},
-            "The token is bound to a key, and it is not known here what its proof is for",
+            "The token is bound to a key, and its proof cannot be checked here: method and URL are not known",
             id="allowed: headers from elsewhere",
         ),
     ],
@@ -358,7 +363,7 @@ async def test_a_plain_token_is_taken_where_both_are() -> None:
 @in_loop
 async def test_a_token_that_is_bound_to_something_else_is_refused(bound: Any) -> None:
     given = token(cnf=bound)
-    why = "The token is bound to something else than a key that a proof shows (jkt)"
+    why = "The token is not bound by a key thumbprint (jkt), which is the only binding supported"
     assert await reason(checks(), asking(proof(given=given), given)) == why
 
 
@@ -390,7 +395,7 @@ async def test_a_token_that_was_asked_about_may_be_bound_too() -> None:
 
 @pytest.mark.parametrize(
     ("options", "words"),
-    [({"dpop": "sometimes"}, "off"), ({"dpop_nonces": True}, "as well")],
+    [({"dpop": "sometimes"}, "off"), ({"dpop_nonces": True}, "dpop_nonces= needs")],
     ids=["no mode", "nonces without proofs"],
 )
 def test_settings_that_make_no_sense_are_refused(options: dict[str, Any], words: str) -> None:

@@ -126,8 +126,8 @@ async def test_the_scheme_is_read_in_any_case(scheme: str) -> None:
 # --- tokens that are not taken ---------------------------------------------------------------------------------------
 
 NOT_A_JWT = "The token is not a JWT"
-OTHER_WAY = "The token is signed in a way that is not taken here"
-BROKEN = "The signature of the token does not hold"
+OTHER_WAY = "The token's signature algorithm is not accepted here"
+BROKEN = "The signature of the token is not valid"
 UNKNOWN = "The token is signed with an unknown key"
 ELSEWHERE = "The token was issued for another audience"
 BODY = encoded(claims())
@@ -178,12 +178,12 @@ REFUSED = [
     pytest.param(lambda: token(aud={AUDIENCE: True}), ELSEWHERE, id="aud is an object"),
     pytest.param(lambda: token(aud=[[AUDIENCE]]), ELSEWHERE, id="aud in a list in a list"),
     # --- who
-    pytest.param(lambda: token(sub=None, client_id=None), "The token does not say whose it is", id="nobody"),
-    pytest.param(lambda: token(sub=""), "The token does not say whose it is", id="sub is empty"),
-    pytest.param(lambda: token(sub=7), "The token does not say whose it is", id="sub is a number"),
+    pytest.param(lambda: token(sub=None, client_id=None), "The token has no subject", id="nobody"),
+    pytest.param(lambda: token(sub=""), "The token has no subject", id="sub is empty"),
+    pytest.param(lambda: token(sub=7), "The token has no subject", id="sub is a number"),
     pytest.param(
         lambda: token(cnf={"jkt": "x"}),
-        "The token is bound to a key, and this server takes only tokens that are not",
+        "The token is bound to a key, and this server accepts only unbound tokens",
         id="bound to a key",
     ),
     # --- signatures
@@ -232,7 +232,7 @@ REFUSED = [
     pytest.param(lambda: token(header={"typ": "logout+jwt"}), "The token is not an access token", id="a logout token"),
     pytest.param(
         lambda: f"{encoded({'alg': 'ES256', 'kid': 'first', 'crit': ['exp'], 'exp': 1})}.{BODY}.AA",
-        "The token demands what is not known here",
+        "The token has critical header parameters that are not supported here",
         id="critical headers",
     ),
     # --- what is no token at all
@@ -244,20 +244,20 @@ REFUSED = [
     pytest.param(lambda: f"{encoded([])}.{BODY}.AA", NOT_A_JWT, id="a header that is a list"),
     pytest.param(lambda: f"{encoded(b'{' * 400)}.{BODY}.AA", NOT_A_JWT, id="a header that is not JSON"),
     pytest.param(lambda: f"{encoded(bytes([255, 254]))}.{BODY}.AA", NOT_A_JWT, id="a header that is not UTF-8"),
-    pytest.param(lambda: with_payload(b"[]"), "The claims of the token cannot be read", id="claims in a list"),
-    pytest.param(lambda: with_payload(b"\xff"), "The claims of the token cannot be read", id="claims not in UTF-8"),
+    pytest.param(lambda: with_payload(b"[]"), "The claims of the token are malformed", id="claims in a list"),
+    pytest.param(lambda: with_payload(b"\xff"), "The claims of the token are malformed", id="claims not in UTF-8"),
+    pytest.param(lambda: with_payload(b'{"exp":NaN}'), "The claims of the token are malformed", id="claims with a NaN"),
     pytest.param(
-        lambda: with_payload(b'{"exp":NaN}'), "The claims of the token cannot be read", id="claims with a NaN"
-    ),
-    pytest.param(
-        lambda: with_payload(b"[" * 5000 + b"]" * 5000), "The claims of the token cannot be read", id="deep claims"
+        lambda: with_payload(b"[" * 5000 + b"]" * 5000), "The claims of the token are malformed", id="deep claims"
     ),
     pytest.param(lambda: "A" * 16_385, "The token is too long", id="too long"),
-    pytest.param(lambda: "tök", "What stands behind Bearer is not a token", id="not ASCII"),
-    pytest.param(lambda: "a b", "What stands behind Bearer is not a token", id="two words"),
-    pytest.param(lambda: "", "What stands behind Bearer is not a token", id="nothing"),
-    pytest.param(lambda: f"{token()},x", "What stands behind Bearer is not a token", id="a list"),
-    pytest.param(lambda: f"{token()}\x00", "What stands behind Bearer is not a token", id="a NUL"),
+    pytest.param(lambda: "tök", "The Authorization header does not contain a valid bearer token", id="not ASCII"),
+    pytest.param(lambda: "a b", "The Authorization header does not contain a valid bearer token", id="two words"),
+    pytest.param(lambda: "", "The Authorization header does not contain a valid bearer token", id="nothing"),
+    pytest.param(lambda: f"{token()},x", "The Authorization header does not contain a valid bearer token", id="a list"),
+    pytest.param(
+        lambda: f"{token()}\x00", "The Authorization header does not contain a valid bearer token", id="a NUL"
+    ),
 ]
 
 
@@ -338,10 +338,10 @@ async def test_what_is_remembered_is_bounded() -> None:
         pytest.param({"audience": ""}, "audience=", id="no audience"),
         pytest.param({"audience": []}, "audience=", id="no audiences"),
         pytest.param({"audience": [AUDIENCE, ""]}, "audience=", id="an empty audience"),
-        pytest.param({"keys": {"keys": []}}, "keys= has no public key", id="no keys"),
-        pytest.param({"keys": {"kty": "oct", "k": "c2VjcmV0"}}, "keys= has no public key", id="a secret"),
+        pytest.param({"keys": {"keys": []}}, "keys= has no usable public key", id="no keys"),
+        pytest.param({"keys": {"kty": "oct", "k": "c2VjcmV0"}}, "keys= has no usable public key", id="a secret"),
         pytest.param({"keys": "-----BEGIN"}, "not a public key in PEM", id="a broken PEM"),
-        pytest.param({"keys": {"a": 1}}, "a JWK Set has a list", id="an object that is no key"),
+        pytest.param({"keys": {"a": 1}}, "a JWK Set needs a list", id="an object that is no key"),
         pytest.param({"keys": 7}, "not int", id="a number"),
     ],
 )

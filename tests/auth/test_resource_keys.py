@@ -28,7 +28,7 @@ METADATA = "https://auth.example.com/.well-known/oauth-authorization-server/tena
 OPENID = "https://auth.example.com/.well-known/openid-configuration/tenant"
 APPENDED = "https://auth.example.com/tenant/.well-known/openid-configuration"
 SAID = {"issuer": ISSUER, "jwks_uri": KEYS}
-AWAY = "The token cannot be checked: the keys of its issuer are not to be had now; try again later"
+AWAY = "The token cannot be checked: the keys of its issuer are not available; try again later"
 UNKNOWN = "The token is signed with an unknown key"
 
 
@@ -118,7 +118,7 @@ async def test_a_token_that_cannot_be_checked_is_refused_with_a_sentence() -> No
 @in_loop
 async def test_keys_that_are_not_for_checking_are_left_out(key: dict[str, Any]) -> None:
     checks = verifier(keys=None, jwks_uri=KEYS, fetcher=FakeFetcher({KEYS: {"keys": [key, public(rsa_key())]}}))
-    assert await reason(checks, bearer(token())) in (UNKNOWN, "The signature of the token does not hold")
+    assert await reason(checks, bearer(token())) in (UNKNOWN, "The signature of the token is not valid")
 
 
 @in_loop

@@ -33,8 +33,8 @@ async def test_behind_a_token_stands_somebody(who: Any, principal: Principal) ->
 @pytest.mark.parametrize("given", ["secret", "secret-12", "SECRET-1", "x" * 9000, "secret-1="])
 @in_loop
 async def test_another_token_is_nobody_s(given: str) -> None:
-    assert await reason(StaticTokens({"secret-1": "alice"}), bearer(given)) == "Nobody here has this token"
-    assert await reason(ApiKeys({"secret-1": "alice"}), {"x-api-key": given}) == "Nobody here has this token"
+    assert await reason(StaticTokens({"secret-1": "alice"}), bearer(given)) == "The token is not known here"
+    assert await reason(ApiKeys({"secret-1": "alice"}), {"x-api-key": given}) == "The token is not known here"
 
 
 @in_loop

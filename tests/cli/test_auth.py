@@ -248,7 +248,7 @@ def test_one_can_log_in_at_a_server_that_lets_everybody_in_if_it_says_where(
         pytest.param(("login", "http://mcp.example.com/mcp"), 2, "a login needs an https URL", id="plain http"),
         pytest.param(("login", "https://a:b@mcp.example.com/mcp"), 2, "a login needs an https URL", id="a user"),
         pytest.param(("login", "http://127.0.0.1:1/mcp"), 4, "Cannot connect to", id="nobody there"),
-        pytest.param(("login", "http://127.0.0.1:1/mcp", "--scope", "a b"), 2, "is no scope", id="no scope"),
+        pytest.param(("login", "http://127.0.0.1:1/mcp", "--scope", "a b"), 2, "is not a valid scope", id="no scope"),
         pytest.param(("logout",), 1, "Give the URL or the name of a server, or --all.", id="no target"),
         pytest.param(("logout", "https://mcp.example.com/mcp", "--all"), 1, "or --all", id="both"),
         pytest.param(("logout", DEMO), 1, "one logs in at URLs", id="logout of a file"),
@@ -320,7 +320,7 @@ def test_logins_that_cannot_be_read_do_not_keep_a_command_from_its_work(
     with serving(DEMO, "--http", "0") as served:
         code, out, err = run(capsys, "call", served.url, "echo", "text=hi")
     assert (code, out) == (0, "hi\n")
-    assert "cannot be decrypted" in err
+    assert "Cannot decrypt" in err
 
 
 # --- list and logout -------------------------------------------------------------------------------------------------
@@ -370,7 +370,7 @@ def test_a_list_that_cannot_be_read_is_code_3(home: Path, capsys: pytest.Capture
     (home / "home" / "logins").write_bytes(b"nonsense that is long enough to be one")
     code, out, err = run(capsys, "auth", "list", "--json")
     assert code == 3
-    assert "cannot be decrypted" in json.loads(out)["error"]["message"]
+    assert "Cannot decrypt" in json.loads(out)["error"]["message"]
     assert err.count("\n") == 1
 
 

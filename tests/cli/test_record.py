@@ -155,7 +155,7 @@ def test_a_file_that_is_no_recording_is_not_overwritten(capsys: pytest.CaptureFi
     path.write_text("{}")
     outcome = run(capsys, "record", DEMO, "-o", str(path))
     assert (outcome.code, path.read_text()) == (2, "{}")
-    assert "is no recording" in outcome.err
+    assert "is not a recording" in outcome.err
 
 
 def test_a_server_that_is_started_is_not_served_over_http(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

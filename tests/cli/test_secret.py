@@ -84,7 +84,7 @@ def test_a_secret_given_as_an_argument_is_refused_and_not_repeated(capsys: pytes
 def test_a_secret_given_within_the_name_is_refused_and_not_repeated(capsys: pytest.CaptureFixture[str]) -> None:
     code, _, err = run(capsys, "secret", "set", "github=hunter2hunter2")
     assert code == 2
-    assert "that is no name of a secret" in err
+    assert "not a valid name for a secret" in err
     assert "hunter2" not in err
 
 

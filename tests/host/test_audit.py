@@ -200,7 +200,7 @@ def test_a_half_entry_that_cannot_be_taken_back_is_put_aside_later(path: Path, m
 @pytest.mark.parametrize("value", [object(), "\ud800", {1: object()}], ids=["an object", "half a character", "inside"])
 def test_an_entry_that_is_no_json_is_a_failure(value: Any, path: Path) -> None:
     trail = AuditTrail.open(path)
-    with pytest.raises(AuditFailed, match="An entry cannot be written"):
+    with pytest.raises(AuditFailed, match="Cannot encode an entry"):
         trail.record(entry(arguments=value))
     trail.close()
     assert path.read_bytes() == b""
@@ -208,7 +208,7 @@ def test_an_entry_that_is_no_json_is_a_failure(value: Any, path: Path) -> None:
 
 def test_a_folder_that_cannot_be_made_is_a_failure(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(AuditFailed, match="cannot be written"):
+    with pytest.raises(AuditFailed, match="Cannot write the audit trail"):
         AuditTrail.open(tmp_path / "file" / "audit.jsonl")
 
 
@@ -249,7 +249,7 @@ def test_a_disk_that_fails_to_keep_is_a_failure(path: Path, monkeypatch: pytest.
 def test_a_trail_whose_end_is_known_to_nobody_is_not_begun_anew(path: Path) -> None:
     path.parent.mkdir()
     Path(f"{path}.head").write_text("{")
-    with pytest.raises(AuditFailed, match=r"audit\.jsonl\.head cannot be read.*to begin a new trail"):
+    with pytest.raises(AuditFailed, match=r"audit\.jsonl\.head cannot be read.*to start a new trail"):
         AuditTrail.open(path)
 
 
@@ -386,7 +386,7 @@ def test_every_other_change_is_found(data: st.DataObject, small: bytes, tmp_path
         ((0, 2, 1, 3), 2, "entry 3 comes after entry 1"),
         ((3, 2, 1, 0), 1, "the trail begins with entry 4"),
     ],
-    ids=["taken out", "beginning cut", "twice", "exchanged", "backwards"],
+    ids=["were removed", "beginning cut", "twice", "exchanged", "backwards"],
 )
 def test_entries_in_another_order_are_found(order: tuple[int, ...], line: int, reason: str, path: Path) -> None:
     fill(path, 4)
@@ -469,7 +469,7 @@ def test_a_trail_that_was_written_anew_is_found_by_an_anchor(path: Path) -> None
     forge(path)
     assert verify(path).ok
     assert verify(path, anchor=anchor).reason == (
-        f"no entry has the hash {anchor}: the trail was written anew, or this is another one"
+        f"no entry has the hash {anchor}: the trail was rewritten, or this is another trail"
     )
 
 

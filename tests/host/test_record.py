@@ -130,7 +130,7 @@ def test_what_is_no_json_becomes_a_note_without_credentials(tmp_path: Path) -> N
     file.message("server", b"oops s3cret-value \xff")
     file.close()
     note = lines_of(tmp_path / "a.jsonl")[1]["note"]
-    assert note.startswith("no message (")
+    assert note.startswith("not a message (")
     assert "oops ***" in note
 
 
@@ -154,7 +154,7 @@ def test_another_recording_is_written_over(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ["{}", "# mine\n", '{"mcpServers":{}}'])
 def test_anything_else_is_not_written_over(text: str, tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text(text)
-    with pytest.raises(ConfigError, match="no recording"):
+    with pytest.raises(ConfigError, match="is not a recording"):
         RecordingFile(tmp_path / "a.json")
     assert (tmp_path / "a.json").read_text() == text
 

@@ -175,7 +175,7 @@ def test_a_file_that_was_changed_is_told_and_left_alone(tmp_path: Path) -> None:
     store = tmp_path / "secrets"
     run_async(Vault(find_stores(tmp_path)).put("a", "1"))
     store.write_bytes(b"x" * 100)
-    with pytest.raises(ConfigError, match=r"The secrets in .* cannot be decrypted.* and set the secrets again\.$"):
+    with pytest.raises(ConfigError, match=r"Cannot decrypt the secrets in .* and set the secrets again\.$"):
         run_async(Vault(find_stores(tmp_path)).put("b", "2"))
     assert store.read_bytes() == b"x" * 100
 
@@ -324,7 +324,7 @@ def test_giving_up_ends_a_command(tmp_path: Path) -> None:
 
 
 BROKEN: dict[str, tuple[str, str]] = {
-    "no-toml": ("[commands", "it is no TOML"),
+    "no-toml": ("[commands", "not valid TOML"),
     "table": ("[command]\na = ['x']", r"command: not known; the only table is \[commands\]"),
     "commands": ("commands = 1", "commands: expected a table"),
     "shell": ("[commands]\na = 'op read x'", r"commands\.a: expected a list of words"),

@@ -1,7 +1,7 @@
-"""Authorization: who may call a server, and how a client comes by what it needs to call one.
+"""Authorization: who may call a server, and how a client obtains the credentials to call one.
 
-The names below are the public face of the package; each is loaded when first used, since what stands behind some of
-them (signatures, key stores) takes longer to load than a small server takes to start. Nothing here knows transports.
+The names below are the public API of the package. Each is loaded on first use, because some of them (signatures, key
+stores) take longer to import than a small server takes to start. Nothing here knows transports.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ _HOMES = MappingProxyType(
 
 
 def __getattr__(name: str) -> Any:
-    """Load a public name when it is first asked for (PEP 562)."""
+    """Load a public name on first access (PEP 562)."""
     for home, names in _HOMES.items():
         if name in names:
             from importlib import import_module

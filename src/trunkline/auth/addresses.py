@@ -1,6 +1,6 @@
-"""Judges URLs that others name: where secrets may go, what a browser may open, and whether two name the same thing.
+"""Checks of URLs that other parties supply: where secrets may be sent, what a browser may open, and what a URL covers.
 
-It compares and takes apart; it fetches nothing and resolves no name.
+URLs are compared and split here; nothing is fetched and no name is resolved.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from trunkline.net.addresses import is_loopback
 
 __all__ = ["canonical", "covers", "is_private", "may_carry_secrets", "openable", "origin", "split"]
 
-# What a URI may consist of, without the characters that mean something to a shell and that no endpoint needs.
+# The characters of a URI, without those that mean something to a shell and that no endpoint needs.
 _PLAIN = re.compile(r"[A-Za-z0-9\-._~:/?#\[\]@!*+,=%&]+")
 _PORTS: Mapping[str, int] = MappingProxyType({"http": 80, "https": 443})
 
 
 def split(url: str) -> SplitResult | None:
-    """Take a URL of the web apart; None if it is none, or names a user."""
+    """Split an http or https URL; return None if it is not one, or contains user information."""
     try:
         parts = urlsplit(url)
         good = (
@@ -32,7 +32,7 @@ def split(url: str) -> SplitResult | None:
 
 
 def is_private(host: str | None) -> bool:
-    """Tell whether a host name is an address that only this machine or its network knows."""
+    """Return True if a host is an IP address that only this machine or its network can reach."""
     from ipaddress import ip_address
 
     try:
@@ -42,13 +42,13 @@ def is_private(host: str | None) -> bool:
 
 
 def may_carry_secrets(url: str) -> bool:
-    """Tell whether a URL keeps what is sent there from others: https, or this machine."""
+    """Return True if secrets may be sent to a URL: it is https, or on this machine."""
     parts = split(url)
     return parts is not None and (parts.scheme == "https" or is_loopback(parts.hostname))
 
 
 def openable(url: str) -> bool:
-    """Tell whether a browser may be sent to a URL: of the web, safe from listeners, and plain in its characters."""
+    """Return True if a browser may be sent to a URL: https or loopback, no fragment, and plain characters only."""
     parts = split(url)
     return (
         parts is not None
@@ -60,7 +60,7 @@ def openable(url: str) -> bool:
 
 
 def origin(url: str) -> str:
-    """Give scheme, host and port, the latter only where it is not the usual one."""
+    """Return scheme, host and port of a URL; the default port is left out."""
     parts = urlsplit(url)
     host = (parts.hostname or "").lower()
     host = f"[{host}]" if ":" in host else host
@@ -69,11 +69,11 @@ def origin(url: str) -> str:
 
 
 def canonical(url: str) -> str:
-    """Give a server's URL in the form that tokens are asked for: no query, no fragment, no slash at the end."""
+    """Return a server's URL as tokens are requested for it: without query, fragment and trailing slash."""
     return origin(url) + urlsplit(url).path.rstrip("/")
 
 
 def covers(resource: str, server: str) -> bool:
-    """Tell whether a resource is the server, or a folder above it on the same origin."""
+    """Return True if a resource is the server, or a parent path of it on the same origin."""
     above, below = canonical(resource), canonical(server)
     return urlsplit(resource).query == "" and (above == below or below.startswith(above + "/"))

@@ -1,11 +1,11 @@
-"""A small authorization server, for development and for one organisation: it stands beside the MCP endpoint it serves.
+"""A small authorization server, for development and for one organisation, that runs beside the MCP endpoint it serves.
 
-``Server(auth=AuthorizationServer(issuer="https://mcp.example.com", users=...))`` is all there is to write. It issues
-JWTs for the resources it is told and nobody else's, to clients that are configured, register themselves or are named
-by a document, after a person allowed it on a page. What it keeps is in one SQLite file.
+``Server(auth=AuthorizationServer(issuer="https://mcp.example.com", users=...))`` is the whole set-up. It issues JWTs
+for the configured resources and no others, to clients that are configured, register themselves or are described by a
+client ID metadata document, after a user allowed it on a consent page. Its state is in one SQLite file.
 
-The class puts the parts of ``auth.issuing`` together and is their table of addresses. It is plain ASGI: by ``routes``
-beside an endpoint, or as an application of its own.
+The class assembles the parts of this package and is their routing table. It is plain ASGI: mounted by ``routes`` beside
+an endpoint, or run as an application of its own.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
 class AuthorizationServer:
-    """Issues the tokens that its own MCP server takes."""
+    """Authorization server that issues the tokens its own MCP server accepts."""
 
     def __init__(
         self,
@@ -55,13 +55,14 @@ class AuthorizationServer:
         clients: Iterable[OAuthClient] = (),
         **options: Unpack[IssuerOptions],
     ) -> None:
-        """Set it up; the store is opened, nothing else runs.
+        """Open the store; nothing else is started.
 
-        ``issuer`` is published exactly as it is written. ``resource`` is what tokens are for, ``<origin>/mcp`` unless
-        said. ``users`` says who may sign in; without it there is one development user, on loopback alone.
+        ``issuer`` is published exactly as it is written. ``resource`` is the audience of tokens, by default
+        ``<origin>/mcp``. ``users`` are the accounts that may sign in; without it there is one development user, and
+        only on loopback.
 
         Raises:
-            ConfigError: it cannot be so; one sentence says what to change.
+            ConfigError: an option is not valid; the message says what to change.
         """
         self._set_up(issuer, store, scopes, resource, clients, options)
         self._users: SlowedSignIn | None = make_users(users, self._settings)
@@ -88,53 +89,53 @@ class AuthorizationServer:
 
     @property
     def issuer(self) -> str:
-        """Who issues the tokens."""
+        """The issuer of the tokens."""
         return self._settings.issuer
 
     @property
     def resource(self) -> str:
-        """What tokens are for."""
+        """The resource that tokens are issued for."""
         return self._settings.resources[0]
 
     @property
     def authorization_servers(self) -> Sequence[str]:
-        """The issuers of the tokens it takes: itself."""
+        """The issuers of accepted tokens: this server."""
         return (self._settings.issuer,)
 
     @property
     def scopes_supported(self) -> Sequence[str]:
-        """The scopes there are."""
+        """The scopes this server knows."""
         return tuple(self._settings.scopes)
 
     @property
     def required_scopes(self) -> Sequence[str]:
-        """The scopes that everybody needs."""
+        """The scopes that every request needs."""
         return tuple(sorted(self._settings.required_scopes))
 
     async def verify(self, headers: Mapping[str, str]) -> Principal | None:
-        """Say whose token a request has; None if it has none.
+        """Return the principal of a request's token; None if the request has no token.
 
         Raises:
-            InvalidToken: the token is not ours, not for this resource, has expired or was taken back.
+            InvalidToken: the token was not issued here, is not for this resource, has expired or was revoked.
         """
         token = bearer_token(headers)
         if token is None:
             return None
         principal = self._tokens.check(token)
         if principal is None:
-            raise InvalidToken("The token was not issued here, has expired or was taken back")
+            raise InvalidToken("The token was not issued here, has expired or was revoked")
         return principal
 
     # --- as an application -------------------------------------------------------------------------------------------
 
     def routes(self) -> Mapping[str, App]:
-        """Give the applications by the paths at which they are served."""
+        """Return the ASGI applications by the paths at which they are served."""
         if self._users is not None and self._settings.auto_approve is None:
             self._users.announce()
         return {path: _App(self._settings, verbs) for path, verbs in self._table().items()}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve alone, as an ASGI application of its own."""
+        """Serve as an ASGI application of its own."""
         if scope["type"] == "lifespan":
             await self._live(receive, send)
         elif scope["type"] == "http":
@@ -143,12 +144,12 @@ class AuthorizationServer:
             raise ConfigError(f"an authorization server serves HTTP, not {scope['type']}")
 
     async def aclose(self) -> None:
-        """Close the store and what fetches documents."""
+        """Close the store and the HTTP client."""
         await self._book.aclose()
         self._store.close()
 
     def _table(self) -> dict[str, dict[str, Answer]]:
-        """Say what is where."""
+        """Return the handlers by path and HTTP method."""
         base = self._settings.path
         table: dict[str, dict[str, Answer]] = {
             f"{_METADATA}{base}": {"GET": self._metadata},
@@ -165,16 +166,20 @@ class AuthorizationServer:
 
     async def _serve(self, exchange: Exchange, scope: Scope, receive: Receive, send: Send) -> None:
         if not self._is_called_by_name(exchange):
-            await exchange.answer_json(403, {"error": "invalid_request", "error_description": "Not its Host"})
+            await exchange.answer_json(
+                403, {"error": "invalid_request", "error_description": "The Host header names another server"}
+            )
             return
         app = self.routes().get(exchange.path)
         if app is None:
-            await exchange.answer_json(404, {"error": "invalid_request", "error_description": "Nothing is here"})
+            await exchange.answer_json(
+                404, {"error": "invalid_request", "error_description": "No endpoint at this path"}
+            )
             return
         await app(scope, receive, send)
 
     def _is_called_by_name(self, exchange: Exchange) -> bool:
-        """Tell whether a request calls the server by its name, so that no page can reach it by another."""
+        """Return True if the Host header is ours; another name could be one that was rebound to this address."""
         ours, host = urlsplit(self._settings.origin), exchange.header(b"host") or ""
         if self._settings.is_loopback:
             return urlsplit(f"//{host}").hostname in _LOOPBACK
@@ -190,7 +195,7 @@ class AuthorizationServer:
     # --- what is published -------------------------------------------------------------------------------------------
 
     def metadata(self) -> dict[str, Any]:
-        """Give what is published about this server (RFC 8414)."""
+        """Return the authorization server metadata (RFC 8414)."""
         settings, base = self._settings, self._settings.base
         published: dict[str, Any] = {
             "issuer": settings.issuer,
@@ -220,7 +225,7 @@ class AuthorizationServer:
         await exchange.answer_json(200, self.metadata(), headers=_BRIEFLY)
 
     async def _openid(self, exchange: Exchange) -> None:
-        """Publish the same where OpenID Connect has it, with what its readers insist on."""
+        """Serve the same metadata at the OpenID Connect path, with the members that its clients require."""
         more = {"subject_types_supported": ["public"], "id_token_signing_alg_values_supported": ["ES256"]}
         await exchange.answer_json(200, {**self.metadata(), **more}, headers=_BRIEFLY)
 
@@ -236,7 +241,7 @@ _BRIEFLY = (("cache-control", "max-age=60"),)
 
 
 class _App:
-    """One path: its verbs, and how what is refused is answered."""
+    """The ASGI application of one path: dispatches by HTTP method, and turns errors into responses."""
 
     __slots__ = ("_settings", "_verbs")
 
@@ -250,7 +255,7 @@ class _App:
             answer = self._verbs.get("GET" if exchange.method == "HEAD" else exchange.method)
             if answer is None:
                 allow = (("allow", ", ".join(self._verbs)),)
-                raise OAuthFault("invalid_request", "Another method is used here", status=405, headers=allow)
+                raise OAuthFault("invalid_request", "Method not allowed", status=405, headers=allow)
             await answer(exchange)
         except PageFault as fault:
             page = message_page(self._settings.name, fault.title, fault.sentence)

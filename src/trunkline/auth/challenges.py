@@ -1,6 +1,6 @@
-"""The ``WWW-Authenticate`` header of a resource server: what a client is told that may not do what it asked for.
+"""The ``WWW-Authenticate`` header that a resource server sends when it rejects a request.
 
-RFC 6750, section 3, with the pointer of RFC 9728, section 5.1, to the metadata that says where tokens come from.
+RFC 6750, section 3, with the pointer of RFC 9728, section 5.1, to the metadata that names the authorization server.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import re
 
 __all__ = ["write_challenge"]
 
-# RFC 6750, 3: what may stand in a description. What may not is shown as a sign that may.
+# RFC 6750, 3: the characters a description may not contain; each is replaced by one that it may.
 _UNSPEAKABLE = re.compile(r"[^\x20-\x21\x23-\x5b\x5d-\x7e]")
 _MOST = 300
 
@@ -23,7 +23,7 @@ def write_challenge(
     description: str | None = None,
     more: tuple[tuple[str, str], ...] = (),
 ) -> str:
-    """Write a challenge; every value is quoted, so that no value can become a parameter of its own."""
+    """Format a challenge; every value is quoted, so that no value can become a parameter of its own."""
     given = (
         ("error", error),
         ("error_description", description if error is not None else None),

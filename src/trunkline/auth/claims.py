@@ -1,7 +1,7 @@
-"""From the claims about a token to a principal: the checks that do not depend on how the claims were come by.
+"""Checks on the claims about a token, whether signed or from introspection, and the principal that is made of them.
 
-Whoever signed or answered them is trusted to say who somebody is, not that the token is for us and for now: that is
-checked here, by exact comparison. No clock is read; the time is given.
+The issuer is trusted to say who the subject is, not that the token is meant for this server and valid now: that is
+checked here, by exact comparison. No clock is read; the time is an argument.
 """
 
 from __future__ import annotations
@@ -15,35 +15,35 @@ from trunkline.protocol.caller import Principal
 
 __all__ = ["check_audience", "check_times", "first_url", "make_principal", "read_audience"]
 
-#: Where providers put the name of the client: RFC 9068, OpenID Connect, and two large ones of their own.
+#: The claims in which providers name the client: RFC 9068, OpenID Connect, and those of two large providers.
 _CLIENT = ("client_id", "azp", "cid", "appid")
 
-# Seconds past which no date lies that anybody means.
+# Timestamps beyond this many seconds are not dates.
 _FAR = 1e12
 
 
 def read_audience(given: str | Sequence[str]) -> tuple[str, ...]:
-    """Read what a verifier was told it is called in tokens.
+    """Return the audience that a verifier was configured with, as a tuple.
 
     Raises:
-        ConfigError: nothing; a token for anybody is a token for nobody.
+        ConfigError: it is empty; a verifier without an audience would accept tokens that are meant for other servers.
     """
     names = (given,) if isinstance(given, str) else tuple(given)
     if not names or not all(isinstance(name, str) and name for name in names):
-        raise ConfigError("audience= is what this server is called in tokens, mostly its own URL; it cannot be empty")
+        raise ConfigError("audience= cannot be empty: it is this server's name in tokens, usually its URL")
     return names
 
 
 def first_url(names: Sequence[str]) -> str | None:
-    """Give the name by which clients can ask for tokens: some providers have others that are no URLs."""
+    """Return the first audience that is a URL, which clients can request tokens for; providers also use other names."""
     return next((name for name in names if name.startswith(("https://", "http://"))), None)
 
 
 def check_audience(claims: Mapping[str, Any], ours: Sequence[str]) -> None:
-    """See that a token is for us: one of its audiences is one of our names, letter for letter.
+    """Check that a token is meant for this server: one of its audiences is exactly one of ours.
 
     Raises:
-        InvalidToken: it is for others, or for nobody in particular.
+        InvalidToken: it is meant for another audience, or for none.
     """
     given = claims.get("aud")
     theirs = given if isinstance(given, list) else [given]
@@ -52,10 +52,10 @@ def check_audience(claims: Mapping[str, Any], ours: Sequence[str]) -> None:
 
 
 def check_times(claims: Mapping[str, Any], now: float, *, leeway: float, expires: bool) -> float | None:
-    """See that a token holds now; give when it ends.
+    """Check that a token is valid now; return when it expires.
 
     Raises:
-        InvalidToken: it has ended or not begun, or its times cannot be read.
+        InvalidToken: it has expired or is not valid yet, or its times are malformed.
     """
     until, since, made = (_time(claims, name) for name in ("exp", "nbf", "iat"))
     if until is None:
@@ -69,31 +69,31 @@ def check_times(claims: Mapping[str, Any], now: float, *, leeway: float, expires
 
 
 def make_principal(claims: Mapping[str, Any], *, issuer: str, bound: bool = False) -> Principal:
-    """Say whom a token is of; one that is bound to a key only if whoever asks looks at the proof (``bound``).
+    """Return the principal of a token; ``bound`` says that the caller checks the proof of key-bound tokens.
 
     Raises:
-        InvalidToken: it names nobody, or is bound to something that only its owner can show.
+        InvalidToken: it names no subject, or is bound to a key whose proof would not be checked.
     """
     confirms = claims.get("cnf")
     if confirms is not None and not bound:
-        # Taken without a look at the proof, a token that was made to be useless to thieves would be of use to them.
-        raise InvalidToken("The token is bound to a key, and this server takes only tokens that are not")
+        # Accepted without its proof, a token that is meant to be useless to a thief would be useful to one.
+        raise InvalidToken("The token is bound to a key, and this server accepts only unbound tokens")
     if confirms is not None and not _is_thumbprint(confirms):
-        raise InvalidToken("The token is bound to something else than a key that a proof shows (jkt)")
+        raise InvalidToken("The token is not bound by a key thumbprint (jkt), which is the only binding supported")
     client = next((claims[name] for name in _CLIENT if isinstance(claims.get(name), str) and claims[name]), None)
     subject = claims.get("sub", client)
     if not isinstance(subject, str) or not subject:
-        raise InvalidToken("The token does not say whose it is")
+        raise InvalidToken("The token has no subject")
     return Principal(subject=subject, issuer=issuer, client=client, scopes=_scopes(claims), claims=dict(claims))
 
 
 def _is_thumbprint(confirms: Any) -> bool:
-    """Tell whether a token is bound to the key of a proof, and to nothing else that would have to be looked at."""
+    """Return True if a token is bound to the key of a proof, and to nothing else that would have to be checked."""
     return isinstance(confirms, dict) and set(confirms) == {"jkt"} and isinstance(confirms["jkt"], str)
 
 
 def _scopes(claims: Mapping[str, Any]) -> frozenset[str]:
-    """Read the scopes: a text by the standards, a list or a text under another name by some providers."""
+    """Return the scopes: a string by the standards; some providers send a list, or use another claim name."""
     given = claims.get("scope", claims.get("scp"))
     found = given.split(" ") if isinstance(given, str) else given if isinstance(given, list) else []
     return frozenset(scope for scope in found if isinstance(scope, str) and scope)

@@ -1,8 +1,8 @@
-"""What a client shows a server, and what it does when that is refused: the authorizers that HTTP links ask.
+"""The authorizers of HTTP links: what a client sends to be let in, and what it does when a server rejects it.
 
-Many requests may be refused at the same time; they share one login. A token is renewed first, then the user is asked;
-each way is tried once for one refusal, and a token that was just issued and is refused again ends it. Scopes are asked
-for again only if the server names one that was not asked for before.
+Requests that are rejected at the same time share one login. A token is refreshed first, then the user is asked; each is
+tried once per rejection, and a newly issued token that is rejected ends the attempt. Scopes are requested again only
+if the server names one that was not requested before.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ log = logging.getLogger("trunkline.auth")
 
 _NOTHING: Mapping[str, str] = MappingProxyType({})
 _LONGEST_NONCE = 1024
-# What an authorization server says of credentials that it does not know any more.
+# Errors of an authorization server that no longer knows the client.
 _FORGOTTEN = frozenset({"invalid_client", "unauthorized_client"})
-# What it says when it may well agree later.
+# Errors after which a later attempt may succeed.
 _PASSING = frozenset({"server_error", "slow_down", "temporarily_unavailable"})
 
 
 class OAuthAuthorizer:
-    """One server's login, used by all requests of a client."""
+    """The login at one server, used by all requests of a client."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class OAuthAuthorizer:
         proxy: str | None = None,
         sources: Sources | None = None,
     ) -> None:
-        """Ask nobody yet; ``fetch`` stands in for the network in tests."""
+        """Prepare without any I/O; ``fetch`` replaces the network in tests."""
         self._url = url
         self._options = options
         self._fetch = fetch or guarded_fetch(url, options, ca_file=ca_file, proxy=proxy)
@@ -63,9 +63,9 @@ class OAuthAuthorizer:
         self._keeper: Keeper | None = None
         self._login: Login | None = None
         self._key: ProofKey | None = None
-        #: The login came from a person or a grant just now, and no request was let in with it yet.
+        #: The login is new, and no request has been accepted with it yet.
         self._untried = False
-        #: The same, of a token that was renewed.
+        #: The same for a token that was refreshed.
         self._renewed = False
         self._loaded = False
         self._shared: asyncio.Task[None] | None = None
@@ -79,7 +79,7 @@ class OAuthAuthorizer:
 
     @property
     def asking(self) -> bool:
-        """Whether a login or a renewal is under way, so that the clocks of whoever waits should stand still."""
+        """Whether a login or refresh is running, during which request timeouts should not count."""
         return self._shared is not None
 
     @property
@@ -94,7 +94,7 @@ class OAuthAuthorizer:
         return login.tokens.refresh_token is not None or self._options.grant != "authorization_code"
 
     def headers(self, method: str, url: str) -> Mapping[str, str]:
-        """Give what shows a request to be allowed; nothing if there is no login."""
+        """Return the authorization headers of a request; none without a login."""
         if self._login is None:
             return _NOTHING
         tokens = self._login.tokens
@@ -105,7 +105,7 @@ class OAuthAuthorizer:
         return {"Authorization": f"DPoP {tokens.access_token}", "DPoP": proof}
 
     def accepted(self, nonce: str | None) -> None:
-        """Learn that a request was let in; the answer may carry the nonce for the next proof."""
+        """Called when a request was accepted; the response may carry the nonce for the next proof."""
         self._untried = self._renewed = False
         if nonce is not None:
             self._note(nonce)
@@ -117,7 +117,7 @@ class OAuthAuthorizer:
         return True
 
     async def prepare(self) -> None:
-        """Take the login from the store, and renew it if it is over; the user is not asked for anything.
+        """Load the login from the store, and refresh it if it has expired; the user is not asked.
 
         Raises:
             AuthError: the store cannot be read.
@@ -128,14 +128,14 @@ class OAuthAuthorizer:
     async def refused(
         self, status: int, challenges: list[str], *, shown: str | None, nonce: str | None, quietly: bool = False
     ) -> bool:
-        """Do something about a refusal; tell whether the request is worth another try.
+        """Handle a rejected request; return True if it should be retried.
 
-        ``shown`` is the Authorization header of the refused request. ``quietly`` asks nobody: the request is a
-        farewell.
+        ``shown`` is the Authorization header of the rejected request. ``quietly`` starts no login: the request only
+        ends a session.
 
         Raises:
             AuthError: the login failed.
-            AuthRequired: the server refuses what a new login gave, or more cannot be had.
+            AuthRequired: the server rejects a newly issued token, or the scopes it wants were not granted.
         """
         demand = read_demand(challenges)
         if status == 401 and demand.error == "use_dpop_nonce" and self._note(nonce):
@@ -144,12 +144,12 @@ class OAuthAuthorizer:
             return False
         token = None if shown is None else shown.partition(" ")[2]
         if self._login is not None and token != self._login.tokens.access_token:
-            # Another request's refusal has led to a new login already.
+            # Another rejected request has led to a new login already.
             return True
         if quietly:
             return False
         if status == 403:
-            # Who asks is known and let in; only this is not allowed.
+            # The token itself was accepted; only the scope is missing.
             self.accepted(nonce)
         self._check_hopeless(status, demand)
         await self._share(lambda: self._renew(demand, step_up=status == 403))
@@ -161,24 +161,24 @@ class OAuthAuthorizer:
             return
         asked = set(login.tokens.requested)
         if status == 403 and (not demand.scopes or set(demand.scopes) <= asked):
-            what = " ".join(demand.scopes) or "which it does not name"
+            what = " ".join(demand.scopes) or "not named"
             raise AuthRequired(
-                f"{who} wants more scopes ({what[:200]}), which were asked for and not granted by "
-                f"{login.server.issuer}: ask whoever runs it for access, or log in as somebody else "
+                f"{who} requires more scopes ({what[:200]}), which were requested and not granted by "
+                f"{login.server.issuer}: ask its operator for access, or log in as another user "
                 "(trunkline auth logout).",
                 status=status,
             )
         if status == 401 and self._untried:
             raise AuthRequired(
-                f"{who} does not accept the token that {login.server.issuer} has just issued for it: whoever runs the "
-                "server has to check which issuer and audience it accepts.",
+                f"{who} does not accept the token that {login.server.issuer} has just issued for it: the server's "
+                "operator must check which issuer and audience it accepts.",
                 status=status,
             )
 
-    # --- one login for all who wait ----------------------------------------------------------------------------------
+    # --- one login shared by all waiting requests --------------------------------------------------------------------
 
     async def _share(self, work: Callable[[], Awaitable[None]]) -> None:
-        """Join the login that is under way, or begin one; it ends early only when nobody waits any more."""
+        """Join the running login, or start one; it is cancelled only when no request waits for it any more."""
         if self._shared is None:
             self._shared = asyncio.ensure_future(work())
             self._shared.add_done_callback(self._over)
@@ -189,7 +189,7 @@ class OAuthAuthorizer:
         finally:
             self._waiting -= 1
             if self._waiting == 0 and not task.done():
-                # Whoever comes next begins anew, and does not join what is ending.
+                # The next request starts a new login instead of joining the cancelled one.
                 self._shared = None
                 task.cancel()
 
@@ -197,12 +197,12 @@ class OAuthAuthorizer:
         if self._shared is task:
             self._shared = None
         if not task.cancelled():
-            # Those who wait are told; if nobody does any more, it is nobody's surprise.
+            # The waiting requests see the exception; retrieved here, it is not reported as unhandled if none waits.
             task.exception()
 
     async def _prepare(self) -> None:
         if self._keeper is None:
-            # Finding the system's keyring may take a while.
+            # Finding the system keyring may take a while.
             store = await asyncio.to_thread(find_store, self._options.store)
             self._keeper = Keeper(store, self._url, self._options)
         if not self._loaded:
@@ -225,7 +225,7 @@ class OAuthAuthorizer:
         await self._enter(demand)
 
     async def _refresh(self, login: Login) -> bool:
-        """Renew by the refresh token, unless another process has done so; tell whether there is a new token."""
+        """Refresh the token, unless another process has done so; return True if there is a new token."""
         assert self._keeper is not None
         async with self._keeper.lock():
             kept = await self._keeper.load()
@@ -238,8 +238,8 @@ class OAuthAuthorizer:
             except TokenRefused as error:
                 if error.code in _PASSING:
                     raise
-                log.info("a login could not be renewed: %s", error)
-                # As whom we are registered, and for what, is still of use.
+                log.info("token refresh failed: %s", error)
+                # The client registration and the requested scopes are still of use.
                 self._login = replace(login, tokens=replace(login.tokens, refresh_token=None))
                 await self._keeper.forget()
                 return False
@@ -252,17 +252,17 @@ class OAuthAuthorizer:
         try:
             await self._keeper.save(login)
         except AuthError as error:
-            log.warning("the login is good for this program only: %s", error)
+            log.warning("the login could not be stored and is lost when this program exits: %s", error)
 
     async def _enter(self, demand: Demand) -> None:
-        """Log in anew."""
+        """Log in again."""
         old = self._login
         try:
             login, key = await self._try_entering(demand, old)
         except TokenRefused as error:
             if old is None or not old.client.dynamic or error.code not in _FORGOTTEN:
                 raise
-            # It does not know the client any more that it registered itself.
+            # The authorization server no longer knows the client that it registered dynamically.
             login, key = await self._try_entering(demand, None)
         self._login, self._key, self._untried = login, key, True
         await self._keep(login)
@@ -296,9 +296,9 @@ async def _resolved(secret: Secret | None) -> str | None:
 
 
 def guarded_fetch(url: str, options: OAuth, *, ca_file: str | None = None, proxy: str | None = None) -> Fetching:
-    """Make the function by which a login reaches the network: guarded, since servers choose where it leads.
+    """Return the function by which a login sends requests: guarded, since servers choose the URLs.
 
-    What is in this machine or its network is reached only if the server itself is.
+    Loopback and private addresses are reachable only if the server itself is at one.
     """
     parts = split(url)
     host = None if parts is None else parts.hostname
@@ -314,7 +314,7 @@ def guarded_fetch(url: str, options: OAuth, *, ca_file: str | None = None, proxy
 
 
 def _environment_proxy(url: str) -> str | None:
-    """Find the proxy that the environment names for a URL, as the connection to the server itself does."""
+    """Return the proxy from the environment for a URL, as for the connection to the server itself."""
     from urllib.request import getproxies, proxy_bypass
 
     parts = split(url)
@@ -326,13 +326,13 @@ def _environment_proxy(url: str) -> str | None:
 
 
 class BearerAuthorizer:
-    """A token that a function of the user gives, asked for again when the server refuses it."""
+    """A bearer token from a user's function, which is called again when the server rejects the token."""
 
-    #: Nobody is asked who takes long.
+    #: There is no login to wait for.
     asking = False
 
     def __init__(self, url: str, bearer: BearerToken) -> None:
-        """Ask for no token yet."""
+        """Prepare without calling the function."""
         self._url = url
         self._bearer = bearer
         self._token: str | None = None
@@ -347,27 +347,27 @@ class BearerAuthorizer:
         return self._token is None
 
     def headers(self, method: str, url: str) -> Mapping[str, str]:
-        """Give what shows a request to be allowed."""
+        """Return the authorization header of a request."""
         return {"Authorization": f"Bearer {self._token}"}
 
     def accepted(self, nonce: str | None) -> None:
-        """Learn that a request was let in."""
+        """Called when a request was accepted."""
 
     async def prepare(self) -> None:
-        """Ask for the token.
+        """Get the token.
 
         Raises:
-            ConfigError: what was given is none.
+            ConfigError: the function did not return a valid token.
         """
         token = await _resolved(self._bearer.token)
-        # The same check as for a token that was given at once.
+        # The same check as for a token that was given as a string.
         BearerToken(token or "")
         self._token = token
 
     async def refused(
         self, status: int, challenges: list[str], *, shown: str | None, nonce: str | None, quietly: bool = False
     ) -> bool:
-        """Ask for another token; tell whether it is one."""
+        """Get another token; return True if it differs from the rejected one."""
         if status != 401:
             return False
         if shown == f"Bearer {self._token}":

@@ -1,7 +1,7 @@
-"""Reads what a server demands when it refuses: the ``WWW-Authenticate`` headers of a 401 or 403.
+"""Parsing of the ``WWW-Authenticate`` headers of a 401 or 403 response.
 
-The header is a stranger's word: it is read in one pass, to a limit, and what makes no sense is skipped. A header may
-hold several challenges and a response several headers; the one to follow is the first of a scheme we speak.
+The header is untrusted input: it is read in one pass, up to a limit, and what cannot be parsed is skipped. A header may
+hold several challenges and a response several headers; the first challenge with a scheme we support is followed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _MOST_SCOPES = 100
 _SKIP = re.compile(r"[\s,]*")
 _TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 _PARAM = re.compile(r"[ \t]*=[ \t]*(?:\"((?:[^\"\\]|\\.)*)\"|([!#$%&'*+\-.^_`|~0-9A-Za-z:/]+))")
-# What some schemes have in the place of parameters.
+# Some schemes have this in place of parameters.
 _TOKEN68 = re.compile(r"[ \t]+[A-Za-z0-9\-._~+/]+=*(?=[ \t]*(?:,|$))")
 _REST = re.compile(r"[^,]*")
 _ESCAPED = re.compile(r"\\(.)")
@@ -26,26 +26,26 @@ _SCOPE = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]+")
 
 
 class Challenge(Struct, frozen=True):
-    """One challenge: its scheme and its parameters, names in lower case."""
+    """One challenge: its scheme and its parameters, with names in lower case."""
 
     scheme: str
     params: Mapping[str, str]
 
 
 class Demand(Struct, frozen=True):
-    """What a refusal asks for."""
+    """The Bearer or DPoP challenge of a response: what a client needs to be let in."""
 
     #: ``bearer`` or ``dpop``.
     scheme: str = "bearer"
     error: str | None = None
-    #: The scopes that the refused request needs.
+    #: The scopes that the rejected request needs.
     scopes: tuple[str, ...] = ()
-    #: Where the server's own metadata is.
+    #: The URL of the protected resource metadata.
     resource_metadata: str | None = None
 
 
 def read_challenges(header: str) -> list[Challenge]:
-    """Read one header; what cannot be read is left out."""
+    """Parse one header; what cannot be parsed is left out."""
     text, at = header[:_LONGEST], 0
     found: list[tuple[str, dict[str, str]]] = []
     while True:
@@ -60,7 +60,7 @@ def read_challenges(header: str) -> list[Challenge]:
         param = _PARAM.match(text, at)
         if param is not None and found:
             value = param[2] if param[1] is None else _ESCAPED.sub(r"\1", param[1])
-            # A parameter given twice is none: nobody could say which counts.
+            # A repeated parameter is dropped: it is not clear which value counts.
             known = found[-1][1]
             known[word[0].lower()] = "" if word[0].lower() in known else value
             at = param.end()
@@ -77,7 +77,7 @@ def _end(pattern: re.Pattern[str], text: str, at: int) -> int:
 
 
 def read_demand(headers: Iterable[str]) -> Demand:
-    """Say what the headers of a refusal ask for; nothing in particular if they say nothing we know."""
+    """Parse the headers of a response; return a default challenge if they contain none with a supported scheme."""
     challenges = [challenge for header in headers for challenge in read_challenges(header)]
     ours = [challenge for challenge in challenges if challenge.scheme in ("bearer", "dpop")]
     if not ours:

@@ -1,7 +1,7 @@
-"""Finds out who gives tokens for a server: its own metadata first, then its authorization server's. A flow, no I/O.
+"""Discovery of a server's authorization server: first the server's own metadata, then that of the authorization server.
 
-Where the server has no metadata at all it is its own authorization server, as in the first revision that had
-authorization. A document that is there but wrong ends the search: an older way is never a way around a check.
+A flow, no I/O. A server without any metadata is its own authorization server, as in the first revision that had
+authorization. A document that exists but is invalid ends discovery: an older mechanism is never a way around a check.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ __all__ = ["Found", "discover", "discover_server"]
 
 
 class Found(Struct, frozen=True):
-    """Who gives tokens for a server, and under which name it is known there."""
+    """The authorization server of a server, and the resource to request tokens for."""
 
     server: ServerMetadata
-    #: As the server published it, to be sent byte for byte.
+    #: As the server published it; sent unchanged.
     resource: str
-    #: What the server says is needed for its basic use; None if it does not say.
+    #: The scopes the server lists for basic use; None if it lists none.
     scopes: tuple[str, ...] | None
-    #: Tokens have to be bound to a key.
+    #: Tokens must be bound to a key.
     bound: bool = False
 
 
@@ -43,7 +43,7 @@ def discover(url: str, demand: Demand, options: OAuth) -> Flow[Found]:
     """Find the authorization server of the server at a URL.
 
     Raises:
-        AuthError: it cannot be found, or what was found cannot be believed; the message says whose fault it is.
+        AuthError: it cannot be found, or its metadata is invalid; the message names the party at fault.
     """
     said = yield from _resource(url, demand)
     if said is None:
@@ -60,14 +60,14 @@ def _resource(url: str, demand: Demand) -> Flow[ResourceMetadata | None]:
     if named is not None:
         if split(named) is None or not may_carry_secrets(named):
             raise AuthError(
-                f"The server {canonical(url)} says its metadata is at {named[:200]!r}, which is no https URL. Whoever "
-                "runs it has to correct its WWW-Authenticate header."
+                f"The server {canonical(url)} says its metadata is at {named[:200]!r}, which is not an https URL. The "
+                "server's operator must correct its WWW-Authenticate header."
             )
         answer = _answered((yield from get(named)), f"The server {canonical(url)}")
         if answer.status != 200:
             raise AuthError(
-                f"The server {canonical(url)} says its metadata is at {named}, but there the answer is "
-                f"{answer.status}. Whoever runs it has to correct that."
+                f"The server {canonical(url)} says its metadata is at {named}, but a request there returned status "
+                f"{answer.status}. The server's operator must correct that."
             )
         return read_resource(answer, url=named, server=canonical(url))
     for place in resource_urls(url):
@@ -80,23 +80,23 @@ def _resource(url: str, demand: Demand) -> Flow[ResourceMetadata | None]:
 
 def _answered(answer: Fetched | FetchError, who: str) -> Fetched:
     if isinstance(answer, FetchError):
-        raise AuthError(f"{who}: its metadata cannot be had: {answer}") from answer
+        raise AuthError(f"{who}: its metadata could not be fetched: {answer}") from answer
     return answer
 
 
 def _is_there(answer: Fetched) -> bool:
-    """Tell whether a place has a document; many sites answer everything they do not know with a page."""
+    """Return True if a response is a document; many sites answer unknown paths with an HTML page."""
     return answer.status == 200 and not answer.headers.get("content-type", "").startswith("text/html")
 
 
 def _only_missing(answer: Fetched, place: str) -> None:
-    """Go on after an answer that says "not here"; one that says "not now" must not lead to an older way."""
+    """Accept a "not found" response; a temporary failure must not lead to an older mechanism."""
     if (answer.status != 200 and not 400 <= answer.status < 500) or answer.status == 429:
-        raise AuthError(f"{place} answered with status {answer.status} where metadata was looked for; try again later.")
+        raise AuthError(f"The request for metadata at {place} returned status {answer.status}; try again later.")
 
 
 def _choose(said: ResourceMetadata, options: OAuth, url: str) -> str:
-    """Choose among the authorization servers that a server names: one that our credentials are for, or the first."""
+    """Choose from the authorization servers that a server names: the first that our credentials are for."""
     for issuer in said.authorization_servers:
         if options.trusts(issuer):
             break
@@ -109,7 +109,7 @@ def _choose(said: ResourceMetadata, options: OAuth, url: str) -> str:
     parts = split(issuer)
     if parts is None or not may_carry_secrets(issuer) or parts.query or parts.fragment:
         raise AuthError(
-            f"The server {canonical(url)} names the authorization server {issuer[:200]!r}, which is no https URL."
+            f"The server {canonical(url)} names the authorization server {issuer[:200]!r}, which is not an https URL."
         )
     return issuer
 
@@ -119,16 +119,16 @@ def _trusted(options: OAuth) -> str:
 
 
 def discover_server(issuer: str) -> Flow[ServerMetadata]:
-    """Find an authorization server's metadata in the specified order of places.
+    """Fetch the metadata of an authorization server, trying its URLs in the specified order.
 
     Raises:
-        AuthError: there is none, or it cannot be believed.
+        AuthError: there is none, or it is invalid.
     """
     found = yield from _server(issuer)
     if found is None:
         raise AuthError(
-            f"The authorization server {issuer} has no metadata at {' or '.join(server_urls(issuer))}. Whoever runs it "
-            "has to publish it."
+            f"The authorization server {issuer} has no metadata at {' or '.join(server_urls(issuer))}. Its operator "
+            "must publish it."
         )
     return found
 
@@ -143,11 +143,11 @@ def _server(issuer: str) -> Flow[ServerMetadata | None]:
 
 
 def _old_server(url: str, options: OAuth) -> Flow[ServerMetadata]:
-    """Take the server itself for the authorization server, with or without metadata."""
+    """Use the server itself as the authorization server, with or without metadata."""
     issuer = origin(url)
     if not options.trusts(issuer):
         raise AuthError(
             f"The server {canonical(url)} names no authorization server, and the credentials are for "
-            f"{_trusted(options)}: nothing was sent. Whoever runs it has to publish protected resource metadata."
+            f"{_trusted(options)}: nothing was sent. The server's operator must publish protected resource metadata."
         )
     return (yield from _server(issuer)) or default_server(url)

@@ -1,4 +1,4 @@
-"""Drives the flows: fetches, listens for the redirect, sends the user to pages. The only file of a login with I/O."""
+"""Driver of the flows: fetches, receives the redirect, sends the user to pages. The only file of a login with I/O."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from trunkline.net.addresses import is_loopback
 __all__ = ["Fetching", "drive"]
 
 T = TypeVar("T")
-#: Sends a request and gives the answer, or raises FetchError.
+#: Sends a request and returns the response, or raises FetchError.
 Fetching: TypeAlias = Callable[[Fetch], Awaitable[Fetched]]
 
 
 async def drive(flow: Flow[T], *, fetch: Fetching, options: OAuth) -> T:
-    """Do what a flow asks for until it ends, and give its result.
+    """Run a flow to its end, performing each step it yields, and return its result.
 
     Raises:
-        AuthError: what the flow raises, or nobody could log in.
+        AuthError: the flow failed, or the user could not log in.
     """
     driver = _Driver(fetch, options)
     worked = False
@@ -63,20 +63,22 @@ class _Driver:
             await self._receiver.aclose(worked=worked)
 
     async def _receive(self, preferred: str | None) -> str:
-        """Listen for the redirect where it is wanted; give the URI that it has to come to."""
+        """Start listening for the redirect; return the redirect URI."""
         options = self._options
         if options.open_browser is False:
-            raise AuthError("A login is needed, and there is nobody to ask: log in first with `trunkline auth login`.")
+            raise AuthError(
+                "A login is needed, but this program cannot open a browser: run `trunkline auth login` first."
+            )
         own = options.redirect_uri
         if own is not None and not (is_loopback(urlsplit(own).hostname) and urlsplit(own).port):
-            # It comes to somebody else, who has to tell us.
+            # The redirect goes to another party, which has to pass it to us.
             return own
         try:
             self._receiver = await self._listen(own, preferred)
         except OSError as error:
             where = own or f"port {options.redirect_port}"
             raise AuthError(
-                f"The redirect cannot be received at {where}: {error.strerror or error}. Give another redirect_port=."
+                f"Cannot listen for the redirect at {where}: {error.strerror or error}. Choose another redirect_port=."
             ) from error
         return self._receiver.redirect_uri
 

@@ -1,7 +1,7 @@
-"""A whole login, and a renewal, as generators: they yield what to do and are sent what came of it.
+"""A whole login, and a token refresh, as generators: they yield what to do and are sent the result.
 
-Nothing here opens a connection, a browser or a file. What the user, the server and the authorization server say is
-checked before anything secret leaves: the issuer before a registration, the redirect before the code is used.
+No connection, browser or file is opened here. What the user, the server and the authorization server send is validated
+before anything secret leaves: the issuer before a registration, the redirect before the code is used.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ _OFFLINE = "offline_access"
 
 
 class Wish(Struct, frozen=True, kw_only=True):
-    """What a login is for."""
+    """A login to perform: the server, its challenge, and what is known from before."""
 
     #: The server's URL.
     url: str
-    #: What it said when it refused.
+    #: The challenge of the rejected request.
     demand: Demand
     options: OAuth
-    #: The scopes that were asked for in the logins before.
+    #: The scopes that were requested in earlier logins.
     before: tuple[str, ...] = ()
-    #: The clients we are at authorization servers already.
+    #: The clients that are registered already.
     known: tuple[Registered, ...] = ()
     #: The assertion or ID token that the grant needs.
     secret: str | None = None
@@ -50,14 +50,14 @@ class Wish(Struct, frozen=True, kw_only=True):
 
     def __repr__(self) -> str:
         """Show no secret."""
-        return f"Wish({self.url!r}, …)"
+        return f"LoginRequest({self.url!r}, …)"
 
 
 def log_in(wish: Wish) -> Flow[tuple[Login, ProofKey | None]]:
-    """Get a token for a server.
+    """Obtain a token for a server.
 
     Raises:
-        AuthError: it cannot be had; the message names the party at fault and the next step.
+        AuthError: the login failed; the message names the party at fault and the next step.
     """
     options = wish.options
     found = yield from discover(wish.url, wish.demand, options)
@@ -76,8 +76,8 @@ def _asking(wish: Wish, found: Found, client: Registered | None) -> Asking:
         offered = found.server.dpop_signing_alg_values_supported
         if offered is None or "ES256" not in offered:
             raise AuthError(
-                f"The server {canonical(wish.url)} wants tokens that are bound to a key (DPoP), but its authorization "
-                f"server {found.server.issuer} does not offer that with ES256."
+                f"The server {canonical(wish.url)} requires tokens that are bound to a key (DPoP), but its "
+                f"authorization server {found.server.issuer} does not support that with ES256."
             )
         key = ProofKey(sources=wish.sources)
     return Asking(found.server, client, found.resource, options, wish.sources, key)
@@ -86,7 +86,7 @@ def _asking(wish: Wish, found: Found, client: Registered | None) -> Asking:
 def _login(asking: Asking, answer: TokenAnswer, scopes: Sequence[str]) -> tuple[Login, ProofKey | None]:
     client = asking.client or Registered(issuer=asking.server.issuer, client_id="")
     if not client.dynamic:
-        # A secret that was given will be given again, and need not lie in a store.
+        # A configured secret is configured next time too, so it need not be stored.
         client = replace(client, client_secret=None)
     tokens = token_set(answer, asking, requested=scopes)
     key = None if asking.key is None else asking.key.stored
@@ -94,9 +94,9 @@ def _login(asking: Asking, answer: TokenAnswer, scopes: Sequence[str]) -> tuple[
 
 
 def _scopes(wish: Wish, found: Found) -> tuple[str, ...]:
-    """Choose what to ask for: the user's word, else the refusal's, else what the server says is its basic use.
+    """Choose the scopes to request: the user's, else the challenge's, else those the server lists for basic use.
 
-    What was asked for before stays, and after a refusal for want of scopes comes what that names.
+    Scopes of earlier logins are kept; after an ``insufficient_scope`` challenge its scopes are added.
     """
     options, demand = wish.options, wish.demand
     base: Sequence[str] = demand.scopes or found.scopes or ()
@@ -111,7 +111,7 @@ def _scopes(wish: Wish, found: Found) -> tuple[str, ...]:
     return tuple(wanted)
 
 
-# --- a person logs in -------------------------------------------------------------------------------------------------
+# --- the user logs in -------------------------------------------------------------------------------------------------
 
 
 def _with_a_person(wish: Wish, found: Found, scopes: tuple[str, ...]) -> Flow[tuple[Login, ProofKey | None]]:
@@ -131,7 +131,7 @@ def _with_a_person(wish: Wish, found: Found, scopes: tuple[str, ...]) -> Flow[tu
         "code_challenge_method": "S256",
         "resource": found.resource,
         **({"scope": " ".join(scopes)} if scopes else {}),
-        # OpenID Connect, 11: else the wish for a token that lasts beyond the login is passed over.
+        # OpenID Connect, 11: without it, the request for offline access is ignored.
         **({"prompt": "consent"} if _OFFLINE in scopes else {}),
         **({} if asking.key is None else {"dpop_jkt": asking.key.thumbprint}),
     }
@@ -150,39 +150,42 @@ def _with_a_person(wish: Wish, found: Found, scopes: tuple[str, ...]) -> Flow[tu
 def _check_page(server: ServerMetadata, options: OAuth) -> None:
     who = f"The authorization server {server.issuer}"
     if server.authorization_endpoint is None or server.token_endpoint is None:
-        raise AuthError(f"{who} publishes no page to log in at and no token_endpoint; whoever runs it has to add them.")
+        raise AuthError(f"{who} publishes no authorization_endpoint or no token_endpoint; its operator must add it.")
     methods = server.code_challenge_methods_supported
     if methods is None and options.assume_pkce:
         return
     if "S256" not in (methods or ()):
         # Security Considerations, Authorization Code Protection: then clients must refuse to proceed.
         raise AuthError(
-            f"{who} does not say that it protects codes (PKCE with S256 in code_challenge_methods_supported), so "
-            "nobody is sent there. Whoever runs it has to turn that on; if it is on and only not published, give "
-            "OAuth(assume_pkce=True)."
+            f"{who} does not announce PKCE with S256 (code_challenge_methods_supported), so the login was not started. "
+            "Its operator must turn that on; if it is on and only not announced, set OAuth(assume_pkce=True)."
         )
 
 
 def _code(redirect: Mapping[str, str], server: ServerMetadata, state: str) -> str:
-    """Take the code from a redirect that proves to be the answer to our own request.
+    """Return the code of a redirect, once the redirect is known to belong to our request.
 
     Raises:
-        AuthError: it is somebody else's, or says that the login failed.
+        AuthError: it belongs to another request, or says that the login failed.
     """
     who = f"The authorization server {server.issuer}"
     if not hmac.compare_digest(redirect.get("state", "").encode(), state.encode()):
         raise AuthError(
-            "The login ended with a redirect that does not belong to it (state): it was dropped. Try again."
+            "The login ended with a redirect of another login (state does not match), which was ignored. Try again."
         )
     issuer = redirect.get("iss")
     # 2026-07-28, basic/authorization, Authorization Response Validation: compared as plain text, before anything else
     # of the redirect is acted on or shown.
     if issuer is None and server.authorization_response_iss_parameter_supported:
-        raise AuthError(f"{who} says that it names itself in redirects, and did not: the login was dropped. Try again.")
+        raise AuthError(
+            f"{who} announces the iss parameter, but its redirect has none: the login was stopped. Try again."
+        )
     if issuer is not None and issuer != server.issuer:
-        raise AuthError(f"The login ended with a redirect of another party than {server.issuer}: it was dropped.")
+        raise AuthError(
+            f"The login ended with a redirect that is not from {server.issuer} (iss): the login was stopped."
+        )
     if "error" in redirect:
-        raise AuthError(f"{who} ended the login: {_shown(redirect)}. Log in again if that was not meant.")
+        raise AuthError(f"{who} ended the login: {_shown(redirect)}. Log in again if that was not intended.")
     code = redirect.get("code")
     if not code:
         raise AuthError(f"{who} ended the login without a code and without a reason. Try again.")
@@ -194,7 +197,7 @@ def _shown(redirect: Mapping[str, str]) -> str:
     return shown(text)
 
 
-# --- nobody is asked --------------------------------------------------------------------------------------------------
+# --- grants without a user --------------------------------------------------------------------------------------------
 
 
 def _client_credentials(asking: Asking, secret: str, scopes: Sequence[str]) -> Flow[TokenAnswer]:
@@ -225,15 +228,15 @@ def _scope(scopes: Sequence[str]) -> dict[str, str]:
     return {"scope": " ".join(scopes)} if scopes else {}
 
 
-# --- again ------------------------------------------------------------------------------------------------------------
+# --- refreshing -------------------------------------------------------------------------------------------------------
 
 
 def renew(login: Login, options: OAuth, *, key: ProofKey | None, sources: Sources) -> Flow[Login]:
-    """Renew a token by its refresh token, at the authorization server that gave both and at no other.
+    """Refresh a token, at the authorization server that issued it and at no other.
 
     Raises:
-        TokenRefused: the authorization server does not want to.
-        AuthError: it cannot be reached, or answers with something else.
+        TokenEndpointError: the authorization server answered with an error.
+        AuthError: it cannot be reached, or its response is malformed.
     """
     old = login.tokens
     client = given_client(options, login.server) or login.client

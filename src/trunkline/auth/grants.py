@@ -1,7 +1,7 @@
-"""Token requests: how each grant asks for a token, and how the client shows who it is while asking. Flows, no I/O.
+"""Token requests: the request of each grant, and how the client authenticates. Flows, no I/O.
 
 Every request goes to the one token endpoint that its authorization server published, names the resource the token is
-for, and is never redirected. Where a key is held each request carries a proof of it, with the nonce the server wants.
+for, and is never redirected. With a DPoP key each request carries a proof, with the nonce the server asked for.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ _LONGEST_NONCE = 1024
 
 
 class Asking(Struct, frozen=True):
-    """Who asks whom for a token: everything that token requests have in common."""
+    """What all token requests of a login share: authorization server, client, resource and key."""
 
     server: ServerMetadata
-    #: None where the grant itself shows who asks.
+    #: None if the grant itself identifies the client.
     client: Registered | None
     resource: str
     options: OAuth
     sources: Sources
-    #: The key that the token shall be bound to.
+    #: The key to bind the token to.
     key: ProofKey | None = None
 
 
@@ -50,15 +50,15 @@ _error_decoder = Decoder(_Error)
 
 
 def request_token(asking: Asking, form: Mapping[str, str]) -> Flow[TokenAnswer]:
-    """Ask for a token by a grant's form.
+    """Request a token with a grant's form.
 
     Raises:
-        TokenRefused: the authorization server answered with an error.
-        AuthError: it cannot be reached, or answered with something else.
+        TokenEndpointError: the authorization server answered with an error.
+        AuthError: it cannot be reached, or its response is malformed.
     """
     server, who = asking.server, f"The authorization server {asking.server.issuer}"
     if server.token_endpoint is None:
-        raise AuthError(f"{who} publishes no token_endpoint; whoever runs it has to add it.")
+        raise AuthError(f"{who} publishes no token_endpoint; its operator must add it.")
     whole = {**form, "resource": asking.resource}
     answer = yield from _post(asking, whole)
     wanted = _wanted_nonce(answer)
@@ -66,7 +66,7 @@ def request_token(asking: Asking, form: Mapping[str, str]) -> Flow[TokenAnswer]:
         asking.key.nonces[server.token_endpoint] = wanted
         answer = yield from _post(asking, whole)
     if isinstance(answer, FetchError):
-        raise AuthError(f"{who} cannot be asked for a token: {answer}") from answer
+        raise AuthError(f"{who} cannot be reached for a token: {answer}") from answer
     nonce = answer.headers.get("dpop-nonce", "")
     if asking.key is not None and 0 < len(nonce) <= _LONGEST_NONCE:
         asking.key.nonces[server.token_endpoint] = nonce
@@ -83,14 +83,14 @@ def _post(asking: Asking, form: Mapping[str, str]) -> Flow[Fetched | FetchError]
 
 
 def client_shown(asking: Asking) -> tuple[dict[str, str], dict[str, str]]:
-    """Give the headers and the form fields that show which client asks."""
+    """Return the headers and form fields that authenticate the client."""
     client = asking.client
     if client is None:
         return {}, {}
     if client.method == "client_secret_basic":
         # RFC 6749, 2.3.1: both are form-encoded before they are joined.
         pair = f"{quote_plus(client.client_id)}:{quote_plus(client.client_secret or '')}"
-        # Some servers look for the client's name in the form all the same.
+        # Some servers expect client_id in the form as well.
         return {"Authorization": f"Basic {base64.b64encode(pair.encode()).decode()}"}, {"client_id": client.client_id}
     if client.method == "client_secret_post":
         return {}, {"client_id": client.client_id, "client_secret": client.client_secret or ""}
@@ -112,7 +112,7 @@ def client_shown(asking: Asking) -> tuple[dict[str, str], dict[str, str]]:
 
 
 def _wanted_nonce(answer: Fetched | FetchError) -> str | None:
-    """Find the nonce that a refusal asks to see in the proof."""
+    """Return the nonce that an error response asks for in the proof."""
     if isinstance(answer, FetchError) or answer.status not in (400, 401):
         return None
     try:
@@ -126,26 +126,26 @@ def _wanted_nonce(answer: Fetched | FetchError) -> str | None:
 def token_set(
     answer: TokenAnswer, asking: Asking, *, requested: Sequence[str], before: TokenSet | None = None
 ) -> TokenSet:
-    """Make the record of a token that was given; ``before`` is the one it renews.
+    """Build the record of an issued token; ``before`` is the one it replaces.
 
     Raises:
-        AuthError: the token is of a kind that was not asked for.
+        AuthError: the token has a type that was not requested.
     """
     issuer, kind = asking.server.issuer, answer.token_type.lower()
     if kind not in ("bearer", "dpop"):
-        raise AuthError(f"The authorization server {issuer} gave a token of the unknown type {kind[:40]!r}.")
+        raise AuthError(f"The authorization server {issuer} issued a token of the unknown type {kind[:40]!r}.")
     if (kind == "dpop") != (asking.key is not None):
         done = "bound to a key that we do not have" if asking.key is None else "that is not bound to our key"
         raise AuthError(
-            f"The authorization server {issuer} gave a token {done}: it is not used. Whoever runs it has to look into "
-            "its DPoP settings, or give OAuth(dpop=False) if the server does without."
+            f"The authorization server {issuer} issued a token {done}: it is not used. Its operator must check the "
+            "DPoP settings; set OAuth(dpop=False) if the server does not need DPoP."
         )
     now = asking.sources.now()
     return TokenSet(
         access_token=answer.access_token,
         token_type="DPoP" if kind == "dpop" else "Bearer",
         expires_at=None if answer.expires_in is None else now + max(0.0, answer.expires_in),
-        # OAuth 2.1, 4.3.2: where no new one comes the old one stays.
+        # OAuth 2.1, 4.3.2: without a new refresh token, the old one stays valid.
         refresh_token=answer.refresh_token or (None if before is None else before.refresh_token),
         scope=answer.scope or (None if before is None else before.scope),
         requested=tuple(requested),
@@ -156,10 +156,10 @@ def token_set(
 
 
 def exchange_id_token(asking: Asking, *, endpoint: str, id_token: str, scopes: Sequence[str]) -> Flow[str]:
-    """Have the company's identity provider exchange the user's ID token for a grant at the authorization server.
+    """Exchange the user's ID token at the company's identity provider for a grant at the authorization server.
 
     Raises:
-        AuthError: it does not.
+        AuthError: the identity provider cannot be reached, refuses, or returns another kind of token.
     """
     options, who = asking.options, f"The identity provider at {endpoint}"
     form = {
@@ -178,5 +178,5 @@ def exchange_id_token(asking: Asking, *, endpoint: str, id_token: str, scopes: S
         raise AuthError(f"{who} cannot be reached: {answer}") from answer
     said = read_token_answer(answer, who)
     if said.issued_token_type != _ID_JAG:
-        raise AuthError(f"{who} answered with another kind of token than the grant that it was asked for.")
+        raise AuthError(f"{who} returned another kind of token than the requested grant (id-jag).")
     return said.access_token

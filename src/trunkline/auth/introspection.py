@@ -1,8 +1,7 @@
-"""Verifying tokens by asking whoever issued them: RFC 7662, for tokens that say nothing by themselves.
+"""A verifier that asks the issuer about each token (RFC 7662), for opaque tokens.
 
-What the issuer says holds for a short while, so that not every request asks anew; requests with the same token that
-come at once ask together. An issuer that is away, slow, or says something that cannot be understood, has not said that
-a token is good.
+A response is cached for a short while, so that not every request causes another; concurrent requests with the same
+token share one. If the issuer is unreachable, too slow, or its response is malformed, the token is not accepted.
 """
 
 from __future__ import annotations
@@ -35,13 +34,13 @@ log = logging.getLogger("trunkline.auth")
 
 _LEEWAY = 30.0
 _ANSWER_BYTES = 256 * 1024
-# Anybody can send tokens that nobody has issued; beyond this many questions at once the next are refused unasked.
+# Anyone can send made-up tokens; beyond this many concurrent introspections, further tokens are rejected unchecked.
 _MOST_ASKING = 64
-_AWAY = "The token cannot be checked now; try again later"
+_AWAY = "The token cannot be checked at the moment; try again later"
 
 
 class IntrospectionVerifier:
-    """Takes tokens of which their issuer says, when asked, that they are active and for this server."""
+    """Accepts tokens that their issuer reports as active and meant for this server."""
 
     def __init__(
         self,
@@ -61,20 +60,20 @@ class IntrospectionVerifier:
         fetcher: Fetcher | None = None,
         now: Callable[[], float] = time.time,
     ) -> None:
-        """Ask at this URL, with the credentials that this server was given for it.
+        """Introspect tokens at this URL, with this server's own client credentials.
 
         Raises:
-            ConfigError: something makes no sense.
+            ConfigError: an option is not valid.
         """
         for name, value in (("url", url), ("issuer", issuer)):
             if not isinstance(value, str) or not value.startswith(("https://", "http://")):
-                raise ConfigError(f"{name}={value!r}: it is a URL of the authorization server")
+                raise ConfigError(f"{name}={value!r}: must be a URL of the authorization server")
         self.issuer = issuer
         self.required_scopes = read_scopes(required_scopes, "required_scopes")
         self.scopes_supported: Sequence[str] = read_scopes(scopes_supported, "scopes_supported")
         self.authorization_servers: Sequence[str] = (issuer,)
         self._audience = read_audience(audience)
-        #: The URI under which clients ask for tokens, if it is known.
+        #: The resource URI that clients request tokens for, if it is known.
         self.resource = resource or first_url(self._audience)
         self._url = url
         self._credentials = _basic(client_id, client_secret)
@@ -82,16 +81,16 @@ class IntrospectionVerifier:
         self._timeout = timeout
         self._fetcher = fetcher or _fetcher(url)
         self._now = now
-        #: What is done about tokens that are bound to a key.
+        #: How tokens that are bound to a key are treated.
         self.binding = Binding(dpop, nonces=dpop_nonces, now=now)
         self._remembered = Remembered()
         self._asking: dict[bytes, asyncio.Task[Principal]] = {}
 
     async def verify(self, headers: Mapping[str, str]) -> Principal | None:
-        """Say who sends a request, by the token in its ``Authorization`` header and, if need be, the proof beside it.
+        """Return the principal of a request, from its ``Authorization`` header and, for a bound token, the DPoP proof.
 
         Raises:
-            InvalidToken: the token is not good here, or cannot be checked; the message says which.
+            InvalidToken: the token is not valid here, or cannot be checked; the message says which.
         """
         shown = presented_token(headers, self.binding.schemes)
         if shown is None:
@@ -99,13 +98,13 @@ class IntrospectionVerifier:
         check_token(shown.token)
         principal = self._remembered.find(shown.token, self._now())
         if principal is None:
-            # Shielded: whoever gives up waiting leaves the question to the others.
+            # Shielded: a cancelled request must not cancel the introspection that others wait for.
             principal = await asyncio.shield(self._question(shown.token))
         self.binding.check(principal, shown, headers)
         return principal
 
     def _question(self, token: str) -> asyncio.Task[Principal]:
-        """Give the question about a token that is under way, or begin one."""
+        """Return the running introspection of a token, or start one."""
         digest, loop = sha256(token.encode()).digest(), asyncio.get_running_loop()
         asking = self._asking.get(digest)
         if asking is not None and asking.get_loop() is loop:
@@ -119,13 +118,13 @@ class IntrospectionVerifier:
     def _answered(self, digest: bytes, task: asyncio.Task[Principal]) -> None:
         self._asking.pop(digest, None)
         if not task.cancelled():
-            # Whoever waited has seen it; if nobody does any more it is no fault.
+            # The waiting requests see the exception; retrieved here, it is not reported as unhandled if none waits.
             task.exception()
 
     async def _ask(self, token: str) -> Principal:
         claims = await self._answer(token)
         if claims.get("active") is not True:
-            raise InvalidToken("The token is not active (any more)")
+            raise InvalidToken("The token is not active")
         if claims.get("iss", self.issuer) != self.issuer:
             raise InvalidToken("The token is from another issuer")
         now = self._now()
@@ -166,12 +165,12 @@ def _object(body: bytes) -> Mapping[str, Any] | None:
 
 
 def _basic(client_id: str, client_secret: str) -> str:
-    """Write credentials as RFC 6749, 2.3.1, has them: encoded once before they are encoded."""
+    """Format Basic credentials as RFC 6749, 2.3.1, demands: form-encoded before they are Base64-encoded."""
     return "Basic " + b64encode(f"{quote_plus(client_id)}:{quote_plus(client_secret)}".encode()).decode()
 
 
 def _fetcher(url: str) -> Fetcher:
     from trunkline.net import Fetcher
 
-    # Whoever names an issuer on this machine is developing.
+    # An issuer on this machine means development.
     return Fetcher(allow_loopback=is_loopback(urlsplit(url).hostname))

@@ -1,9 +1,9 @@
-"""The keys that tokens are signed with: given, or fetched from their issuer and kept.
+"""The keys that tokens are signed with: configured, or fetched from the issuer and cached.
 
-An issuer changes its keys now and then, so a token with an unknown key is a reason to fetch them, but not more often
-than once in a while: anybody can send tokens with made-up keys. Who asks while a fetch is under way waits for that one.
-If the issuer cannot be reached, the last keys hold for a day. Only public keys of the pinned kinds are taken; what a
-token itself says about where to find its key is never looked at.
+An issuer rotates its keys, so a token with an unknown key is a reason to fetch them again, but at a limited rate:
+anyone can send tokens with made-up key ids. Concurrent callers share one fetch. If the issuer cannot be reached, the
+last keys are used for a day. Only public keys of the pinned kinds are used; a token's own pointers to its key are
+ignored.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ __all__ = ["ALGORITHMS", "Fetch", "GivenKeys", "IssuerKeys", "Key", "Keys", "fet
 
 log = logging.getLogger("trunkline.auth")
 
-#: A public key in the form of the library that checks signatures.
+#: A public key, as an object of the library that verifies signatures.
 Key = Any
-#: Fetches a URL: status and body.
+#: Fetches a URL and returns status and body.
 Fetch = Callable[[str], Awaitable[tuple[int, bytes]]]
 
-#: The signatures that can be taken, and the kind and curve of key each is made with. None of them can be made by
-#: whoever can check it.
+#: The supported signature algorithms, with the key type and curves of each. All are asymmetric: a party that can
+#: verify a signature cannot make one.
 ALGORITHMS: Mapping[str, tuple[str, frozenset[str]]] = MappingProxyType(
     {
         **{name: ("RSA", frozenset[str]()) for name in ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512")},
@@ -41,7 +41,7 @@ ALGORITHMS: Mapping[str, tuple[str, frozenset[str]]] = MappingProxyType(
         "Ed25519": ("OKP", frozenset({"Ed25519"})),
     }
 )
-# RSA keys below this can be broken by those who care to.
+# Shorter RSA keys can be broken.
 _RSA_BITS = 2048
 _MOST_KEYS = 128
 _DOCUMENT_BYTES = 512 * 1024
@@ -49,10 +49,10 @@ _FETCH_SECONDS = 5.0
 
 
 class Keys(Protocol):
-    """Where keys come from."""
+    """A source of keys."""
 
     async def find(self, kid: str | None, algorithm: str) -> Sequence[Key]:
-        """Give the keys that a signature may have been made with.
+        """Return the keys that a signature may have been made with.
 
         Raises:
             InvalidToken: there are none.
@@ -60,7 +60,7 @@ class Keys(Protocol):
 
 
 class _Shelf:
-    """Keys by their names."""
+    """The usable keys of a JWK set."""
 
     def __init__(self, documents: Sequence[Mapping[str, Any]]) -> None:
         self._keys: list[tuple[Mapping[str, Any], Key]] = []
@@ -73,7 +73,7 @@ class _Shelf:
         return len(self._keys)
 
     def find(self, kid: str | None, algorithm: str) -> list[Key]:
-        """Give the keys that fit; a token that names none can only mean the only one there is."""
+        """Return the matching keys; without a ``kid`` the match must be unambiguous."""
         kind, curves = ALGORITHMS[algorithm]
         fitting = [
             (document, key)
@@ -88,22 +88,22 @@ class _Shelf:
 
 
 class GivenKeys:
-    """Keys that the verifier was given."""
+    """Keys that the verifier was configured with."""
 
     def __init__(self, given: Any) -> None:
-        """Take a public key in PEM, a JWK, a JWK Set, or a list of keys.
+        """Accept a public key in PEM, a JWK, a JWK Set, or a list of these.
 
         Raises:
-            ConfigError: there is no key among them that could be used.
+            ConfigError: none of them can be used.
         """
         self._shelf = _Shelf(_documents(given))
         if not len(self._shelf):
             raise ConfigError(
-                "keys= has no public key that could be used: an RSA key of 2048 bits, an EC or an Ed25519 one"
+                "keys= has no usable public key: give an RSA key of at least 2048 bits, an EC key or an Ed25519 key"
             )
 
     async def find(self, kid: str | None, algorithm: str) -> Sequence[Key]:
-        """Give the keys that fit; one that was given without a name fits a token with any."""
+        """Return the matching keys; a single configured key matches any ``kid``."""
         found = self._shelf.find(kid, algorithm) or (self._shelf.find(None, algorithm) if len(self._shelf) == 1 else [])
         if not found:
             raise InvalidToken("The token is signed with an unknown key")
@@ -111,16 +111,16 @@ class GivenKeys:
 
 
 class IssuerKeys:
-    """Keys that are fetched from the issuer, kept, and fetched again when a token names one that is not among them."""
+    """Keys that are fetched from the issuer, cached, and fetched again when a token names an unknown one."""
 
-    #: Fetched keys are used so long before they are fetched anew; and so long if they cannot be.
+    #: Age after which keys are fetched again, and age up to which they are used if that fails.
     FRESH_SECONDS = 600.0
     STALE_SECONDS = 86_400.0
-    #: The shortest time between two fetches, whoever asks.
+    #: The shortest time between two fetches.
     PAUSE_SECONDS = 30.0
 
     def __init__(self, issuer: str, jwks_uri: str | None, *, fetch: Fetch, now: Callable[[], float]) -> None:
-        """Fetch nothing yet; without an address of the keys the issuer's metadata is asked for it."""
+        """Prepare without any I/O; without ``jwks_uri`` it is read from the issuer's metadata."""
         self._issuer = issuer
         self._jwks_uri = jwks_uri
         self._fetch = fetch
@@ -131,33 +131,33 @@ class IssuerKeys:
         self._fetching: asyncio.Task[None] | None = None
 
     async def find(self, kid: str | None, algorithm: str) -> Sequence[Key]:
-        """Give the keys that fit, after a fetch if none of those at hand does and the last fetch is long enough ago.
+        """Return the matching keys, after a fetch if no cached key matches and the last fetch is long enough ago.
 
         Raises:
-            InvalidToken: none fits, or they cannot be had.
+            InvalidToken: no key matches, or the keys cannot be fetched.
         """
         age = self._now() - self._fetched
         found = self._shelf.find(kid, algorithm) if age < self.STALE_SECONDS else []
         if found:
             if age >= self.FRESH_SECONDS:
-                # The keys at hand will do; nobody waits for an issuer that may be away.
+                # The cached keys are good enough: no request waits for an issuer that may be unreachable.
                 self._begin()
             return found
         fetching = self._begin()
         if fetching is not None:
-            # Shielded: whoever gives up waiting leaves the fetch to the others.
+            # Shielded: a cancelled request must not cancel the fetch that others wait for.
             await asyncio.shield(fetching)
         found = self._shelf.find(kid, algorithm) if self._now() - self._fetched < self.STALE_SECONDS else []
         if not found:
             raise InvalidToken(
                 "The token is signed with an unknown key"
                 if self._fetched > -math.inf
-                else "The token cannot be checked: the keys of its issuer are not to be had now; try again later"
+                else "The token cannot be checked: the keys of its issuer are not available; try again later"
             )
         return found
 
     def _begin(self) -> asyncio.Task[None] | None:
-        """Give the fetch that is under way, or begin one if that may be."""
+        """Return the running fetch, or start one if the last is long enough ago."""
         running = self._fetching
         loop = asyncio.get_running_loop()
         if running is not None and not running.done() and running.get_loop() is loop:
@@ -173,14 +173,14 @@ class IssuerKeys:
         try:
             shelf = _Shelf(_documents(await self._document(await self._address())))
             if not len(shelf):
-                raise AuthError(f"{self._issuer} publishes no key that could be used")
+                raise AuthError(f"{self._issuer} publishes no usable key")
         except (AuthError, ConfigError, FetchError) as error:
-            log.warning("the keys of %s cannot be fetched: %s", self._issuer, error)
+            log.warning("cannot fetch the keys of %s: %s", self._issuer, error)
         else:
             self._shelf, self._fetched = shelf, self._now()
 
     async def _address(self) -> str:
-        """Find out where the keys are; remembered once an issuer has said so."""
+        """Return the URL of the keys; remembered once the issuer's metadata has named it."""
         if self._jwks_uri is None:
             from trunkline.auth.metadata import server_urls
 
@@ -189,16 +189,16 @@ class IssuerKeys:
                 if status == 200:
                     self._jwks_uri = self._named(url, _object(body, url))
                     return self._jwks_uri
-            raise AuthError(f"{self._issuer} has no metadata at any of the usual places; give jwks_uri=")
+            raise AuthError(f"{self._issuer} has no metadata at the well-known URLs; set jwks_uri=")
         return self._jwks_uri
 
     def _named(self, url: str, metadata: Mapping[str, Any]) -> str:
         if metadata.get("issuer") != self._issuer:
-            # RFC 8414, 3.3: it must be the very same text, or somebody else answers for the issuer.
-            raise AuthError(f"the metadata at {url} is that of another issuer")
+            # RFC 8414, 3.3: the two must be identical, or another party answers for the issuer.
+            raise AuthError(f"the metadata at {url} belongs to another issuer")
         address = metadata.get("jwks_uri")
         if not isinstance(address, str):
-            raise AuthError(f"the metadata at {url} does not say where the keys are; give jwks_uri=")
+            raise AuthError(f"the metadata at {url} has no jwks_uri; set jwks_uri=")
         return address
 
     async def _document(self, url: str) -> Mapping[str, Any]:
@@ -209,7 +209,7 @@ class IssuerKeys:
 
 
 def fetch_with(fetcher: Any) -> Fetch:
-    """Fetch documents with the guarded client, within bounds."""
+    """Return a function that fetches documents with the guarded HTTP client, within limits."""
 
     async def fetch(url: str) -> tuple[int, bytes]:
         answer = await fetcher.fetch("GET", url, max_bytes=_DOCUMENT_BYTES, seconds=_FETCH_SECONDS)
@@ -225,24 +225,26 @@ def _object(body: bytes, url: str) -> Mapping[str, Any]:
     try:
         document = msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise AuthError(f"what is at {url} is not JSON") from error
+        raise AuthError(f"the document at {url} is not JSON") from error
     if not isinstance(document, dict):
-        raise AuthError(f"what is at {url} is not a JSON object")
+        raise AuthError(f"the document at {url} is not a JSON object")
     return document
 
 
 def _documents(given: Any) -> list[Mapping[str, Any]]:
-    """Read what may be a key, or a set or list of them, as a list of JWKs."""
+    """Return the JWKs of a key, a JWK Set or a list of these."""
     if isinstance(given, str | bytes):
         return [_from_pem(given)]
     if isinstance(given, Mapping):
         keys = given.get("keys", [given] if "kty" in given else None)
         if not isinstance(keys, list):
-            raise ConfigError("a JWK Set has a list of keys under 'keys', and a JWK its kind under 'kty'")
+            raise ConfigError("keys=: a JWK Set needs a list under 'keys', and a JWK needs 'kty'")
         return [key for key in keys if isinstance(key, Mapping)]
     if isinstance(given, Sequence):
         return [key for each in given for key in _documents(each)]
-    raise ConfigError(f"keys= is a public key in PEM, a JWK, a JWK Set, or a list of keys, not {type(given).__name__}")
+    raise ConfigError(
+        f"keys= must be a public key in PEM, a JWK, a JWK Set or a list of these, not {type(given).__name__}"
+    )
 
 
 def _from_pem(text: str | bytes) -> Mapping[str, Any]:
@@ -253,7 +255,7 @@ def _from_pem(text: str | bytes) -> Mapping[str, Any]:
     try:
         key = load_pem_public_key(text.encode() if isinstance(text, str) else text)
     except (ValueError, TypeError) as error:
-        raise ConfigError(f"keys= has something that is not a public key in PEM: {error}") from error
+        raise ConfigError(f"keys= contains text that is not a public key in PEM: {error}") from error
     kind: Any = (
         RSAKey if isinstance(key, rsa.RSAPublicKey) else ECKey if isinstance(key, ec.EllipticCurvePublicKey) else OKPKey
     )
@@ -262,7 +264,7 @@ def _from_pem(text: str | bytes) -> Mapping[str, Any]:
 
 
 def _usable(document: Mapping[str, Any]) -> Key | None:
-    """Make a key of a JWK, if it is a public one that signatures are checked with."""
+    """Import a JWK; return None unless it is a public key for verifying signatures."""
     from joserfc.errors import JoseError
     from joserfc.jwk import ECKey, OKPKey, RSAKey
 
@@ -276,7 +278,7 @@ def _usable(document: Mapping[str, Any]) -> Key | None:
         or ("kid" in document and not isinstance(document["kid"], str))
     ):
         return None
-    # Whatever else is said about a key (certificates, addresses) is not looked at.
+    # Everything else in a JWK (certificates, URLs) is ignored.
     known = {name: value for name, value in document.items() if name in ("kty", "crv", "x", "y", "n", "e")}
     try:
         if maker is RSAKey and _bits(known.get("n")) < _RSA_BITS:
@@ -287,11 +289,11 @@ def _usable(document: Mapping[str, Any]) -> Key | None:
 
 
 def key_of(document: Mapping[str, Any], algorithm: str) -> Key | None:
-    """Make a public key of a JWK, if signatures of this kind can be checked with it."""
+    """Import a public JWK; return None unless it can verify signatures of this algorithm."""
     found = _Shelf([document]).find(None, algorithm) if algorithm in ALGORITHMS else []
     return found[0] if found else None
 
 
 def _bits(modulus: Any) -> int:
-    """Tell the length of an RSA key, from the number as a JWK has it."""
+    """Return the bit length of an RSA key, from the modulus in its JWK."""
     return len(modulus) * 6 if isinstance(modulus, str) else 0

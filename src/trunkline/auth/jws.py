@@ -1,4 +1,4 @@
-"""Signed tokens as such: their header, and what is in them if a signature holds. What they say is others' to judge."""
+"""Signed tokens: their header, and their payload if the signature is valid. The claims are judged elsewhere."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ _LONGEST_HEADER = 16 * 1024
 
 
 def payload_of(token: str, algorithm: str, key: Any) -> bytes | None:
-    """Give what a token has in it if its signature holds, made so and with this key; else None."""
+    """Return the payload of a token if its signature by this algorithm and key is valid; else None."""
     from joserfc.errors import JoseError
     from joserfc.jws import JWSRegistry, deserialize_compact
 
-    # Providers put headers of their own into tokens; what is not known is not looked at.
+    # Providers add header parameters of their own; unknown ones are ignored.
     registry = JWSRegistry(algorithms=[algorithm], strict_check_header=False)
-    # Certificates and keys make headers longer than the library expects; whoever calls has bounded the whole.
+    # Certificates and keys make headers longer than the library expects; the caller has bounded the whole token.
     registry.max_header_length = _LONGEST_HEADER
     try:
         return deserialize_compact(token, key, registry=registry).payload
@@ -29,7 +29,7 @@ def payload_of(token: str, algorithm: str, key: Any) -> bytes | None:
 
 
 def read_header(token: str, kind: type[H]) -> H | None:
-    """Read the header of a token; None if it is no JWT in its compact form, or the header is of another shape."""
+    """Decode the header of a token; return None if it is not a compact JWT, or the header has another shape."""
     import binascii
     from base64 import urlsafe_b64decode
 
@@ -39,5 +39,5 @@ def read_header(token: str, kind: type[H]) -> H | None:
     try:
         return msgspec.json.decode(urlsafe_b64decode(first + "=" * (-len(first) % 4)), type=kind)
     except (ValueError, binascii.Error, RecursionError):
-        # msgspec's own error and that of text that is not UTF-8 are kinds of ValueError.
+        # msgspec's own error and UnicodeDecodeError are subclasses of ValueError.
         return None

@@ -1,8 +1,8 @@
-"""Verifying tokens that are signed JWTs, as most authorization servers issue them: RFC 9068 and what came before it.
+"""A verifier for signed JWTs, as most authorization servers issue them: RFC 9068 and its predecessors.
 
-The signature must be of a pinned algorithm, by a key of the issuer; the issuer, the audience and the times must fit.
-Whatever a token says about its own key is ignored, but for the key's name. A token that was good is remembered for a
-minute, so that a signature is not checked for every request. No transport is known here.
+The signature must be of a pinned algorithm, by a key of the issuer; issuer, audience and times must match. What a token
+says about its own key is ignored, except for the key's name. A valid token is cached for a minute, so that not every
+request verifies a signature. No transport is known here.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
 
 __all__ = ["JWTVerifier"]
 
-#: What a token may call itself: RFC 9068's name, and what there was before it. An ID token, a logout token or a proof
-#: of possession that says what it is, is none.
+#: The accepted ``typ`` values: that of RFC 9068, and the one used before it. A token that declares itself an ID token,
+#: a logout token or a proof of possession is not an access token.
 _TYPES = frozenset({"at+jwt", "jwt"})
 _MOST_LEEWAY = 60.0
-#: A good token is looked at again after so long, so that a key that was withdrawn is of no use for longer.
+#: A valid token is verified again after this time, so that a withdrawn key is of no use for longer.
 _REMEMBERED_SECONDS = 60.0
 
 
@@ -46,11 +46,11 @@ class _Header(Struct):
 
 
 class JWTVerifier:
-    """Takes tokens that an issuer has signed for this server.
+    """Accepts tokens that an issuer has signed for this server.
 
-    ``issuer`` is compared letter for letter, and so is ``audience``: the URI of this server, as its clients ask for
-    tokens with it, or whatever else the issuer puts there. The keys are those at ``jwks_uri``, or where the issuer's
-    metadata says, or those given. ``dpop`` says whether tokens may, or have to, be bound to a key of their owner.
+    ``issuer`` and ``audience`` are compared exactly. ``audience`` is the URI of this server for which clients request
+    tokens, or another name that the issuer puts there. The keys are ``keys``, or those at ``jwks_uri``, or those that
+    the issuer's metadata names. ``dpop`` says whether tokens may or must be bound to a key of the client.
     """
 
     def __init__(
@@ -70,22 +70,22 @@ class JWTVerifier:
         fetcher: Fetcher | None = None,
         now: Callable[[], float] = time.time,
     ) -> None:
-        """Fetch nothing yet.
+        """Prepare without any I/O.
 
         Raises:
-            ConfigError: something would not be safe, or makes no sense.
+            ConfigError: an option is not safe or not valid.
         """
         self.issuer = _issuer(issuer)
         self.required_scopes = read_scopes(required_scopes, "required_scopes")
         self.scopes_supported: Sequence[str] = read_scopes(scopes_supported, "scopes_supported")
         self.authorization_servers: Sequence[str] = (issuer,)
         self._audience = read_audience(audience)
-        #: The URI under which clients ask for tokens, if it is known.
+        #: The resource URI that clients request tokens for, if it is known.
         self.resource = resource or first_url(self._audience)
         self._algorithms = _pinned(algorithms)
         self._leeway = _bounded(leeway)
         self._now = now
-        #: What is done about tokens that are bound to a key.
+        #: How tokens that are bound to a key are treated.
         self.binding = Binding(dpop, nonces=dpop_nonces, now=now)
         self._remembered = Remembered()
         self._keys: Keys = (
@@ -95,10 +95,10 @@ class JWTVerifier:
         )
 
     async def verify(self, headers: Mapping[str, str]) -> Principal | None:
-        """Say who sends a request, by the token in its ``Authorization`` header and, if need be, the proof beside it.
+        """Return the principal of a request, from its ``Authorization`` header and, for a bound token, the DPoP proof.
 
         Raises:
-            InvalidToken: the token is not good here; the message says why.
+            InvalidToken: the token is not valid here; the message says why.
         """
         shown = presented_token(headers, self.binding.schemes)
         if shown is None:
@@ -123,30 +123,30 @@ class JWTVerifier:
         return principal
 
     async def _signed(self, token: str) -> Mapping[str, Any]:
-        """Check the signature, before anything else in a token is believed; give its claims."""
+        """Verify the signature before anything else in a token is trusted; return its claims."""
         header = read_header(token, _Header)
         if header is None:
             raise InvalidToken("The token is not a JWT")
         if header.alg not in self._algorithms:
-            raise InvalidToken("The token is signed in a way that is not taken here")
+            raise InvalidToken("The token's signature algorithm is not accepted here")
         if header.crit is not None:
-            raise InvalidToken("The token demands what is not known here")
+            raise InvalidToken("The token has critical header parameters that are not supported here")
         if header.typ is not None and header.typ.lower().removeprefix("application/") not in _TYPES:
             raise InvalidToken("The token is not an access token")
         for key in await self._keys.find(header.kid, header.alg):
             payload = payload_of(token, header.alg, key)
             if payload is not None:
                 return _read_claims(payload)
-        raise InvalidToken("The signature of the token does not hold")
+        raise InvalidToken("The signature of the token is not valid")
 
 
 def _read_claims(payload: bytes) -> Mapping[str, Any]:
     try:
         claims = msgspec.json.decode(payload)
     except (ValueError, RecursionError) as error:
-        raise InvalidToken("The claims of the token cannot be read") from error
+        raise InvalidToken("The claims of the token are malformed") from error
     if not isinstance(claims, dict):
-        raise InvalidToken("The claims of the token cannot be read")
+        raise InvalidToken("The claims of the token are malformed")
     return claims
 
 
@@ -155,7 +155,7 @@ def _read_claims(payload: bytes) -> Mapping[str, Any]:
 
 def _issuer(issuer: str) -> str:
     if not isinstance(issuer, str) or not issuer.startswith(("https://", "http://")):
-        raise ConfigError(f"issuer={issuer!r}: it is the URL of the authorization server, as its tokens name it")
+        raise ConfigError(f"issuer={issuer!r}: must be the URL of the authorization server, as its tokens name it")
     return issuer
 
 
@@ -164,20 +164,20 @@ def _pinned(algorithms: Sequence[str]) -> frozenset[str]:
     unknown = [name for name in names if name not in ALGORITHMS]
     if unknown or not names:
         raise ConfigError(
-            f"algorithms={list(names)!r}: each is one of {', '.join(ALGORITHMS)}; no signature at all, or one that "
-            "whoever checks it could make, is not taken"
+            f"algorithms={list(names)!r}: each must be one of {', '.join(ALGORITHMS)}; unsigned tokens and symmetric "
+            "algorithms are not accepted"
         )
     return frozenset(names)
 
 
 def _bounded(leeway: float) -> float:
     if not 0 <= leeway <= _MOST_LEEWAY:
-        raise ConfigError(f"leeway={leeway!r}: clocks may differ by 0 to {_MOST_LEEWAY:g} seconds")
+        raise ConfigError(f"leeway={leeway!r}: must be 0 to {_MOST_LEEWAY:g} seconds")
     return leeway
 
 
 def _fetcher(issuer: str, jwks_uri: str | None) -> Fetcher:
     from trunkline.net import Fetcher
 
-    # Whoever names an issuer on this machine is developing.
+    # An issuer on this machine means development.
     return Fetcher(allow_loopback=is_loopback(urlsplit(jwks_uri or issuer).hostname))

@@ -1,7 +1,7 @@
-"""Keeps logins in a store: under the issuer, the resource and the client they belong to, and never under less.
+"""Logins in a credential store, keyed by the issuer, the resource and the client they belong to, and never by less.
 
-A second record says which login a server's URL last led to, so that the next program need not ask anybody. What cannot
-be read is as good as not there.
+A second record maps a server's URL to its last login, so that the next program need not ask the user. A record that
+cannot be decoded counts as missing.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class _Pointer(Struct, frozen=True):
 
 
 class Kept(Struct, frozen=True):
-    """What may be shown of a login that is kept."""
+    """The public part of a stored login."""
 
     url: str
     issuer: str
@@ -44,10 +44,10 @@ class Kept(Struct, frozen=True):
 
 
 class Keeper:
-    """One server's login in a store."""
+    """The login for one server, in a store."""
 
     def __init__(self, store: Store, url: str, options: OAuth) -> None:
-        """Say which server, and as whom: two clients of one user have two logins."""
+        """Select the server and the client: two clients of one user have two logins."""
         self._store = store
         self._options = options
         self._url = canonical(url)
@@ -57,11 +57,11 @@ class Keeper:
         self._pointer = f"{_SERVER}|{self._url}|{hashlib.sha256(who).hexdigest()[:16]}"
 
     def lock(self) -> AbstractAsyncContextManager[object]:
-        """Keep others from renewing the same login at the same time."""
+        """Return a lock under which only one process refreshes this login at a time."""
         return self._store.lock(self._pointer)
 
     async def load(self) -> Login | None:
-        """Give the login for this server, if there is one that is for it."""
+        """Return the login for this server; None if there is none that fits."""
         pointer = _read(await self._store.get(self._pointer), _Pointer)
         login = None if pointer is None else _read(await self._store.get(pointer.key), Login)
         if login is None or pointer is None or _key(login) != pointer.key:
@@ -70,14 +70,14 @@ class Keeper:
         return login if fits else None
 
     async def save(self, login: Login) -> None:
-        """Keep a login."""
+        """Store a login."""
         key = _key(login)
         await self._store.put(key, msgspec.json.encode(login).decode())
         pointer = _Pointer(self._url, key)
         await self._store.put(self._pointer, msgspec.json.encode(pointer).decode())
 
     async def forget(self) -> None:
-        """Forget the login."""
+        """Delete the login."""
         pointer = _read(await self._store.get(self._pointer), _Pointer)
         if pointer is not None:
             await self._store.delete(pointer.key)
@@ -97,26 +97,26 @@ def _read(text: str | None, kind: type[T]) -> T | None:
 
 
 class Place(Struct, frozen=True):
-    """Where a store says which login a server's URL led to."""
+    """A store's record of which login belongs to a server's URL."""
 
     name: str
     url: str
     key: str
 
     async def load(self, store: Store) -> Login | None:
-        """Give the login as it is now."""
+        """Load the current login."""
         pointer = _read(await store.get(self.name), _Pointer)
         return None if pointer is None else _read(await store.get(pointer.key), Login)
 
     async def forget(self, store: Store) -> None:
-        """Forget the login, and that there was one."""
+        """Delete the login and this record."""
         pointer = _read(await store.get(self.name), _Pointer)
         await store.delete(self.key if pointer is None else pointer.key)
         await store.delete(self.name)
 
 
 async def places(store: Store) -> list[Place]:
-    """List the servers that a store has something for."""
+    """List the servers that a store has logins for."""
     found = []
     for name in await store.keys():
         pointer = _read(await store.get(name), _Pointer) if name.startswith(f"{_SERVER}|") else None
@@ -126,7 +126,7 @@ async def places(store: Store) -> list[Place]:
 
 
 async def kept_logins(store: Store) -> list[Kept]:
-    """List the logins of a store, without anything secret."""
+    """List the logins of a store, without their secrets."""
     found = []
     for place in await places(store):
         login = await place.load(store)
@@ -147,24 +147,24 @@ async def kept_logins(store: Store) -> list[Kept]:
 
 
 async def kept_for(store: Store, url: str) -> list[Kept]:
-    """List the logins that are kept for a server."""
+    """List the stored logins for a server."""
     return [kept for kept in await kept_logins(store) if kept.url == canonical(url)]
 
 
 async def find_login(store: Store, url: str, said: Mapping[str, Any] | None = None) -> OAuth | None:
-    """Give the login that is kept for a server, to be used and renewed without asking anybody; None if there is none.
+    """Return the options to use a server's stored login without asking the user; None if there is no login.
 
-    ``said`` are members of ``OAuth`` that somebody chose for it.
+    ``said`` are configured members of ``OAuth``.
 
     Raises:
         AuthError: the store cannot be read.
-        ConfigError: what was chosen makes no sense.
+        ConfigError: the configured members are not valid.
     """
     if not may_carry_secrets(url):
         return None
     options = {**(said or {}), "store": store, "open_browser": False}
     known = [kept.client_id for kept in await kept_for(store, url)]
-    # A client that was given by name is part of what its login is kept under; one that registered itself is not.
+    # The key of a stored login contains a configured client_id; that of a dynamically registered client it does not.
     for client_id in (options.get("client_id"), *known) if known else ():
         login = OAuth(**{**options, "client_id": client_id})
         if await Keeper(store, url, login).load() is not None:
@@ -173,7 +173,7 @@ async def find_login(store: Store, url: str, said: Mapping[str, Any] | None = No
 
 
 async def forget(store: Store, url: str) -> int:
-    """Forget every login for a server; say how many there were."""
+    """Delete all logins for a server; return how many there were."""
     count = 0
     for name in await store.keys():
         if name.startswith(f"{_SERVER}|{canonical(url)}|"):

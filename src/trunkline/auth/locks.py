@@ -1,6 +1,7 @@
-"""Locks around a login that is kept: within one program, and between processes that share a folder.
+"""Locks around a stored login: between the tasks of one program, and between processes that share a folder.
 
-A file lock is the kernel's: it ends with the process that holds it, however that ends. Waiting never blocks the loop.
+The file lock is the kernel's: it is released when its process ends, however that happens. Waiting does not block the
+event loop.
 """
 
 from __future__ import annotations
@@ -22,14 +23,14 @@ _LONGEST_PAUSE = 0.25
 
 
 class LoopLock:
-    """A lock between tasks, whichever event loop they run in one after another."""
+    """A lock between tasks that may run in different event loops, one after another."""
 
     def __init__(self) -> None:
-        """Begin open."""
+        """Start unlocked."""
         self._held = False
 
     async def __aenter__(self) -> None:
-        """Wait until it is open, and close it."""
+        """Acquire the lock."""
         pause = _FIRST_PAUSE
         while self._held:
             await asyncio.sleep(pause)
@@ -37,32 +38,32 @@ class LoopLock:
         self._held = True
 
     async def __aexit__(self, kind: type[BaseException] | None, error: object, trace: TracebackType | None) -> None:
-        """Open it."""
+        """Release the lock."""
         self._held = False
 
 
 class FileLock:
-    """A lock between processes, by a file that stays."""
+    """A lock between processes, on a file that is never deleted."""
 
     def __init__(self, folder: str, name: str) -> None:
-        """Name what is locked; the file's name gives away nothing of it."""
+        """Choose the lock file; its name is a digest and reveals nothing."""
         self._folder = folder
         self._path = os.path.join(folder, "locks", hashlib.sha256(name.encode()).hexdigest()[:32])
         self._descriptor: int | None = None
 
     async def __aenter__(self) -> None:
-        """Wait until nobody else holds it.
+        """Acquire the lock.
 
         Raises:
-            AuthError: the file cannot be made, or somebody holds it for too long.
+            AuthError: the file cannot be created, or another process holds the lock for too long.
         """
         try:
-            # One after the other: the mode holds for the last folder only.
+            # Separately, because makedirs applies the mode to the last folder only.
             for folder in (self._folder, os.path.dirname(self._path)):
                 os.makedirs(folder, mode=0o700, exist_ok=True)
             descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o600)
         except OSError as error:
-            raise AuthError(f"The lock {self._path} cannot be made: {error.strerror}.") from error
+            raise AuthError(f"Cannot create the lock file {self._path}: {error.strerror}.") from error
         try:
             await self._acquire(descriptor)
         except BaseException:
@@ -75,20 +76,20 @@ class FileLock:
         until, pause = loop.time() + _LONGEST_WAIT, _FIRST_PAUSE
         while not try_lock(descriptor):
             if loop.time() >= until:
-                raise AuthError(f"Another process holds the lock {self._path} for over {_LONGEST_WAIT:g} s.")
+                raise AuthError(f"Another process has held the lock {self._path} for over {_LONGEST_WAIT:g} s.")
             await asyncio.sleep(pause)
             pause = min(pause * 2, _LONGEST_PAUSE)
 
     async def __aexit__(self, kind: type[BaseException] | None, error: object, trace: TracebackType | None) -> None:
-        """Let go of it."""
+        """Release the lock."""
         if self._descriptor is not None:
-            # Closing the only descriptor of this opening frees the lock.
+            # Closing the only descriptor of this open file releases the lock.
             os.close(self._descriptor)
             self._descriptor = None
 
 
 def try_lock(descriptor: int) -> bool:
-    """Take the lock of an open file against other openings of it, if nobody has it; closing the file lets go."""
+    """Try to lock an open file against other openings of it; return True on success. Closing the file unlocks it."""
     if sys.platform == "win32":
         import msvcrt
 

@@ -1,7 +1,7 @@
-"""Logging out: has the tokens of a login taken back by whoever gave them, and forgets it here.
+"""Logging out: revokes the tokens of a login at the authorization server that issued them, and deletes it locally.
 
-Forgetting never depends on the other side: an authorization server that is away, refuses or takes too long is told of,
-and the login is gone from the store all the same.
+Deleting never depends on the authorization server: if it is unreachable, refuses or is too slow, that is reported, and
+the login is deleted all the same.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from trunkline.errors import AuthError, ConfigError
 
 __all__ = ["LoggedOut", "log_out"]
 
-#: Whoever logs out does not wait longer for one authorization server.
+#: How long a logout waits for one authorization server.
 _SECONDS = 10.0
 
 
 class LoggedOut(Struct, frozen=True):
-    """A login that was forgotten, and whether its tokens are of use to anybody still."""
+    """A login that was deleted, and whether its tokens were revoked."""
 
     url: str
     issuer: str | None = None
-    #: Whether the authorization server took the tokens back.
+    #: Whether the authorization server revoked the tokens.
     revoked: bool = False
-    #: Why it did not, if it was to.
+    #: Why revocation failed, if it was attempted.
     problem: str | None = None
 
 
@@ -50,22 +50,22 @@ async def log_out(
     seconds: float = _SECONDS,
     fetch: Fetching | None = None,
 ) -> list[LoggedOut]:
-    """Log out of a server, or of all: have the tokens taken back, and forget them; ``local`` only forgets.
+    """Log out of one server, or of all: revoke the tokens and delete them; ``local`` only deletes.
 
-    ``options`` bring the secret of a client that was given by name, and the store if none is given; ``fetch`` stands in
-    for the network in tests.
+    ``options`` supply the secret of a configured client, and the store if ``store`` is not given; ``fetch`` replaces
+    the network in tests.
 
     Raises:
-        AuthError: the store does not let us forget.
+        AuthError: the login cannot be deleted from the store.
     """
     options = options or OAuth()
-    # Finding the system's keyring may take a while.
+    # Finding the system keyring may take a while.
     kept = await asyncio.to_thread(find_store, options.store if store is None else store)
     wanted = None if url is None else canonical(url)
     found = [place for place in await places(kept) if wanted in (None, place.url)]
     work = [_leave(kept, place, options, local=local, ca_file=ca_file, seconds=seconds, fetch=fetch) for place in found]
     gone = await asyncio.gather(*work, return_exceptions=True)
-    # What could not be read is of no use to anybody, and goes as well.
+    # Records that cannot be decoded are useless, and are deleted as well.
     if url is not None:
         await forget(kept, url)
     else:
@@ -84,7 +84,7 @@ async def _leave(
     seconds: float,
     fetch: Fetching | None,
 ) -> LoggedOut | None:
-    # Nobody else renews it meanwhile: what they would get would outlive it.
+    # Another process must not refresh the login meanwhile: its new tokens would outlive the logout.
     async with store.lock(place.name):
         login = await place.load(store)
         problem = None
@@ -100,7 +100,7 @@ async def _leave(
 
 
 async def _revoked(login: Login, options: OAuth, *, seconds: float, fetch: Fetching) -> str | None:
-    """Have a login's tokens taken back; say why they were not."""
+    """Revoke the tokens of a login; return the reason if that failed."""
     try:
         async with asyncio.timeout(seconds):
             await drive(revoke(login, options, sources=Sources()), fetch=fetch, options=options)
@@ -112,7 +112,7 @@ async def _revoked(login: Login, options: OAuth, *, seconds: float, fetch: Fetch
 
 
 def _joined(gone: Sequence[LoggedOut | BaseException | None]) -> list[LoggedOut]:
-    """Give what was ended; what failed for all is raised, and what was no login any more is left out."""
+    """Return the deleted logins; raise the first exception; leave out records without a login."""
     for each in gone:
         if isinstance(each, BaseException):
             raise each

@@ -1,7 +1,7 @@
-"""Receives the redirect that ends a login: a server of a few lines on this machine, for one visit.
+"""Receiver of the redirect that ends a login: a minimal HTTP server on the loopback interface, for one request.
 
-It answers the one request that carries the login's state, and only once it is known whether the login worked, so that
-the page can say so. Whatever else calls gets 404 and changes nothing. The page has no scripts and nothing from outside.
+It answers the one request that carries the login's state, and only when the outcome of the login is known, so that the
+page can show it. Every other request gets 404 and changes nothing. The page has no scripts and loads nothing.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _MOST_PARAMS = 50
 _PAGES: Mapping[bool, tuple[str, str]] = MappingProxyType(
     {
         True: ("You are logged in", "You can close this window and go back to {name}."),
-        False: ("The login did not work", "Go back to {name}, which says why. You can close this window."),
+        False: ("The login failed", "Go back to {name} to see why. You can close this window."),
     }
 )
 _PAGE = """<!doctype html>
@@ -46,7 +46,7 @@ _HEADERS = (
 
 
 def redirect_params(url: str) -> dict[str, str]:
-    """Read the parameters of a redirect, whole URL or query alone; one that is given twice is left out."""
+    """Parse the parameters of a redirect, from the whole URL or the query alone; repeated ones are left out."""
     query = urlsplit(url.strip()).query if "?" in url else url.strip()
     try:
         pairs = parse_qsl(query, keep_blank_values=True, max_num_fields=_MOST_PARAMS)
@@ -57,10 +57,10 @@ def redirect_params(url: str) -> dict[str, str]:
 
 
 class Receiver:
-    """A place on this machine that a browser is redirected to."""
+    """Receives a browser redirect on this machine."""
 
     def __init__(self, server: asyncio.Server, redirect_uri: str, name: str) -> None:
-        """Take a server that listens; ``open`` makes one."""
+        """Use a listening server; ``open`` creates one."""
         self._server = server
         self._name = name
         self._path = urlsplit(redirect_uri).path or "/"
@@ -68,15 +68,15 @@ class Receiver:
         self._arrived: asyncio.Future[Mapping[str, str]] = asyncio.get_running_loop().create_future()
         self._visitor: asyncio.StreamWriter | None = None
         self._writers: set[asyncio.StreamWriter] = set()
-        #: Where redirects have to come.
+        #: The redirect URI to register and request.
         self.redirect_uri = redirect_uri
 
     @classmethod
     async def open(cls, *, port: int = 0, uri: str | None = None, name: str = "the program") -> Receiver:
-        """Listen at a port of this machine, any that is free if it is 0; or where a URI of this machine says.
+        """Listen at a loopback port (0: any free one), or at a loopback URI.
 
         Raises:
-            OSError: the port is taken.
+            OSError: the port is in use.
         """
         parts = urlsplit(uri or f"http://127.0.0.1:{port}{_PATH}")
         host = parts.hostname or "127.0.0.1"
@@ -91,22 +91,22 @@ class Receiver:
         return made[0]
 
     def expect(self, state: str) -> None:
-        """Take the redirect that carries this state, and no other."""
+        """Accept only the redirect that carries this state."""
         self._state = state
 
     async def wait(self) -> Mapping[str, str]:
-        """Wait for the redirect that is expected; give its parameters."""
+        """Wait for the expected redirect; return its parameters."""
         return await asyncio.shield(self._arrived)
 
     async def aclose(self, *, worked: bool = False) -> None:
-        """Tell the visitor how the login ended, and listen no more."""
+        """Show the outcome of the login in the browser, and stop listening."""
         self._server.close()
         if self._visitor is not None:
             await self._answer(self._visitor, 200, worked=worked)
         for writer in list(self._writers):
             writer.close()
 
-    # --- one visit ---------------------------------------------------------------------------------------------------
+    # --- one request -------------------------------------------------------------------------------------------------
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._writers.add(writer)
@@ -128,7 +128,7 @@ class Receiver:
                 self._writers.discard(writer)
 
     def _params(self, head: bytes) -> dict[str, str] | None:
-        """Read the parameters of a request, if it is the redirect that is waited for."""
+        """Return the parameters of a request if it is the expected redirect; else None."""
         line = head.partition(b"\r\n")[0].decode("latin-1").split(" ")
         if len(line) != 3 or line[0] != "GET" or line[1].partition("?")[0] != self._path:
             return None
@@ -137,7 +137,7 @@ class Receiver:
         return params if mine else None
 
     async def _answer(self, writer: asyncio.StreamWriter, status: int, *, worked: bool) -> None:
-        title, text = _PAGES[worked] if status == 200 else ("Nothing here", "This page is not for visits.")
+        title, text = _PAGES[worked] if status == 200 else ("Not found", "There is no page at this address.")
         body = _PAGE.format(title=title, text=html.escape(text.format(name=self._name))).encode()
         reason = "OK" if status == 200 else "Not Found"
         head = f"HTTP/1.1 {status} {reason}\r\n{_HEADERS}Content-Length: {len(body)}\r\n\r\n"

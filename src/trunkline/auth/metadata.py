@@ -1,7 +1,7 @@
-"""The two documents that say who gives out tokens: the protected resource's and the authorization server's.
+"""The metadata documents that lead to tokens: of the protected resource and of the authorization server.
 
-Where they are looked for, in which order, what they must say, and whether they may be believed. Both are strangers'
-words: a document that does not name the very thing it was asked about is refused.
+Where they are looked for, in which order, and how they are validated. Both are untrusted: a document that does not name
+the resource or issuer it was requested for is rejected.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ T = TypeVar("T", bound=Struct)
 
 
 class ResourceMetadata(Struct, frozen=True):
-    """What a protected server says of itself (RFC 9728)."""
+    """Protected resource metadata (RFC 9728)."""
 
     resource: str
     authorization_servers: tuple[str, ...] = ()
@@ -43,7 +43,7 @@ class ResourceMetadata(Struct, frozen=True):
 
 
 class ServerMetadata(Struct, frozen=True):
-    """What an authorization server says of itself (RFC 8414, OpenID Connect Discovery)."""
+    """Authorization server metadata (RFC 8414, OpenID Connect Discovery)."""
 
     issuer: str
     authorization_endpoint: str | None = None
@@ -63,30 +63,30 @@ class ServerMetadata(Struct, frozen=True):
 
 
 def resource_urls(server: str) -> list[str]:
-    """List where a server's metadata may be if it does not say: for its path, then at the root."""
+    """List the well-known URLs of a server's metadata: for its path, then at the root."""
     root, path = origin(server) + _RESOURCE, urlsplit(server).path.rstrip("/")
     return [root + path, root] if path else [root]
 
 
 def read_resource(answer: Fetched, *, url: str, server: str) -> ResourceMetadata:
-    """Read the metadata of a server.
+    """Parse and validate the metadata of a server.
 
     Raises:
-        AuthError: it is malformed, speaks of another server, or names no authorization server.
+        AuthError: it is malformed, describes another server, or names no authorization server.
     """
     said = _read(answer, ResourceMetadata, f"The server {server}", url)
-    # RFC 9728, 3.3: it must name the resource it was asked about, else a token for a third party would end up here.
-    # A document among the well-known ones is the host's own word, and may speak of a folder that the server is in.
+    # RFC 9728, 3.3: it must name the resource it was requested for, else a token for a third party would be sent here.
+    # A document at a well-known URL is published by the host itself, and may describe a parent path of the server.
     own = split(url) is not None and origin(url) == origin(server) and urlsplit(url).path.startswith(_RESOURCE)
     good = split(said.resource) is not None and not urlsplit(said.resource).fragment
     if not good or not (covers(said.resource, server) if own else canonical(said.resource) == canonical(server)):
         raise AuthError(
-            f"The metadata at {url} speaks of {said.resource[:200]!r} and not of {server}: no token was asked for. "
-            "Whoever runs the server has to correct the resource in it."
+            f"The metadata at {url} describes {said.resource[:200]!r} and not {server}: no token was requested. "
+            "The server's operator must correct its resource member."
         )
     if not said.authorization_servers:
         raise AuthError(
-            f"The metadata at {url} names no authorization server; whoever runs {server} has to add "
+            f"The metadata at {url} names no authorization server; the operator of {server} must add "
             "authorization_servers."
         )
     return said
@@ -96,7 +96,7 @@ def read_resource(answer: Fetched, *, url: str, server: str) -> ResourceMetadata
 
 
 def server_urls(issuer: str) -> list[str]:
-    """List where an authorization server's metadata may be, in the order of the specification."""
+    """List the URLs of an authorization server's metadata, in the order of the specification."""
     root, path = origin(issuer), urlsplit(issuer).path.rstrip("/")
     if not path:
         return [root + _SERVER, root + _OPENID]
@@ -104,52 +104,52 @@ def server_urls(issuer: str) -> list[str]:
 
 
 def read_server(answer: Fetched, *, url: str, issuer: str) -> ServerMetadata:
-    """Read the metadata of an authorization server.
+    """Parse and validate the metadata of an authorization server.
 
     Raises:
-        AuthError: it is malformed, is of another issuer, or has endpoints that cannot be trusted.
+        AuthError: it is malformed, belongs to another issuer, or has endpoints that cannot be trusted.
     """
     who = f"The authorization server {issuer}"
     said = _read(answer, ServerMetadata, who, url)
     if said.issuer != issuer:
         # RFC 8414, 3.3: identical, or the document must not be used.
         raise AuthError(
-            f"The metadata at {url} is of the issuer {said.issuer[:200]!r} and not of {issuer}: it is not used. "
-            "Whoever runs the authorization server, or the server that names it, has to correct that."
+            f"The metadata at {url} has the issuer {said.issuer[:200]!r} instead of {issuer}: it is not used. "
+            "The operator of the authorization server, or of the server that names it, must correct that."
         )
     for name in ("authorization_endpoint", "token_endpoint", "registration_endpoint", "revocation_endpoint"):
         endpoint = getattr(said, name)
         if endpoint is None:
             continue
-        # Nobody but this machine itself may send us to this machine.
+        # A remote issuer may not direct us to loopback addresses.
         here = not is_loopback(urlsplit(issuer).hostname) and is_loopback(urlsplit(endpoint).hostname)
         if not may_carry_secrets(endpoint) or urlsplit(endpoint).fragment or here:
             raise AuthError(
-                f"{who} has the {name} {endpoint[:200]!r}, which is no https URL of the web: it is not used."
+                f"{who} has the {name} {endpoint[:200]!r}, which is not a public https URL: it is not used."
             )
     if said.authorization_endpoint is not None and not openable(said.authorization_endpoint):
         raise AuthError(
-            f"{who} has the authorization_endpoint {said.authorization_endpoint[:200]!r}, to which no browser is sent."
+            f"{who} has the authorization_endpoint {said.authorization_endpoint[:200]!r}, which is not safe to open."
         )
     _check_mix_up(said)
     return said
 
 
 def _check_mix_up(said: ServerMetadata) -> None:
-    """Refuse a server that sends the user to one party and the code to another, where nothing would show it."""
+    """Reject a server whose login page and token endpoint differ in origin, unless its redirects name the issuer."""
     page, token = said.authorization_endpoint, said.token_endpoint
     if page is None or token is None or said.authorization_response_iss_parameter_supported:
         return
     if origin(page) not in (origin(said.issuer), origin(token)):
         raise AuthError(
             f"The authorization server {said.issuer} has its login page at {origin(page)} and its token_endpoint at "
-            f"{origin(token)}, and does not say who answers (iss): the code could reach the wrong party. Nothing was "
-            "sent; whoever runs it has to turn the iss parameter on."
+            f"{origin(token)}, and sends no iss parameter: the code could reach the wrong party. Nothing was sent; its "
+            "operator must turn the iss parameter on."
         )
 
 
 def default_server(server: str) -> ServerMetadata:
-    """Give the endpoints of a server that has no metadata at all, as the first revision with authorization had them."""
+    """Return the default endpoints of a server without metadata, as in the first revision with authorization."""
     root = origin(server)
     return ServerMetadata(
         issuer=root,

@@ -1,7 +1,7 @@
-"""How a client proves who asks: the values of ``Client(auth=...)`` for servers that are reached by a URL.
+"""Credentials of a client: the values of ``Client(auth=...)`` for servers that are reached by URL.
 
-``OAuth`` holds everything a login may need and checks that it fits together; it does nothing itself. None of these
-shows a secret when it is printed.
+``OAuth`` holds the options of a login and checks that they are consistent; it does nothing itself. No ``repr`` here
+shows a secret.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from trunkline.errors import ConfigError
 __all__ = ["ApiKey", "BearerToken", "Grant", "OAuth", "Secret"]
 
 Grant: TypeAlias = Literal["authorization_code", "client_credentials", "jwt_bearer", "enterprise"]
-#: A secret, or a function that gives one when it is needed.
+#: A secret, or a function that returns one when it is needed.
 Secret: TypeAlias = str | Callable[[], str | Awaitable[str]]
 
 _VISIBLE = re.compile(r"[\x21-\x7e]+")
 _NAME = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 _SCOPE = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]+")
-#: What each grant cannot do without.
+#: The options that each grant requires.
 _NEEDED: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("authorization_code", ()),
     ("client_credentials", ("client_id", "issuer")),
@@ -36,14 +36,14 @@ _NEEDED: tuple[tuple[str, tuple[str, ...]], ...] = (
 
 
 class BearerToken(Struct, frozen=True):
-    """A token, sent as ``Authorization: Bearer``, or a function that gives a new one when the last is refused."""
+    """A token, sent as ``Authorization: Bearer``, or a function that returns a new one when the last is rejected."""
 
     token: Secret
 
     def __post_init__(self) -> None:
-        """Check that it can be sent."""
+        """Check that the token can be sent in a header."""
         if not callable(self.token) and (not isinstance(self.token, str) or not _VISIBLE.fullmatch(self.token)):
-            raise ConfigError("BearerToken takes a token of visible ASCII characters, or a function that gives one.")
+            raise ConfigError("BearerToken needs a token of visible ASCII characters, or a function that returns one.")
 
     def __repr__(self) -> str:
         """Show no token."""
@@ -51,17 +51,19 @@ class BearerToken(Struct, frozen=True):
 
 
 class ApiKey(Struct, frozen=True):
-    """A key that is sent in a header of its own, such as ``X-API-Key``."""
+    """A key that is sent in its own header, such as ``X-API-Key``."""
 
     header: str
     key: str
 
     def __post_init__(self) -> None:
-        """Check that both can be sent."""
+        """Check that header and key can be sent."""
         if not isinstance(self.header, str) or not _NAME.fullmatch(self.header):
-            raise ConfigError(f"ApiKey takes the name of a header first, such as X-API-Key; {self.header!r} is none.")
+            raise ConfigError(
+                f"ApiKey needs a header name as its first argument, such as X-API-Key; {self.header!r} is not one."
+            )
         if not isinstance(self.key, str) or not _VISIBLE.fullmatch(self.key):
-            raise ConfigError("ApiKey takes a key of visible ASCII characters.")
+            raise ConfigError("ApiKey needs a key of visible ASCII characters.")
 
     def __repr__(self) -> str:
         """Show no key."""
@@ -69,45 +71,45 @@ class ApiKey(Struct, frozen=True):
 
 
 class OAuth(Struct, frozen=True, kw_only=True):
-    """Log in with OAuth 2.1: find the authorization server, register, let the user approve, keep and renew tokens."""
+    """Login with OAuth 2.1: find the authorization server, register, let the user approve, store and refresh tokens."""
 
-    #: How tokens are had. ``authorization_code``: a person logs in. ``client_credentials``: this program logs in as
-    #: itself. ``jwt_bearer``: with an assertion of its platform. ``enterprise``: with the user's ID token, which the
-    #: company's identity provider exchanges.
+    #: How tokens are obtained. ``authorization_code``: the user logs in. ``client_credentials``: this program logs in
+    #: as itself. ``jwt_bearer``: with an assertion from its platform. ``enterprise``: with the user's ID token, which
+    #: the company's identity provider exchanges.
     grant: Grant = "authorization_code"
-    #: Of a client that is registered already.
+    #: The credentials of a client that is registered already.
     client_id: str | None = None
     client_secret: str | None = None
-    #: In the place of a secret: the private key (PEM) that client assertions are signed with.
+    #: Instead of a secret: the private key (PEM) that signs client assertions.
     private_key: str | None = None
     signing_algorithm: str = "ES256"
-    #: The one authorization server that may be given these credentials, or a function that says whether one may.
+    #: The only authorization server that may receive these credentials, or a function that decides for an issuer.
     issuer: str | Callable[[str], bool] | None = None
-    #: The https URL of a document that describes this client, for servers that take such a URL as the client's id.
+    #: The https URL of this client's metadata document, for servers that accept such a URL as client_id.
     client_metadata_url: str | None = None
-    #: How the client is called on the page where the user approves.
+    #: The name of the client on the consent page.
     client_name: str = "Trunkline"
     client_uri: str | None = None
-    #: What to ask for; None leaves it to what the server says it needs.
+    #: The scopes to request; None requests those that the server names.
     scopes: Sequence[str] | None = None
-    #: Where the redirect comes to: a port of this machine, 0 for any that is free, or a URI of your own (then
-    #: ``open_browser`` has to give back the URL that the browser was sent to).
+    #: Where the redirect is received: a loopback port, 0 for any free one, or a URI of your own (then ``open_browser``
+    #: must return the URL that the browser was redirected to).
     redirect_port: int = 0
     redirect_uri: str | None = None
-    #: Shows a URL to the user; gives None if the redirect will come to this machine by itself, or else the URL (or the
-    #: code alone) that the login ended with. May be async. False: there is nobody to ask.
+    #: Shows a URL to the user; returns None if the redirect will arrive at the loopback port, or else the URL (or its
+    #: query alone) that the login ended with. May be async. False: there is no user to ask.
     open_browser: Callable[[str], Any] | bool | None = None
-    #: How long a person may take.
+    #: How long the user may take.
     login_seconds: float = 300.0
-    #: Where tokens are kept: a store, a file, "memory"; None is the keyring, or an encrypted file where there is none.
+    #: Where tokens are stored: a store, a file path, "memory"; None: the keyring, or an encrypted file without one.
     store: Store | str | os.PathLike[str] | None = None
-    #: Bind tokens to a key of ours: "auto" where the server asks for it.
+    #: Bind tokens to a key (DPoP): "auto" if the server requires it.
     dpop: bool | Literal["auto"] = "auto"
-    #: The authorization server does PKCE with S256, although its metadata does not say so.
+    #: The authorization server supports PKCE with S256, although its metadata does not say so.
     assume_pkce: bool = False
-    #: The authorization server may be in a private network; None: if the server itself is.
+    #: The authorization server may have a private address; None: only if the server itself has one.
     allow_private: bool | None = None
-    #: ``jwt_bearer``: what the platform gave this program to show who it is.
+    #: ``jwt_bearer``: the assertion from the platform that identifies this program.
     assertion: Secret | None = None
     #: ``enterprise``: the user's ID token, and the identity provider that exchanges it.
     id_token: Secret | None = None
@@ -117,21 +119,21 @@ class OAuth(Struct, frozen=True, kw_only=True):
     idp_client_secret: str | None = None
 
     def __post_init__(self) -> None:
-        """Check that it fits together.
+        """Check that the options are consistent.
 
         Raises:
-            ConfigError: something is missing or makes no sense; the message says what to give.
+            ConfigError: an option is missing or not valid; the message says what to set.
         """
         _check_grant(self)
         _check_client(self)
         _check_places(self)
 
     def __repr__(self) -> str:
-        """Show which login it is and no secret."""
+        """Show the grant and the client, but no secret."""
         return f"OAuth(grant={self.grant!r}, client_id={self.client_id!r})"
 
     def trusts(self, issuer: str) -> bool:
-        """Tell whether an authorization server may be given the credentials that are written here."""
+        """Return True if an authorization server may receive these credentials."""
         if self.issuer is None:
             return True
         return self.issuer == issuer if isinstance(self.issuer, str) else bool(self.issuer(issuer))
@@ -140,7 +142,7 @@ class OAuth(Struct, frozen=True, kw_only=True):
 def _check_grant(given: OAuth) -> None:
     needed = dict(_NEEDED)
     if given.grant not in needed:
-        raise ConfigError(f"grant={given.grant!r} is none: give one of {', '.join(needed)}.")
+        raise ConfigError(f"grant={given.grant!r} is not known: use one of {', '.join(needed)}.")
     for name in needed[given.grant]:
         if getattr(given, name) is None:
             why = ", the authorization server that these credentials are for" if name == "issuer" else ""
@@ -154,19 +156,19 @@ def _check_grant(given: OAuth) -> None:
 def _check_client(given: OAuth) -> None:
     secret = given.client_secret is not None or given.private_key is not None
     if secret and given.client_id is None:
-        raise ConfigError("A client_secret or private_key goes with a client_id.")
+        raise ConfigError("client_secret= and private_key= need client_id=.")
     if secret and given.issuer is None:
         raise ConfigError(
-            "A client_secret or private_key needs issuer=, the authorization server that it is for: else any server "
-            "that is connected to could name another one, and be given it."
+            "client_secret= and private_key= need issuer=, the authorization server they are for: otherwise any server "
+            "you connect to could name another one and receive the secret."
         )
     if given.client_secret is not None and given.private_key is not None:
-        raise ConfigError("client_secret= and private_key= say the same thing: give one of them.")
+        raise ConfigError("client_secret= and private_key= exclude each other: set only one.")
     for scope in given.scopes or ():
         if not isinstance(scope, str) or not _SCOPE.fullmatch(scope):
-            raise ConfigError(f"scopes= has {scope!r}, which is no scope.")
+            raise ConfigError(f"scopes= contains {scope!r}, which is not a valid scope.")
     if isinstance(given.scopes, str):
-        raise ConfigError("scopes= is a list of texts.")
+        raise ConfigError("scopes= must be a list of strings.")
 
 
 def _check_places(given: OAuth) -> None:
@@ -174,15 +176,15 @@ def _check_places(given: OAuth) -> None:
     if document is not None:
         parts = split(document)
         if parts is None or parts.scheme != "https" or parts.path in ("", "/") or parts.fragment:
-            raise ConfigError(f"client_metadata_url={document!r} has to be an https URL with a path.")
+            raise ConfigError(f"client_metadata_url={document!r} must be an https URL with a path.")
     if given.redirect_uri is not None:
         if given.redirect_port:
-            raise ConfigError("redirect_uri= and redirect_port= say the same thing: give one of them.")
+            raise ConfigError("redirect_uri= and redirect_port= exclude each other: set only one.")
         if not may_carry_secrets(given.redirect_uri):
-            raise ConfigError(f"redirect_uri={given.redirect_uri!r} has to be https, or on this machine.")
+            raise ConfigError(f"redirect_uri={given.redirect_uri!r} must be https, or a loopback URL.")
     for name in ("idp_token_endpoint", "idp_issuer"):
         url = getattr(given, name)
         if url is not None and not may_carry_secrets(url):
-            raise ConfigError(f"{name}={url!r} has to be an https URL.")
+            raise ConfigError(f"{name}={url!r} must be an https URL.")
     if given.dpop not in (True, False, "auto"):
-        raise ConfigError('dpop= is True, False or "auto".')
+        raise ConfigError('dpop= must be True, False or "auto".')

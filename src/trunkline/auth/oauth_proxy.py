@@ -1,11 +1,11 @@
-"""An authorization server in front of a provider that knows one client: us.
+"""An authorization server in front of an identity provider that knows a single client: this proxy.
 
-MCP clients register here, are allowed here, one by one, and get tokens from here; people sign in at the provider, to
-which we are a client of the ordinary kind. So a client that nobody allowed never rides on the consent that the provider
-remembers for us (the confused deputy), and the provider's tokens stay on the server.
+MCP clients register here, are approved here one by one, and get tokens from here; users sign in at the provider, where
+the proxy is an ordinary client. So a client that the user did not approve never benefits from the consent that the
+provider remembers for the proxy (the confused deputy), and the provider's tokens stay on the server.
 
-A person is asked before they are sent on. The state that goes with them is random, good once and for ten minutes, made
-only after they allowed it, and bound to their browser: another browser cannot finish what this one began.
+Users are asked before they are sent to the provider. The state that accompanies them is random, valid once and for ten
+minutes, created only after they approved, and bound to their browser: another browser cannot finish the login.
 """
 
 from __future__ import annotations
@@ -44,28 +44,28 @@ _REMEMBER_SECONDS = 30 * 24 * 3600.0
 
 
 class ProxyOptions(IssuerOptions, total=False):
-    """Further options of a proxy."""
+    """Further options of ``OAuthProxy``."""
 
     resource: str | Sequence[str] | None
     clients: Iterable[OAuthClient]
-    #: What is asked of the provider: its scopes, and parameters of its own.
+    #: What is requested from the provider: scopes, and additional parameters.
     upstream_scopes: Sequence[str]
     upstream_parameters: Mapping[str, str]
-    #: Who the person is: its user information endpoint, or a function of what it answered; else its ID token says.
+    #: How the user is identified: the userinfo endpoint, or a function of the token response; else by the ID token.
     upstream_userinfo: str | None
     identify: Identify | None
-    #: The provider's issuer, to be compared with what it says.
+    #: The provider's issuer, compared with ``iss`` in its responses.
     upstream_issuer: str | None
-    #: Prove ourselves to it in the header and not in the body.
+    #: Authenticate at the provider with a Basic header instead of the form.
     upstream_basic: bool
     upstream_fetcher: Any
-    #: What the provider's tokens are sealed with in the store, 32 characters at least; several: the first seals, the
-    #: others open what was sealed before. By default ``client_secret``; without one, the file ``<store>.key``.
+    #: The key that encrypts the provider's tokens in the store, at least 32 characters. Of several the first encrypts,
+    #: the others decrypt older tokens. By default ``client_secret``; without one, the file ``<store>.key``.
     storage_key: str | Sequence[str] | None
 
 
 class OAuthProxy(AuthorizationServer):
-    """Issues the tokens its own MCP server takes, to people who sign in at a provider."""
+    """Authorization server for its own MCP server whose users sign in at an identity provider."""
 
     def __init__(
         self,
@@ -79,20 +79,20 @@ class OAuthProxy(AuthorizationServer):
         scopes: Mapping[str, str] | Sequence[str] = (),
         **options: Unpack[ProxyOptions],
     ) -> None:
-        """Set it up; register ``<issuer>/callback`` as the redirect URI at the provider.
+        """Open the store; register ``<issuer>/callback`` as the redirect URI at the provider.
 
         Raises:
-            ConfigError: it cannot be so; one sentence says what to change.
+            ConfigError: an option is not valid; the message says what to change.
         """
         own = {name: options[name] for name in options if name in IssuerOptions.__annotations__}  # type: ignore[literal-required]
         own.setdefault("remember_seconds", _REMEMBER_SECONDS)
         if unknown := set(options) - set(ProxyOptions.__annotations__):
-            raise TypeError(f"a proxy has no option {min(unknown)!r}")
+            raise TypeError(f"OAuthProxy has no option {min(unknown)!r}")
         self._users = None
         self._set_up(issuer, store, scopes, options.get("resource"), options.get("clients", ()), own)
         for name, url in (("upstream_authorize", upstream_authorize), ("upstream_token", upstream_token)):
             if urlsplit(url).scheme != "https" and not is_loopback(url):
-                raise ConfigError(f"{name}={url!r} must be an https address; http is for loopback alone")
+                raise ConfigError(f"{name}={url!r} must be an https URL; http is allowed for loopback only")
         storage = find_storage_secrets(options.get("storage_key"), client_secret=client_secret, store=store)
         self._upstream = Upstream(
             UpstreamSettings(
@@ -117,7 +117,7 @@ class OAuthProxy(AuthorizationServer):
         self._authorization = self._proxied = _Proxied(self._settings, self._store, self._book, self._upstream)
 
     def _reseal(self, *, without_secret: bool) -> None:
-        """Seal tokens again that an older key sealed, so that the older key can be dropped."""
+        """Encrypt tokens again that an older key encrypted, so that the older key can be dropped."""
         lost, moved = 0, 0
         for grant_id, sealed, until in self._store.all("upstream", Sealed, now=self._settings.clock()):
             fresh = self._upstream.resealed(grant_id, sealed, without_secret=without_secret)
@@ -130,18 +130,18 @@ class OAuthProxy(AuthorizationServer):
             self._store.erase_traces()
         if lost:
             log.warning(
-                "%d users have to sign in again: the provider's tokens in the store were sealed with another key "
+                "%d users must sign in again: their provider tokens in the store were encrypted with another key "
                 "(storage_key=, client_secret= or the key file changed)",
                 lost,
             )
 
     async def upstream_token(self, principal: Principal) -> str | None:
-        """Give the provider's own token of who calls a tool, to ask the provider for them; None if it gives none.
+        """Return the provider's token for a caller, to call the provider's API on their behalf; None if there is none.
 
-        It is for the provider alone: never put it into a result.
+        It is meant for the provider only: never put it into a result.
 
         Raises:
-            AuthError: the provider could not be asked for a new one.
+            AuthError: the provider could not be reached to refresh it.
         """
         grant_id = str((principal.claims or {}).get(GRANT_CLAIM, ""))
         now = self._settings.clock()
@@ -152,7 +152,7 @@ class OAuthProxy(AuthorizationServer):
         try:
             fresh = await self._upstream.refreshed(tokens)
         except UpstreamRefused as problem:
-            log.warning("a person must sign in again: %s", problem)
+            log.warning("a user must sign in again: %s", problem)
             self._grants.end(grant_id)
             return None
         if fresh is not tokens:
@@ -161,7 +161,7 @@ class OAuthProxy(AuthorizationServer):
         return fresh.access_token
 
     async def aclose(self) -> None:
-        """Close the store and what fetches."""
+        """Close the store and the HTTP clients."""
         await self._upstream.aclose()
         await super().aclose()
 
@@ -170,14 +170,14 @@ class OAuthProxy(AuthorizationServer):
 
 
 class _Login(Struct, frozen=True):
-    """A person who was sent to the provider, and what they allowed here before."""
+    """A user who was sent to the provider, and the request they approved before."""
 
     request: AuthorizationRequest
     verifier: str
 
 
 class _Proxied(Authorization):
-    """Sends a person to the provider once they have allowed, and takes them back."""
+    """The authorization endpoint of a proxy: sends users to the provider after consent, and handles their return."""
 
     def __init__(self, settings: Settings, store: Store, book: ClientBook, upstream: Upstream) -> None:
         super().__init__(settings, store, book, sign_in=None)
@@ -191,7 +191,7 @@ class _Proxied(Authorization):
         self.store.sweep(now)
         if self.store.count("login", now=now) >= _STATES:
             raise PageFault(
-                503, "Too many people sign in", "Try again in ten minutes.", headers=(("retry-after", "600"),)
+                503, "Too many sign-ins in progress", "Try again in ten minutes.", headers=(("retry-after", "600"),)
             )
         state, verifier = new_secret(), new_secret()
         self.store.put("login", digest(state), _Login(request, verifier), until=now + _STATE_SECONDS)
@@ -202,28 +202,34 @@ class _Proxied(Authorization):
             await exchange.redirect(url)
 
     async def come_back(self, exchange: Exchange) -> None:
-        """Take back a person whom the provider sent, and send them on to the client.
+        """Handle the redirect from the provider, and redirect the user to the client.
 
         Raises:
-            PageFault: they did not start here, or took too long.
+            PageError: the login was not started here, or took too long.
         """
         try:
             given = exchange.query()
         except OAuthFault as fault:
-            raise PageFault(fault.status, "This link cannot be read", f"{fault.description}.") from None
+            raise PageFault(fault.status, "Malformed link", f"{fault.description}.") from None
         request, verifier = self._started(exchange, given.get("state", ""))
         if "error" in given or "code" not in given:
             denied = given.get("error") == "access_denied"
-            error = ("access_denied", "The user refused") if denied else ("server_error", "The provider sent an error")
+            error = (
+                ("access_denied", "The user denied access")
+                if denied
+                else ("server_error", "The provider sent an error")
+            )
             await self.refuse(exchange, request, OAuthFault(*error))
             return
         issuer = self._upstream.settings.issuer
         if issuer is not None and given.get("iss", issuer) != issuer:
-            raise PageFault(400, "The wrong provider", "The answer came from another provider than the one asked.")
+            raise PageFault(
+                400, "Wrong provider", "The response came from another provider than the one you signed in at."
+            )
         try:
             subject, tokens = await self._upstream.exchange(given["code"], verifier)
         except AuthError as problem:
-            log.warning("nobody could sign in by the provider: %s", problem)
+            log.warning("sign-in at the provider failed: %s", problem)
             await self.refuse(exchange, request, OAuthFault("server_error", "The provider did not confirm the sign-in"))
             return
         grant_id, now = new_secret(), self.settings.clock()
@@ -239,8 +245,10 @@ class _Proxied(Authorization):
         if login is None:
             raise PageFault(400, "This page has expired", "Go back to the application and start again.")
         if digest(exchange.cookie(self.settings.cookie) or "") != login.request.browser:
-            log.warning("a sign-in was finished in another browser than it was begun in; it does not count")
-            raise PageFault(403, "Not from this browser", "The sign-in was begun in another browser. Start again here.")
+            log.warning("a sign-in was finished in another browser than the one it was started in; it was rejected")
+            raise PageFault(
+                403, "Started in another browser", "This sign-in was started in another browser. Start again here."
+            )
         if not self.store.drop("login", digest(state)):
             raise PageFault(400, "Already used", "Go back to the application and start again.")
         return login.request, login.verifier

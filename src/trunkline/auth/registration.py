@@ -1,7 +1,7 @@
-"""Decides as which client we appear at an authorization server, and registers one where that is needed.
+"""Choice of the client identity at an authorization server, and dynamic client registration where it is needed.
 
-The order is the specification's: a client that was registered before, a document at a URL that describes us, and last
-a registration of the moment. A client that one authorization server knows is never shown to another.
+The order is the specification's: a pre-registered client, a client ID metadata document, and last dynamic registration.
+A client that one authorization server knows is never shown to another.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from trunkline.net.addresses import is_loopback
 
 __all__ = ["given_client", "identify"]
 
-#: What we can do, best first for a client that keeps no secret well.
+#: The supported methods, in order of preference for a public client.
 _METHODS: tuple[Method, ...] = ("none", "client_secret_basic", "client_secret_post")
 _SECRET_METHODS: tuple[Method, ...] = ("client_secret_basic", "client_secret_post")
 
@@ -38,10 +38,10 @@ class _Error(Struct, frozen=True):
 
 
 def given_client(options: OAuth, server: ServerMetadata) -> Registered | None:
-    """Give the client that the options name, if they name one.
+    """Return the configured client; None if there is none.
 
     Raises:
-        AuthError: the credentials are for another authorization server, or this one takes none like them.
+        AuthError: the credentials are for another authorization server, or this one does not accept their kind.
     """
     if options.client_id is None:
         return None
@@ -61,21 +61,21 @@ def _own_method(options: OAuth, server: ServerMetadata) -> Method:
         return "private_key_jwt"
     if options.client_secret is None:
         return "none"
-    # RFC 8414: where nothing is said, it is basic.
+    # RFC 8414: the default is Basic.
     offered = server.token_endpoint_auth_methods_supported or ("client_secret_basic",)
     for method in _SECRET_METHODS:
         if method in offered:
             return method
     raise AuthError(
-        f"The authorization server {server.issuer} takes no client secret, only {', '.join(offered)[:200]}: register "
-        "the client there in another way."
+        f"The authorization server {server.issuer} accepts no client secret, only {', '.join(offered)[:200]}: register "
+        "the client there with one of these methods."
     )
 
 
 def identify(
     options: OAuth, server: ServerMetadata, *, stored: Registered | None, scopes: Sequence[str]
 ) -> Flow[Registered]:
-    """Say as which client to log in, and be ready for its redirect.
+    """Choose the client to log in as, and start listening for its redirect.
 
     Raises:
         AuthError: there is no way to become a client of this authorization server.
@@ -88,8 +88,8 @@ def identify(
         return Registered(issuer=server.issuer, client_id=options.client_metadata_url, redirect_uri=redirect_uri)
     if server.registration_endpoint is None:
         raise AuthError(
-            f"The authorization server {server.issuer} registers no clients by itself: register one there by hand and "
-            "give OAuth(client_id=...), with issuer= and client_secret= if it has a secret."
+            f"The authorization server {server.issuer} has no dynamic registration: register a client there manually "
+            "and set OAuth(client_id=...), with issuer= and client_secret= if it has a secret."
         )
     known = stored if stored is not None and _still_fits(stored, server, scopes) else None
     redirect_uri = yield from _receive(options.redirect_uri or (None if known is None else known.redirect_uri))
@@ -119,7 +119,7 @@ def _register(options: OAuth, server: ServerMetadata, *, redirect_uri: str, scop
         "grant_types": ["authorization_code", "refresh_token"],
         "response_types": ["code"],
         "token_endpoint_auth_method": asked,
-        # Left out it means a web application, to which OpenID providers refuse a redirect to this machine.
+        # The default is a web application, for which OpenID providers refuse loopback redirects.
         "application_type": "native" if parts is not None and is_loopback(parts.hostname) else "web",
         **({"scope": " ".join(scopes)} if scopes else {}),
         **({"client_uri": options.client_uri} if options.client_uri else {}),
@@ -127,16 +127,16 @@ def _register(options: OAuth, server: ServerMetadata, *, redirect_uri: str, scop
     answer = yield from post_json(server.registration_endpoint, msgspec.json.encode(request))
     who = f"The authorization server {server.issuer}"
     if isinstance(answer, FetchError):
-        raise AuthError(f"{who} cannot be asked to register this client: {answer}") from answer
+        raise AuthError(f"{who} cannot be reached to register this client: {answer}") from answer
     if answer.status not in (200, 201):
         raise AuthError(
-            f"{who} does not register this client{_reason(answer.body)} (status {answer.status}): register one by "
-            "hand and give OAuth(client_id=...)."
+            f"{who} did not register this client{_reason(answer.body)} (status {answer.status}): register one "
+            "manually and set OAuth(client_id=...)."
         )
     try:
         said = msgspec.json.decode(answer.body, type=_Answer)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        raise AuthError(f"{who} answered the registration with something that names no client.") from None
+        raise AuthError(f"{who} answered the registration without a client_id.") from None
     return Registered(
         issuer=server.issuer,
         client_id=said.client_id,
@@ -149,7 +149,7 @@ def _register(options: OAuth, server: ServerMetadata, *, redirect_uri: str, scop
 
 
 def _method(server: ServerMetadata) -> Method:
-    """Choose how to show at the token endpoint who we are."""
+    """Choose how to authenticate at the token endpoint."""
     offered = server.token_endpoint_auth_methods_supported
     if offered is None:
         return "none"
@@ -157,8 +157,8 @@ def _method(server: ServerMetadata) -> Method:
         if method in offered:
             return method
     raise AuthError(
-        f"The authorization server {server.issuer} knows clients only by {', '.join(offered)[:200]}: register one by "
-        "hand and give OAuth(client_id=..., private_key=..., issuer=...)."
+        f"The authorization server {server.issuer} authenticates clients only by {', '.join(offered)[:200]}: register "
+        "one manually and set OAuth(client_id=..., private_key=..., issuer=...)."
     )
 
 
@@ -167,7 +167,9 @@ def _agreed(said: _Answer, asked: Method, who: str) -> Method:
     for known in _METHODS:
         if method == known and (known == "none" or said.client_secret is not None):
             return known
-    raise AuthError(f"{who} registered this client with {method[:80]!r} and without what that needs.")
+    raise AuthError(
+        f"{who} registered this client for {method[:80]!r}, which is not supported or lacks a client_secret."
+    )
 
 
 def _reason(body: bytes) -> str:

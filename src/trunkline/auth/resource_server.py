@@ -1,8 +1,8 @@
-"""The resource server: what stands between an HTTP endpoint and a verifier.
+"""The resource server: stands between an HTTP endpoint and a verifier.
 
-It lets in whom the verifier knows, tells everybody else what to bring (RFC 6750) and where to get it (RFC 9728), and
-serves the metadata that says so. It is the one place where a failed check becomes a refusal; there is no way past it
-that ends in anything but a principal or a refusal.
+It admits requests with valid credentials, tells all others which credentials they need (RFC 6750) and where to get
+them (RFC 9728), and serves the metadata for that. It is the only place where a failed check becomes a response; the
+result is always either a principal or a denial.
 """
 
 from __future__ import annotations
@@ -35,36 +35,36 @@ __all__ = ["METADATA_PATH", "App", "FunctionVerifier", "ResourceServer"]
 
 log = logging.getLogger("trunkline.auth")
 
-#: Where metadata is served; behind it the path of the resource.
+#: The path of the metadata, followed by the path of the resource.
 METADATA_PATH = "/.well-known/oauth-protected-resource"
 
 #: An ASGI application.
 App = Callable[[Any, Any, Any], Awaitable[None]]
 
-_NEEDED = "Authorization is needed: send a valid token"
-# 2026-07-28, basic/authorization, Refresh Tokens: no resource needs it, so a server does not ask for it.
+_NEEDED = "Authorization required: send a valid token"
+# 2026-07-28, basic/authorization, Refresh Tokens: no resource needs this scope, so a server does not request it.
 _NOT_OURS = frozenset({"offline_access"})
 
 
 class FunctionVerifier:
-    """A function from headers to a principal as a verifier; it may be async."""
+    """A verifier made of a function from headers to a principal, which may be async."""
 
     authorization_servers: Sequence[str] = ()
     scopes_supported: Sequence[str] = ()
 
     def __init__(self, function: Authenticate) -> None:
-        """Ask this function."""
+        """Wrap a function."""
         self._function = function
 
     async def verify(self, headers: Mapping[str, str]) -> Principal | None:
-        """Give what the function gives."""
+        """Call the function and return its result."""
         found = self._function(headers)
         principal: Principal | None = await found if isinstance(found, Awaitable) else found
         return principal
 
 
 class ResourceServer:
-    """Lets requests in to one endpoint, or says what they lack."""
+    """Admits requests to one endpoint, or answers what they lack."""
 
     def __init__(
         self,
@@ -76,7 +76,7 @@ class ResourceServer:
         hierarchy: Hierarchy | None = None,
         scopes: Callable[[], Iterable[str]] = tuple,
     ) -> None:
-        """Stand before the endpoint at a path; ``scopes`` gives those that are needed for something behind it.
+        """Guard the endpoint at a path; ``scopes`` returns the scopes that its parts need.
 
         Raises:
             ConfigError: the resource is not a URL.
@@ -94,15 +94,15 @@ class ResourceServer:
         self._required = read_scopes(getattr(verifier, "required_scopes", ()), "required_scopes")
         self._scheme: str = getattr(verifier, "scheme", "Bearer")
         name_of_header: str = getattr(verifier, "header", "authorization")
-        #: The header that credentials come in.
+        #: The header that carries the credentials.
         self.header = name_of_header.lower().encode()
         routes: Callable[[], Mapping[str, App]] | None = getattr(verifier, "routes", None)
         self._routes: Mapping[str, App] = MappingProxyType({} if routes is None else dict(routes()))
 
-    # --- who comes in ------------------------------------------------------------------------------------------------
+    # --- admission ---------------------------------------------------------------------------------------------------
 
     async def admit(self, headers: Mapping[str, str], *, method: str, url: str) -> Principal | Denied:
-        """Find out who sends a request to a URL; what goes wrong meanwhile lets nobody in."""
+        """Authenticate a request; return its principal, or why it is denied. A failing verifier admits no request."""
         try:
             if "dpop" in headers:
                 headers = Addressed(headers, Asked(method, self._known_as(url)))
@@ -114,7 +114,7 @@ class ResourceServer:
             principal = None
         if not isinstance(principal, Principal):
             if principal is not None:
-                log.error("auth= gave %s, not a Principal: nobody is let in by it", type(principal).__name__)
+                log.error("auth= returned %s instead of a Principal: the request is rejected", type(principal).__name__)
             return Denied(status=401, message=_NEEDED, scopes=self._offered())
         if self._required and not self._hierarchy.covers(principal.scopes, self._required):
             message = f"Insufficient scope: this server needs {' '.join(self._required)}"
@@ -122,9 +122,10 @@ class ResourceServer:
         return principal
 
     def _known_as(self, url: str) -> tuple[str, ...]:
-        """Give the addresses that a proof may name for a request.
+        """Return the URLs that a proof may name for a request.
 
-        Who comes through a proxy knows another address than it is served at, so where ours is known it counts alone.
+        A client behind a proxy knows another URL than the one we see, so if the resource URL is configured, only it
+        counts.
         """
         if self._resource is None:
             return (url,)
@@ -133,14 +134,14 @@ class ResourceServer:
         return (named, self._resource) if path.rstrip("/").endswith(self._path) else (named,)
 
     def fields(self, denied: Denied) -> Sequence[tuple[bytes, bytes]]:
-        """Give further headers of a refusal: the nonce that a proof is to have."""
+        """Return further headers of a denial: the nonce for the next proof."""
         binding = self._binding
         if denied.error != NONCE_WANTED or binding is None or not binding.proofs.wants_nonces:
             return ()
         return ((b"dpop-nonce", binding.proofs.nonce().encode()), (b"cache-control", b"no-store"))
 
     def challenge(self, denied: Denied, *, origin: str, root: str) -> str:
-        """Write the ``WWW-Authenticate`` header of a refusal; all scopes that are needed stand in it at once."""
+        """Return the ``WWW-Authenticate`` header of a denial, which lists all needed scopes at once."""
         scopes = denied.scopes
         if denied.status == 403:
             scopes = tuple(dict.fromkeys((*self._required, *scopes)))
@@ -159,7 +160,7 @@ class ResourceServer:
         algorithms = (("algs", " ".join(PROOF_ALGORITHMS)),)
         if self._dpop == "required":
             return written("DPoP", denied.error, algorithms)
-        # Clients follow the first; what is wrong with a proof is no matter of Bearer.
+        # Clients follow the first challenge; an invalid proof concerns DPoP and not Bearer.
         if denied.error in PROOF_ERRORS:
             return f"{written('DPoP', denied.error, algorithms)}, {written('Bearer', None, own)}"
         return f"{written('Bearer', denied.error, own)}, {written('DPoP', None, algorithms)}"
@@ -167,16 +168,16 @@ class ResourceServer:
     # --- metadata ----------------------------------------------------------------------------------------------------
 
     def route(self, path: str) -> App | None:
-        """Give what is served at a path beside the endpoint: metadata, and what the verifier serves itself."""
+        """Return the application at a path beside the endpoint: the metadata, or a route of the verifier."""
         return self._routes.get(path) or (self._serve_metadata if self._is_metadata(path) else None)
 
     def metadata(self, *, origin: str, path: str) -> dict[str, Any]:
-        """Describe the resource, as it is known or else as it was called; there is none without an issuer of tokens."""
+        """Return the protected resource metadata; without a configured resource URL, for the URL that was called."""
         offered = self._offered()
         return {
             "resource": self._resource or f"{origin}{path}",
             "authorization_servers": list(self._issuers()),
-            # RFC 9728, 3.2: a list without elements is left out.
+            # RFC 9728, 3.2: empty lists are left out.
             **({"scopes_supported": list(offered)} if offered else {}),
             "bearer_methods_supported": ["header"],
             **({} if self._dpop == "off" else {"dpop_signing_alg_values_supported": list(PROOF_ALGORITHMS)}),
@@ -198,7 +199,7 @@ class ResourceServer:
             return True
         if self._resource is not None:
             return below == urlsplit(self._resource).path.rstrip("/")
-        # Mounted in another application: what stands before the endpoint's own path is where.
+        # Mounted in another application: the mount point precedes the endpoint's own path.
         return below.startswith("/") and below.endswith(self._path)
 
     async def _serve_metadata(self, scope: Mapping[str, Any], receive: Any, send: Any) -> None:
@@ -219,7 +220,7 @@ class ResourceServer:
         return issuers
 
     def _offered(self) -> tuple[str, ...]:
-        """Give the scopes that a client is to ask for: those it is told to, else all that are of use here."""
+        """Return the scopes for a client to request: those the verifier lists, else all that are used here."""
         given = self._verifier.scopes_supported or (*self._required, *self._scopes())
         return tuple(dict.fromkeys(scope for scope in given if scope not in _NOT_OURS))
 
@@ -230,7 +231,7 @@ def _url(resource: str | None) -> str | None:
     parts = urlsplit(resource)
     # RFC 9728, 1.2: a resource is an https URL without a fragment; http is for development.
     if parts.scheme not in ("https", "http") or not parts.netloc or parts.fragment or "@" in parts.netloc:
-        raise ConfigError(f"resource={resource!r}: it is the URL of the endpoint as clients know it")
+        raise ConfigError(f"resource={resource!r}: must be the http(s) URL of the endpoint as clients know it")
     return resource
 
 

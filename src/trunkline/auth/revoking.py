@@ -1,7 +1,7 @@
-"""Takes tokens back at the authorization server that gave them (RFC 7009), as a flow: no I/O.
+"""Token revocation at the authorization server that issued them (RFC 7009), as a flow: no I/O.
 
-The refresh token goes first: whoever has it has more than the access token. Each is sent to the one revocation endpoint
-that the server published when the login was made, with what shows which client asks, and to no other place.
+The refresh token is revoked first, since it is worth more than the access token. Each is sent, with the client's
+authentication, only to the revocation endpoint that the server published when the login was made.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ class _Error(Struct, frozen=True):
 
 
 def revoke(login: Login, options: OAuth, *, sources: Sources) -> Flow[None]:
-    """Have an authorization server take back the tokens of a login.
+    """Revoke the tokens of a login.
 
     Raises:
-        AuthError: it has no place for that, cannot be reached, or did not do so for all of them; the message says why.
+        AuthError: there is no revocation endpoint, it cannot be reached, or not all tokens were revoked.
     """
     server, tokens = login.server, login.tokens
     who = f"The authorization server {server.issuer}"
     if server.revocation_endpoint is None:
-        raise AuthError(f"{who} names no place to take tokens back: they are good until they expire.")
+        raise AuthError(f"{who} has no revocation_endpoint: the tokens stay valid until they expire.")
     client = given_client(options, server) or (login.client if login.client.client_id else None)
     asking = Asking(server, client, tokens.resource, options, sources)
     problems: list[str] = []
@@ -48,16 +48,16 @@ def revoke(login: Login, options: OAuth, *, sources: Sources) -> Flow[None]:
         form = {"token": token, "token_type_hint": kind, **fields}
         answer = yield from post_form(server.revocation_endpoint, form, headers=head)
         if isinstance(answer, FetchError):
-            raise AuthError(f"{who} cannot be asked to take the tokens back: {answer}") from answer
+            raise AuthError(f"{who} cannot be reached to revoke the tokens: {answer}") from answer
         problem = _problem(answer)
         if problem is not None:
             problems.append(f"the {kind.replace('_', ' ')}: {problem}")
     if problems:
-        raise AuthError(f"{who} does not take back {'; '.join(problems)}.")
+        raise AuthError(f"{who} did not revoke {'; '.join(problems)}.")
 
 
 def _problem(answer: Fetched) -> str | None:
-    """Say why a token was not taken back; None if it was, or was nobody's (RFC 7009, 2.2)."""
+    """Return why a token was not revoked; None if it was, or was unknown there (RFC 7009, 2.2)."""
     if 200 <= answer.status < 300:
         return None
     try:

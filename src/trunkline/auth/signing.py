@@ -1,6 +1,6 @@
-"""Signs what has to be signed: assertions that show which client asks, and proofs that we hold a token's key (DPoP).
+"""Signatures of a client: assertions that authenticate it, and proofs of possession of a token's key (DPoP).
 
-The key work is joserfc's, which is loaded when first needed. Time and chance come in with ``Sources``.
+The cryptography is joserfc's, which is loaded when first needed. Time and randomness come from ``ClockAndRandom``.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ __all__ = ["ProofKey", "client_assertion", "digest"]
 
 _ASSERTION_SECONDS = 60
 _ALGORITHMS = ("ES256", "ES384", "ES512", "RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "EdDSA", "Ed25519")
-#: The only kind of key we make: every implementation of DPoP has it.
+#: The only kind of key we generate: every DPoP implementation supports it.
 _PROOF_ALGORITHM = "ES256"
 
 
 def digest(text: str) -> str:
-    """Give the SHA-256 of a text in base64url without padding, as PKCE and DPoP write it."""
+    """Return the SHA-256 of a text in unpadded base64url, as PKCE and DPoP use it."""
     return base64.urlsafe_b64encode(hashlib.sha256(text.encode()).digest()).rstrip(b"=").decode()
 
 
 def client_assertion(client_id: str, audience: str, *, key: str, algorithm: str, sources: Sources) -> str:
-    """Sign a statement that this client asks, for one authorization server and one minute (RFC 7523).
+    """Sign a client assertion for one authorization server, valid for one minute (RFC 7523).
 
     Raises:
         ConfigError: the key or the algorithm cannot be used.
@@ -37,7 +37,7 @@ def client_assertion(client_id: str, audience: str, *, key: str, algorithm: str,
     from joserfc.errors import JoseError
 
     if algorithm not in _ALGORITHMS:
-        raise ConfigError(f"signing_algorithm={algorithm!r} is none of {', '.join(_ALGORITHMS)}.")
+        raise ConfigError(f"signing_algorithm={algorithm!r} must be one of {', '.join(_ALGORITHMS)}.")
     now = int(sources.now())
     claims = {
         "iss": client_id,
@@ -53,9 +53,9 @@ def client_assertion(client_id: str, audience: str, *, key: str, algorithm: str,
         private = kind.import_key(key)
         return jwt.encode({"alg": algorithm, "typ": "JWT"}, claims, private, algorithms=[algorithm])
     except (JoseError, ValueError, TypeError) as error:
-        # What the library says may quote the key.
+        # The library's message may quote the key.
         raise ConfigError(
-            f"private_key= cannot sign with {algorithm}: give a private key of that kind as PEM "
+            f"private_key= cannot sign with {algorithm}: it must be a PEM private key for that algorithm "
             f"({type(error).__name__})."
         ) from None
 
@@ -68,16 +68,16 @@ def _check_installed() -> None:
 
 
 class ProofKey:
-    """A key that tokens are bound to, and the nonces that servers want to see in its proofs (RFC 9449)."""
+    """A key that tokens are bound to, and the nonces that servers require in its proofs (RFC 9449)."""
 
     def __init__(self, stored: Mapping[str, Any] | None = None, *, sources: Sources) -> None:
-        """Take a key up again, or make one."""
+        """Load a stored key, or generate one."""
         _check_installed()
         from joserfc.jwk import ECKey
 
         self._sources = sources
         self._key = ECKey.import_key(dict(stored)) if stored is not None else ECKey.generate_key("P-256")
-        #: The last nonce of each server, by origin: theirs differ.
+        #: The last nonce of each server, by URL.
         self.nonces: dict[str, str] = {}
 
     def __repr__(self) -> str:
@@ -86,16 +86,16 @@ class ProofKey:
 
     @property
     def stored(self) -> dict[str, Any]:
-        """The private key as it is kept."""
+        """The private key as a JWK, for the store."""
         return dict(self._key.as_dict(private=True))
 
     @property
     def thumbprint(self) -> str:
-        """What tokens bound to this key say of it."""
+        """The thumbprint by which bound tokens name this key."""
         return self._key.thumbprint()
 
     def proof(self, method: str, url: str, *, nonce: str | None = None, token: str | None = None) -> str:
-        """Sign that this very request is ours."""
+        """Sign a proof for one request."""
         from joserfc import jwt
 
         header = {

@@ -1,7 +1,7 @@
-"""Tokens and API keys that are simply listed: for small deployments, and for servers behind something that has them.
+"""Verifiers for listed tokens and API keys: for small deployments, and for servers behind a component that has them.
 
-What is given is digested under a key of this process and looked up by the digest, so that the time it takes says
-nothing about how near a guess was; the tokens themselves are not kept.
+A token is digested under a random key of this process and looked up by the digest, so that timing reveals nothing about
+how close a guess was; the tokens themselves are not kept.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ class _Listed:
     def __init__(self, given: Mapping[str, Any], what: str) -> None:
         self._key = secrets.token_bytes(32)
         if not given:
-            raise ConfigError(f"{what} has no entries: nobody could come in")
+            raise ConfigError(f"{what} has no entries: no request could be accepted")
         self._principals = {self._digest(_secret(secret, what)): _principal(who) for secret, who in given.items()}
 
     def find(self, secret: str) -> Principal:
-        """Give whom a secret is of.
+        """Return the principal of a secret.
 
         Raises:
-            InvalidToken: nobody's.
+            InvalidToken: the secret is not listed.
         """
         found = self._principals.get(self._digest(secret))
         if found is None:
-            raise InvalidToken("Nobody here has this token")
+            raise InvalidToken("The token is not known here")
         return found
 
     def _digest(self, secret: str) -> bytes:
@@ -49,39 +49,39 @@ class _Listed:
 
 
 class StaticTokens:
-    """Takes bearer tokens from a list: ``{"a-long-random-token": "alice"}``.
+    """Accepts bearer tokens from a list: ``{"a-long-random-token": "alice"}``.
 
-    Behind a token stands a name, a ``Principal``, or a mapping with ``subject`` and perhaps ``scopes``.
+    A token maps to a subject, a ``Principal``, or a mapping with ``subject`` and optionally ``scopes``.
     """
 
     def __init__(
         self, tokens: Mapping[str, str | Principal | Mapping[str, Any]], *, required_scopes: str | Sequence[str] = ()
     ) -> None:
-        """Take the list.
+        """Load the tokens.
 
         Raises:
-            ConfigError: it is empty, or an entry makes no sense.
+            ConfigError: there are none, or an entry is not valid.
         """
         self._listed = _Listed(tokens, "StaticTokens")
         self.required_scopes = read_scopes(required_scopes, "required_scopes")
         self.scopes_supported: Sequence[str] = ()
-        #: These tokens are not to be had from anybody.
+        #: No authorization server issues these tokens.
         self.authorization_servers: Sequence[str] = ()
 
     async def verify(self, headers: Mapping[str, str]) -> Principal | None:
-        """Say who sends a request, by the token in its ``Authorization`` header.
+        """Return the principal of the token in a request's ``Authorization`` header.
 
         Raises:
-            InvalidToken: nobody has that token.
+            InvalidToken: the token is not listed.
         """
         token = bearer_token(headers)
         return None if token is None else self._listed.find(token)
 
 
 class ApiKeys:
-    """Takes keys from a list, in a header of their own: ``ApiKeys({"a-long-random-key": "alice"})``."""
+    """Accepts keys from a list, in their own header: ``ApiKeys({"a-long-random-key": "alice"})``."""
 
-    #: What these are called in a challenge.
+    #: The scheme in a challenge.
     scheme = "ApiKey"
 
     def __init__(
@@ -91,13 +91,15 @@ class ApiKeys:
         header: str = "X-API-Key",
         required_scopes: str | Sequence[str] = (),
     ) -> None:
-        """Take the list, and the name of the header.
+        """Load the keys, and set the name of the header.
 
         Raises:
-            ConfigError: it is empty, or an entry makes no sense.
+            ConfigError: there are none, or an entry is not valid.
         """
         if not _HEADER_NAME.fullmatch(header) or header.lower() == "authorization":
-            raise ConfigError(f"header={header!r}: it is a header of its own; for Authorization use StaticTokens")
+            raise ConfigError(
+                f"header={header!r}: must be a header name other than Authorization, for which there is StaticTokens"
+            )
         self.header = header.lower()
         self._listed = _Listed(keys, "ApiKeys")
         self.required_scopes = read_scopes(required_scopes, "required_scopes")
@@ -105,10 +107,10 @@ class ApiKeys:
         self.authorization_servers: Sequence[str] = ()
 
     async def verify(self, headers: Mapping[str, str]) -> Principal | None:
-        """Say who sends a request, by the key in its header.
+        """Return the principal of the key in a request's header.
 
         Raises:
-            InvalidToken: nobody has that key.
+            InvalidToken: the key is not listed.
         """
         key = headers.get(self.header)
         return None if key is None else self._listed.find(key.strip(" \t"))
@@ -116,7 +118,7 @@ class ApiKeys:
 
 def _secret(secret: Any, what: str) -> str:
     if not isinstance(secret, str) or not _READABLE.fullmatch(secret):
-        raise ConfigError(f"{what}: a token is a text of ASCII letters, digits and signs, without spaces")
+        raise ConfigError(f"{what}: a token must consist of visible ASCII characters, without spaces")
     return secret
 
 
@@ -127,10 +129,10 @@ def _principal(who: Any) -> Principal:
         return Principal(subject=who)
     if not isinstance(who, Mapping) or not set(who) <= _MEMBERS:
         raise ConfigError(
-            "behind a token stands a name, a Principal, or a mapping with subject, scopes, client, issuer and claims"
+            "a token must map to a subject, a Principal, or a mapping with subject, scopes, client, issuer and claims"
         )
     subject, client = who.get("subject", who.get("client_id")), who.get("client", who.get("client_id"))
     if not isinstance(subject, str) or not subject:
-        raise ConfigError("behind a token stands somebody: its subject is missing")
+        raise ConfigError("the mapping of a token lacks its subject")
     scopes = frozenset(read_scopes(who.get("scopes"), f"the scopes of {subject!r}"))
     return Principal(subject=subject, issuer=who.get("issuer"), client=client, scopes=scopes, claims=who.get("claims"))

@@ -1,7 +1,7 @@
-"""What a flow asks of whoever drives it: to fetch something, to receive a redirect, to send the user to a page.
+"""The steps that a flow yields to its driver: fetch a URL, listen for a redirect, send the user to a page.
 
-A flow is a generator: it yields one of these and is sent what came of it. It opens no connection and no browser, so a
-test feeds it by hand, and ``drive`` is the only file that does what is asked for.
+A flow is a generator: it yields a step and is sent the result. It opens no connection and no browser, so a test can
+feed it by hand, and ``driver`` is the only file that performs the steps.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _SHOWN = 300
 
 
 class Fetch(Struct, frozen=True):
-    """Send an HTTP request and give the answer, whatever its status, or the failure."""
+    """Send an HTTP request; the result is the response, whatever its status, or the error."""
 
     method: str
     url: str
@@ -38,17 +38,17 @@ class Fetch(Struct, frozen=True):
 
 
 class Receive(Struct, frozen=True):
-    """Be ready for the redirect that ends a login; give the URI that it will come to."""
+    """Start listening for the redirect that ends a login; the result is the redirect URI."""
 
-    #: The one to use if it can be had; whoever registered with it need not do so again.
+    #: The URI to use if possible: a client that is registered with it need not register again.
     preferred: str | None = None
 
 
 class Visit(Struct, frozen=True):
-    """Send the user to a page of the authorization server; give the query of the redirect that comes back."""
+    """Send the user to a page of the authorization server; the result is the query of the redirect."""
 
     url: str
-    #: What the redirect has to carry; another one is not the answer to this visit.
+    #: The state that the redirect must carry; one with another state does not belong to this step.
     state: str = ""
 
 
@@ -57,16 +57,16 @@ def _token() -> str:
 
 
 class Sources(Struct, frozen=True):
-    """Where a flow's time and chance come from; tests bring their own."""
+    """The clock and random source of a flow; tests supply their own."""
 
-    #: Gives the seconds since 1970.
+    #: Returns the seconds since 1970.
     now: Callable[[], float] = time.time
-    #: Gives a text that nobody can guess: 256 bits, safe in URLs.
+    #: Returns an unguessable string of 256 bits, safe in URLs.
     token: Callable[[], str] = _token
 
 
 Step: TypeAlias = Fetch | Receive | Visit
-#: To a Fetch an answer or the failure, to a Receive a URI, to a Visit the parameters of the redirect.
+#: For Fetch the response or the error, for ListenForRedirect a URI, for VisitPage the parameters of the redirect.
 Answer: TypeAlias = Fetched | FetchError | str | Mapping[str, str]
 Flow: TypeAlias = Generator[Step, Answer, T]
 
@@ -83,7 +83,7 @@ def get(url: str) -> Flow[Fetched | FetchError]:
 def post_form(
     url: str, form: Mapping[str, str], *, headers: Mapping[str, str] | None = None
 ) -> Flow[Fetched | FetchError]:
-    """Send a form."""
+    """Post a form."""
     head = {**_ACCEPT, "Content-Type": "application/x-www-form-urlencoded", **(headers or {})}
     answer = yield Fetch("POST", url, head, urlencode(form).encode())
     assert isinstance(answer, Fetched | FetchError)
@@ -91,12 +91,12 @@ def post_form(
 
 
 def post_json(url: str, body: bytes) -> Flow[Fetched | FetchError]:
-    """Send a JSON document."""
+    """Post a JSON document."""
     answer = yield Fetch("POST", url, {**_ACCEPT, "Content-Type": "application/json"}, body)
     assert isinstance(answer, Fetched | FetchError)
     return answer
 
 
 def shown(text: str) -> str:
-    """Give what another party wrote as a message may repeat it: on one line, and not all of a long one."""
+    """Return a remote party's text in a form that an error message may contain: one line, printable, shortened."""
     return "".join(char if char.isprintable() else " " for char in text)[:_SHOWN].strip()

@@ -1,8 +1,8 @@
-"""Where logins are kept: texts by key, in memory, in the system's keyring, or in an encrypted file.
+"""Stores of credentials: strings by key, in memory, in the system keyring, or in an encrypted file.
 
-A store knows keys and texts and not what they mean. Whoever reads, changes and writes back holds ``lock``, which holds
-across processes too, wherever the store itself does. Nothing here blocks the event loop for longer than a small file
-takes; the keyring, which may ask the user, is asked in a thread.
+A store does not know what its keys and values mean. A read-modify-write holds ``lock``, which works across processes
+wherever the store itself does. Nothing here blocks the event loop for longer than a small file takes; the keyring,
+which may ask the user, is called in a thread.
 """
 
 from __future__ import annotations
@@ -28,72 +28,72 @@ _INDEX = "index"
 
 
 class Store(Protocol):
-    """Keeps texts by key."""
+    """Stores strings by key."""
 
     async def get(self, key: str) -> str | None:
-        """Give what is kept under a key."""
+        """Return the value of a key; None if there is none."""
 
     async def put(self, key: str, value: str) -> None:
-        """Keep something under a key."""
+        """Store a value under a key."""
 
     async def delete(self, key: str) -> None:
-        """Forget a key, whether it is there or not."""
+        """Delete a key, whether it exists or not."""
 
     async def keys(self) -> list[str]:
-        """List what is kept."""
+        """List the keys."""
 
     def lock(self, name: str) -> AbstractAsyncContextManager[object]:
-        """Hold a lock that everybody who shares this store respects."""
+        """Return a lock shared by all users of this store."""
 
 
 class MemoryStore:
-    """Keeps logins as long as this object lives."""
+    """Stores logins for as long as this object lives."""
 
     def __init__(self) -> None:
-        """Begin empty."""
+        """Start empty."""
         self._kept: dict[str, str] = {}
         self._locks: dict[str, LoopLock] = {}
 
     def __repr__(self) -> str:
         """Show no secret."""
-        return f"MemoryStore({len(self._kept)} kept)"
+        return f"MemoryStore({len(self._kept)} keys)"
 
     async def get(self, key: str) -> str | None:
-        """Give what is kept under a key."""
+        """Return the value of a key; None if there is none."""
         return self._kept.get(key)
 
     async def put(self, key: str, value: str) -> None:
-        """Keep something under a key."""
+        """Store a value under a key."""
         self._kept[key] = value
 
     async def delete(self, key: str) -> None:
-        """Forget a key, whether it is there or not."""
+        """Delete a key, whether it exists or not."""
         self._kept.pop(key, None)
 
     async def keys(self) -> list[str]:
-        """List what is kept."""
+        """List the keys."""
         return sorted(self._kept)
 
     def lock(self, name: str) -> AbstractAsyncContextManager[object]:
-        """Hold a lock of this object."""
+        """Return a lock of this object."""
         return self._locks.setdefault(name, LoopLock())
 
 
 class FileStore:
-    """Keeps logins in one file, encrypted with AES-256-GCM; the key lies beside it, readable by its owner alone."""
+    """Stores logins in one file, encrypted with AES-256-GCM; the key file beside it is readable by its owner only."""
 
     def __init__(self, path: str | os.PathLike[str], *, what: str = "logins") -> None:
-        """Take the file's path; it and its folder are made when something is first kept; ``what`` names its content."""
+        """Use a file, created with its folder on the first write; ``what`` names its content in messages."""
         self._path = os.path.abspath(os.fspath(path))
         self._folder = os.path.dirname(self._path)
         self._what = what
 
     def __repr__(self) -> str:
-        """Show where it is."""
+        """Show the path."""
         return f"FileStore({self._path!r})"
 
     async def get(self, key: str) -> str | None:
-        """Give what is kept under a key.
+        """Return the value of a key; None if there is none.
 
         Raises:
             AuthError: the file cannot be read.
@@ -101,7 +101,7 @@ class FileStore:
         return self._read().get(key)
 
     async def put(self, key: str, value: str) -> None:
-        """Keep something under a key.
+        """Store a value under a key.
 
         Raises:
             AuthError: the file cannot be read or written.
@@ -110,18 +110,18 @@ class FileStore:
             self._write({**self._read(), key: value})
 
     async def delete(self, key: str) -> None:
-        """Forget a key, whether it is there or not."""
+        """Delete a key, whether it exists or not."""
         async with self.lock(":file"):
             kept = self._read()
             if kept.pop(key, None) is not None:
                 self._write(kept)
 
     async def keys(self) -> list[str]:
-        """List what is kept."""
+        """List the keys."""
         return sorted(self._read())
 
     def lock(self, name: str) -> AbstractAsyncContextManager[object]:
-        """Hold a lock that other processes respect too."""
+        """Return a lock that works across processes."""
         return FileLock(self._folder, name)
 
     def _read(self) -> dict[str, str]:
@@ -133,14 +133,14 @@ class FileStore:
         except FileNotFoundError:
             return {}
         except OSError as error:
-            raise AuthError(f"The {self._what} in {self._path} cannot be read: {error.strerror}.") from error
+            raise AuthError(f"Cannot read the {self._what} in {self._path}: {error.strerror}.") from error
         try:
             plain = self._cipher().decrypt(sealed[:_NONCE], sealed[_NONCE:], _CONTEXT)
             return msgspec.json.decode(plain, type=dict[str, str])
         except (InvalidTag, ValueError, msgspec.DecodeError):
             again = "log in again" if self._what == "logins" else f"set the {self._what} again"
             raise AuthError(
-                f"The {self._what} in {self._path} cannot be decrypted: the file or its key was changed. Delete "
+                f"Cannot decrypt the {self._what} in {self._path}: the file or its key was changed. Delete "
                 f"{self._path} and {again}."
             ) from None
 
@@ -150,7 +150,7 @@ class FileStore:
         try:
             _replace(self._path, sealed)
         except OSError as error:
-            raise AuthError(f"The {self._what} cannot be kept in {self._path}: {error.strerror}.") from error
+            raise AuthError(f"Cannot write the {self._what} to {self._path}: {error.strerror}.") from error
 
     def _cipher(self) -> Any:
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -166,10 +166,12 @@ class FileStore:
                     _replace(path, os.urandom(32), new=True)
             with open(path, "rb") as file:
                 if os.name == "posix" and os.fstat(file.fileno()).st_mode & 0o077:
-                    raise AuthError(f"The key {path} can be read by others: run chmod 600 on it, or delete it.")
+                    raise AuthError(
+                        f"The key file {path} can be read by other users: run chmod 600 on it, or delete it."
+                    )
                 return file.read()
         except OSError as error:
-            raise AuthError(f"The key {path} cannot be read or made: {error.strerror}.") from error
+            raise AuthError(f"Cannot read or create the key file {path}: {error.strerror}.") from error
 
 
 def _private_folder(path: str) -> None:
@@ -177,7 +179,7 @@ def _private_folder(path: str) -> None:
 
 
 def _replace(path: str, content: bytes, *, new: bool = False) -> None:
-    """Write a file whole or not at all, readable by its owner alone; with ``new``, only if there is none yet."""
+    """Write a file atomically, readable by its owner only; with ``new``, fail if it exists."""
     folder, name = os.path.split(path)
     _private_folder(folder)
     other = os.path.join(folder, f".{name}.{os.getpid()}.{os.urandom(8).hex()}")
@@ -188,7 +190,7 @@ def _replace(path: str, content: bytes, *, new: bool = False) -> None:
             file.flush()
             os.fsync(file.fileno())
         if new:
-            # Linking, unlike renaming, does not replace the file of another process that was quicker.
+            # Linking, unlike renaming, does not replace a file that another process created first.
             os.link(other, path)
         else:
             os.replace(other, path)
@@ -198,46 +200,46 @@ def _replace(path: str, content: bytes, *, new: bool = False) -> None:
 
 
 class KeyringStore:
-    """Keeps each login in the system's keyring; which there are is kept there too, since a keyring cannot be listed."""
+    """Stores each login in the system keyring, with an index beside them, since a keyring cannot be listed."""
 
     def __init__(
         self, keyring: Any = None, *, folder: str | os.PathLike[str] | None = None, service: str = _SERVICE
     ) -> None:
-        """Take a backend of the keyring package, or its own choice; the folder is for locks alone."""
+        """Use a backend of the keyring package, by default its own choice; the folder is for locks only."""
         self._keyring = keyring
         self._service = service
         self._folder = os.fspath(folder or default_folder())
 
     def __repr__(self) -> str:
-        """Say what it is."""
+        """Show no secret."""
         return "KeyringStore()"
 
     async def get(self, key: str) -> str | None:
-        """Give what is kept under a key."""
+        """Return the value of a key; None if there is none."""
         return await self._ask(lambda ring: ring.get_password(self._service, key))  # type: ignore[no-any-return]
 
     async def put(self, key: str, value: str) -> None:
-        """Keep something under a key.
+        """Store a value under a key.
 
         Raises:
-            AuthError: the keyring does not take it.
+            AuthError: the keyring does not store it.
         """
         await self._ask(lambda ring: ring.set_password(self._service, key, value))
         await self._change_index(lambda kept: kept | {key})
 
     async def delete(self, key: str) -> None:
-        """Forget a key, whether it is there or not."""
+        """Delete a key, whether it exists or not."""
         if await self.get(key) is not None:
             await self._ask(lambda ring: ring.delete_password(self._service, key))
         await self._change_index(lambda kept: kept - {key})
 
     async def keys(self) -> list[str]:
-        """List what is kept."""
+        """List the keys."""
         text = await self._ask(lambda ring: ring.get_password(self._service, _INDEX))
         return [] if text is None else msgspec.json.decode(text, type=list[str])
 
     def lock(self, name: str) -> AbstractAsyncContextManager[object]:
-        """Hold a lock that other processes respect too."""
+        """Return a lock that works across processes."""
         return FileLock(self._folder, name)
 
     async def _change_index(self, change: Callable[[set[str]], set[str]]) -> None:
@@ -249,7 +251,7 @@ class KeyringStore:
                 await self._ask(lambda ring: ring.set_password(self._service, _INDEX, text))
 
     async def _ask(self, work: Callable[[Any], Any]) -> Any:
-        """Ask the keyring in a thread: it may have to ask the user first."""
+        """Call the keyring in a thread: it may have to ask the user first."""
         import keyring
         from keyring.errors import KeyringError
 
@@ -257,13 +259,13 @@ class KeyringStore:
             return await asyncio.to_thread(work, self._keyring or keyring.get_keyring())
         except KeyringError as error:
             raise AuthError(
-                f"The keyring does not give or take the login ({type(error).__name__}): unlock it, or give "
+                f"The keyring cannot be read or written ({type(error).__name__}): unlock it, or set "
                 "OAuth(store=PATH) to keep logins in an encrypted file."
             ) from error
 
 
 def default_folder() -> str:
-    """Say where this user's logins are kept if nobody says otherwise."""
+    """Return the default folder of this user's logins."""
     given = os.environ.get("TRUNKLINE_HOME")
     if given:
         return given
@@ -276,7 +278,7 @@ def default_folder() -> str:
 
 
 def find_store(given: Store | str | os.PathLike[str] | None) -> Store:
-    """Give the store that was named: an object, a file, "memory", or by default the keyring or a file.
+    """Return the configured store: an object, a file, "memory", or by default the keyring or a file.
 
     Raises:
         ConfigError: it is none of these.
@@ -289,14 +291,14 @@ def find_store(given: Store | str | os.PathLike[str] | None) -> Store:
     if isinstance(given, str | os.PathLike):
         return FileStore(given)
     if not all(hasattr(given, name) for name in ("get", "put", "delete", "keys", "lock")):
-        raise ConfigError(f'store= is a store, the path of a file, or "memory"; not a {type(given).__name__}.')
+        raise ConfigError(f'store= must be a store, a file path or "memory", not {type(given).__name__}.')
     return given
 
 
 def usable_keyring() -> Any:
-    """Find the system's keyring; None where there is none that keeps secrets."""
+    """Return the system keyring; None if there is none that stores secrets."""
     if os.environ.get("TRUNKLINE_HOME"):
-        # Whoever names a folder wants the logins there.
+        # A user who sets a folder wants the logins there.
         return None
     try:
         import keyring

@@ -1,6 +1,6 @@
-"""What a login yields: the tokens, whose they are, and everything needed to renew them.
+"""The result of a login: the tokens, the client they belong to, and everything needed to refresh them.
 
-``Login`` is the record that is kept. Nothing here shows a secret when printed.
+``Login`` is the record that is stored. No ``repr`` here shows a secret.
 """
 
 from __future__ import annotations
@@ -18,44 +18,44 @@ from trunkline.net import Fetched
 
 __all__ = ["Login", "Method", "Registered", "TokenAnswer", "TokenRefused", "TokenSet", "read_token_answer"]
 
-#: How a client shows at the token endpoint who it is.
+#: How a client authenticates at the token endpoint.
 Method: TypeAlias = Literal["none", "client_secret_basic", "client_secret_post", "private_key_jwt"]
 
 _VISIBLE = re.compile(r"[\x21-\x7e]+")
-# A token is not used in the last seconds of its life: it could end on the way.
+# A token is not used in its last seconds: it could expire in transit.
 _MARGIN = 30.0
 
 
 class Registered(Struct, frozen=True, kw_only=True):
-    """A client as one authorization server knows it; never used at another."""
+    """A client as registered at one authorization server; never used at another."""
 
     issuer: str
     client_id: str
     client_secret: str | None = None
     method: Method = "none"
-    #: Whether we registered it ourselves.
+    #: Whether it was registered dynamically.
     dynamic: bool = False
     redirect_uri: str | None = None
-    #: What it was registered for; None if that was not said.
+    #: The scopes it was registered for; None if unknown.
     scopes: tuple[str, ...] | None = None
 
     def __repr__(self) -> str:
         """Show no secret."""
-        return f"Registered({self.client_id!r} at {self.issuer!r})"
+        return f"RegisteredClient({self.client_id!r} at {self.issuer!r})"
 
 
 class TokenSet(Struct, frozen=True, kw_only=True):
-    """An access token, what it is for, and how long it lasts."""
+    """An access token, its resource and its expiry."""
 
     access_token: str
     #: ``Bearer`` or ``DPoP``.
     token_type: str = "Bearer"
-    #: In seconds since 1970; None if that was not said.
+    #: In seconds since 1970; None if unknown.
     expires_at: float | None = None
     refresh_token: str | None = None
-    #: What was granted, if that was said.
+    #: The granted scopes, if the server named them.
     scope: str | None = None
-    #: What was asked for, over all logins that led here.
+    #: The scopes requested in this and all earlier logins.
     requested: tuple[str, ...] = ()
     issuer: str
     resource: str
@@ -66,12 +66,12 @@ class TokenSet(Struct, frozen=True, kw_only=True):
         return f"TokenSet({self.token_type} of {self.issuer!r} for {self.resource!r}, …)"
 
     def ends(self, now: float) -> bool:
-        """Tell whether it is over, or as good as."""
+        """Return True if it has expired or is about to."""
         return self.expires_at is not None and self.expires_at - _MARGIN <= now
 
 
 class Login(Struct, frozen=True, kw_only=True):
-    """A login as it is kept: tokens, the client they were given to, the server that gave them, our key."""
+    """A login as stored: tokens, the client they were issued to, the authorization server, and the DPoP key."""
 
     tokens: TokenSet
     client: Registered
@@ -85,16 +85,16 @@ class Login(Struct, frozen=True, kw_only=True):
 
 
 class TokenRefused(AuthError):
-    """A token endpoint answered with an error; ``code`` is its name."""
+    """A token endpoint answered with an error; ``code`` is the OAuth error code."""
 
     def __init__(self, message: str, *, code: str) -> None:
-        """Keep the error's name."""
+        """Keep the error code."""
         super().__init__(message)
         self.code = code
 
 
 class TokenAnswer(Struct, frozen=True):
-    """What a token endpoint gives."""
+    """The response of a token endpoint."""
 
     access_token: str
     token_type: str = "Bearer"
@@ -105,7 +105,7 @@ class TokenAnswer(Struct, frozen=True):
 
     def __repr__(self) -> str:
         """Show no token."""
-        return f"TokenAnswer({self.token_type}, …)"
+        return f"TokenResponse({self.token_type}, …)"
 
 
 class _Error(Struct, frozen=True):
@@ -114,24 +114,24 @@ class _Error(Struct, frozen=True):
 
 
 def read_token_answer(answer: Fetched, who: str) -> TokenAnswer:
-    """Read what a token endpoint answered; ``who`` is how the party is called in messages.
+    """Parse the response of a token endpoint; ``who`` names the party in messages.
 
     Raises:
-        TokenRefused: it answered with an error.
-        AuthError: it answered with something else.
+        TokenEndpointError: the response is an OAuth error.
+        AuthError: the response is malformed.
     """
     if answer.status != 200:
         raise _refused(answer, who)
     try:
         said = msgspec.json.decode(answer.body, type=TokenAnswer, strict=False)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        # What the reader says of it could quote a token.
+        # The decoder's message could quote a token.
         raise AuthError(
-            f"{who} answered with something that is no token; whoever runs it has to look into it."
+            f"{who} answered the token request with a malformed response; its operator must look into it."
         ) from None
     refresh = said.refresh_token
     if not _VISIBLE.fullmatch(said.access_token) or (refresh is not None and not _VISIBLE.fullmatch(refresh)):
-        raise AuthError(f"{who} answered with a token that cannot be sent in a header.")
+        raise AuthError(f"{who} issued a token that cannot be sent in a header.")
     return said
 
 
@@ -141,5 +141,5 @@ def _refused(answer: Fetched, who: str) -> AuthError:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return AuthError(f"{who} answered the token request with status {answer.status} and no reason.")
     text = shown(said.error_description or "")
-    message = f"{who} refused to give a token: {said.error[:80]!a}" + (f' ("{text}")' if text else "")
+    message = f"{who} refused to issue a token: {said.error[:80]!a}" + (f' ("{text}")' if text else "")
     return TokenRefused(f"{message}.", code=said.error)

@@ -1,8 +1,8 @@
-"""What every way of checking credentials has in common: the interface, reading a bearer token, and remembering.
+"""The verifier interface, and what verifiers share: reading a bearer token from a request, and caching principals.
 
-A verifier says who sends a request, by its headers alone. What cannot be checked is refused: no failure of any kind
-makes somebody of nobody. Tokens are looked for in the ``Authorization`` header and nowhere else, are never kept (only
-their digests are), and never leave this package: a handler sees the claims.
+A verifier authenticates a request by its headers alone. A request whose credentials cannot be checked is rejected; no
+failure turns an unauthenticated caller into a principal. Tokens are read from the ``Authorization`` header only, are
+never stored (only their digests are), and never leave this package: handlers see the claims.
 """
 
 from __future__ import annotations
@@ -33,49 +33,49 @@ __all__ = [
     "presented_token",
 ]
 
-#: Says who sends a request with these headers (names in lower case), or None if nobody who may.
+#: Returns the principal of a request with these headers (names in lower case), or None if it may not call.
 Authenticate = Callable[[Mapping[str, str]], Awaitable[Principal | None] | Principal | None]
 
-# Longer ones are made by nobody honest: the largest tokens of real providers, with all groups in them, have some 8 KiB.
+# Real tokens are shorter: the largest of common providers, with all groups in them, have about 8 KiB.
 _TOKEN_BYTES = 16 * 1024
 # RFC 6750, 2.1.
 _TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")
 _REMEMBERED = 4096
 
 
-#: How the proofs of tokens that are bound to a key may be signed (RFC 9449).
+#: The signature algorithms accepted in DPoP proofs (RFC 9449).
 PROOF_ALGORITHMS = ("ES256", "ES384", "ES512", "RS256", "PS256", "EdDSA", "Ed25519")
-#: What is wrong with a proof, in challenges; the latter is mended by the nonce that comes with it.
+#: The error codes about proofs in challenges; the second asks for a retry with the nonce that is sent with it.
 INVALID_PROOF, NONCE_WANTED = "invalid_dpop_proof", "use_dpop_nonce"
 PROOF_ERRORS = frozenset({INVALID_PROOF, NONCE_WANTED})
 
 
 class InvalidToken(AuthError):
-    """A token is not good here; the message tells its sender why, and never repeats it."""
+    """A token is not valid here; the message tells its sender why, and never contains the token."""
 
-    #: What this is called in a challenge.
+    #: The error code in a challenge.
     code = "invalid_token"
 
 
 class Asked(NamedTuple):
-    """What a request is for: what a proof that comes with it has to name."""
+    """The method and URLs of a request, which its proof must name."""
 
     method: str
-    #: The addresses under which the request may be known to its sender.
+    #: The URLs by which the sender may know the endpoint.
     urls: tuple[str, ...]
 
 
 class Addressed(Mapping[str, str]):
-    """The headers of a request that brings a proof, with what the proof has to be for.
+    """The headers of a request with a proof, together with the target the proof must name.
 
-    It goes the way of the headers, so that whoever stands before a verifier (a function, a class of its own) need not
-    know of proofs; where it gets lost a bound token is refused.
+    It is passed in place of the headers, so that a wrapper around a verifier (a function, a class) need not know about
+    proofs; if a wrapper loses it, bound tokens are rejected.
     """
 
     __slots__ = ("_given", "asked")
 
     def __init__(self, given: Mapping[str, str], asked: Asked) -> None:
-        """Take the headers, and what the request is for."""
+        """Combine the headers with the target of the request."""
         self._given = given
         self.asked = asked
 
@@ -90,7 +90,7 @@ class Addressed(Mapping[str, str]):
 
 
 class Shown(NamedTuple):
-    """A token as a request brings it: under which scheme, in lower case."""
+    """A token of a request, with its scheme in lower case."""
 
     scheme: str
     token: str
@@ -100,48 +100,48 @@ class Shown(NamedTuple):
 class Verifier(Protocol):
     """Checks the credentials of requests.
 
-    It may also have: ``resource``, the URI under which tokens are asked for; ``required_scopes``, which everybody
-    needs; ``header``, the one it reads if not ``authorization``; ``scheme``, its name in challenges if not ``Bearer``;
-    ``routes()``, ASGI applications by the paths at which they are served beside the endpoint; and ``binding``, what it
-    does about tokens that are bound to a key.
+    It may also have: ``resource``, the URI that tokens are requested for; ``required_scopes``, needed by every request;
+    ``header``, the header it reads if not ``authorization``; ``scheme``, its name in challenges if not ``Bearer``;
+    ``routes()``, ASGI applications by the paths at which they are served beside the endpoint; and ``binding``, how it
+    treats tokens that are bound to a key.
     """
 
     @property
     def authorization_servers(self) -> Sequence[str]:
-        """The issuers of the tokens it takes; none if its tokens are not to be had from anybody."""
+        """The issuers of accepted tokens; empty if no authorization server issues them."""
 
     @property
     def scopes_supported(self) -> Sequence[str]:
-        """The scopes that clients are told to ask for; none: those that are needed somewhere."""
+        """The scopes that clients should request; empty: those that any part of the server needs."""
 
     async def verify(self, headers: Mapping[str, str]) -> Principal | None:
-        """Say who sends a request with these headers (names in lower case), or None if they name nobody.
+        """Return the principal of a request with these headers (names in lower case); None without credentials.
 
         Raises:
-            InvalidToken: they name somebody, but not so that it could be believed.
+            InvalidToken: the credentials are not valid.
         """
 
 
-#: What can be given as ``auth=``.
+#: The accepted values of ``auth=``.
 Auth = Verifier | Authenticate
 
 
 class Remembered:
-    """Who was found behind tokens a moment ago, so that the next request with one costs little; bounded."""
+    """The principals of recently verified tokens, so that further requests with them are cheap; bounded."""
 
     __slots__ = ("_found",)
 
     def __init__(self) -> None:
-        """Start with none."""
+        """Start empty."""
         self._found: dict[bytes, tuple[Principal, float]] = {}
 
     def find(self, token: str, now: float) -> Principal | None:
-        """Give whom a token was found to be of, unless that is too long ago."""
+        """Return the cached principal of a token, unless it has expired."""
         found = self._found.get(sha256(token.encode()).digest())
         return found[0] if found is not None and now < found[1] else None
 
     def keep(self, token: str, principal: Principal, *, until: float) -> None:
-        """Remember whom a token is of until some time; the oldest is forgotten for it if there are many."""
+        """Cache the principal of a token until a time; the oldest entry is dropped if the cache is full."""
         digest = sha256(token.encode()).digest()
         self._found.pop(digest, None)
         if len(self._found) >= _REMEMBERED:
@@ -150,10 +150,10 @@ class Remembered:
 
 
 def presented_token(headers: Mapping[str, str], schemes: Sequence[str] = ("bearer",)) -> Shown | None:
-    """Give what stands in the place of a request's token, unlooked at, or None if nothing does under these schemes.
+    """Return the unchecked token of a request; None if it has none with one of these schemes.
 
     Raises:
-        InvalidToken: it is too long to be one.
+        InvalidToken: it is too long.
     """
     given = headers.get("authorization")
     if given is None:
@@ -168,10 +168,10 @@ def presented_token(headers: Mapping[str, str], schemes: Sequence[str] = ("beare
 
 
 def bearer_token(headers: Mapping[str, str]) -> str | None:
-    """Give the token of a request, or None if it has none.
+    """Return the bearer token of a request; None if it has none.
 
     Raises:
-        InvalidToken: there is something in its place that cannot be one.
+        InvalidToken: it is malformed.
     """
     shown = presented_token(headers)
     if shown is None:
@@ -181,10 +181,10 @@ def bearer_token(headers: Mapping[str, str]) -> str | None:
 
 
 def check_token(token: str) -> None:
-    """See that a text can be a token at all; whoever was found behind it before need not.
+    """Check the syntax of a token; not needed for one that is cached.
 
     Raises:
-        InvalidToken: it cannot.
+        InvalidToken: it is malformed.
     """
     if not _TOKEN.fullmatch(token):
-        raise InvalidToken("What stands behind Bearer is not a token")
+        raise InvalidToken("The Authorization header does not contain a valid bearer token")

@@ -1,6 +1,6 @@
-"""Gets the user to a page and back: by a browser on this machine, or by showing the URL and reading where it led.
+"""The user's visit to the login page: in a browser on this machine, or by printing the URL and reading the result.
 
-A URL is given to the browser as it is, through no shell, and only if it is one of the web with plain characters.
+A URL is passed to the browser as it is, through no shell, and only if it is a plain web URL.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ _LONGEST_LINE = 16 * 1024
 
 
 async def visit(step: Visit, options: OAuth, receiver: Receiver | None) -> Mapping[str, str]:
-    """Send the user to a page and give what the redirect back says.
+    """Send the user to a page; return the parameters of the redirect.
 
     Raises:
-        AuthError: nobody could be sent there, or nothing came back in time.
+        AuthError: the page cannot be opened, or the login was not finished in time.
     """
     if not openable(step.url.partition("?")[0]):
-        raise AuthError(f"The page {step.url.partition('?')[0][:200]!r} is not one that a browser may be sent to.")
+        raise AuthError(f"The login page {step.url.partition('?')[0][:200]!r} is not safe to open in a browser.")
     if receiver is not None:
         receiver.expect(step.state)
     opening = asyncio.ensure_future(_open(step.url, options))
@@ -40,7 +40,7 @@ async def visit(step: Visit, options: OAuth, receiver: Receiver | None) -> Mappi
             return await _first(opening, coming)
     except TimeoutError:
         raise AuthError(
-            f"Nobody finished the login within {options.login_seconds:g} s. Try again, or give "
+            f"The login was not finished within {options.login_seconds:g} s. Try again, or set "
             "OAuth(login_seconds=...)."
         ) from None
     finally:
@@ -50,7 +50,7 @@ async def visit(step: Visit, options: OAuth, receiver: Receiver | None) -> Mappi
 
 
 async def _first(opening: asyncio.Future[Any], coming: asyncio.Future[Mapping[str, str]] | None) -> Mapping[str, str]:
-    """Wait for the redirect itself, or for somebody to say where it led."""
+    """Wait for the redirect itself, or for the user to enter where it led."""
     await asyncio.wait([opening] if coming is None else [opening, coming], return_when=asyncio.FIRST_COMPLETED)
     if coming is not None and coming.done():
         return coming.result()
@@ -58,7 +58,9 @@ async def _first(opening: asyncio.Future[Any], coming: asyncio.Future[Mapping[st
     if isinstance(said, str):
         return redirect_params(said)
     if coming is None:
-        raise AuthError("open_browser= has to give back the URL that the login ended with: redirect_uri= is not here.")
+        raise AuthError(
+            "open_browser= must return the URL that the login ended with, since redirect_uri= is not on this machine."
+        )
     return await coming
 
 
@@ -81,17 +83,17 @@ async def _open_here(url: str) -> str | None:
             return None
     if not (sys.stdin and sys.stdin.isatty() and sys.stderr):
         raise AuthError(
-            "A login is needed, but there is no browser here and nobody to ask: log in where there is one, or give "
-            "OAuth(open_browser=...) with a function that shows the URL to somebody."
+            "A login is needed, but there is neither a browser nor a terminal here: log in on a machine with one, or "
+            "set OAuth(open_browser=...) to a function that shows the URL to the user."
         )
     sys.stderr.write(f"Open this page in a browser and log in:\n\n  {url}\n\n")
-    sys.stderr.write("If the browser then cannot show a page, paste its address here: ")
+    sys.stderr.write("If the browser then cannot open a page, paste its address here: ")
     sys.stderr.flush()
     return await _line()
 
 
 def has_browser() -> bool:
-    """Tell whether a browser with a window of its own can be had: one in the terminal would take it over."""
+    """Return True if there is a graphical browser: one in the terminal would take the terminal over."""
     if sys.platform not in ("darwin", "win32") and not any(
         os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER")
     ):
@@ -106,7 +108,7 @@ def has_browser() -> bool:
 
 
 async def _line() -> str | None:
-    """Read a line of the terminal without a thread that nobody could stop."""
+    """Read a line from the terminal, without a thread, which could not be stopped."""
     loop = asyncio.get_running_loop()
     ready: asyncio.Future[str] = loop.create_future()
     descriptor = sys.stdin.fileno()

@@ -126,14 +126,14 @@ def test_variables_of_the_host_are_not_passed_unless_listed(stage: Stage, monkey
 
 @pytest.mark.parametrize("name", ["LD_PRELOAD", "DOCKER_HOST", "PATH", "HOME", "XDG_RUNTIME_DIR", "-e"])
 def test_a_variable_that_would_steer_the_engine_is_refused(stage: Stage, name: str) -> None:
-    with pytest.raises(ConfigError, match=f"the variable {name} would steer the engine"):
+    with pytest.raises(ConfigError, match=f"the variable {name} would affect the container engine"):
         words(stage, env={name: "x"})
 
 
 def test_a_folder_whose_name_would_be_read_as_something_else_is_refused(stage: Stage) -> None:
     odd = stage.folder / "a,readonly=false"
     odd.mkdir()
-    with pytest.raises(ConfigError, match="cannot be mounted in a container: its name has a comma"):
+    with pytest.raises(ConfigError, match="cannot be mounted in a container: its name contains a comma"):
         words(stage, roots=(str(odd),))
 
 

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from tests.host.sandbox.stage import ABLE, SECRET, Stage, needs
 
-pytestmark = [needs("landlock"), pytest.mark.skipif(sys.platform != "linux", reason="Landlock is of Linux")]
+pytestmark = [needs("landlock"), pytest.mark.skipif(sys.platform != "linux", reason="Landlock exists only on Linux")]
 
 #: Those that this kernel can stand in for: it knows all that they know.
 VERSIONS = [

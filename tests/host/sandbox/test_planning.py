@@ -74,8 +74,8 @@ def test_auto_takes_bubblewrap_where_it_works_and_else_landlock(stage: Stage, ab
     ("able", "sandbox", "said"),
     [
         pytest.param(replace(FULL, landlock=0, bwrap=None), {}, "the kernel has no Landlock", id="an-old-kernel"),
-        pytest.param(replace(FULL, landlock=2, bwrap=None), {}, "from being emptied", id="no-truncate"),
-        pytest.param(replace(FULL, platform="darwin", bwrap=None), {}, "Landlock is of Linux", id="a-mac"),
+        pytest.param(replace(FULL, landlock=2, bwrap=None), {}, "prevent truncating files", id="no-truncate"),
+        pytest.param(replace(FULL, platform="darwin", bwrap=None), {}, "Landlock exists only on Linux", id="a-mac"),
         pytest.param(replace(FULL, filters=False), {"kind": "landlock"}, "cannot be filtered", id="no-filters"),
         pytest.param(replace(FULL, filters=False), {"kind": "bwrap"}, "cannot be filtered", id="no-filters-for-bwrap"),
         pytest.param(replace(FULL, bwrap=None), {"kind": "bwrap"}, "install the package bubblewrap", id="no-bwrap"),
@@ -114,7 +114,7 @@ def test_a_sandbox_that_is_whole_has_no_remark(stage: Stage) -> None:
 def test_a_kernel_that_does_not_keep_signals_in_is_told(stage: Stage) -> None:
     launch = planned(stage, {"kind": "landlock"}, replace(FULL, landlock=5))
     assert launch.notes == (
-        "Landlock here does not keep a server from sending signals to your other programs (Linux 6.12 does)",
+        "Landlock here does not stop a server from sending signals to your other programs (Linux 6.12 does)",
     )
 
 
@@ -172,7 +172,9 @@ def test_temporary_files_of_a_server_that_runs_are_left_alone(stage: Stage) -> N
 
 
 def test_landlock_refuses_a_root_in_which_the_host_keeps_its_files(stage: Stage) -> None:
-    with pytest.raises(ConfigError, match="where the host keeps its own files, is in a folder that it was given"):
+    with pytest.raises(
+        ConfigError, match="where the host keeps its own files, is inside a folder that the server may access"
+    ):
         planned(stage, {"kind": "landlock"}, roots=(str(stage.folder),))
 
 
@@ -190,7 +192,7 @@ def test_a_root_in_the_host_s_own_folder_is_left_out(stage: Stage) -> None:
 
 def test_a_server_that_could_change_its_own_entry_is_told_of(stage: Stage) -> None:
     launch = planned(stage, {}, source=Source("given", str(stage.inside / "mcp.json"), 1))
-    assert launch.notes == (f"it can change {stage.inside / 'mcp.json'}, where its own entry is",)
+    assert launch.notes == (f"it can change {stage.inside / 'mcp.json'}, which contains its own entry",)
 
 
 def test_a_project_s_server_needs_no_such_word_since_its_approval_would_not_hold(stage: Stage) -> None:

@@ -81,12 +81,12 @@ def test_a_root_is_a_path_or_a_uri(root: str, path: str) -> None:
 def test_a_root_on_another_machine_is_left_out_and_told(root: str) -> None:
     notes: list[str] = []
     assert root_path(root, notes) is None
-    assert notes == [f"the root {root} is not on this machine, and left out"]
+    assert notes == [f"the root {root} is not on this machine and is left out of the sandbox"]
 
 
 def test_what_does_not_exist_is_left_out_and_told(home: Path) -> None:
     reach = reached(home, roots=(str(home / "gone"),))
-    assert (reach.write, reach.notes) == ((), (f"{home / 'gone'} does not exist, and is left out of the sandbox",))
+    assert (reach.write, reach.notes) == ((), (f"{home / 'gone'} does not exist and is left out of the sandbox",))
 
 
 # --- links -----------------------------------------------------------------------------------------------------------
@@ -107,7 +107,7 @@ def test_a_link_that_the_server_may_have_made_opens_nothing(home: Path, key: str
     sandbox = Sandbox(read=(str(planted),)) if key == "read" else Sandbox(write=(str(planted),))
     reach = reached(home, sandbox=sandbox, roots=(root,))
     assert (reach.mounts(secrets), reach.write) == (False, (root,))
-    assert "a link that the server can change leads out of its folders" in reach.notes[0]
+    assert "a link that the server can change leads outside its folders" in reach.notes[0]
 
 
 def test_a_link_above_what_is_listed_is_seen_too(home: Path) -> None:
@@ -144,7 +144,7 @@ def test_links_that_lead_in_a_circle_come_to_an_end(home: Path) -> None:
     one.symlink_to(other)
     other.symlink_to(one)
     assert reached(home, sandbox=Sandbox(read=(str(one),))).notes == (
-        f"{one} does not exist, and is left out of the sandbox",
+        f"{one} does not exist and is left out of the sandbox",
     )
 
 
@@ -210,7 +210,7 @@ def test_a_script_in_a_home_does_not_open_the_home(home: Path) -> None:
     (home / "package.json").write_text("{}")
     reach = reached(home, "python3", str(script))
     assert (reach.mounts(str(script)), reach.mounts(str(home / "package.json"))) == (True, False)
-    assert reach.notes == (f"only server.py itself can be read in {home}: list in read what else it needs",)
+    assert reach.notes == (f"only server.py itself can be read in {home}: add what else it needs to read",)
 
 
 def test_where_variables_of_the_entry_say_that_code_is_can_be_read(home: Path) -> None:

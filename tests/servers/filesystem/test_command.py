@@ -81,7 +81,7 @@ def test_it_serves_over_http_to_who_has_a_token(tmp_path: Path) -> None:
 
     async def scene() -> str:
         async with over_http("--tokens-env", "TOKENS", str(tmp_path)) as url:
-            with pytest.raises(RequestFailed, match="Authorization is needed"):
+            with pytest.raises(RequestFailed, match="Authorization required"):
                 await Client(url).__aenter__()
             async with Client(url, auth=BearerToken(TOKEN), roots=["/"]) as client:
                 denied = await client.call_tool("read_file", {"path": "/etc/passwd"}, raise_on_error=False)

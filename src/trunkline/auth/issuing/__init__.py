@@ -1,6 +1,6 @@
-"""The parts of the authorization server: what it keeps, whom it knows, what it asks people and what it hands out.
+"""The authorization server: its endpoints, pages, clients, users, tokens and storage.
 
-Nothing here knows the protocol or a server of it. ``AuthorizationServer`` and ``OAuthProxy`` put the parts together.
+Nothing here knows MCP or its server. ``AuthorizationServer`` and ``OAuthProxy`` assemble the parts.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""The authorization endpoint: who asks, may they be answered there, and what does the person in the browser say.
+"""The authorization endpoint: validates a client's request, asks the user for consent, and redirects with the outcome.
 
-Until client and redirect address are known to belong together nobody is sent anywhere: a page says what is wrong. A
-decision counts only from the browser that was shown the page (its cookie is part of the sealed request), from our own
-page (nobody else can have the seal), and once. How the person is known is left to ``finish``: here they sign in on the
-same page; a proxy sends them on.
+Until the client is known and the redirect URI is one of its own, the user is not redirected: a page shows the error. A
+decision is accepted only from the browser that was shown the page (its cookie is part of the sealed request), from our
+own page (no other site can have the seal), and once. How the user is authenticated is left to ``finish``: here they
+sign in on the same page; a proxy redirects them to its provider.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ __all__ = ["Authorization", "requested_scopes"]
 
 log = logging.getLogger("trunkline.auth")
 
-# RFC 7636, 4.2: S256 gives 43 characters, always.
+# RFC 7636, 4.2: an S256 challenge always has 43 characters.
 _CHALLENGE = re.compile(r"[A-Za-z0-9_-]{43}")
 _COOKIE = re.compile(r"[A-Za-z0-9_-]{43}")
 _STATE = 4096
@@ -47,24 +47,24 @@ _STATE = 4096
 class Authorization:
     """Serves the authorization endpoint."""
 
-    #: Where the person signs in if not on our page.
+    #: Where the user signs in, if not on our page.
     follows: str | None = None
 
     def __init__(self, settings: Settings, store: Store, book: ClientBook, *, sign_in: SlowedSignIn | None) -> None:
-        """Serve with what the server keeps and knows."""
+        """Use the settings, store and clients of the server."""
         self.settings = settings
         self.store = store
         self.book = book
         self._sign_in = sign_in
         self._seal = RequestSeal(store, settings.clock)
 
-    # --- asking ------------------------------------------------------------------------------------------------------
+    # --- the request -------------------------------------------------------------------------------------------------
 
     async def ask(self, exchange: Exchange) -> None:
-        """Answer a browser that a client sent: with a page that asks, or with what is wrong.
+        """Answer a browser that a client redirected here: with the consent page, or with an error.
 
         Raises:
-            PageFault: nobody can be told but the person.
+            PageError: the error can be shown only to the user, since the redirect URI is not trusted.
         """
         given = _readable(exchange)
         client, redirect_uri = await self._client(given, exchange)
@@ -87,14 +87,14 @@ class Authorization:
             await self.finish(exchange, client, request, subject)
             return
         if given.get("prompt") == "none":
-            silent = OAuthFault("interaction_required", "The user must be asked")
+            silent = OAuthFault("interaction_required", "The user must be asked for consent")
             await self._tell(exchange, client, redirect_uri, state, silent)
             return
         await self._show(exchange, client, request, subject=subject)
 
     async def _client(self, given: Mapping[str, str], exchange: Exchange) -> tuple[OAuthClient, str]:
         if "client_id" not in given:
-            raise PageFault(400, "This link is incomplete", "It does not say which application asks (client_id).")
+            raise PageFault(400, "Incomplete link", "It does not name the application (client_id is missing).")
         try:
             client = await self.book.find(given["client_id"], address=exchange.address)
         except OAuthFault as fault:
@@ -105,25 +105,25 @@ class Authorization:
         if redirect_uri is None or not registered(redirect_uri, client.redirect_uris):
             raise PageFault(
                 400,
-                "This link is not safe",
-                "The application did not make known the address to which you would be sent (redirect_uri).",
+                "Unsafe link",
+                "The address to which you would be redirected is not registered for this application (redirect_uri).",
             )
         return client, redirect_uri
 
     def _checked(self, client: OAuthClient, given: Mapping[str, str], redirect_uri: str) -> AuthorizationRequest:
         if "request" in given or "request_uri" in given:
-            raise OAuthFault("request_not_supported", "Requests are made by parameters alone")
+            raise OAuthFault("request_not_supported", "Request objects are not supported; use parameters")
         if given.get("response_type") != "code":
             raise OAuthFault("unsupported_response_type", "response_type must be code")
         if given.get("response_mode", "query") != "query":
             raise OAuthFault("invalid_request", "response_mode must be query")
         if "authorization_code" not in client.grant_types:
-            raise OAuthFault("unauthorized_client", "The client does not act for users")
+            raise OAuthFault("unauthorized_client", "The client may not use the authorization_code grant")
         challenge = given.get("code_challenge", "")
         if given.get("code_challenge_method") != "S256" or not _CHALLENGE.fullmatch(challenge):
-            raise OAuthFault("invalid_request", "PKCE is needed: code_challenge with code_challenge_method=S256")
+            raise OAuthFault("invalid_request", "PKCE is required: code_challenge with code_challenge_method=S256")
         if len(given.get("state", "")) > _STATE:
-            raise OAuthFault("invalid_request", f"state has {_STATE} characters at most")
+            raise OAuthFault("invalid_request", f"state may have at most {_STATE} characters")
         resource = self.settings.resource(given.get("resource"))
         if resource is None:
             raise OAuthFault("invalid_target", f"resource must be one of: {' '.join(self.settings.resources)}")
@@ -162,36 +162,38 @@ class Authorization:
         policy = form_policy(request.redirect_uri)
         await exchange.answer_html(status, consent_page(page), policy=policy)
 
-    # --- deciding ----------------------------------------------------------------------------------------------------
+    # --- the decision ------------------------------------------------------------------------------------------------
 
     async def decide(self, exchange: Exchange) -> None:
-        """Take the decision of a person.
+        """Handle the user's decision.
 
         Raises:
-            PageFault: it does not come from the page they were shown, or too late.
+            PageError: it was not sent from the page they were shown, or too late.
         """
         self._check_site(exchange)
         try:
             form = await exchange.form()
         except OAuthFault as fault:
-            raise PageFault(fault.status, "This cannot be read", f"{fault.description}.") from None
+            raise PageFault(fault.status, "Malformed form", f"{fault.description}.") from None
         request = self._seal.open(form.get("request", ""))
         if request is None:
             raise PageFault(403, "This page has expired", "Go back to the application and start again.")
         browser = exchange.cookie(self.settings.cookie) or ""
         if digest(browser) != request.browser:
-            log.warning("a decision came from another browser than the one that was asked; it does not count")
-            raise PageFault(403, "Not from this browser", "The page was shown in another browser. Start again here.")
+            log.warning("a consent decision came from another browser than the one that was asked; it was rejected")
+            raise PageFault(
+                403, "Started in another browser", "This page was shown in another browser. Start again here."
+            )
         client = await self._still_known(request, exchange)
         decision, subject = form.get("decision"), self._signed_in(request)
         if decision == "deny":
             self._spend(request)
-            await self.refuse(exchange, request, OAuthFault("access_denied", "The user refused"))
+            await self.refuse(exchange, request, OAuthFault("access_denied", "The user denied access"))
         elif decision == "sign_out":
             self.store.drop("session", request.browser)
             await self._show(exchange, client, request, subject=None)
         elif decision != "allow":
-            raise PageFault(400, "No decision", "Neither Allow nor Refuse was chosen.")
+            raise PageFault(400, "No decision", "Neither Allow nor Deny was chosen.")
         elif self.follows is None and subject is None:
             await self._sign_in_and_finish(exchange, client, request, form)
         else:
@@ -203,9 +205,9 @@ class Authorization:
         assert self._sign_in is not None
         subject = await self._sign_in(form.get("name", ""), form.get("password", ""), address=exchange.address)
         if subject is None:
-            await self._show(exchange, client, request, subject=None, wrong="Name or password is wrong.")
+            await self._show(exchange, client, request, subject=None, wrong="Wrong name or password.")
             return
-        # A new cookie for who has signed in: one that was planted before is worth nothing now.
+        # A new cookie after signing in, so that one that was planted before (session fixation) is worthless.
         browser = new_secret()
         self._set_cookie(exchange, browser)
         until = self.settings.clock() + self.settings.lives.session
@@ -230,33 +232,33 @@ class Authorization:
         await self.finish(exchange, client, request, subject)
 
     def _check_site(self, exchange: Exchange) -> None:
-        """Refuse a form that another site sent; browsers that say so cannot be made to lie."""
+        """Reject a form that another site sent; a page cannot forge these headers."""
         origin, site = exchange.header(b"origin"), exchange.header(b"sec-fetch-site")
         if origin not in (None, self.settings.origin) or site not in (None, "same-origin"):
-            raise PageFault(403, "Not from this page", "The decision was sent by another site and does not count.")
+            raise PageFault(403, "Sent by another site", "The decision was sent by another site and was ignored.")
 
     async def _still_known(self, request: AuthorizationRequest, exchange: Exchange) -> OAuthClient:
         client, _ = await self._client({"client_id": request.client_id, "redirect_uri": request.redirect_uri}, exchange)
         return client
 
     def _spend(self, request: AuthorizationRequest) -> None:
-        """See to it that a request is decided once."""
+        """Mark a request as decided; reject a second decision."""
         now = self.settings.clock()
         if not self.store.add("decided", request.nonce, Refresh(""), until=request.until, now=now):
-            raise PageFault(403, "Already decided", "You have answered this page before. Go back to the application.")
+            raise PageFault(403, "Already decided", "You have already answered this page. Go back to the application.")
 
-    # --- the end -----------------------------------------------------------------------------------------------------
+    # --- the outcome -------------------------------------------------------------------------------------------------
 
     async def finish(
         self, exchange: Exchange, client: OAuthClient, request: AuthorizationRequest, subject: str | None
     ) -> None:
-        """Send the person back with a code."""
+        """Redirect the user to the client with a code."""
         assert subject is not None
         code = self.make_code(request, subject=subject, grant_id=new_secret())
         await exchange.redirect(self.back(request, {"code": code}))
 
     def make_code(self, request: AuthorizationRequest, *, subject: str, grant_id: str) -> str:
-        """Make a code that stands for what was allowed."""
+        """Create an authorization code for an approved request."""
         code, now = new_secret(), self.settings.clock()
         record = Code(
             grant_id=grant_id,
@@ -268,36 +270,36 @@ class Authorization:
             scopes=request.scopes,
             until=now + self.settings.lives.code,
         )
-        # Kept longer than it is good for, so that its second use is seen.
+        # Stored longer than it is valid, so that a second use is detected.
         self.store.sweep(now)
         self.store.put("code", digest(code), record, until=now + self.settings.lives.access)
         return code
 
     async def refuse(self, exchange: Exchange, request: AuthorizationRequest, fault: OAuthFault) -> None:
-        """Send the person back with an error."""
+        """Redirect the user to the client with an error."""
         error = {"error": fault.error, "error_description": fault.description}
         await exchange.redirect(self.back(request, error))
 
     async def _tell(
         self, exchange: Exchange, client: OAuthClient, redirect_uri: str, state: str | None, fault: OAuthFault
     ) -> None:
-        """Tell a client what is wrong with its request.
+        """Report an invalid request to the client.
 
-        Nobody knows an address that anybody could register: a person is asked before they are sent there (OAuth 2.1,
-        7.12.2).
+        Anyone can register a redirect URI, so for clients that are not configured the user is asked before being sent
+        there (OAuth 2.1, 7.12.2).
         """
         error = {"error": fault.error, "error_description": fault.description, "state": state}
         url = with_parameters(redirect_uri, {**error, "iss": self.settings.issuer})
         if client.source == "configured" or is_loopback(redirect_uri):
             await exchange.redirect(url)
             return
-        sentence = f"{host_of(redirect_uri)} asked for something it cannot have: {fault.description}."
-        page = message_page(self.settings.name, "This cannot be allowed", sentence, link=url)
+        sentence = f"The request of {host_of(redirect_uri)} is not valid: {fault.description}."
+        page = message_page(self.settings.name, "Invalid request", sentence, link=url)
         await exchange.answer_html(400, page, policy=policy_of())
 
     def back(self, request: AuthorizationRequest, answer: Mapping[str, str]) -> str:
-        """Write where the person is sent back to, with an answer."""
-        # RFC 9207: who answers is part of every answer.
+        """Return the redirect URI with the parameters of a response."""
+        # RFC 9207: every response names its issuer.
         added = {**answer, "state": request.state, "iss": self.settings.issuer}
         return with_parameters(request.redirect_uri, added)
 
@@ -313,9 +315,9 @@ class Authorization:
         return None if session is None else session.subject
 
     def _remembered(self, exchange: Exchange, request: AuthorizationRequest) -> bool:
-        """Tell whether this browser allowed as much to this client before, and the user opened the page themselves.
+        """Return True if this browser has approved the same for this client, and the user opened the page themselves.
 
-        A page that another site leads to is always shown: else that site could ride on a consent in silence.
+        If another site led here, the page is always shown: otherwise that site could silently reuse a consent.
         """
         if self.settings.lives.remember <= 0 or exchange.header(b"sec-fetch-site") != "none":
             return False
@@ -324,23 +326,23 @@ class Authorization:
 
 
 def requested_scopes(settings: Settings, client: OAuthClient, scope: str | None) -> tuple[str, ...]:
-    """Give the scopes that are meant: those asked for that exist and that the client may have.
+    """Return the scopes of a request: those requested that exist and that the client may have.
 
     Raises:
-        OAuthFault: none of them is left.
+        OAuthError: none is left.
     """
     asked = settings.default_scopes if scope is None else tuple(dict.fromkeys(scope.split()))
-    # What a client said of itself when it registered limits nobody: it may need more later, and the user is asked.
+    # The scopes of a self-registration are no limit: the client may need more later, and the user is asked.
     limited = client.source == "configured" and client.scopes is not None
     allowed = set(client.scopes or ()) & set(settings.scopes) if limited else settings.scopes
     granted = tuple(name for name in asked if name in allowed)
     if asked and not granted and scope is not None and settings.scopes:
-        raise OAuthFault("invalid_scope", f"There are these scopes: {' '.join(settings.scopes)}")
+        raise OAuthFault("invalid_scope", f"Known scopes: {' '.join(settings.scopes)}")
     return granted
 
 
 def _consent_name(request: AuthorizationRequest) -> str:
-    """Name a consent by whom it binds: browser, client, where it leads (of a program's own port: any), and what for."""
+    """Return the storage name of a consent: browser, client, redirect URI (any port for loopback) and resource."""
     where = re.sub(r":\d+(?=[/?]|$)", "", request.redirect_uri, count=1) if is_loopback(request.redirect_uri) else None
     return digest("\n".join((request.browser, request.client_id, where or request.redirect_uri, request.resource)))
 
@@ -349,4 +351,4 @@ def _readable(exchange: Exchange) -> dict[str, str]:
     try:
         return exchange.query()
     except OAuthFault as fault:
-        raise PageFault(fault.status, "This link cannot be read", f"{fault.description}.") from None
+        raise PageFault(fault.status, "Malformed link", f"{fault.description}.") from None

@@ -1,6 +1,6 @@
-"""Which client asks the token endpoint, proven the way it said it would: a secret, a signed assertion, or nothing.
+"""Client authentication at the token endpoint, by the registered method: a secret, a signed assertion, or none.
 
-A client that has something to prove itself with is never let in without it.
+A client that has credentials is never accepted without them.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from trunkline.auth.issuing.web import Exchange
 
 __all__ = ["ASSERTION_ALGORITHMS", "ClientAuthentication"]
 
-#: RFC 7523: a client proves itself by a token that it signed.
+#: RFC 7523: the client authenticates with a token that it signed.
 _ASSERTION_TYPE = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
-#: Algorithms with public keys alone: a shared secret is no signature.
+#: Asymmetric algorithms only: with a shared secret, an assertion is no proof.
 ASSERTION_ALGORITHMS = ("ES256", "RS256", "PS256", "EdDSA")
 _LONGEST_ASSERTION = 8192
 _ASSERTION_SECONDS = 600.0
@@ -30,30 +30,30 @@ _SKEW = 30.0
 
 
 class ClientAuthentication:
-    """Finds out which client sent a form."""
+    """Authenticates the client that sent a form."""
 
     def __init__(self, settings: Settings, store: Store, book: ClientBook) -> None:
-        """Look clients up in a book."""
+        """Look clients up in a registry."""
         self._settings = settings
         self._store = store
         self._book = book
 
     async def client(self, exchange: Exchange, form: Mapping[str, str]) -> OAuthClient:
-        """Give the client that sent a form.
+        """Return the authenticated client of a form.
 
         Raises:
-            OAuthFault: it did not prove that it is the one it says.
+            OAuthError: authentication failed.
         """
         basic = _basic(exchange)
         ways = (basic is not None, "client_secret" in form, "client_assertion" in form)
         if sum(ways) > 1:
-            raise OAuthFault("invalid_request", "A client proves itself in one way, not in several")
+            raise OAuthFault("invalid_request", "Use only one client authentication method")
         asserted = _unverified_subject(form["client_assertion"]) if "client_assertion" in form else None
         client_id = (basic[0] if basic else None) or form.get("client_id") or asserted
         if client_id is None:
             raise _refused("client_id is missing", basic=False)
         if form.get("client_id", client_id) != client_id:
-            raise OAuthFault("invalid_request", "client_id is given twice, and differs")
+            raise OAuthFault("invalid_request", "client_id is given twice with different values")
         try:
             client = await self._book.find(client_id, address=exchange.address)
         except OAuthFault as fault:
@@ -75,7 +75,7 @@ class ClientAuthentication:
         if form.get("client_assertion_type") != _ASSERTION_TYPE:
             raise OAuthFault("invalid_request", f"client_assertion_type must be {_ASSERTION_TYPE}")
         if client.jwks is None and client.jwks_uri is None:
-            raise _refused("The client has no keys to check its assertion with", basic=False)
+            raise _refused("The client has no keys to verify its assertion with", basic=False)
         keys = await self._book.keys_of(client, address=exchange.address)
         try:
             public = KeySet.import_key_set(keys)  # type: ignore[arg-type]
@@ -92,12 +92,12 @@ class ClientAuthentication:
         ours = {self._settings.issuer, f"{self._settings.base}/token"}
         audience = claims.get("aud")
         if audience not in ours if isinstance(audience, str) else not _one_of(audience, ours):
-            return "is meant for somebody else: aud must be the issuer"
+            return "has another audience: aud must be the issuer"
         expires, jti = claims.get("exp"), claims.get("jti")
         if isinstance(expires, bool) or not isinstance(expires, int | float):
             return "has no exp"
         if not now - _SKEW < expires <= now + _ASSERTION_SECONDS:
-            return "has expired, or lives longer than ten minutes"
+            return "has expired, or is valid for longer than ten minutes"
         starts = claims.get("nbf", 0)
         if not isinstance(starts, int | float) or starts > now + _SKEW:
             return "is not valid yet"
@@ -110,7 +110,7 @@ class ClientAuthentication:
 
 
 def _one_of(audience: object, ours: set[str]) -> bool:
-    """Tell whether a list of audiences has nobody but us."""
+    """Return True if a list of audiences names only us."""
     return (
         isinstance(audience, list) and bool(audience) and all(isinstance(one, str) and one in ours for one in audience)
     )
@@ -120,13 +120,13 @@ def _check_secret(client: OAuthClient, secret: str | None, *, basic: bool) -> No
     if client.secret_digest is None:
         if secret is None and client.is_public:
             return
-        raise _refused("The client proves itself in another way", basic=basic)
+        raise _refused("The client must use another authentication method", basic=basic)
     if secret is None or not same(digest(secret), client.secret_digest):
         raise _refused("The client's secret is wrong or missing", basic=basic)
 
 
 def _basic(exchange: Exchange) -> tuple[str, str] | None:
-    """Read the Basic scheme, whose parts are encoded as in a form (RFC 6749, 2.3.1)."""
+    """Parse Basic credentials, whose parts are form-encoded (RFC 6749, 2.3.1)."""
     scheme, _, encoded = (exchange.header(b"authorization") or "").partition(" ")
     if not scheme:
         return None
@@ -135,22 +135,22 @@ def _basic(exchange: Exchange) -> tuple[str, str] | None:
     except (binascii.Error, UnicodeDecodeError):
         name = colon = secret = ""
     if scheme.lower() != "basic" or not colon:
-        raise _refused("The Authorization header is not of the Basic scheme", basic=True)
+        raise _refused("The Authorization header does not contain valid Basic credentials", basic=True)
     return unquote_plus(name), unquote_plus(secret)
 
 
 def _unverified_subject(assertion: str) -> str | None:
-    """Read whose assertion this claims to be; it is checked with that client's keys afterwards."""
+    """Return the subject that an assertion claims; it is verified with that client's keys afterwards."""
     import msgspec
 
     parts = assertion.split(".")
     if len(parts) != 3 or len(assertion) > _LONGEST_ASSERTION:
-        raise _refused("The assertion is no signed token", basic=False)
+        raise _refused("The assertion is not a signed JWT", basic=False)
     try:
         payload = base64.urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4))
         subject = msgspec.json.decode(payload, type=dict[str, Any]).get("sub")
     except (binascii.Error, ValueError):
-        raise _refused("The assertion is no signed token", basic=False) from None
+        raise _refused("The assertion is not a signed JWT", basic=False) from None
     return subject if isinstance(subject, str) else None
 
 

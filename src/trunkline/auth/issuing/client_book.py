@@ -1,7 +1,7 @@
-"""Who the clients are: those configured, those that registered, and those named by the address of a document.
+"""The clients: configured, dynamically registered, or described by a document at the URL that is their client_id.
 
-A document is fetched on a stranger's word, so by the guarded client alone, without following redirects, in small
-numbers, and is kept for a while, whether it was good or not.
+A document is fetched at a stranger's request, so only with the guarded HTTP client, without following redirects,
+rate-limited, and cached for a while, whether it was valid or not.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ _MAX_AGE = re.compile(r"(?:^|[,\s])max-age=(\d{1,9})(?:$|[,\s])")
 
 
 class ClientBook:
-    """Finds clients by their ids, and takes new ones in."""
+    """Finds clients by id, and registers new ones."""
 
     def __init__(self, settings: Settings, store: Store, *, clients: Iterable[OAuthClient], fetcher: Any) -> None:
-        """Know the configured clients.
+        """Load the configured clients.
 
         Raises:
-            ConfigError: one of them cannot be so.
+            ConfigError: one of them is not valid.
         """
         self._settings = settings
         self._store = store
         self._fetcher = fetcher
         self._configured = {client.client_id: _configured(client, settings) for client in clients}
-        #: What documents said, or what was wrong with them, and until when that is believed.
+        #: The clients of documents, or why a document is not valid, with the expiry of that result.
         self._documents: dict[str, tuple[OAuthClient | str, float]] = {}
         self._jwks: dict[str, tuple[dict[str, Any], float]] = {}
         self._registering = Throttle(_PER_MINUTE, 60.0, clock=settings.clock)
@@ -56,15 +56,15 @@ class ClientBook:
 
     @property
     def grant_types(self) -> list[str]:
-        """The grants that some client may use."""
+        """The grant types that any client may use."""
         machines = any("client_credentials" in each.grant_types for each in self._configured.values())
         return ["authorization_code", "refresh_token", *(["client_credentials"] if machines else [])]
 
     async def find(self, client_id: str, *, address: str) -> OAuthClient:
-        """Give a client.
+        """Return a client by its id.
 
         Raises:
-            OAuthFault: nobody is known by this id.
+            OAuthError: there is no such client, or its document is not valid.
         """
         if found := self._configured.get(client_id):
             return found
@@ -72,27 +72,27 @@ class ClientBook:
             return await self._document(client_id, address)
         registered = self._store.get("client", client_id, OAuthClient, now=self._settings.clock())
         if registered is None:
-            raise OAuthFault("invalid_client", "No client is known by this client_id; it may have to register again")
+            raise OAuthFault("invalid_client", "Unknown client_id; the client may have to register again")
         return registered
 
     def used(self, client: OAuthClient) -> None:
-        """Keep a client that registered itself for as long as it comes back."""
+        """Extend the lifetime of a dynamically registered client that is in use."""
         if client.source == "registered":
             self._store.extend("client", client.client_id, self._settings.clock() + self._settings.lives.used_client)
 
     # --- registration ------------------------------------------------------------------------------------------------
 
     def register(self, given: Mapping[str, Any], *, address: str) -> dict[str, Any]:
-        """Take a client in, for an hour unless it is used by then; give what it is told.
+        """Register a client; it expires after an hour unless it is used. Return the registration response.
 
         Raises:
-            OAuthFault: it cannot be taken in, or there are too many.
+            OAuthError: its metadata is not valid, or there are too many clients.
         """
         now = self._settings.clock()
         self._store.sweep(now)
         full = self._store.count("client", now=now) >= self._settings.registered_clients
         if wait := self._registering.count(address) or (60 if full else 0):
-            raise _too_many("Too many clients register", wait)
+            raise _too_many("Too many registrations", wait)
         client, secret = read_metadata(
             given, client_id=new_secret(), source="registered", schemes=self._settings.redirect_schemes
         )
@@ -110,7 +110,7 @@ class ClientBook:
                 self._documents.clear()
             self._documents[url] = known, now + seconds
         if isinstance(known, str):
-            raise OAuthFault("invalid_client", f"The document that client_id names {known}")
+            raise OAuthFault("invalid_client", f"The document at the client_id URL {known}")
         return known
 
     async def _fetched(self, url: str, address: str) -> tuple[OAuthClient | str, float]:
@@ -121,30 +121,30 @@ class ClientBook:
             given = msgspec.json.decode(answer.body, type=dict[str, Any])
             # Compared as they are written: RFC 3986, 6.2.1.
             if given.get("client_id") != url:
-                return "has another client_id than its address", _BAD_SECONDS
+                return "has a client_id that differs from its URL", _BAD_SECONDS
             if "client_secret" in given or not given.get("client_name"):
-                return "needs a client_name, and may have no client_secret", _BAD_SECONDS
+                return "must have a client_name and no client_secret", _BAD_SECONDS
             schemes = self._settings.redirect_schemes
             client, _ = read_metadata(given, client_id=url, source="document", schemes=schemes)
         except LinkError:
             return "could not be fetched", _BAD_SECONDS
         except (msgspec.DecodeError, UnicodeDecodeError):
-            return "is not an object of JSON", _BAD_SECONDS
+            return "is not a JSON object", _BAD_SECONDS
         except OAuthFault as refused:
             if refused.status == 429:
                 raise
-            return f"cannot be used: {refused.description}", _BAD_SECONDS
+            return f"is not valid: {refused.description}", _BAD_SECONDS
         return client, _lifetime(answer.headers.get("cache-control", ""))
 
     async def _get(self, url: str, address: str) -> Any:
         """Fetch a document.
 
         Raises:
-            OAuthFault: too many are fetched.
-            LinkError: it cannot be had.
+            OAuthError: the rate limit is reached.
+            LinkError: it cannot be fetched.
         """
         if wait := self._fetching.count(address) or self._fetching_all.count(""):
-            raise _too_many("Too many documents of clients are asked for", wait)
+            raise _too_many("Too many client documents requested", wait)
         if self._fetcher is None:
             from trunkline.net import Fetcher
 
@@ -159,14 +159,14 @@ class ClientBook:
         )
         content_type = answer.headers.get("content-type", "").partition(";")[0].strip().lower()
         if answer.status != 200 or not (content_type == "application/json" or content_type.endswith("+json")):
-            raise LinkError("it was not answered with a document of JSON")
+            raise LinkError("the response is not a JSON document")
         return answer
 
     async def keys_of(self, client: OAuthClient, *, address: str) -> dict[str, Any]:
-        """Give the public keys of a client.
+        """Return the public keys of a client.
 
         Raises:
-            OAuthFault: they cannot be had.
+            OAuthError: they cannot be fetched.
         """
         if client.jwks is not None or client.jwks_uri is None:
             return client.jwks or {"keys": []}
@@ -183,7 +183,7 @@ class ClientBook:
         return keys
 
     async def aclose(self) -> None:
-        """Close what fetches."""
+        """Close the HTTP client."""
         if self._fetcher is not None:
             await self._fetcher.aclose()
 
@@ -191,30 +191,30 @@ class ClientBook:
 def _configured(client: OAuthClient, settings: Settings) -> OAuthClient:
     for uri in client.redirect_uris:
         if fault := redirect_fault(uri, schemes=settings.redirect_schemes):
-            raise ConfigError(f"the client {client.client_id!r} has the redirect URI {uri!r}, which {fault}")
+            raise ConfigError(f"client {client.client_id!r}: the redirect URI {uri!r} {fault}")
     secret = client.client_secret
     ready = msgspec.structs.replace(
         client, client_secret=None, secret_digest=None if secret is None else digest(secret), source="configured"
     )
     if "client_credentials" in client.grant_types and ready.is_public:
         raise ConfigError(
-            f"the client {client.client_id!r} acts for itself and needs client_secret=, jwks= or jwks_uri="
+            f"client {client.client_id!r}: the client_credentials grant needs client_secret=, jwks= or jwks_uri="
         )
     return ready
 
 
 def _document_fault(url: str) -> str | None:
-    """Say what is wrong with the address of a document: it has a plain host and a path without steps back."""
+    """Return what is wrong with the URL of a document, which needs a plain host and a path without dot segments."""
     try:
         parts = urlsplit(url)
         _ = parts.port
     except ValueError:
-        return "has no readable address"
+        return "has a malformed URL"
     steps = parts.path.split("/")
     if len(url) > 500 or not url.isascii() or "#" in url or "@" in parts.netloc or not parts.hostname:
-        return "has an address that is too long, or has a fragment or a user"
+        return "has a URL that is too long, or contains a fragment or user information"
     if parts.path in ("", "/") or {".", ".."} & {step.lower().replace("%2e", ".") for step in steps}:
-        return "has an address without a plain path"
+        return "has a URL without a plain path"
     return None
 
 

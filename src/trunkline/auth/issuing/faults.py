@@ -1,7 +1,7 @@
-"""What an authorization server refuses, and how it says so.
+"""The errors of an authorization server, and how they are reported.
 
-An ``OAuthFault`` is answered in the form that OAuth gives errors: a code from a fixed list and a sentence. A
-``PageFault`` is meant for a person in a browser: nobody can be redirected safely, so a page says what is wrong.
+An ``OAuthError`` becomes an OAuth error response: a code from a fixed list and a description. A ``PageError`` is for a
+user in a browser: a redirect would not be safe, so a page shows what is wrong.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ __all__ = ["OAuthFault", "PageFault"]
 
 
 class OAuthFault(Exception):
-    """A request of a client that is refused, with an error code of OAuth."""
+    """A client's request is rejected with an OAuth error code."""
 
     def __init__(self, error: str, description: str, *, status: int = 400, headers: tuple[tuple[str, str], ...] = ()):
-        """Keep the code, the sentence, and how HTTP is to carry them."""
+        """Set the code, the description, and the HTTP status and headers."""
         super().__init__(description)
         self.error = error
         self.description = description
@@ -22,10 +22,10 @@ class OAuthFault(Exception):
 
 
 class PageFault(Exception):
-    """A request of a browser that is refused on a page of its own."""
+    """A browser's request is rejected with an error page."""
 
     def __init__(self, status: int, title: str, sentence: str, *, headers: tuple[tuple[str, str], ...] = ()):
-        """Keep what the page says."""
+        """Set the content of the page."""
         super().__init__(sentence)
         self.status = status
         self.title = title

@@ -1,7 +1,7 @@
-"""The token endpoint and the revocation endpoint: what a client gets for a code, a refresh token, or for itself.
+"""The token endpoint and the revocation endpoint: tokens for a code, for a refresh token, or for the client itself.
 
-A grant is a family of tokens and is valid while it is kept. A code or a refresh token that comes a second time was
-stolen, by whoever was first or by whoever is second: the family ends, and the user is asked again.
+A grant is a family of tokens and is valid while it is stored. A code or refresh token that is presented a second time
+was stolen, by the first or by the second presenter: the family is revoked, and the user must approve again.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Grants:
     """Serves the token endpoint and the revocation endpoint."""
 
     def __init__(self, settings: Settings, store: Store, book: ClientBook, *, tokens: AccessTokens) -> None:
-        """Serve with what the server keeps and knows."""
+        """Use the settings, store and clients of the server."""
         self._settings = settings
         self._store = store
         self._book = book
@@ -48,10 +48,10 @@ class Grants:
         }
 
     async def token(self, exchange: Exchange) -> None:
-        """Answer a client that asks for a token.
+        """Handle a token request.
 
         Raises:
-            OAuthFault: it gets none.
+            OAuthError: no token is issued.
         """
         form = await exchange.form()
         kind = self._kinds.get(form.get("grant_type", ""))
@@ -65,10 +65,10 @@ class Grants:
         await exchange.answer_json(200, answer, headers=(("cache-control", "no-store"), ("pragma", "no-cache")))
 
     async def revoke(self, exchange: Exchange) -> None:
-        """Take back what a token belongs to; a token that is nobody's is taken back already (RFC 7009, 2.2).
+        """Revoke the grant of a token; an unknown token counts as revoked (RFC 7009, 2.2).
 
         Raises:
-            OAuthFault: the client is not the one it says, or says no token.
+            OAuthError: client authentication failed, or the token is missing.
         """
         form = await exchange.form()
         client = await self._clients.client(exchange, form)
@@ -87,11 +87,11 @@ class Grants:
         await exchange.answer(200, [])
 
     def end(self, grant_id: str) -> None:
-        """End a grant: none of its tokens is good any more."""
+        """Revoke a grant with all its tokens."""
         self._store.drop("grant", grant_id)
         self._store.drop("upstream", grant_id)
 
-    # --- the three grants --------------------------------------------------------------------------------------------
+    # --- the grant types ---------------------------------------------------------------------------------------------
 
     def _by_code(self, client: OAuthClient, form: Mapping[str, str]) -> dict[str, Any]:
         now, name = self._settings.clock(), digest(form.get("code", ""))
@@ -99,15 +99,15 @@ class Grants:
         if code is None or code.client_id != client.client_id:
             raise OAuthFault("invalid_grant", "The code is unknown or has expired")
         if not self._store.use("code", name):
-            log.warning("a code came a second time: what was given for it is taken back")
+            log.warning("an authorization code was used twice: its tokens are revoked")
             self.end(code.grant_id)
-            raise OAuthFault("invalid_grant", "The code was used before")
+            raise OAuthFault("invalid_grant", "The code has already been used")
         if code.until <= now:
             raise OAuthFault("invalid_grant", "The code is unknown or has expired")
         if form.get("redirect_uri", code.redirect_uri) != code.redirect_uri:
-            raise OAuthFault("invalid_grant", "redirect_uri is not the one of the authorization request")
+            raise OAuthFault("invalid_grant", "redirect_uri differs from the authorization request")
         if not _verifies(form.get("code_verifier", ""), code.challenge):
-            raise OAuthFault("invalid_grant", "code_verifier does not fit the code_challenge")
+            raise OAuthFault("invalid_grant", "code_verifier does not match the code_challenge")
         self._check_resource(form, code.resource)
         grant = Grant(subject=code.subject, client_id=code.client_id, resource=code.resource, scopes=code.scopes)
         lives = self._settings.lives
@@ -120,25 +120,25 @@ class Grants:
         refresh = self._store.get("refresh", name, Refresh, now=now)
         grant = None if refresh is None else self._store.get("grant", refresh.grant_id, Grant, now=now)
         if refresh is None or grant is None or grant.client_id != client.client_id:
-            raise OAuthFault("invalid_grant", "The refresh token is unknown, has expired or was taken back")
+            raise OAuthFault("invalid_grant", "The refresh token is unknown, has expired or was revoked")
         scopes = _narrowed(grant, form.get("scope"))
         self._check_resource(form, grant.resource)
         if not self._store.use("refresh", name):
-            log.warning("a refresh token came a second time: its whole family is taken back")
+            log.warning("a refresh token was used twice: all tokens of its grant are revoked")
             self.end(refresh.grant_id)
-            raise OAuthFault("invalid_grant", "The refresh token was used before; the user must allow again")
+            raise OAuthFault("invalid_grant", "The refresh token has already been used; the user must approve again")
         for kind in ("grant", "upstream"):
             self._store.extend(kind, refresh.grant_id, now + self._settings.lives.refresh)
         return self._answer(refresh.grant_id, grant, scopes, refreshes=True)
 
     def _by_itself(self, client: OAuthClient, form: Mapping[str, str]) -> dict[str, Any]:
         if client.is_public:
-            raise OAuthFault("unauthorized_client", "A client that acts for itself must prove who it is")
+            raise OAuthFault("unauthorized_client", "client_credentials needs client authentication")
         resource = self._settings.resource(form.get("resource"))
         if resource is None:
             raise OAuthFault("invalid_target", f"resource must be one of: {' '.join(self._settings.resources)}")
         grant = Grant(
-            # Apart from the users, whose names it must not take.
+            # The prefix keeps clients apart from users: a client must not be able to take a user's name.
             subject=f"client:{client.client_id}",
             client_id=client.client_id,
             resource=resource,
@@ -148,7 +148,7 @@ class Grants:
         self._store.add("grant", grant_id, grant, until=now + self._settings.lives.access, now=now)
         return self._answer(grant_id, grant, grant.scopes, refreshes=False)
 
-    # --- what they share ---------------------------------------------------------------------------------------------
+    # --- shared by the grant types -----------------------------------------------------------------------------------
 
     def _answer(self, grant_id: str, grant: Grant, scopes: tuple[str, ...], *, refreshes: bool) -> dict[str, Any]:
         answer: dict[str, Any] = {
@@ -166,7 +166,7 @@ class Grants:
 
     def _check_resource(self, form: Mapping[str, str], granted: str) -> None:
         if "resource" in form and self._settings.resource(form["resource"]) != granted:
-            raise OAuthFault("invalid_target", "resource is not the one that was allowed")
+            raise OAuthFault("invalid_target", "resource differs from the approved one")
 
 
 def _verifies(verifier: str, challenge: str) -> bool:
@@ -177,10 +177,10 @@ def _verifies(verifier: str, challenge: str) -> bool:
 
 
 def _narrowed(grant: Grant, scope: str | None) -> tuple[str, ...]:
-    """Give the scopes of a refreshed token: as many as were allowed, or fewer."""
+    """Return the scopes of a refreshed token: all that were approved, or a subset."""
     if scope is None:
         return grant.scopes
     asked = tuple(dict.fromkeys(scope.split()))
     if not set(asked) <= set(grant.scopes):
-        raise OAuthFault("invalid_scope", "More was asked for than was allowed")
+        raise OAuthFault("invalid_scope", "scope exceeds what was approved")
     return asked

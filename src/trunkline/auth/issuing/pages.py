@@ -1,7 +1,7 @@
-"""The pages that people see: what is asked of them, and what went wrong.
+"""The pages of the authorization server: the consent form, and errors.
 
-Whatever is shown may have been chosen by a stranger: everything is escaped, no page has a script, and the policy sent
-with each allows nothing but its own style. What a person must look at, where they are sent afterwards, is large.
+Everything shown may come from a stranger: all of it is escaped, no page has a script, and the content security policy
+of each allows only its own style. The redirect host, which the user must check, is shown in large type.
 """
 
 from __future__ import annotations
@@ -51,24 +51,24 @@ _STYLE_HASH = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode(
 
 
 class ConsentPage(Struct, frozen=True, kw_only=True):
-    """What the page that asks for consent shows."""
+    """The content of the consent page."""
 
     server: str
     client: OAuthClient
     request: AuthorizationRequest
-    #: The request, sealed: its name in the form, which no other site can know.
+    #: The sealed request, carried in the form; no other site can know it.
     sealed: str
     action: str
     descriptions: Mapping[str, str]
-    #: Who is signed in; None: the form asks for name and password.
+    #: The signed-in user; None: the form asks for name and password.
     signed_in: str | None = None
-    #: Nobody signs in here: somebody else's page follows.
+    #: The provider's page at which the user signs in afterwards, if not here.
     follows: str | None = None
     wrong: str | None = None
 
 
 def policy_of(*form_targets: str) -> str:
-    """Write what a page may do: show its own style, and send its form to these places."""
+    """Return the content security policy of a page: its own style, and these form targets."""
     targets = " ".join(form_targets) or "'none'"
     return (
         f"default-src 'none'; style-src 'sha256-{_STYLE_HASH}'; form-action {targets}; "
@@ -77,45 +77,45 @@ def policy_of(*form_targets: str) -> str:
 
 
 def consent_page(page: ConsentPage) -> str:
-    """Write the page on which a person allows or refuses."""
+    """Return the page on which the user allows or denies access."""
     client, request = page.client, page.request
-    name = escape(client.client_name or "An application without a name")
+    name = escape(client.client_name or "An unnamed application")
     body = [
         f"<h1><strong>{name}</strong> asks for access to {escape(page.server)}</h1>",
         f'<p class="wrong" role="alert">{escape(page.wrong)}</p>' if page.wrong else "",
-        "<dl><dt>If you allow it, you are sent to</dt>",
+        "<dl><dt>If you allow it, you will be sent to</dt>",
         f'<dd class="host">{escape(host_of(request.redirect_uri))}</dd>',
         _who(client),
-        f"<dt>It may use</dt><dd><code>{escape(request.resource)}</code>",
+        f"<dt>It will have access to</dt><dd><code>{escape(request.resource)}</code>",
         f"{_scopes(request.scopes, page.descriptions)}</dd>",
         "</dl>",
         _warning(client, request),
         f'<form method="post" action="{escape(page.action)}">',
         f'<input type="hidden" name="request" value="{escape(page.sealed)}">',
         _sign_in(page),
-        # The first one is what the Enter key means.
+        # The Enter key activates the first button.
         '<div class="choice"><button class="yes" name="decision" value="allow">Allow</button>'
-        '<button name="decision" value="deny" formnovalidate>Refuse</button></div>',
+        '<button name="decision" value="deny" formnovalidate>Deny</button></div>',
         "</form>",
     ]
     return _page(f"Allow {client.client_name or 'access'}?", page.server, "\n".join(part for part in body if part))
 
 
 def onward_page(server: str, link: str) -> str:
-    """Write a page that leads on at once.
+    """Return a page that redirects immediately.
 
-    A redirect would not do after a form: the policy of the page with the form counts for all it leads to, and where
-    somebody else's page sends a person is not ours to know.
+    An HTTP redirect would not work after a form: the form-action policy of the page applies to the whole redirect
+    chain, and we cannot know where the provider's page redirects to.
     """
     at_once = f'<meta http-equiv="refresh" content="0; url={escape(link)}">'
     host = escape(host_of(link))
-    body = f'<h1>On to {host}</h1>\n<p><a rel="noreferrer" href="{escape(link)}">Go on to {host}</a></p>'
-    return _page(f"On to {host_of(link)}", server, body, head=at_once)
+    body = f'<h1>Continue to {host}</h1>\n<p><a rel="noreferrer" href="{escape(link)}">Continue to {host}</a></p>'
+    return _page(f"Continue to {host_of(link)}", server, body, head=at_once)
 
 
 def message_page(server: str, title: str, sentence: str, *, link: str | None = None) -> str:
-    """Write a page that says one thing; with a link that leads on, if there is somewhere to go."""
-    onward = f'<p><a rel="noreferrer" href="{escape(link)}">Go on to {escape(host_of(link))}</a></p>' if link else ""
+    """Return a page with one message, and optionally a link to continue."""
+    onward = f'<p><a rel="noreferrer" href="{escape(link)}">Continue to {escape(host_of(link))}</a></p>' if link else ""
     return _page(title, server, f"<h1>{escape(title)}</h1>\n<p>{escape(sentence)}</p>\n{onward}")
 
 
@@ -133,7 +133,7 @@ def _who(client: OAuthClient) -> str:
         host = escape(host_of(client.client_id))
         return f"<dt>Published by</dt><dd>{host}<br><code>{escape(client.client_id)}</code></dd>"
     if client.source == "registered":
-        return "<dt>Who it is</dt><dd>It chose its name itself; nobody checked it.</dd>"
+        return "<dt>Identity</dt><dd>The application chose its name itself; it has not been verified.</dd>"
     return ""
 
 
@@ -150,18 +150,18 @@ def _scopes(scopes: Sequence[str], descriptions: Mapping[str, str]) -> str:
 
 
 def _warning(client: OAuthClient, request: AuthorizationRequest) -> str:
-    """Warn of a client that only lives on the user's machine: any program there can claim to be it."""
+    """Return a warning for a client on the user's machine: any program there can claim to be it."""
     if not is_loopback(request.redirect_uri) or client.source == "configured":
         return ""
     return (
-        '<p class="warn" role="note">This application is a program on your own computer, and any program there can '
-        "claim to be it. Go on only if you have just started this yourself.</p>"
+        '<p class="warn" role="note">This application runs on your own computer, where any program can '
+        "claim to be it. Continue only if you have just started this yourself.</p>"
     )
 
 
 def _sign_in(page: ConsentPage) -> str:
     if page.follows is not None:
-        return f"<p>You sign in at <strong>{escape(host_of(page.follows))}</strong> afterwards.</p>"
+        return f"<p>You will sign in at <strong>{escape(host_of(page.follows))}</strong> next.</p>"
     if page.signed_in is not None:
         return (
             f"<p>Signed in as <strong>{escape(page.signed_in)}</strong>. "
@@ -174,5 +174,5 @@ def _sign_in(page: ConsentPage) -> str:
 
 
 def form_policy(*uris: str) -> str:
-    """Write the policy of a page whose form leads, by redirects, to other sites."""
+    """Return the policy of a page whose form redirects to other sites."""
     return policy_of("'self'", *dict.fromkeys(origin_of(uri) for uri in uris))

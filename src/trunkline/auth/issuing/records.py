@@ -1,7 +1,7 @@
-"""What an authorization server knows and keeps, as frozen records.
+"""The records that an authorization server keeps.
 
-Secrets are never among them: a code, a refresh token, a cookie or a client's secret is kept as its digest, which is
-also the name it is found by.
+Secrets are not among them: a code, a refresh token, a cookie or a client secret is stored as its digest, which is also
+the name by which it is found.
 """
 
 from __future__ import annotations
@@ -29,35 +29,35 @@ __all__ = [
 
 
 class OAuthClient(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A client of the authorization server: one you configure, or one that made itself known."""
+    """A client of the authorization server: configured, registered dynamically, or described by a document."""
 
     client_id: str
     client_name: str = ""
-    #: Where users may be sent back to: https, or a loopback address, whose port may then be any.
+    #: Allowed redirect URIs: https, or loopback with any port.
     redirect_uris: tuple[str, ...] = ()
-    #: Configured clients may have ``client_credentials`` too; nobody gets that by registering.
+    #: Only configured clients may also have ``client_credentials``.
     grant_types: tuple[str, ...] = ("authorization_code", "refresh_token")
-    #: Given in a configuration only; kept nowhere.
+    #: For configuration only; never stored.
     client_secret: str | None = None
-    #: Public keys of a client that proves itself by a signed assertion.
+    #: Public keys of a client that authenticates with signed assertions.
     jwks: dict[str, Any] | None = None
     jwks_uri: str | None = None
-    #: What it may ask for, if it was configured; None: every scope there is.
+    #: The scopes that a configured client may request; None: all.
     scopes: tuple[str, ...] | None = None
     client_uri: str | None = None
-    #: How it became known: ``configured``, ``registered`` or ``document``.
+    #: Where it comes from: ``configured``, ``registered`` or ``document``.
     source: str = "configured"
     #: The digest of its secret.
     secret_digest: str | None = None
 
     @property
     def is_public(self) -> bool:
-        """Whether it has nothing to prove itself with."""
+        """Whether it has no credentials."""
         return self.secret_digest is None and self.jwks is None and self.jwks_uri is None
 
 
 class AuthorizationRequest(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A checked request for authorization, while the user makes up their mind."""
+    """A validated authorization request that waits for the user's decision."""
 
     client_id: str
     redirect_uri: str
@@ -65,15 +65,15 @@ class AuthorizationRequest(Struct, frozen=True, kw_only=True, omit_defaults=True
     resource: str
     scopes: tuple[str, ...]
     state: str | None = None
-    #: The digest of the cookie of the browser that was asked.
+    #: The digest of the cookie of the browser that was shown the page.
     browser: str = ""
-    #: Makes each request another one, so that it can be decided once.
+    #: Makes each request unique, so that it can be decided only once.
     nonce: str = ""
     until: float = 0.0
 
 
 class Code(Struct, frozen=True, kw_only=True):
-    """What an authorization code stands for."""
+    """The record of an authorization code."""
 
     grant_id: str
     subject: str
@@ -86,7 +86,7 @@ class Code(Struct, frozen=True, kw_only=True):
 
 
 class Grant(Struct, frozen=True, kw_only=True):
-    """What a user allowed a client: a family of tokens. It is valid for as long as it is kept."""
+    """What a user allowed a client: a family of tokens. It is valid for as long as it is stored."""
 
     subject: str
     client_id: str
@@ -95,33 +95,33 @@ class Grant(Struct, frozen=True, kw_only=True):
 
 
 class Refresh(Struct, frozen=True):
-    """What a refresh token stands for."""
+    """The record of a refresh token."""
 
     grant_id: str
 
 
 class Session(Struct, frozen=True):
-    """Who signed in with a browser."""
+    """The user who signed in with a browser."""
 
     subject: str
 
 
 class Consent(Struct, frozen=True):
-    """What was allowed before, in the same browser, to the same client."""
+    """What was allowed before to the same client, in the same browser."""
 
     scopes: tuple[str, ...]
 
 
 def digest(secret: str) -> str:
-    """Give the name under which something secret is kept; the secret has 256 bits, so a plain hash will do."""
+    """Return the digest under which a secret is stored; secrets have 256 bits, so a plain hash is enough."""
     return base64.urlsafe_b64encode(hashlib.sha256(secret.encode()).digest()).rstrip(b"=").decode()
 
 
 def new_secret() -> str:
-    """Make 256 bits that nobody can guess, as text for URLs and cookies."""
+    """Generate an unguessable string of 256 bits for URLs and cookies."""
     return secrets.token_urlsafe(32)
 
 
 def same(one: str, other: str) -> bool:
-    """Compare without telling by the time it takes where two texts differ."""
+    """Compare two strings in constant time."""
     return hmac.compare_digest(one.encode(), other.encode())

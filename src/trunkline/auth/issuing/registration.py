@@ -1,7 +1,7 @@
-"""What a client says about itself, checked: when it registers (RFC 7591), and in a document at its own address.
+"""Validation of client metadata: of a registration request (RFC 7591), and of a client ID metadata document.
 
-Nothing a client says makes it trusted. It chooses where users are sent back to, which is shown to them, and how it
-proves itself; it cannot give itself rights that only a configuration gives.
+Nothing a client says about itself makes it trusted. It chooses its redirect URIs, which are shown to users, and its
+authentication method; it cannot give itself rights that only a configuration grants.
 """
 
 from __future__ import annotations
@@ -16,39 +16,39 @@ from trunkline.auth.issuing.redirects import redirect_fault
 
 __all__ = ["AUTH_METHODS", "read_metadata", "registration_answer"]
 
-#: How clients may prove themselves at the token endpoint.
+#: The supported client authentication methods of the token endpoint.
 AUTH_METHODS = ("none", "client_secret_basic", "client_secret_post", "private_key_jwt")
-#: What a client may make itself known for: never to act without a user.
+#: The grant types a client may register for: never one without a user.
 _GRANTS = frozenset({"authorization_code", "refresh_token"})
 _REDIRECTS = 16
 _NAME = 100
 _KEYS = 10
-# Control characters, and those that turn or hide the text around them.
+# Control characters, and those that reorder or hide the text around them.
 _UNSEEN = re.compile("[\x00-\x1f\x7f-\x9f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]")
 
 
 def read_metadata(
     given: Mapping[str, Any], *, client_id: str, source: str, schemes: Iterable[str] = ()
 ) -> tuple[OAuthClient, str | None]:
-    """Make a client of what it says about itself; with its secret, if it wants one.
+    """Build a client from its metadata; return it with its new secret, if its method needs one.
 
     Raises:
-        OAuthFault: it says something that cannot be.
+        OAuthError: the metadata is not valid.
     """
     redirect_uris = _texts(given, "redirect_uris")
     if not 1 <= len(redirect_uris) <= _REDIRECTS:
-        raise OAuthFault("invalid_redirect_uri", f"redirect_uris has one address at least, {_REDIRECTS} at most")
+        raise OAuthFault("invalid_redirect_uri", f"redirect_uris must have 1 to {_REDIRECTS} entries")
     for uri in redirect_uris:
         if fault := redirect_fault(uri, schemes=schemes):
             raise OAuthFault("invalid_redirect_uri", f"A redirect URI {fault}")
     grant_types = _texts(given, "grant_types") or ["authorization_code"]
     if "authorization_code" not in grant_types:
-        raise _fault("grant_types must have authorization_code")
+        raise _fault("grant_types must contain authorization_code")
     if "code" not in (_texts(given, "response_types") or ["code"]):
-        raise _fault("response_types must have code")
+        raise _fault("response_types must contain code")
     method = given.get("token_endpoint_auth_method") or ("none" if source == "document" else "client_secret_basic")
     if method not in AUTH_METHODS or (source == "document" and method.startswith("client_secret")):
-        raise _fault("token_endpoint_auth_method is not one that is offered")
+        raise _fault("token_endpoint_auth_method is not supported")
     jwks, jwks_uri = _keys(given) if method == "private_key_jwt" else (None, None)
     secret = new_secret() if method.startswith("client_secret") else None
     scope = given.get("scope")
@@ -69,7 +69,7 @@ def read_metadata(
 def registration_answer(
     client: OAuthClient, secret: str | None, given: Mapping[str, Any], *, now: float
 ) -> dict[str, Any]:
-    """Write what a client is told after it registered: all that was understood (RFC 7591, 3.2.1)."""
+    """Return the registration response: all metadata that was accepted (RFC 7591, 3.2.1)."""
     method = given.get("token_endpoint_auth_method") or "client_secret_basic"
     answer: dict[str, Any] = {
         "client_id": client.client_id,
@@ -95,7 +95,7 @@ def registration_answer(
 
 
 def _name(value: object) -> str:
-    """Give a name as it may be shown: short, on one line, in its own direction."""
+    """Return a name that is safe to show: short, on one line, without bidirectional overrides."""
     return " ".join(_UNSEEN.sub("", value).split())[:_NAME] if isinstance(value, str) else ""
 
 
@@ -104,7 +104,7 @@ def _keys(given: Mapping[str, Any]) -> tuple[dict[str, Any] | None, str | None]:
     keys = jwks.get("keys") if isinstance(jwks, dict) else None
     if uri is None and isinstance(keys, list) and 1 <= len(keys) <= _KEYS:
         if any(not isinstance(key, dict) or key.get("kty") == "oct" or "d" in key for key in keys):
-            raise _fault("jwks must have public keys only")
+            raise _fault("jwks must contain public keys only")
         return {"keys": keys}, None
     if jwks is None and isinstance(uri, str) and uri.startswith("https://") and len(uri) < 2000:
         return None, uri

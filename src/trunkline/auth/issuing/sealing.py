@@ -1,6 +1,7 @@
-"""Records that leave in a form and come back: signed, so that nobody can make one, and bound to a time.
+"""Sealed requests: records that leave in a form and come back, signed and with an expiry.
 
-What waits for a person's decision is kept in their page and not here, so that opening a million pages fills nothing.
+A request that waits for the user's decision is kept in the page and not on the server, so that opening a million pages
+uses no storage.
 """
 
 from __future__ import annotations
@@ -28,20 +29,20 @@ class _Secret(Struct, frozen=True):
 
 
 class RequestSeal:
-    """Seals requests with a key from the store, so that every process on it reads the seals of the others."""
+    """Seals requests with a key from the store, which all processes that share it use."""
 
     def __init__(self, store: Store, clock: Callable[[], float]) -> None:
-        """Take the key, or make it."""
+        """Load the key, or generate it."""
         self._clock = clock
         self._key = kept_secret(store, "requests", clock()).encode()
 
     def seal(self, request: AuthorizationRequest) -> str:
-        """Write a request as text that only we can make."""
+        """Return a request as signed text."""
         data = msgspec.json.encode(request)
         return f"{_text(data)}.{_text(self._mac(data))}"
 
     def open(self, sealed: str) -> AuthorizationRequest | None:
-        """Read a request back; None if we did not seal it, or too long ago."""
+        """Return the request of a signed text; None if the signature is not ours, or it has expired."""
         body, _, mac = sealed.partition(".")
         if len(sealed) > _LONGEST or not sealed.isascii():
             return None
@@ -59,7 +60,7 @@ class RequestSeal:
 
 
 def kept_secret(store: Store, name: str, now: float) -> str:
-    """Give a secret that lives as long as the store; whoever asks first makes it."""
+    """Return a secret that lives as long as the store; the first call generates it."""
     store.add("secret", name, _Secret(new_secret()), until=_FOREVER, now=now)
     kept = store.get("secret", name, _Secret, now=now)
     assert kept is not None

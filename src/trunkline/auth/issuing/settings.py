@@ -1,7 +1,6 @@
-"""How an authorization server is set up: read once, checked whole, frozen.
+"""The settings of an authorization server: read once, validated together, frozen.
 
-The issuer is published byte for byte as it was given; only where endpoints are derived from it a final slash is left
-away.
+The issuer is published byte for byte as given; only for deriving endpoints a trailing slash is removed.
 """
 
 from __future__ import annotations
@@ -20,57 +19,57 @@ __all__ = ["IssuerOptions", "Lives", "Settings", "make_settings"]
 
 
 class IssuerOptions(TypedDict, total=False):
-    """Further options of an authorization server."""
+    """Further options of ``AuthorizationServer``."""
 
-    #: What people see on its pages.
+    #: The name shown on its pages.
     name: str
-    #: Scopes a token must have to be let in at all.
+    #: Scopes that every token must have.
     required_scopes: Sequence[str]
-    #: Scopes of a request that names none; otherwise all there are.
+    #: Scopes for a request that names none; by default all.
     default_scopes: Sequence[str]
     #: Clients may register themselves (RFC 7591).
     registration: bool
-    #: Clients may be named by the address of a document about them.
+    #: Clients may use the URL of their metadata document as client_id.
     client_id_documents: bool
-    #: Private schemes of applications (``cursor``) that users may be sent back to, beside https and loopback.
+    #: Private-use schemes of applications (``cursor``) allowed in redirect URIs, besides https and loopback.
     redirect_schemes: Sequence[str]
-    #: How long things live, in seconds.
+    #: Lifetimes in seconds.
     access_seconds: float
     code_seconds: float
     refresh_seconds: float
     session_seconds: float
-    #: For how long a browser that allowed a client is not asked again when the user opens the page themselves.
+    #: How long a consent is remembered in a browser, for pages that the user opens themselves.
     remember_seconds: float
-    #: Most clients that registered themselves and are still known.
+    #: The maximum number of dynamically registered clients.
     registered_clients: int
-    #: For tests on loopback alone: everything is allowed at once, by this user.
+    #: For tests on loopback only: every request is approved immediately, as this user.
     auto_approve: str | None
-    #: Fetches what others publish; by default the guarded client of this package.
+    #: Fetches remote documents; by default the guarded HTTP client of this package.
     fetcher: Any
     clock: Callable[[], float]
 
 
 class Lives(Struct, frozen=True, kw_only=True):
-    """How long things live, in seconds."""
+    """Lifetimes in seconds."""
 
     access: float = 15 * 60.0
-    #: RFC 6749 advises ten minutes at most; a client comes back with a code at once.
+    #: RFC 6749 recommends at most ten minutes; a client redeems a code at once.
     code: float = 60.0
     refresh: float = 30 * 24 * 3600.0
     session: float = 12 * 3600.0
-    #: A person reads a page, looks up a password, is called away.
+    #: Users read the page, look up a password, are interrupted.
     page: float = 10 * 60.0
     remember: float = 0.0
-    #: A client that registered itself and never got a token; and one that did, since its last.
+    #: A dynamically registered client that never got a token; and one that did, since its last token.
     unused_client: float = 3600.0
     used_client: float = 90 * 24 * 3600.0
 
 
 class Settings(Struct, frozen=True, kw_only=True):
-    """What an authorization server is told."""
+    """The validated settings of an authorization server."""
 
     issuer: str
-    #: The issuer without a final slash, and its parts.
+    #: The issuer without a trailing slash, and its parts.
     base: str
     origin: str
     path: str
@@ -90,22 +89,22 @@ class Settings(Struct, frozen=True, kw_only=True):
 
     @property
     def cookie(self) -> str:
-        """The name of the cookie: bound to the host by its prefix, where there is https.
+        """The name of the cookie; with https its prefix binds it to the host.
 
-        A loopback address without TLS cannot have the prefix. Cookies do not mind ports, so the port is in the name,
-        or two servers on one machine would sign each other's users out.
+        A loopback issuer without TLS cannot use the prefix. Cookies ignore ports, so the port is part of the name;
+        otherwise two servers on one machine would sign each other's users out.
         """
         if self.origin.startswith("https:"):
             return "__Host-trunkline-auth"
         return f"trunkline-auth-{urlsplit(self.origin).port or 80}"
 
     def cookie_header(self, value: str, seconds: float) -> str:
-        """Write the cookie."""
+        """Return the Set-Cookie header."""
         secure = "; Secure" if self.origin.startswith("https:") else ""
         return f"{self.cookie}={value}; Path=/; Max-Age={int(seconds)}; HttpOnly; SameSite=Lax{secure}"
 
     def resource(self, asked: str | None) -> str | None:
-        """Give the resource that is meant: one we serve, the only one if none is named; else None."""
+        """Return the requested resource if we serve it, or the only one if none is named; else None."""
         if asked is None:
             return self.resources[0] if len(self.resources) == 1 else None
         return next((ours for ours in self.resources if asked in (ours, f"{ours}/", ours.removesuffix("/"))), None)
@@ -118,21 +117,21 @@ def make_settings(
     scopes: Mapping[str, str] | Sequence[str],
     options: Mapping[str, Any],
 ) -> Settings:
-    """Check and settle what was given.
+    """Validate the options and build the settings.
 
     Raises:
-        ConfigError: something cannot be so; the sentence says what to write instead.
+        ConfigError: an option is not valid; the message says what to write instead.
     """
     unknown = sorted(set(options) - set(IssuerOptions.__annotations__))
     if unknown:
-        raise TypeError(f"an authorization server has no option {unknown[0]!r}")
+        raise TypeError(f"AuthorizationServer has no option {unknown[0]!r}")
     parts = _issuer_parts(issuer)
     described = dict(scopes) if isinstance(scopes, Mapping) else dict.fromkeys(scopes, "")
     _check_scopes(described, options)
     base = issuer.removesuffix("/")
     loopback = is_loopback(parts.hostname, below=False)
     if options.get("auto_approve") is not None and not loopback:
-        raise ConfigError("auto_approve= lets everybody in: it is for an issuer on loopback alone")
+        raise ConfigError("auto_approve= approves every request, so it is allowed only for an issuer on loopback")
     lives = {name.removesuffix("_seconds"): options[name] for name in options if name.endswith("_seconds")}
     return Settings(
         issuer=issuer,
@@ -165,8 +164,8 @@ def _issuer_parts(issuer: str) -> SplitResult:
     here = parts.scheme == "http" and is_loopback(parts.hostname, below=False)
     if not plain or not (parts.scheme == "https" or here):
         raise ConfigError(
-            f"issuer={issuer!r}: an issuer is an https address without query and fragment, such as "
-            "'https://auth.example.com'; http is for loopback alone"
+            f"issuer={issuer!r}: must be an https URL without query and fragment, such as "
+            "'https://auth.example.com'; http is allowed for loopback only"
         )
     return parts
 
@@ -174,11 +173,13 @@ def _issuer_parts(issuer: str) -> SplitResult:
 def _check_scopes(described: Mapping[str, str], options: Mapping[str, Any]) -> None:
     named = {*options.get("required_scopes", ()), *options.get("default_scopes", ())}
     if missing := sorted(named - set(described)):
-        raise ConfigError(f"scopes= does not describe {missing[0]!r}, which is asked for")
+        raise ConfigError(f"scopes= lacks {missing[0]!r}, which required_scopes= or default_scopes= names")
     for name in described:
         # RFC 6749, 3.3: printable ASCII without space, quote and backslash.
         if not name or any(not "!" <= character <= "~" or character in '"\\' for character in name):
-            raise ConfigError(f"scopes= has {name!r}: a scope is a word of printable ASCII")
+            raise ConfigError(
+                f"scopes= contains {name!r}: a scope must be printable ASCII without spaces, quotes and backslashes"
+            )
 
 
 def _resources(resource: str | Sequence[str] | None, origin: str) -> tuple[str, ...]:
@@ -186,5 +187,5 @@ def _resources(resource: str | Sequence[str] | None, origin: str) -> tuple[str, 
         return (f"{origin}/mcp",)
     resources = (resource,) if isinstance(resource, str) else tuple(resource)
     if not resources or any(urlsplit(each).fragment or not urlsplit(each).netloc for each in resources):
-        raise ConfigError("resource= names the addresses that tokens are for, such as 'https://mcp.example.com/mcp'")
+        raise ConfigError("resource= must be one or more URLs without fragment, such as 'https://mcp.example.com/mcp'")
     return resources

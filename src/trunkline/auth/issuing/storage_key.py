@@ -1,4 +1,4 @@
-"""The secret that encrypts a provider's tokens in the store: given, or kept in a private key file.
+"""The secret that encrypts a provider's tokens in the store: configured, or kept in a private key file.
 
 A store that held its own key would reveal the tokens with the first copy of its file: a backup, a volume, a support
 ticket. So the secret comes from elsewhere: ``storage_key=``, else ``client_secret=``, else, for a public client with
@@ -24,16 +24,16 @@ _NEW_KEY = "python -c 'import secrets; print(secrets.token_urlsafe(32))'"
 
 
 class StorageSecrets(Struct, frozen=True):
-    """What provider tokens are sealed with."""
+    """The secrets that encrypt provider tokens."""
 
-    #: The first one seals; all of them are tried to open what was sealed earlier.
+    #: The first one encrypts; all are tried for decryption.
     secrets: tuple[str, ...]
-    #: The key file was just created, so tokens in the store were sealed by a version without key files.
+    #: The key file was just created, so tokens in the store were encrypted by a version without key files.
     new_file: bool = False
 
 
 def find_storage_secrets(given: str | Sequence[str] | None, *, client_secret: str | None, store: str) -> StorageSecrets:
-    """Return the secrets for a store: those given, the client's, or one from the key file, which is made if missing.
+    """Return the secrets for a store: the configured ones, the client's, or that of the key file, created if missing.
 
     Raises:
         ConfigError: a given key is too short, or the key file cannot be used; the message says what to do.
@@ -50,21 +50,22 @@ def find_storage_secrets(given: str | Sequence[str] | None, *, client_secret: st
         return StorageSecrets((_read(path),), new_file=made)
     except OSError as problem:
         raise ConfigError(
-            f"the key file {path!r} cannot be used ({problem.strerror}); without client_secret= it holds the key that "
-            f"seals the provider's tokens. Make its folder writable, or pass storage_key= (make one with: {_NEW_KEY})"
+            f"cannot use the key file {path!r} ({problem.strerror}), which encrypts the provider's tokens if there is "
+            f"no client_secret=. Make its folder writable, or set storage_key= (generate one with: {_NEW_KEY})"
         ) from problem
 
 
 def _checked(keys: tuple[str, ...]) -> tuple[str, ...]:
     if not keys or any(not isinstance(key, str) or len(key) < _SHORTEST for key in keys[:1]):
-        raise ConfigError(f"storage_key= needs at least {_SHORTEST} characters; make one with: {_NEW_KEY}")
+        raise ConfigError(f"storage_key= needs at least {_SHORTEST} characters; generate one with: {_NEW_KEY}")
     return keys
 
 
 def _make(path: str) -> bool:
-    """Make the key file if there is none; return True if this process made it.
+    """Create the key file if there is none; return True if this process created it.
 
-    It is written under another name and linked, so no process sees half of it, and of two that make it one wins.
+    It is written under another name and then linked, so that no process sees a partial file, and of two processes
+    one wins.
     """
     if os.path.lexists(path):
         return False
@@ -90,14 +91,14 @@ def _read(path: str) -> str:
         if os.name == "posix" and stat.S_IMODE(mode) & 0o077:
             raise ConfigError(
                 f"the key file {path!r} can be read by other users: run chmod 600 {path}. If it may have been read, "
-                f"delete it instead; a new key is made, and users sign in again"
+                f"delete it instead: a new key is generated, and users must sign in again"
             )
         text = os.read(descriptor, _LONGEST).decode("utf-8", "replace").strip()
     finally:
         os.close(descriptor)
     if len(text) < _SHORTEST:
         raise ConfigError(
-            f"the key file {path!r} holds no key: restore it from a backup, or delete it; a new key is made, and "
-            f"users sign in again"
+            f"the key file {path!r} contains no key: restore it from a backup, or delete it: a new key is generated, "
+            f"and users must sign in again"
         )
     return text

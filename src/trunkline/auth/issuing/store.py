@@ -1,8 +1,8 @@
-"""The embedded store: one SQLite file with one table of records that expire.
+"""The embedded store: one SQLite file with one table of expiring records.
 
-It knows neither OAuth nor what the records mean: a record has a kind, a name, an end, and a mark that says it was used.
-Writes do not wait for the disk to be sure (WAL, ``synchronous=NORMAL``), so they are short enough for the event loop;
-after a loss of power the last moment may be missing, never more. Several processes may share the file.
+It knows neither OAuth nor the meaning of the records: a record has a kind, a name, an expiry, and a flag that it was
+used. Writes do not wait for the disk (WAL, ``synchronous=NORMAL``), so they are short enough for the event loop; after
+a power loss the last moment may be missing, never more. Several processes may share the file.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ _BUSY_SECONDS = 5.0
 
 
 class Store:
-    """Keeps records until they expire, in a file that only its owner can read."""
+    """Stores records until they expire, in a file that only its owner can read."""
 
     def __init__(self, path: str) -> None:
-        """Open a file, or make it; ``:memory:`` keeps everything in this process.
+        """Open or create the file; ``:memory:`` keeps everything in this process.
 
         Raises:
             ConfigError: the file cannot be used.
@@ -51,7 +51,7 @@ class Store:
             self._db.executescript(_SCHEMA)
         except (OSError, sqlite3.Error) as problem:
             raise ConfigError(
-                f"store={path!r} cannot be used ({problem}): name a file in a folder that can be written, or ':memory:'"
+                f"cannot use store={path!r} ({problem}): choose a file in a writable folder, or ':memory:'"
             ) from problem
 
     def close(self) -> None:
@@ -59,7 +59,7 @@ class Store:
         self._db.close()
 
     def __del__(self) -> None:
-        # Whoever sets a server up and never serves it has nothing to close; SQLite would warn of it.
+        # A server that is created but never served is not closed by its user; SQLite would warn about it.
         db: sqlite3.Connection | None = getattr(self, "_db", None)
         if db is not None:
             db.close()
@@ -67,14 +67,14 @@ class Store:
     # --- records -----------------------------------------------------------------------------------------------------
 
     def put(self, kind: str, name: str, record: Struct, *, until: float) -> None:
-        """Keep a record, in place of one of the same name."""
+        """Store a record, replacing one of the same name."""
         data = msgspec.json.encode(record)
         self._db.execute(
             "REPLACE INTO records (kind, name, data, until) VALUES (?, ?, ?, ?)", (kind, name, data, until)
         )
 
     def add(self, kind: str, name: str, record: Struct, *, until: float, now: float) -> bool:
-        """Keep a record unless there is one of the same name; tell whether there was none."""
+        """Store a record unless one of the same name exists; return True if it was stored."""
         self.sweep(now)
         data = msgspec.json.encode(record)
         added = self._db.execute(
@@ -83,32 +83,32 @@ class Store:
         return added.rowcount == 1
 
     def get(self, kind: str, name: str, of: type[T], *, now: float) -> T | None:
-        """Give a record that has not expired, whether it was used or not."""
+        """Return a record that has not expired, whether it was used or not."""
         found = self._db.execute(
             "SELECT data FROM records WHERE kind = ? AND name = ? AND until > ?", (kind, name, now)
         ).fetchone()
         return None if found is None else msgspec.json.decode(found[0], type=of)
 
     def has(self, kind: str, name: str, *, now: float) -> bool:
-        """Tell whether there is such a record."""
+        """Return True if such a record exists and has not expired."""
         row = self._db.execute("SELECT 1 FROM records WHERE kind = ? AND name = ? AND until > ?", (kind, name, now))
         return row.fetchone() is not None
 
     def use(self, kind: str, name: str) -> bool:
-        """Mark a record as used; tell whether it is for the first time. Of two who try at once, one is the first."""
+        """Mark a record as used; return True the first time. Of two concurrent callers only one gets True."""
         marked = self._db.execute("UPDATE records SET used = 1 WHERE kind = ? AND name = ? AND used = 0", (kind, name))
         return marked.rowcount == 1
 
     def extend(self, kind: str, name: str, until: float) -> None:
-        """Keep a record longer."""
+        """Extend the expiry of a record."""
         self._db.execute("UPDATE records SET until = max(until, ?) WHERE kind = ? AND name = ?", (until, kind, name))
 
     def drop(self, kind: str, name: str) -> bool:
-        """Forget a record; tell whether there was one. Of two who try at once, one is told so."""
+        """Delete a record; return True if it existed. Of two concurrent callers only one gets True."""
         return self._db.execute("DELETE FROM records WHERE kind = ? AND name = ?", (kind, name)).rowcount == 1
 
     def all(self, kind: str, of: type[T], *, now: float) -> list[tuple[str, T, float]]:
-        """Give all records of a kind with their names and ends, the last to end first."""
+        """Return all records of a kind with their names and expiries, the latest expiry first."""
         rows = self._db.execute(
             "SELECT name, data, until FROM records WHERE kind = ? AND until > ? ORDER BY until DESC", (kind, now)
         )
@@ -120,18 +120,18 @@ class Store:
         return int(row[0])
 
     def erase_traces(self) -> None:
-        """Write the log of changes into the file and empty it: what was replaced is then in neither."""
+        """Checkpoint and truncate the write-ahead log, so that replaced records remain in neither file."""
         self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
     def sweep(self, now: float) -> None:
-        """Remove what has expired, once in a while."""
+        """Delete expired records, at most once a minute."""
         if now - self._swept >= _SWEEP_SECONDS:
             self._swept = now
             self._db.execute("DELETE FROM records WHERE until <= ?", (now,))
 
 
 def _make_private(path: str) -> None:
-    """Make the file before SQLite does, for its owner alone; the files SQLite puts beside it follow its mode."""
+    """Create the file before SQLite does, readable by its owner only; SQLite's further files get the same mode."""
     if path == ":memory:" or os.name != "posix":
         return
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)

@@ -1,7 +1,7 @@
-"""Access tokens: JWTs as RFC 9068 has them, signed with ES256 by keys that live in the store.
+"""Access tokens: JWTs as specified in RFC 9068, signed with ES256 by keys in the store.
 
-The newest key signs; older ones are published until the last token they signed has expired. A token names the grant it
-belongs to, so that taking back the grant ends it at once where it is checked here.
+The newest key signs; older ones stay published until the last token they signed has expired. A token names its grant,
+so that revoking the grant takes effect at once where the token is checked here.
 """
 
 from __future__ import annotations
@@ -37,20 +37,20 @@ class _KeyRecord(Struct, frozen=True):
 
 
 class AccessTokens:
-    """Signs access tokens and checks them."""
+    """Signs and verifies access tokens."""
 
     def __init__(self, settings: Settings, store: Store) -> None:
-        """Make no key before one is needed."""
+        """Prepare; a key is generated when first needed."""
         self._settings = settings
         self._store = store
         self._keys: dict[str, ECKey] = {}
-        #: Tokens that were checked, by digest: who, until when, by which grant.
+        #: Verified tokens by digest: principal, expiry and grant.
         self._checked: dict[bytes, tuple[Principal, float, str]] = {}
 
     # --- keys --------------------------------------------------------------------------------------------------------
 
     def published(self) -> dict[str, Any]:
-        """Give the public keys, as a JWK set."""
+        """Return the public keys as a JWK set."""
         self._signing_key()
         return {
             "keys": [
@@ -73,7 +73,7 @@ class AccessTokens:
         made = ECKey.generate_key("P-256")
         kid = made.thumbprint()
         record = _KeyRecord(made.as_dict(private=True), now + _SIGNING_SECONDS)  # type: ignore[arg-type]
-        # A process beside this one may have made one too: both are published, and either will do.
+        # Another process may have generated one too: both are published, and either works.
         self._store.put("key", kid, record, until=record.signs_until + self._settings.lives.access + 3600)
         return kid, self._key(kid, record)
 
@@ -88,7 +88,7 @@ class AccessTokens:
     # --- tokens ------------------------------------------------------------------------------------------------------
 
     def sign(self, grant_id: str, grant: Grant, scopes: tuple[str, ...]) -> str:
-        """Make an access token of a grant, for some of its scopes."""
+        """Sign an access token for a grant and some of its scopes."""
         from joserfc import jwt
 
         kid, key = self._signing_key()
@@ -107,7 +107,7 @@ class AccessTokens:
         return jwt.encode({"alg": _ALGORITHM, "typ": _TYPE, "kid": kid}, claims, key, algorithms=[_ALGORITHM])
 
     def check(self, token: str, *, audience: str | None = None) -> Principal | None:
-        """Say whose token this is; None if it is not ours, not for this audience, expired or taken back."""
+        """Return the principal of a token; None if it is not ours, has another audience, expired or was revoked."""
         if len(token) > _LONGEST or not token.isascii():
             return None
         name = hashlib.sha256(token.encode()).digest()
@@ -127,7 +127,7 @@ class AccessTokens:
         return principal if self._store.has("grant", grant_id, now=now) else None
 
     def grant_of(self, token: str) -> tuple[str, str] | None:
-        """Give the grant and the client of a token of ours, also of one that has expired."""
+        """Return the grant and client of a token that was issued here, even if it has expired."""
         claims = self._claims(token) if len(token) <= _LONGEST and token.isascii() else None
         return None if claims is None else (claims[GRANT_CLAIM], claims["client_id"])
 
@@ -145,7 +145,7 @@ class AccessTokens:
         return principal, float(claims["exp"]), claims[GRANT_CLAIM]
 
     def _claims(self, token: str) -> dict[str, Any] | None:
-        """Read the claims of a token that one of our keys signed."""
+        """Return the claims of a token that one of our keys signed; else None."""
         from joserfc import jws, jwt
         from joserfc.errors import JoseError
 

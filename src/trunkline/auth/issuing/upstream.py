@@ -1,7 +1,7 @@
-"""The provider behind a proxy: sending a person there, what comes back, and what it says about them.
+"""The identity provider behind a proxy: the login URL, the code exchange, and the identity of the user.
 
-Its tokens are the server's and nobody else's: they are kept sealed, under a key that the store alone does not have,
-and no client ever sees one.
+Its tokens belong to the server only: they are stored encrypted, under a key that is not in the store, and no client
+ever sees one.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from trunkline.errors import AuthError, LinkError
 
 __all__ = ["Identify", "Sealed", "Upstream", "UpstreamRefused", "UpstreamSettings", "UpstreamTokens"]
 
-#: Says who a person is, by what the provider answered: the subject of our tokens.
+#: Returns the subject of our tokens, given the provider's token response.
 Identify = Callable[[Mapping[str, Any]], Awaitable[str] | str]
 
 _ANSWER_BYTES = 256 * 1024
@@ -29,11 +29,11 @@ _EARLY = 30.0
 
 
 class UpstreamRefused(AuthError):
-    """The provider was asked and said no: asking again is of no use."""
+    """The provider denied the request: retrying is of no use."""
 
 
 class UpstreamSettings(Struct, frozen=True, kw_only=True):
-    """Where the provider is, and who we are to it."""
+    """The provider's endpoints, and our client credentials there."""
 
     authorize: str
     token: str
@@ -48,7 +48,7 @@ class UpstreamSettings(Struct, frozen=True, kw_only=True):
 
 
 class UpstreamTokens(Struct, frozen=True, omit_defaults=True):
-    """What the provider gave, and until when it is good."""
+    """The provider's tokens and their expiry."""
 
     access_token: str
     until: float
@@ -56,13 +56,13 @@ class UpstreamTokens(Struct, frozen=True, omit_defaults=True):
 
 
 class Sealed(Struct, frozen=True):
-    """Something the store keeps and cannot read."""
+    """Encrypted tokens, as stored."""
 
     data: bytes
 
 
 class Upstream:
-    """Speaks to the provider."""
+    """A client of the provider."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class Upstream:
         salt: str,
         storage_secrets: Sequence[str],
     ) -> None:
-        """Set up for a provider; the keys for its tokens are derived from ``storage_secrets`` and the store's salt."""
+        """Prepare; the keys for its tokens are derived from ``storage_secrets`` and the store's salt."""
         self.settings = settings
         self._identify = identify
         self._fetcher = fetcher
@@ -82,10 +82,10 @@ class Upstream:
         self._salt = salt
         self._keys = [self._derived(each) for each in storage_secrets]
 
-    # --- the way there and back --------------------------------------------------------------------------------------
+    # --- signing in --------------------------------------------------------------------------------------------------
 
     def login_url(self, *, state: str, verifier: str) -> str:
-        """Write where a person is sent to sign in."""
+        """Return the URL at which the user signs in."""
         hashed = hashlib.sha256(verifier.encode()).digest()
         parameters = {
             **self.settings.parameters,
@@ -100,31 +100,31 @@ class Upstream:
         return with_parameters(self.settings.authorize, parameters)
 
     async def exchange(self, code: str, verifier: str) -> tuple[str, UpstreamTokens]:
-        """Change a code into who the person is and what may be done for them.
+        """Exchange a code for the user's identity and the provider's tokens.
 
         Raises:
-            AuthError: the provider did not answer so.
+            AuthError: the provider cannot be reached, refuses, or does not identify the user.
         """
         form = {"grant_type": "authorization_code", "code": code, "code_verifier": verifier}
         answer = await self._ask({**form, "redirect_uri": self.settings.callback})
         subject = await self._subject(answer)
         if not isinstance(subject, str) or not subject or subject.startswith("client:"):
-            raise AuthError("the provider did not say who the person is: give upstream_userinfo= or identify=")
+            raise AuthError("the provider did not identify the user: set upstream_userinfo= or identify=")
         return subject, self._tokens(answer)
 
     async def refreshed(self, tokens: UpstreamTokens) -> UpstreamTokens:
-        """Give tokens that are good for a while: these, or new ones.
+        """Return tokens that are valid for a while: these, or refreshed ones.
 
         Raises:
-            UpstreamRefused: there are none to be had; the person must sign in again.
-            AuthError: the provider could not be asked.
+            UpstreamDenied: they cannot be refreshed; the user must sign in again.
+            AuthError: the provider cannot be reached.
         """
         if tokens.until > self._clock() + _EARLY:
             return tokens
         if tokens.refresh_token is None:
-            raise UpstreamRefused("the provider's token has expired, and it gave none to refresh it with")
+            raise UpstreamRefused("the provider's token has expired, and there is no refresh token")
         answer = await self._ask({"grant_type": "refresh_token", "refresh_token": tokens.refresh_token})
-        # A provider that gives no new one means the old one to be kept.
+        # Without a new refresh token in the response, the old one stays valid.
         return self._tokens({"refresh_token": tokens.refresh_token, **answer})
 
     async def _ask(self, form: dict[str, str]) -> dict[str, Any]:
@@ -139,8 +139,8 @@ class Upstream:
                 form["client_secret"] = settings.client_secret
         answer = await self._fetch("POST", settings.token, headers, urlencode(form).encode())
         if not isinstance(answer.get("access_token"), str):
-            # Some providers say no with status 200.
-            raise (UpstreamRefused if "error" in answer else AuthError)("the provider's answer has no access token")
+            # Some providers send errors with status 200.
+            raise (UpstreamRefused if "error" in answer else AuthError)("the provider's response has no access token")
         return answer
 
     async def _subject(self, answer: Mapping[str, Any]) -> object:
@@ -155,7 +155,7 @@ class Upstream:
         return self._from_id_token(answer.get("id_token"))
 
     def _from_id_token(self, token: object) -> object:
-        """Read an ID token that came straight from the provider, over TLS (OpenID Connect Core, 3.1.3.7, 6)."""
+        """Return the subject of an ID token that came from the provider over TLS (OpenID Connect Core, 3.1.3.7, 6)."""
         if not isinstance(token, str) or token.count(".") != 2:
             return None
         payload = token.split(".")[1]
@@ -183,7 +183,7 @@ class Upstream:
         if self._fetcher is None:
             from trunkline.net import Fetcher
 
-            # The operator names the provider, which may well be inside.
+            # The operator configures the provider, which may have a private address.
             self._fetcher = Fetcher(allow_private=True)
         try:
             answer = await self._fetcher.fetch(
@@ -194,34 +194,34 @@ class Upstream:
                 raise kind(f"the provider answered with HTTP status {answer.status}")
             return msgspec.json.decode(answer.body, type=dict[str, Any])
         except LinkError as problem:
-            raise AuthError(f"the provider could not be asked: {problem}") from problem
+            raise AuthError(f"the provider cannot be reached: {problem}") from problem
         except (msgspec.DecodeError, UnicodeDecodeError):
-            raise AuthError("the provider's answer is not an object of JSON") from None
+            raise AuthError("the provider's response is not a JSON object") from None
 
     async def aclose(self) -> None:
-        """Close what fetches."""
+        """Close the HTTP client."""
         if self._fetcher is not None:
             await self._fetcher.aclose()
 
-    # --- keeping -----------------------------------------------------------------------------------------------------
+    # --- encryption --------------------------------------------------------------------------------------------------
 
     def _derived(self, secret: str) -> bytes:
         return hashlib.scrypt(secret.encode(), salt=self._salt.encode(), n=2**10, r=8, p=1, dklen=32)
 
     def seal(self, grant_id: str, tokens: UpstreamTokens) -> Sealed:
-        """Write tokens so that only we can read them, and only as those of this grant."""
+        """Encrypt tokens, bound to their grant."""
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
         nonce = secrets.token_bytes(12)
         return Sealed(nonce + AESGCM(self._keys[0]).encrypt(nonce, msgspec.json.encode(tokens), grant_id.encode()))
 
     def unseal(self, grant_id: str, sealed: Sealed) -> UpstreamTokens | None:
-        """Return the tokens; None if they were sealed with another secret or for another grant."""
+        """Decrypt tokens; return None if they were encrypted with another key or for another grant."""
         found = (self._opened(key, grant_id, sealed) for key in self._keys)
         return next((tokens for tokens in found if tokens is not None), None)
 
     def resealed(self, grant_id: str, sealed: Sealed, *, without_secret: bool) -> Sealed | None:
-        """Return tokens under the first key that are sealed with an older one; None if there is nothing to do.
+        """Encrypt tokens again that were encrypted with an older key; return None if there is nothing to do.
 
         ``without_secret`` tries the key of versions that derived it from the store alone for a public client.
         """

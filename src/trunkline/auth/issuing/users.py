@@ -1,6 +1,6 @@
-"""Who may sign in, and with what: a function of yours, names with hashed passwords, or one development user.
+"""User sign-in: by a function of yours, by hashed passwords, or as one development user.
 
-Guessing is slowed down by name and address. A name that does not exist takes as long as one that does.
+Guessing is rate-limited by name and address. An unknown name takes as long as a known one.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from trunkline.errors import ConfigError
 
 __all__ = ["AuthenticateUser", "SignIn", "SlowedSignIn", "Users", "hash_password", "make_users"]
 
-#: Says who a person is, given a name and a password: the subject of their tokens, or None.
+#: Returns the subject for a name and a password, or None.
 AuthenticateUser = Callable[[str, str], Awaitable[str | None] | str | None]
-#: What ``users=`` takes: such a function, or names with passwords hashed by ``hash_password``.
+#: The values of ``users=``: such a function, or names with passwords hashed by ``hash_password``.
 Users = AuthenticateUser | Mapping[str, str]
 
 _PASSWORD_VARIABLE = "TRUNKLINE_DEV_PASSWORD"
@@ -36,10 +36,10 @@ _COST, _BLOCK, _PARALLEL = 2**14, 8, 1
 
 
 class SignIn(Protocol):
-    """Finds out who somebody is."""
+    """Authenticates a user by name and password."""
 
     async def __call__(self, name: str, password: str) -> str | None:
-        """Give the subject, or None."""
+        """Return the subject, or None."""
 
 
 def hash_password(password: str) -> str:
@@ -49,16 +49,16 @@ def hash_password(password: str) -> str:
 
 
 def make_users(users: Users | None, settings: Settings) -> SlowedSignIn:
-    """Make what finds out who somebody is.
+    """Build the sign-in for ``users=``.
 
     Raises:
-        ConfigError: nobody could sign in, or anybody.
+        ConfigError: ``users=`` is missing or not valid.
     """
     if users is None:
         if not settings.is_loopback:
             raise ConfigError(
-                "users= is missing: give a function (name, password) -> subject, or names with hash_password(...); "
-                "the development user is for an issuer on loopback alone"
+                "users= is missing: set a function (name, password) -> subject, or names with hash_password(...); "
+                "the development user exists only for an issuer on loopback"
             )
         return SlowedSignIn(_Development(), settings)
     if isinstance(users, Mapping):
@@ -67,23 +67,23 @@ def make_users(users: Users | None, settings: Settings) -> SlowedSignIn:
 
 
 class SlowedSignIn:
-    """Asks who somebody is, not too often."""
+    """Rate-limits failed sign-ins."""
 
     def __init__(self, sign_in: SignIn, settings: Settings) -> None:
-        """Slow down what finds out."""
+        """Wrap a sign-in."""
         self._sign_in = sign_in
         self._failed = Throttle(_ATTEMPTS, _ATTEMPT_SECONDS, clock=settings.clock)
 
     def announce(self) -> None:
-        """Tell the developer how to sign in, if nobody else can."""
+        """Print the credentials of the development user, if there is one."""
         if isinstance(self._sign_in, _Development):
             self._sign_in.announce()
 
     async def __call__(self, name: str, password: str, *, address: str) -> str | None:
-        """Give the subject of who has this name and password, or None.
+        """Return the subject for a name and password, or None.
 
         Raises:
-            PageFault: there were too many failures.
+            PageError: there were too many failures.
         """
         if len(name) > _LONGEST or len(password) > _LONGEST:
             return None
@@ -92,7 +92,7 @@ class SlowedSignIn:
             raise PageFault(
                 429,
                 "Too many attempts",
-                f"The password was wrong too often. Try again in {wait} seconds.",
+                f"Too many failed sign-ins. Try again in {wait} seconds.",
                 headers=(("retry-after", str(wait)),),
             )
         subject = await self._sign_in(name, password)
@@ -104,7 +104,7 @@ class SlowedSignIn:
 
 
 class _Hook:
-    """Asks a function of the user's."""
+    """Signs users in with a configured function."""
 
     def __init__(self, function: AuthenticateUser) -> None:
         self._function = function
@@ -113,12 +113,12 @@ class _Hook:
         found = self._function(name, password)
         subject = await found if isinstance(found, Awaitable) else found
         if subject is not None and (not isinstance(subject, str) or not subject or subject.startswith("client:")):
-            raise ConfigError("users= must give the subject as text, which does not start with 'client:', or None")
+            raise ConfigError("users= must return the subject as a string that does not start with 'client:', or None")
         return subject
 
 
 class _Listed:
-    """Knows names with hashed passwords."""
+    """Signs users in with hashed passwords."""
 
     def __init__(self, hashed: Mapping[str, str]) -> None:
         self._hashed = {name: _parsed(name, value) for name, value in hashed.items()}
@@ -131,7 +131,7 @@ class _Listed:
 
 
 class _Development:
-    """Knows one user, whose password is in the environment or made up."""
+    """Signs in one development user, whose password comes from the environment or is generated."""
 
     def __init__(self) -> None:
         self._given = os.environ.get(_PASSWORD_VARIABLE)
@@ -143,7 +143,7 @@ class _Development:
             self._announced = True
             sys.stderr.write(
                 f"Development login: name {_DEVELOPER}, password {self._password} "
-                f"(set {_PASSWORD_VARIABLE} to choose it, or give users=)\n"
+                f"(set {_PASSWORD_VARIABLE} to choose it, or set users=)\n"
             )
 
     async def __call__(self, name: str, password: str) -> str | None:
@@ -166,4 +166,4 @@ def _parsed(name: str, hashed: str) -> tuple[bytes, bytes]:
             return base64.b64decode(salt, validate=True), base64.b64decode(value, validate=True)
     except ValueError:
         pass
-    raise ConfigError(f"users= has a password for {name!r} that is not hashed: write hash_password('...')")
+    raise ConfigError(f"users=: the password of {name!r} is not hashed: use hash_password('...')")

@@ -1,7 +1,7 @@
-"""One HTTP request to the authorization server: what it brings, read within limits, and the ways to answer it.
+"""One HTTP request to the authorization server: reading it within limits, and the ways to answer it.
 
-Plain ASGI, and nothing of OAuth. A parameter that is given twice is refused here, since a proxy in front might judge
-the one and we the other. Every answer says that it may not be kept, framed or taken for another type.
+Plain ASGI, without OAuth. A repeated parameter is rejected, since a proxy in front might check one value and we use the
+other. No response may be cached, framed or sniffed for another content type.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
-#: Longest body and longest query; nothing honest comes near.
+#: The maximum length of a body and of a query; legitimate requests are far below.
 BODY_BYTES = 64 * 1024
 QUERY_BYTES = 16 * 1024
 BODY_SECONDS = 10.0
@@ -39,37 +39,37 @@ _FORM = b"application/x-www-form-urlencoded"
 
 
 class Exchange:
-    """A request and the way to answer it."""
+    """A request and the means to answer it."""
 
     __slots__ = ("_receive", "_send", "cookies_to_set", "headers", "method", "path", "scope")
 
     def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Take what the ASGI server brought."""
+        """Wrap the arguments of an ASGI call."""
         self.scope = scope
         self.method: str = scope["method"]
         self.path: str = scope["path"]
         self.headers: Mapping[bytes, bytes] = MappingProxyType(dict(scope["headers"]))
         self._receive = receive
         self._send = send
-        #: Cookies that the answer sets, whichever it is.
+        #: Cookies for the response.
         self.cookies_to_set: list[str] = []
 
-    # --- what it brings ----------------------------------------------------------------------------------------------
+    # --- the request -------------------------------------------------------------------------------------------------
 
     @property
     def address(self) -> str:
-        """Where it comes from, as far as the server can tell."""
+        """The client's address, as far as the server knows it."""
         client = self.scope.get("client")
         return str(client[0]) if client else ""
 
     def header(self, name: bytes) -> str | None:
-        """Give a header as text."""
+        """Return a header as text."""
         value = self.headers.get(name)
         return None if value is None else value.decode("latin-1").strip()
 
     def cookie(self, name: str) -> str | None:
-        """Give a cookie; one that is there twice is none, as somebody else may have set the other."""
-        # HTTP/2 may bring each in a header of its own.
+        """Return a cookie; one that occurs twice is ignored, since another party may have set it."""
+        # In HTTP/2 each cookie may have its own header.
         lines = [value.decode("latin-1") for key, value in self.scope["headers"] if key == b"cookie"]
         found = [
             value
@@ -80,10 +80,10 @@ class Exchange:
         return found[0] if len(found) == 1 else None
 
     def query(self) -> dict[str, str]:
-        """Read the query.
+        """Parse the query.
 
         Raises:
-            OAuthFault: it is too long, not readable, or has something twice.
+            OAuthError: it is too long, malformed, or repeats a parameter.
         """
         raw: bytes = self.scope.get("query_string", b"")
         if len(raw) > QUERY_BYTES:
@@ -91,27 +91,27 @@ class Exchange:
         return _parameters(raw)
 
     async def form(self) -> dict[str, str]:
-        """Read a form.
+        """Read and parse a form.
 
         Raises:
-            OAuthFault: it is no form, too long, not readable, or has something twice.
+            OAuthError: it is not a form, too long, malformed, or repeats a parameter.
         """
         if self._content_type() != _FORM:
             raise OAuthFault("invalid_request", f"The body must be {_FORM.decode()}", status=415)
         return _parameters(await self._body())
 
     async def json(self) -> dict[str, Any]:
-        """Read an object of JSON.
+        """Read and parse a JSON object.
 
         Raises:
-            OAuthFault: it is something else, or too long.
+            OAuthError: it is not a JSON object, or too long.
         """
         if self._content_type() != b"application/json":
             raise OAuthFault("invalid_request", "The body must be application/json", status=415)
         try:
             return msgspec.json.decode(await self._body(), type=dict[str, Any])
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            raise OAuthFault("invalid_request", "The body must be an object of JSON") from None
+            raise OAuthFault("invalid_request", "The body must be a JSON object") from None
 
     def _content_type(self) -> bytes:
         return self.headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
@@ -138,7 +138,7 @@ class Exchange:
             if not message.get("more_body"):
                 return bytes(body)
 
-    # --- answers -----------------------------------------------------------------------------------------------------
+    # --- responses ---------------------------------------------------------------------------------------------------
 
     async def answer_json(
         self, status: int, value: Mapping[str, Any], *, headers: Iterable[tuple[str, str]] = ()
@@ -150,16 +150,16 @@ class Exchange:
     async def answer_html(
         self, status: int, page: str, *, policy: str, headers: Iterable[tuple[str, str]] = ()
     ) -> None:
-        """Answer with a page and the policy that says what it may load, run and send."""
+        """Answer with a page and its content security policy."""
         given = [("content-type", "text/html; charset=utf-8"), ("content-security-policy", policy), *headers]
         await self.answer(status, given, page.encode())
 
     async def redirect(self, url: str) -> None:
-        """Send the browser elsewhere, to be asked for with GET whatever this request was."""
+        """Redirect the browser, which will use GET whatever the method of this request was."""
         await self.answer(303, [("location", url)])
 
     async def answer(self, status: int, headers: Iterable[tuple[str, str]], body: bytes = b"") -> None:
-        """Send a whole response."""
+        """Send a complete response."""
         given = dict(_ALWAYS)
         listed = [(name.encode(), value.encode("latin-1")) for name, value in headers]
         for name, _ in listed:
@@ -174,20 +174,20 @@ _CLOSE = (("connection", "close"),)
 
 
 def _too_long() -> OAuthFault:
-    return OAuthFault("invalid_request", f"A body has {BODY_BYTES} bytes at most", status=413, headers=_CLOSE)
+    return OAuthFault("invalid_request", f"The body may have at most {BODY_BYTES} bytes", status=413, headers=_CLOSE)
 
 
 def _parameters(raw: bytes) -> dict[str, str]:
-    """Read parameters as forms and queries have them; RFC 6749, 3.1: none is there twice, an empty one is not there."""
+    """Parse form or query parameters; RFC 6749, 3.1: repeated ones are rejected, empty ones count as missing."""
     try:
         pairs = parse_qsl(
             raw.decode("ascii"), keep_blank_values=True, encoding="utf-8", errors="strict", max_num_fields=_PARAMETERS
         )
     except ValueError:
-        raise OAuthFault("invalid_request", "The parameters cannot be read") from None
+        raise OAuthFault("invalid_request", "The parameters are malformed") from None
     names = [name for name, _ in pairs]
     if len(set(names)) != len(names):
         twice = next(name for name in names if names.count(name) > 1)
-        # RFC 8707, 2: several resources may be asked for, and a server may serve them one at a time.
+        # RFC 8707, 2: a client may request several resources, and a server may allow only one at a time.
         raise OAuthFault("invalid_target" if twice == "resource" else "invalid_request", "A parameter is given twice")
     return {name: value for name, value in pairs if value}

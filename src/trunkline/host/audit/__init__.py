@@ -1,4 +1,4 @@
-"""The audit trail: written while things are done, read and proved whole later."""
+"""The audit trail: written during operation, and read and verified later."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Notes of the audit trail: what is recorded of an act that is asked of the user's side, and not done at a server."""
+"""Notes in the audit trail: records of requests to the user's side, which are not performed at a server."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["note_of"]
 
 
 def note_of(act: Act, **more: Any) -> AuditEntry:
-    """Write who asks what of whom, and what else is told of it."""
+    """Build the audit entry for a request to the user's side."""
     return AuditEntry(
         act_id=os.urandom(8).hex(),
         stage="note",

@@ -1,12 +1,12 @@
-"""Reads audit trails: proves that one is whole, and finds entries in it.
+"""Reading of audit trails: verifies that one is complete and unchanged, and queries its entries.
 
-It writes nothing and needs no running host; a host may go on writing meanwhile. A trail is the file, those it filled
-before, and the note beside it of how far it had reached.
+Nothing is written and no running host is needed; a host may go on writing meanwhile. A trail consists of the current
+file, the rotated files before it, and the head file beside it, which records how far the trail had reached.
 
-What ``verify`` finds: any change of a byte, any entry that was taken out, put in or moved, an end that was cut off
-before the last note, and that the note itself is missing. What it cannot find by itself: entries cut off after that
-note, and a trail that somebody who may write all these files wrote anew from some entry on, note included. An
-``anchor``, the hash of an entry kept elsewhere, finds that too, for all up to that entry.
+``verify`` detects any changed byte, any entry that was removed, inserted or moved, an end that was cut off before the
+recorded head, and a missing head. It cannot detect by itself entries that were cut off after the recorded head, or a
+trail that someone with write access to all these files rewrote from some entry on, including the head. An ``anchor``,
+the hash of an entry that is kept elsewhere, detects that too, for all entries up to that one.
 """
 
 from __future__ import annotations
@@ -29,26 +29,26 @@ __all__ = ["Verification", "Wanted", "query", "verify"]
 
 
 class Verification(Struct, frozen=True, kw_only=True):
-    """Whether a trail is whole, and if not, where it ceases to be."""
+    """Whether a trail is intact, and if not, where it breaks."""
 
     ok: bool
-    #: How many entries were read before the first fault.
+    #: The number of entries before the first fault.
     entries: int
-    #: The file and the line of the first fault; a fault that stands in no line has none.
+    #: File and line of the first fault; None if it is not in a line.
     file: str | None = None
     first_bad_line: int | None = None
     reason: str | None = None
-    #: What the host remarked in the trail about the trail: an end that was torn, cut off or could not be checked.
+    #: The host's own notes in the trail about its state: an end that was torn, cut off or could not be checked.
     remarks: tuple[str, ...] = ()
-    #: The last good entry: to be kept elsewhere, as an anchor.
+    #: The last valid entry, to be kept elsewhere as an anchor.
     seq: int = 0
     hash: str = GENESIS
 
 
 class Wanted(Struct, frozen=True, kw_only=True):
-    """Which entries are looked for; what is None does not matter."""
+    """A filter of entries; members that are None match everything."""
 
-    #: Globs.
+    #: Glob patterns.
     server: str | None = None
     tool: str | None = None
     kind: str | None = None
@@ -59,12 +59,12 @@ class Wanted(Struct, frozen=True, kw_only=True):
     outcome: str | None = None
     effect: str | None = None
     act_id: str | None = None
-    #: Seconds since the epoch; from the first on, and before the second.
+    #: Seconds since the epoch; ``since`` is inclusive, ``until`` exclusive.
     since: float | None = None
     until: float | None = None
 
     def fits(self, entry: dict[str, Any]) -> bool:
-        """Tell whether an entry is looked for."""
+        """Return True if an entry matches."""
         return (
             _like(self.server, entry.get("server"))
             and _like(self.tool, entry.get("name"))
@@ -76,7 +76,7 @@ class Wanted(Struct, frozen=True, kw_only=True):
 
 _EXACT = ("kind", "stage", "principal", "profile", "session", "outcome", "effect", "act_id")
 _ANYTHING = Wanted()
-# The end of the year 9999: no clock shows more.
+# The end of the year 9999, the last that can be formatted.
 _LATEST = 253_402_300_800.0
 
 
@@ -85,14 +85,14 @@ def _like(pattern: str | None, value: Any) -> bool:
 
 
 class _Part(Struct, frozen=True):
-    """One file of a trail, and how much of it there was when reading began."""
+    """One file of a trail, with its size when reading began."""
 
     name: str
     file: BinaryIO
     size: int
 
     def lines(self) -> Iterator[bytes]:
-        """Read line by line, no further than its end was."""
+        """Yield the lines up to that size."""
         left = self.size
         while left > 0:
             line = self.file.readline(left)
@@ -104,7 +104,7 @@ class _Part(Struct, frozen=True):
 
 @contextmanager
 def _parts(path: str) -> Iterator[list[_Part]]:
-    """Open all files of a trail at one moment, so that no entry is seen half and no file is missed as it moves."""
+    """Open all files of a trail under its lock, so that no entry is read partially and no rotation is missed."""
     with ExitStack() as stack:
         if os.path.exists(f"{path}.lock") and os.access(f"{path}.lock", os.W_OK):
             lock = PathLock(f"{path}.lock")
@@ -112,7 +112,7 @@ def _parts(path: str) -> Iterator[list[_Part]]:
                 lock.acquire()
                 found = _open_all(path, stack)
             except Busy as error:
-                raise ConfigError(f"{path}: the audit trail cannot be read: {error}.") from error
+                raise ConfigError(f"{path}: cannot read the audit trail: {error}.") from error
             finally:
                 lock.close()
         else:
@@ -128,30 +128,30 @@ def _open_all(path: str, stack: ExitStack) -> list[_Part]:
         except FileNotFoundError:
             continue
         except OSError as error:
-            raise ConfigError(f"{name}: the audit trail cannot be read: {error.strerror}.") from error
+            raise ConfigError(f"{name}: cannot read the audit trail: {error.strerror}.") from error
         found.append(_Part(name, file, os.fstat(file.fileno()).st_size))
     return found
 
 
-# --- proving ---------------------------------------------------------------------------------------------------------
+# --- verifying -------------------------------------------------------------------------------------------------------
 
 
 class _Fault(Exception):
-    """The trail is not whole, for this reason."""
+    """The trail is not intact, for this reason."""
 
 
 def verify(path: str | os.PathLike[str], *, partial: bool = False, anchor: str | None = None) -> Verification:
-    """Prove that a trail is whole; with ``partial``, from the first entry that is there on.
+    """Verify a trail; with ``partial``, from the first existing entry on.
 
     Raises:
         ConfigError: there is no trail, or it cannot be read.
     """
     path = os.path.abspath(os.fspath(path))
     try:
-        # The note first: entries that come meanwhile are beyond it.
+        # The head first: entries that are written meanwhile come after it.
         noted = read_head(path)
     except ValueError as error:
-        return Verification(ok=False, entries=0, reason=f"{error}: how far the trail reached is not known")
+        return Verification(ok=False, entries=0, reason=f"{error}: it is not known how far the trail had reached")
     with _parts(path) as parts:
         if not parts and noted is None:
             raise ConfigError(f"{path}: there is no audit trail.")
@@ -163,13 +163,13 @@ class _Note(Struct):
 
 
 _note_decoder = msgspec.json.Decoder(_Note)
-# How an entry about the trail itself begins: it belongs to no act.
+# The beginning of an entry about the trail itself, which belongs to no act.
 _REMARK = b'"act_id":"","stage":"note"'
 _MOST_REMARKS = 100
 
 
 class _Walk:
-    """One way through a trail."""
+    """One pass over a trail."""
 
     def __init__(self, path: str, noted: Head | None, anchor: str | None, *, partial: bool) -> None:
         """Start before the first entry."""
@@ -184,7 +184,7 @@ class _Walk:
         self._line = 0
 
     def over(self, parts: list[_Part]) -> Verification:
-        """Follow the chain through all files."""
+        """Verify the chain through all files."""
         for part in parts:
             try:
                 for self._line, line in enumerate(part.lines(), 1):
@@ -202,7 +202,7 @@ class _Walk:
         if not follows and not (self._partial and self._entries == 0):
             raise _Fault(_gap(self._last, head))
         if self._noted is not None and head.seq == self._noted.seq and head.hash != self._noted.hash:
-            raise _Fault(f"entry {head.seq} is not the one that was noted: the trail was written anew")
+            raise _Fault(f"entry {head.seq} differs from the recorded head: the trail was rewritten")
         if head.hash == self._anchor:
             self._anchor = None
         self._last = head
@@ -211,17 +211,17 @@ class _Walk:
             self._remarks.append(f"entry {head.seq}: {_note_decoder.decode(line).note}")
 
     def _missing(self) -> str | None:
-        """Say what should have come and did not."""
+        """Return what is missing at the end."""
         if self._noted is not None and self._noted.seq > self._last.seq:
-            return f"the end is missing: the trail had reached entry {self._noted.seq}, and is over at {self._last.seq}"
-        # One that began only while this one was read has its head by now.
+            return f"the end is missing: the trail had reached entry {self._noted.seq}, but ends at {self._last.seq}"
+        # A trail that was started while this one was read has its head by now.
         if self._noted is None and self._entries and not self._vouched and not os.path.exists(f"{self._path}.head"):
             return (
                 f"{self._path}.head is missing, so a cut-off end cannot be detected: restore it, or give the hash "
                 f"of an entry that was kept elsewhere (--anchor)"
             )
         if self._anchor is not None:
-            return f"no entry has the hash {self._anchor}: the trail was written anew, or this is another one"
+            return f"no entry has the hash {self._anchor}: the trail was rewritten, or this is another trail"
         return None
 
     def _found(self, reason: str | None, file: str | None = None, line: int | None = None) -> Verification:
@@ -239,13 +239,13 @@ class _Walk:
 
 def _gap(last: Head, found: Head) -> str:
     if last.seq == 0:
-        return f"the trail begins with entry {found.seq}: those before it are missing"
+        return f"the trail begins with entry {found.seq}: the entries before it are missing"
     if found.seq == last.seq + 1:
-        return f"entry {found.seq} does not continue entry {last.seq}: one of them was exchanged"
-    return f"entry {found.seq} comes after entry {last.seq}: entries were taken out, put in or moved"
+        return f"entry {found.seq} does not continue entry {last.seq}: one of them was replaced"
+    return f"entry {found.seq} follows entry {last.seq}: entries were removed, inserted or moved"
 
 
-# --- finding ---------------------------------------------------------------------------------------------------------
+# --- querying --------------------------------------------------------------------------------------------------------
 
 
 def query(
@@ -255,9 +255,10 @@ def query(
     limit: int | None = None,
     on_unreadable: Callable[[str, int], None] | None = None,
 ) -> Iterator[dict[str, Any]]:
-    """Give the entries that are looked for, oldest first; with a limit, the newest so many of them.
+    """Yield the matching entries, oldest first; with a limit, only the newest ones.
 
-    A line that is no entry is passed over, and its file and number told. Nothing here proves an entry: ``verify`` does.
+    A line that is not an entry is skipped and reported to ``on_unreadable`` with its file and number. Entries are not
+    verified here: ``verify`` does that.
 
     Raises:
         ConfigError: there is no trail, or it cannot be read.

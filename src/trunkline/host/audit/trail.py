@@ -1,14 +1,14 @@
-"""The audit trail: what was done, by whom and on whose word, as lines of JSON that each seal the one before.
+"""The audit trail: what was done, by whom and on whose authority, as lines of JSON that form a hash chain.
 
-An entry is in the kernel's hands before ``record`` returns, by one write of one whole line: killing the process loses
-nothing that was acknowledged. ``sync`` brings it to the disk, and notes beside the file how far the trail reached, so
-that a cut-off end is seen too. That note, the head, is there from the beginning: a trail without one was tampered with.
-What is missing when a trail is opened is logged and recorded, and a missing end stays a gap in the chain.
-Several processes may append to one file, each line under a lock.
+An entry has reached the kernel before ``record`` returns, by a single write of a whole line: killing the process loses
+nothing that was acknowledged. ``sync`` flushes it to the disk, and records in a file beside the trail how far it has
+reached, so that a cut-off end is detected too. That file, the head, exists from the beginning: a trail without one was
+tampered with. What is missing when a trail is opened is logged and recorded, and a missing end stays a gap in the
+chain. Several processes may append to one file, each line under a lock.
 
-A line is ``{"seq":…,"at":…,"prev":"…", …,"hash":"…"}``. Its hash is the SHA-256 of the hash before it and of the line's
-own bytes without ``,"hash":"…"``: the bytes as they stand, so there is no second way to write the same entry.
-Whoever cannot record does not act: ``AuditFailed`` is a reason to deny.
+A line is ``{"seq":…,"at":…,"prev":"…", …,"hash":"…"}``. Its hash is the SHA-256 of the previous hash and of the line's
+own bytes without ``,"hash":"…"``: the bytes as written, so there is no second encoding of the same entry.
+An act that cannot be recorded is not performed: ``AuditFailed`` is a reason to deny.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ __all__ = [
 ]
 
 Stage: TypeAlias = Literal["begun", "ended", "denied", "note"]
-#: ``asked``: the server asked something back, and the caller answers with another call.
+#: ``asked``: the server returned a question, and the caller answers with another call.
 Outcome: TypeAlias = Literal["ok", "tool-error", "error", "lost", "cancelled", "denied", "asked"]
-#: What the first entry has in place of a hash before it.
+#: The previous hash of the first entry.
 GENESIS = "0" * 64
 
 _MAX_BYTES = 64 * 1024 * 1024
@@ -62,13 +62,13 @@ _sorted_encoder = msgspec.json.Encoder(order="sorted")
 
 
 class AuditFailed(TrunklineError):
-    """The audit trail cannot be written, so nothing may be done; the message names the file and the fix."""
+    """The audit trail cannot be written, so the act must not be performed; the message names the file and the fix."""
 
 
 class AuditEntry(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One thing to remember; what is None is not written."""
+    """One entry; members that are None are not written."""
 
-    #: Joins what was begun with its end.
+    #: Links the begin and the end of an act.
     act_id: str
     stage: Stage
     kind: str | None = None
@@ -78,31 +78,31 @@ class AuditEntry(Struct, frozen=True, kw_only=True, omit_defaults=True):
     principal: str | None = None
     profile: str | None = None
     caller: str | None = None
-    #: What the policy said, and which rule of it.
+    #: The policy's decision, and the rule it came from.
     effect: str | None = None
     rule: str | None = None
-    #: On whose word it was done or not: ``policy``, ``grant:<id>``, ``user``, ``client`` (the one in front of the
-    #: gateway, which asked its own user or may have answered by itself) or ``deadline``.
+    #: Who decided: ``policy``, ``grant:<id>``, ``user``, ``client`` (the gateway's client, which asked its own user or
+    #: may have answered by itself) or ``deadline``.
     by: str | None = None
     pin: str | None = None
     #: The arguments, redacted.
     arguments: Any = None
     outcome: Outcome | None = None
-    #: Of the result, as ``digest_of`` gives it.
+    #: The digest of the result, see ``result_digest``.
     digest: str | None = None
     latency_ms: float | None = None
     note: str | None = None
 
 
 class Head(Struct, frozen=True, forbid_unknown_fields=True):
-    """How far a trail reached: its last entry's number and hash."""
+    """How far a trail has reached: the number and hash of its last entry."""
 
     seq: int
     hash: str
 
 
 class _Sealed(Struct):
-    """The members of a line that make the chain."""
+    """The members of a line that form the chain."""
 
     seq: int
     at: float
@@ -115,36 +115,36 @@ _head_decoder = msgspec.json.Decoder(Head)
 
 
 def digest_of(value: Any) -> str:
-    """Give the digest of a result: that of its JSON with members in order, or of bytes as they are."""
+    """Return the digest of a result: of its JSON with sorted members, or of bytes as they are."""
     data = value if isinstance(value, bytes) else _sorted_encoder.encode(value)
     return f"sha256:{sha256(data).hexdigest()}"
 
 
 def read_line(line: bytes) -> tuple[Head, str]:
-    """Check one line, its end included, by itself; give its number and hash, and the hash that it says came before.
+    """Verify one line, including its newline; return its number and hash, and the previous hash it names.
 
     Raises:
-        ValueError: it is no entry, or was changed.
+        ValueError: it is not an entry, or was changed.
     """
     found = _SEAL.search(line)
     if found is None:
-        raise ValueError("is no whole entry")
+        raise ValueError("is not a complete entry")
     body = line[:-_SEAL_LENGTH] + b"}"
     try:
         sealed = _sealed_decoder.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise ValueError("is no entry") from error
+        raise ValueError("is not an entry") from error
     seal = found.group(1).decode()
     if sha256(sealed.prev.encode() + body).hexdigest() != seal:
-        raise ValueError("was changed: its hash does not fit")
+        raise ValueError("was changed: its hash does not match")
     return Head(sealed.seq, seal), sealed.prev
 
 
 def read_head(path: str) -> Head | None:
-    """Read how far a trail had reached when it was last brought to the disk; None if nothing is noted.
+    """Read the recorded head of a trail: how far it had reached at its last sync; None if there is none.
 
     Raises:
-        ValueError: the note cannot be read.
+        ValueError: the head file cannot be read.
     """
     try:
         with open(f"{path}.head", "rb") as file:
@@ -156,17 +156,17 @@ def read_head(path: str) -> Head | None:
 
 
 def rotated_files(path: str) -> list[str]:
-    """List the files that a trail filled before, oldest first."""
+    """List the rotated files of a trail, oldest first."""
     root, extension = os.path.splitext(path)
     found = glob(f"{escape(root)}-{'[0-9]' * 12}{escape(extension)}")
     return sorted(found)
 
 
 class AuditTrail:
-    """Appends to one trail; any thread may."""
+    """Appends to one trail; thread-safe."""
 
     def __init__(self, path: str, lock: PathLock, *, clock: Callable[[], float], max_bytes: int) -> None:
-        """Take what ``open`` prepared."""
+        """Use what ``open`` prepared."""
         self._path = path
         self._lock = lock
         self._clock = clock
@@ -184,13 +184,13 @@ class AuditTrail:
     def open(
         cls, path: str | os.PathLike[str], *, clock: Callable[[], float] = time.time, max_bytes: int = _MAX_BYTES
     ) -> AuditTrail:
-        """Open a trail, or begin one; an end that was torn is put aside, and the trail says so.
+        """Open or create a trail; a torn end is moved to another file, and that is recorded in the trail.
 
         What is missing from the trail (its head, its end, its beginning) is logged as a warning; the first two are
         recorded in the trail as well.
 
         Raises:
-            AuditFailed: the file cannot be opened, or its end is no entry.
+            AuditFailed: the file cannot be opened, or its last line is not an entry.
         """
         path = os.path.abspath(os.fspath(path))
         try:
@@ -208,38 +208,38 @@ class AuditTrail:
         return trail
 
     def __repr__(self) -> str:
-        """Show where it is and how far it is."""
+        """Show the path and the last number."""
         return f"AuditTrail({self._path!r}, seq={self._head.seq})"
 
     @property
     def path(self) -> str:
-        """The file that is appended to."""
+        """The current file."""
         return self._path
 
     @property
     def head(self) -> Head:
-        """The last entry this object knows of."""
+        """The last entry that this object knows."""
         return self._head
 
     def record(self, entry: AuditEntry) -> int:
-        """Write an entry and give its number; once this returns, the end of this process cannot undo it.
+        """Write an entry and return its number; once this returns, the entry survives the end of this process.
 
         Raises:
-            AuditFailed: it is not written; do not do what it is about.
+            AuditFailed: it was not written; do not perform the act.
         """
         return self._locked(self._record, entry)
 
     def sync(self) -> None:
-        """Bring to the disk what was recorded, and note how far that is; it may take long, so call it in a thread.
+        """Flush the recorded entries to disk, and record the head; this may take long, so call it in a thread.
 
         Raises:
-            AuditFailed: the disk does not take it.
+            AuditFailed: the disk cannot be written.
         """
         with self._mutex:
             head = self._head
             if self._file is None or head.seq == self._noted:
                 return
-            # A duplicate, since a rotation may close ours meanwhile.
+            # A duplicate, since a rotation may close the original meanwhile.
             file = os.dup(self._file)
         try:
             os.fsync(file)
@@ -250,7 +250,7 @@ class AuditTrail:
             os.close(file)
 
     def close(self) -> None:
-        """Sync, and record no more; a second time does nothing."""
+        """Sync and close the trail; a second call does nothing."""
         if not self._closed:
             try:
                 self.sync()
@@ -266,7 +266,7 @@ class AuditTrail:
         self._lock.close()
 
     def _locked(self, work: Callable[..., int], *arguments: Any) -> int:
-        """Do something as the only one, here and in other processes."""
+        """Call a function under the lock, which excludes other threads and processes."""
         with self._mutex:
             if self._closed:
                 raise AuditFailed(f"The audit trail {self._path} is closed.")
@@ -277,7 +277,7 @@ class AuditTrail:
                 finally:
                     self._lock.release()
             except OSError as error:
-                # What we know of the file may be wrong now.
+                # The cached state of the file may be wrong now.
                 self._size = -1
                 raise _failed(self._path, error) from error
 
@@ -287,7 +287,7 @@ class AuditTrail:
         try:
             members = _encoder.encode(entry)[1:]
         except (TypeError, ValueError, OverflowError, RecursionError) as error:
-            raise AuditFailed(f"An entry cannot be written to the audit trail: {error}.") from error
+            raise AuditFailed(f"Cannot encode an entry for the audit trail: {error}.") from error
         self._catch_up()
         return self._append(members)
 
@@ -306,7 +306,7 @@ class AuditTrail:
         assert self._file is not None
         written = os.write(self._file, line)
         if written != len(line):
-            # The disk is full: half a line would be a torn end.
+            # The disk is full: a partial line would be a torn end.
             with suppress(OSError):
                 os.ftruncate(self._file, self._size)
             raise OSError(28, "No space left on device")
@@ -317,11 +317,11 @@ class AuditTrail:
         root, extension = os.path.splitext(self._path)
         os.fsync(self._file)
         if os.name != "posix":
-            # Elsewhere an open file cannot be renamed.
+            # On other systems an open file cannot be renamed.
             os.close(self._file)
             self._file = None
         with suppress(OSError):
-            # Where another process hinders it, this file grows on.
+            # If another process prevents it, this file keeps growing.
             os.rename(self._path, f"{root}-{self._head.seq:012d}{extension}")
         self._reopen()
 
@@ -334,7 +334,7 @@ class AuditTrail:
         self._inode, self._size = found.st_ino, found.st_size
 
     def _catch_up(self) -> int:
-        """Find out what others did to the file since; with nobody else about it is one look at its size."""
+        """Update the state after writes of other processes; without any, this is one stat call."""
         try:
             found = os.stat(self._path)
             if found.st_size == self._size and found.st_ino == self._inode:
@@ -350,7 +350,7 @@ class AuditTrail:
             self._size -= len(torn)
         remarks = self._go_on_from(self._end())
         if torn:
-            remarks.append(f"the file ended with {len(torn)} bytes of no whole entry, moved to {kept}")
+            remarks.append(f"the file ended with {len(torn)} bytes of an incomplete entry, moved to {kept}")
         for text in remarks:
             self._append(_remark(text))
         return self._head.seq
@@ -379,7 +379,7 @@ class AuditTrail:
         else:
             self._head = end
         for text in remarks:
-            log.warning("the audit trail %s is not whole: %s (run trunkline audit verify)", self._path, text)
+            log.warning("the audit trail %s is not intact: %s (run trunkline audit verify)", self._path, text)
         return remarks
 
     def _begin(self) -> None:
@@ -387,7 +387,7 @@ class AuditTrail:
         self._begun = True
         if (first := _first_number(self._path)) not in (None, 1):
             log.warning(
-                "the audit trail %s begins with entry %d: those before it are missing, or were moved away "
+                "the audit trail %s begins with entry %d: the entries before it are missing, or were moved away "
                 "(trunkline audit verify --partial checks the rest)",
                 self._path,
                 first,
@@ -399,7 +399,7 @@ class AuditTrail:
                 raise _failed(self._path, error) from error
 
     def _end(self) -> Head:
-        """Find the last entry, in this file or in one that was filled before."""
+        """Return the last entry, of this file or of a rotated one."""
         assert self._file is not None
         if self._size:
             return _last_entry(self._path, self._file, self._size)
@@ -411,7 +411,7 @@ class AuditTrail:
         return _START
 
     def _note(self, head: Head) -> None:
-        """Note beside the file how far it reached, unless another process noted more."""
+        """Write the head file, unless another process has recorded a later head."""
         path = f"{self._path}.head"
         staged = stage(path, _encoder.encode(head) + b"\n")
         try:
@@ -430,12 +430,12 @@ class AuditTrail:
         return head.seq
 
 
-_FIX = "run trunkline audit verify {path} to see more; move the file and its .head away to begin a new trail."
+_FIX = "run trunkline audit verify {path} for details; move the file and its .head away to start a new trail."
 
 
 def _failed(path: str, error: OSError) -> AuditFailed:
     return AuditFailed(
-        f"The audit trail {path} cannot be written: {error.strerror or error}. Nothing is done without it."
+        f"Cannot write the audit trail {path}: {error.strerror or error}. No act is performed without it."
     )
 
 
@@ -444,7 +444,7 @@ def _remark(text: str) -> bytes:
 
 
 def _first_number(path: str) -> int | None:
-    """Return the number of the first entry that is there; None if there is none, or it cannot be read."""
+    """Return the number of the first existing entry; None if there is none, or it cannot be read."""
     for name in [*rotated_files(path), path]:
         with suppress(OSError, ValueError), open(name, "rb") as file:
             if line := file.readline():
@@ -453,7 +453,7 @@ def _first_number(path: str) -> int | None:
 
 
 def _torn_end(file: int, size: int) -> bytes:
-    """Give what stands after the last end of a line."""
+    """Return the bytes after the last newline."""
     start, tail = size, b""
     while start > 0 and b"\n" not in tail:
         step = min(_TAIL, start)
@@ -463,7 +463,7 @@ def _torn_end(file: int, size: int) -> bytes:
 
 
 def _last_entry(path: str, file: int, size: int) -> Head:
-    """Read the last line of a file that ends with one."""
+    """Parse the last line of a file that ends with a newline."""
     start, tail = size, b""
     while start > 0 and tail.count(b"\n") < 2:
         step = min(_TAIL, start)
@@ -488,7 +488,7 @@ def _read_at(file: int, start: int, count: int) -> bytes:
 
 
 def _put_aside(path: str, torn: bytes) -> str:
-    """Keep a torn end in a file of its own."""
+    """Save a torn end in its own file; return its name."""
     number = 1
     while True:
         other = f"{path}.torn-{number}"

@@ -1,4 +1,4 @@
-"""Recordings of whole conversations: written, relayed, played, compared."""
+"""Recordings of whole conversations: writing, relaying, replaying and comparing them."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Compares what two recordings, or a recording and a server of today, answered to the same requests.
+"""Comparison of two recordings, or of a recording with a server's current responses to the same requests.
 
-Pure. Requests are put side by side by what they ask for; then params, questions, results and errors are compared member
-by member, lists of things with names by name. What differs each time by its nature (ids, cursors, sealed states, times)
-is masked before anything is compared, on both sides alike.
+Pure. Requests are paired by what they ask for; then params, server requests, results and errors are compared member by
+member, lists of named items by name. Values that differ in every run (ids, cursors, sealed states, times) are masked on
+both sides first.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from trunkline.types import META_SUBSCRIPTION_ID
 
 __all__ = ["MASK", "Comparison", "Difference", "compare", "compare_answers", "masked"]
 
-#: What stands in the place of what differs each time.
+#: The replacement of a value that differs in every run.
 MASK = "(varies)"
 
 Path: TypeAlias = tuple[str, ...]
@@ -51,37 +51,37 @@ _NAMES = ("name", "uri", "uriTemplate")
 
 
 class Difference(Struct, frozen=True, kw_only=True):
-    """One thing that is not the same."""
+    """One difference."""
 
-    #: What was asked, in words, and the how manieth of its kind it is.
+    #: The label of the request, and its number among requests with the same label.
     request: str
     number: int
     kind: Kind
-    #: A JSON pointer into the answer (``/result/...``, ``/error/...``), the questions or the params.
+    #: A JSON pointer into the response (``/result/...``, ``/error/...``), the server's requests or the params.
     path: str = ""
     first: Any = UNSET
     second: Any = UNSET
 
 
 class Comparison(Struct, frozen=True):
-    """What came of comparing two recordings."""
+    """The result of comparing two recordings."""
 
     differences: tuple[Difference, ...]
-    #: How many requests are in both, and how many of those have a difference.
+    #: How many requests are in both, and how many of those differ.
     compared: int
     differing: int
 
     @property
     def same(self) -> bool:
-        """Whether there is no difference."""
+        """Whether there are no differences."""
         return not self.differences
 
 
 def compare(first: Recording, second: Recording, *, ignore: Iterable[str] = ()) -> Comparison:
-    """Compare two recordings request by request; ``ignore`` has JSON pointers, ``*`` for any one step.
+    """Compare two recordings request by request; ``ignore`` contains JSON pointers, with ``*`` for any one step.
 
     Raises:
-        PointerError: a pointer is none.
+        PointerError: a pointer is not valid.
     """
     ignored = [parse_pointer(each) for each in ignore]
     ours = [each for each in exchanges(first) if each.id is not None]
@@ -111,14 +111,14 @@ def compare_answers(
     number: int = 1,
     ignore: Iterable[str] = (),
 ) -> list[Difference]:
-    """Compare two answers to one request."""
+    """Compare two responses to one request."""
     ignored = [parse_pointer(each) for each in ignore]
     between = _between(_answer(recorded), _answer(actual), ignored)
     return [_difference(label(request), number, *each) for each in between]
 
 
 def masked(value: Any) -> Any:
-    """Give a copy of a JSON value in which what differs each time is the same."""
+    """Return a copy of a JSON value with the values masked that differ in every run."""
     if isinstance(value, str):
         return _VARYING_TEXT.sub(MASK, value)
     if isinstance(value, list):
@@ -128,11 +128,11 @@ def masked(value: Any) -> Any:
     return {name: MASK if name in _VARYING else masked(each) for name, each in value.items()}
 
 
-# --- side by side -----------------------------------------------------------------------------------------------------
+# --- pairing ----------------------------------------------------------------------------------------------------------
 
 
 def _pair(ours: Sequence[Exchange], theirs: Sequence[Exchange]) -> list[tuple[Exchange | None, Exchange | None]]:
-    """Put requests side by side: those that ask for the same, then those that ask for the same thing otherwise."""
+    """Pair requests: first those with equal params, then those with the same label."""
     partner: dict[int, Exchange] = {}
     left, others = list(ours), list(theirs)
     for way in (_exactly, _roughly):
@@ -144,7 +144,7 @@ def _pair(ours: Sequence[Exchange], theirs: Sequence[Exchange]) -> list[tuple[Ex
 def _match(
     ours: list[Exchange], theirs: list[Exchange], way: Callable[[Exchange], Hashable], partner: dict[int, Exchange]
 ) -> tuple[list[Exchange], list[Exchange]]:
-    """Give each of ours the first of theirs that is alike; say who is left."""
+    """Pair each of ours with the first equal one of theirs; return the unpaired ones."""
     waiting: dict[Hashable, list[Exchange]] = defaultdict(list)
     for each in theirs:
         waiting[way(each)].append(each)
@@ -168,7 +168,7 @@ def _roughly(exchange: Exchange) -> Hashable:
 
 
 def _facts(exchange: Exchange) -> dict[str, Any]:
-    """Give what of an exchange is compared."""
+    """Return the parts of an exchange that are compared."""
     questions = [
         {"method": each.request["method"], "params": comparable("", each.request.get("params"))}
         for each in exchange.questions
@@ -201,7 +201,7 @@ def _walk(one: Any, two: Any, path: Path) -> Iterator[tuple[Path, Any, Any]]:
 
 
 def _keyed(one: list[Any], two: list[Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Give two lists as objects: by the names of what is in them, if all have one of their own, else by place."""
+    """Return two lists as objects: keyed by the names of their items if these are unique, else by index."""
     for name in _NAMES:
         first, second = _by_name(one, name), _by_name(two, name)
         if first is not None and second is not None:
@@ -221,12 +221,12 @@ def _by_place(items: list[Any]) -> dict[str, Any]:
 
 
 def _equal(one: Any, two: Any) -> bool:
-    # To Python, true is 1.
+    # In Python, True == 1.
     return bool(one == two) and isinstance(one, bool) is isinstance(two, bool)
 
 
 def _covers(pattern: Path, path: Path) -> bool:
-    """Tell whether a path is the one of a pointer, or below it."""
+    """Return True if a path equals a pointer or is below it."""
     if len(pattern) > len(path):
         return False
     return all(step in ("*", name) for step, name in zip(pattern, path, strict=False))

@@ -1,9 +1,9 @@
-"""Stands between HTTP clients and a server at a URL: every request goes on as it came, and is written down.
+"""A proxy between HTTP clients and a server at a URL that forwards every request unchanged and records the messages.
 
-It is an ASGI application that forwards one path, the target's own, with verb, headers and body, and gives back status,
-headers and body as they come, streams chunk by chunk. Nothing is negotiated here, so every era and every client works
-as it would without it. Of the headers it drops those that belong to one connection, and asks for no compression, so
-that what passes can be read; the credentials that were given for the target are added. It serves this machine alone.
+It is an ASGI application that forwards one path, the target's own, with method, headers and body, and returns status,
+headers and body as they arrive, streams chunk by chunk. Nothing is negotiated here, so every era and every client works
+as it would without it. It drops hop-by-hop headers, asks for no compression, so that the messages can be read, and adds
+the credentials that were given for the target. It serves this machine only.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from trunkline.types import ErrorObject
 
 __all__ = ["RecordingProxy"]
 
-#: Headers of one connection, not of the message on it (RFC 9110, 7.6.1), and what the next hop says for itself.
+#: Hop-by-hop headers (RFC 9110, 7.6.1), and those that the next hop sets itself.
 _HOP = frozenset(
     {
         "accept-encoding",
@@ -53,23 +53,23 @@ _VERBS = frozenset({"POST", "GET", "DELETE"})
 
 
 class RecordingProxy:
-    """Forwards HTTP to one URL and writes the messages down."""
+    """Forwards HTTP requests to one URL and records the messages."""
 
     def __init__(self, web: Web, file: RecordingFile, *, limits: Limits, headers: Mapping[str, str]) -> None:
-        """Forward to a server on the web, with these headers of our own; whoever made ``web`` closes it."""
+        """Forward to the URL of ``web`` with these additional headers; the caller closes ``web``."""
         self._web = web
         self._own = dict(headers)
         self._file = file
         self._limits = limits
         self._guard = Guard()
-        #: The only path that is served, and those that a stream of the oldest transport named.
+        #: The only path that is served, besides those that a stream of the HTTP+SSE transport named.
         self.path = self._web.url.raw_path
         self._posting: set[str] = set()
         self._count = 0
         self._tasks: set[asyncio.Task[Any]] = set()
 
     async def __call__(self, scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
-        """Forward one request, or follow the server's life."""
+        """Forward one request, or handle the lifespan protocol."""
         if scope["type"] == "lifespan":
             await self._live(receive, send)
             return
@@ -80,7 +80,7 @@ class RecordingProxy:
             return
         body = await self._body(receive)
         if body is None:
-            await send_plain(send, 413, [JSON], _error("the body is too long"))
+            await send_plain(send, 413, [JSON], _error("the request body is too long"))
             return
         self._count += 1
         exchange = _Exchange(self._file, self._count, self._limits)
@@ -93,7 +93,7 @@ class RecordingProxy:
             self._tasks.discard(task)
 
     async def drain(self, seconds: float) -> None:
-        """Let what is in flight finish."""
+        """Wait for requests in flight."""
         others = self._tasks - {asyncio.current_task()}
         if others:
             await asyncio.wait(others, timeout=min(seconds, self._limits.eof_seconds))
@@ -110,7 +110,7 @@ class RecordingProxy:
     # --- one request -------------------------------------------------------------------------------------------------
 
     def _where(self, scope: Mapping[str, Any], headers: Mapping[str, str]) -> tuple[URL | None, tuple[int, str] | None]:
-        """Say where a request goes: None is the target itself; or why it goes nowhere, as status and sentence."""
+        """Return where a request goes (None: the target itself), or why it is rejected, as status and message."""
         given = scope["headers"]
         hosts = tuple(value for name, value in given if name == b"host")
         origins = tuple(value for name, value in given if name == b"origin")
@@ -163,11 +163,11 @@ class RecordingProxy:
         try:
             await asyncio.wait([work, watch], return_when=asyncio.FIRST_COMPLETED)
             if not work.done():
-                exchange.note("client", f"{verb}: the client hung up")
+                exchange.note("client", f"{verb}: the client disconnected")
         finally:
             watch.cancel()
             work.cancel()
-            # A client that is gone cannot be told anything.
+            # A client that has disconnected cannot be answered.
             with contextlib.suppress(asyncio.CancelledError, OSError):
                 await work
 
@@ -200,12 +200,12 @@ class RecordingProxy:
                     data = self._named(event, data)
                 await send({"type": "http.response.body", "body": data, "more_body": True})
         except NETWORK_ERRORS as error:
-            exchange.note("recorder", f"the answer broke off: {error}")
+            exchange.note("recorder", f"the response ended early: {error}")
         exchange.over()
         await send({"type": "http.response.body", "body": b""})
 
     def _named(self, event: Event, data: bytes) -> bytes:
-        """Take the URL that a stream of the oldest transport names for posting; a client is to post it here."""
+        """Rewrite the POST URL that an HTTP+SSE stream names, so that the client posts to this proxy."""
         origin = str(self._web.url.origin())
         place = self._web.url.join(URL(event.data.decode("latin-1"), encoded=True))
         if str(place.origin()) != origin:
@@ -224,7 +224,7 @@ def _error(text: str) -> bytes:
 
 
 class _Exchange:
-    """One HTTP request and its answer, as they are written down."""
+    """Records one HTTP request and its response."""
 
     def __init__(self, file: RecordingFile, number: int, limits: Limits) -> None:
         self._file = file
@@ -237,11 +237,11 @@ class _Exchange:
         self._headers: dict[str, str] | None = None
 
     def note(self, sender: Any, text: str) -> None:
-        """Write down what happened."""
+        """Record a note."""
         self._file.note(sender, text, exchange=self._number)
 
     def asked(self, verb: str, headers: Mapping[str, str], body: bytes) -> None:
-        """Write the request down."""
+        """Record the request."""
         kept = _mcp(headers)
         if body:
             self._file.message("client", body, exchange=self._number, headers=kept)
@@ -249,18 +249,18 @@ class _Exchange:
             self._file.note("client", verb, exchange=self._number, headers=kept)
 
     def answered(self, response: aiohttp.ClientResponse) -> None:
-        """Learn the head of the answer."""
+        """Called with the head of the response."""
         self._status = response.status
         self._headers = _mcp(response.headers)
         if "Content-Encoding" in response.headers:
-            self.note("recorder", "the answer is compressed, although nobody asked for that: it is not recorded")
+            self.note("recorder", "the response is compressed although that was not requested: it is not recorded")
         elif media_type(response) == "text/event-stream":
             self._reader = EventReader(max_event=self._limits.message_bytes)
         else:
             self._whole = []
 
     def passed(self, data: bytes) -> list[Event]:
-        """Read along; give the events that name a URL."""
+        """Record the messages in a chunk of the response; return the events that name a URL."""
         if self._whole is not None:
             self._whole.append(data)
         if self._reader is None:
@@ -268,7 +268,7 @@ class _Exchange:
         try:
             events = self._reader.feed(data)
         except RemoteProtocolError as error:
-            self.note("recorder", f"the stream cannot be read any more: {error}")
+            self.note("recorder", f"the stream can no longer be parsed: {error}")
             self._reader = None
             return []
         for event in events:
@@ -277,7 +277,7 @@ class _Exchange:
         return [event for event in events if event.event == "endpoint"]
 
     def over(self) -> None:
-        """Write the rest down."""
+        """Record the rest of the response."""
         body = b"".join(self._whole or ())
         if body.strip():
             self._message(body)
@@ -290,7 +290,7 @@ class _Exchange:
 
 
 def _mcp(headers: Mapping[str, str]) -> dict[str, str] | None:
-    """Give the headers that belong to the protocol."""
+    """Return the headers that belong to MCP."""
     found = {
         name.lower(): value
         for name, value in headers.items()

@@ -1,7 +1,7 @@
-"""A wire to a server behind any link, such as HTTP: each line is read as a message that travels as the link wants it.
+"""A line stream to a server behind any link, such as HTTP: each line is parsed and sent as the link needs it.
 
-No id is changed and nothing is negotiated. It reads along which revision is spoken and which arguments headers repeat,
-since HTTP wants both said beside the message, and says in an error of its own what could not be delivered.
+No id is changed and nothing is negotiated. It observes which revision is spoken and which arguments are mirrored in
+headers, since HTTP needs both beside the message, and answers with an error of its own what could not be delivered.
 """
 
 from __future__ import annotations
@@ -42,50 +42,50 @@ from trunkline.types import META_PROTOCOL_VERSION, RequestId
 __all__ = ["LinkWire"]
 
 _FOR_EVER = "subscriptions/listen"
-# The statuses by which a server shows that it may know only the oldest HTTP transport.
+# Statuses of a server that may support only the HTTP+SSE transport.
 _OLDER = frozenset({400, 404, 405})
 
 
 class LinkWire:
-    """A server behind any other link, such as HTTP: lines are read as messages."""
+    """A line stream to a server behind a link, such as HTTP."""
 
     def __init__(self, target: Target, limits: Limits, *, note: Callable[[str], None]) -> None:
-        """Take a target that is not open yet; ``note`` is told what is answered here and not by the server."""
+        """Use a target that is not open yet; ``note`` is called for what is answered here and not by the server."""
         self._target = target
         self._limits = limits
         self._note = note
         self._link: Link | None = None
         self._taker: Taker | None = None
         self._facts = ToolFacts()
-        #: The messages that wait for the link of an older transport.
+        #: Messages held back until the link of the older transport is open.
         self._held: list[Incoming] | None = None
         self._opening: Request | None = None
-        #: The requests that wait for an answer, by id.
+        #: The methods of pending requests, by id.
         self._waiting: dict[RequestId, str] = {}
         self._idle = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def open(self) -> None:
-        """Make the link.
+        """Open the link.
 
         Raises:
-            LinkError: it cannot be made.
+            LinkError: it cannot be opened.
         """
         self._link = await self._target.open()
 
     @property
     def backlog(self) -> int:
-        """Nothing waits here: each message is on its way at once."""
+        """Always 0: each message is sent at once."""
         return 0
 
     def begin(self, taker: Taker) -> None:
-        """Start to deliver lines."""
+        """Start delivering lines."""
         self._taker = taker
         if self._link is not None:
             self._link.attach(self)
 
     def write(self, line: bytes) -> None:
-        """Send what a line says."""
+        """Send the message of a line."""
         incoming = decode(line, self._limits)
         for item in incoming.items if isinstance(incoming, Batch) else (incoming,):
             if self._held is not None:
@@ -96,21 +96,21 @@ class LinkWire:
                 self._send(item)
 
     def pause(self) -> None:
-        """Go on: HTTP has no way to stop a server that speaks."""
+        """Do nothing: HTTP has no way to pause a server."""
 
     def resume(self) -> None:
-        """Go on."""
+        """Do nothing."""
 
     def finish(self) -> None:
-        """Wait for what is still to be answered, and end."""
+        """Wait for pending requests, then end."""
         self._start(self._finish())
 
     async def drain(self) -> None:
-        """Give the loop a turn."""
+        """Yield to the event loop."""
         await asyncio.sleep(0)
 
     async def aclose(self) -> None:
-        """End the link."""
+        """Close the link."""
         for task in self._tasks:
             task.cancel()
         if self._link is not None:
@@ -134,7 +134,7 @@ class LinkWire:
         self._link.send([Outbound(message, hint=hint)])
 
     def _hint(self, request: Request) -> Any:
-        """Read along: which revision the request speaks, and what its headers must repeat."""
+        """Observe the revision of a request; return the arguments that its headers must mirror."""
         params = member(_plain(request), "params")
         said = member(params, "_meta").get(META_PROTOCOL_VERSION)
         if request.method == "initialize":
@@ -157,21 +157,21 @@ class LinkWire:
     # --- from the server ---------------------------------------------------------------------------------------------
 
     def message_received(self, incoming: Incoming, origin: Origin) -> None:
-        """Hand a message on as a line."""
+        """Forward a message as a line."""
         if isinstance(incoming, Batch):
             for item in incoming.items:
                 self.message_received(item, origin)
         elif isinstance(incoming, Malformed):
-            self._note(f"the server sent what is no message: {incoming.message}")
+            self._note(f"the server sent a malformed message: {incoming.message}")
             if incoming.response and incoming.id is not None:
-                self._refuse(incoming.id, INTERNAL_ERROR, f"the server's answer is none: {incoming.message}")
+                self._refuse(incoming.id, INTERNAL_ERROR, f"the server's response is malformed: {incoming.message}")
         else:
             if isinstance(incoming, Response):
                 self._learn(incoming)
             self._give(incoming)
 
     def _done(self, id: object) -> None:
-        """Forget a request; what is open for as long as the client is there keeps nobody waiting."""
+        """Remove a pending request; a request that stays open as long as the client does not delay the end."""
         if isinstance(id, int | str):
             self._waiting.pop(id, None)
         if not any(method != _FOR_EVER for method in self._waiting.values()):
@@ -188,7 +188,7 @@ class LinkWire:
                 return
 
     def eof_received(self, error: Exception | None = None, *, about: RequestId | None = None) -> None:
-        """Answer a request that failed on the way; or learn that the link ended."""
+        """Answer a request that failed in transit, or handle the end of the link."""
         if about is None:
             if self._taker is not None:
                 self._taker.eof_received(error)
@@ -202,14 +202,14 @@ class LinkWire:
 
     def _failed(self, id: RequestId, error: Exception | None) -> None:
         if isinstance(error, RequestFailed):
-            # It is the server's own word, which came with a status that says no.
+            # The server's own error, which came with an HTTP error status.
             data = UNSET if error.data is None else error.data
             self._give(ErrorResponse(id, t.ErrorObject(code=error.code, message=error.message, data=data)))
         else:
-            self._refuse(id, INTERNAL_ERROR, str(error or "the connection ended before the answer came"))
+            self._refuse(id, INTERNAL_ERROR, str(error or "the connection ended before the response arrived"))
 
     async def _fall_back(self, error: Exception | None) -> None:
-        """Try the oldest HTTP transport, as the specification wants it of whoever cannot open a session."""
+        """Try the HTTP+SSE transport, as the specification requires of a client that cannot open a session."""
         assert self._target.fallback is not None
         old, held = self._link, self._held or []
         try:
@@ -219,7 +219,7 @@ class LinkWire:
             if self._opening is not None:
                 self._failed(self._opening.id, error)
             return
-        self._note("the server knows only the HTTP+SSE transport, which is used from here on")
+        self._note("the server supports only the HTTP+SSE transport, which is used from here on")
         if old is not None:
             await old.aclose()
         self._link.attach(self)
@@ -235,7 +235,7 @@ class LinkWire:
             async with asyncio.timeout(self._limits.eof_seconds):
                 await self._idle.wait()
         except TimeoutError:
-            self._note("the client left before it had all answers")
+            self._note("the client disconnected before all requests were answered")
         if self._taker is not None:
             self._taker.eof_received()
 

@@ -1,7 +1,7 @@
-"""A link that writes down what crosses it, for a client that is to be recorded; and a server behind any wire.
+"""A link that records what crosses it, for a client; and a server behind a line stream.
 
-``RecordedLink`` changes nothing: whoever owns the inner link may own this one in its place. ``WireServer`` is the other
-way round: a server that is reached by a wire, in the form in which a recording is played against one.
+``RecordingLink`` changes nothing: it can be used in place of the inner link. ``LineStreamServer`` is the reverse: a
+server that is reached over a line stream, in the form in which a recording is replayed against one.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = ["RecordedLink", "WireServer"]
 
 
 class RecordedLink:
-    """A Link around a Link; what crosses it is written to a file."""
+    """A Link around a Link; the messages that cross it are recorded."""
 
     def __init__(self, link: Link, file: RecordingFile, *, side: Side = "client") -> None:
         """Record a link whose owner plays ``side``."""
@@ -33,16 +33,16 @@ class RecordedLink:
         self._side = side
 
     def __getattr__(self, name: str) -> Any:
-        """Give what only some links have."""
+        """Return members that only some links have."""
         return getattr(self._link, name)
 
     def attach(self, receiver: Receiver) -> None:
-        """Start to deliver to this receiver."""
+        """Start delivering to this receiver."""
         other: Side = "server" if self._side == "client" else "client"
         self._link.attach(_RecordedReceiver(receiver, self._file, other))
 
     def send(self, batch: Sequence[Outbound]) -> None:
-        """Write these messages down and send them."""
+        """Record these messages and send them."""
         for outbound in batch:
             try:
                 self._file.message(self._side, encode(outbound.message))
@@ -55,12 +55,12 @@ class RecordedLink:
         await self._link.drain()
 
     async def aclose(self) -> None:
-        """End the inner link."""
+        """Close the inner link."""
         await self._link.aclose()
 
 
 class _RecordedReceiver:
-    """Writes down what comes, and hands it on."""
+    """Records incoming messages and forwards them."""
 
     def __init__(self, receiver: Receiver, file: RecordingFile, sender: Side) -> None:
         self._receiver = receiver
@@ -72,7 +72,7 @@ class _RecordedReceiver:
 
     def message_received(self, incoming: Incoming, origin: Origin) -> None:
         if isinstance(incoming, Malformed):
-            self._file.note(self._sender, f"no message: {incoming.message}")
+            self._file.note(self._sender, f"malformed message: {incoming.message}")
         else:
             self._file.message(self._sender, _encoded(incoming))
         self._receiver.message_received(incoming, origin)
@@ -84,19 +84,19 @@ class _RecordedReceiver:
 
 
 class WireServer:
-    """Serves a link from whatever is at the other end of a wire."""
+    """Serves a link from the server at the other end of a line stream."""
 
     def __init__(self, wire: Wire) -> None:
-        """Take a wire that has not begun."""
+        """Use a line stream that has not started."""
         self._wire = wire
         self._link: Link | None = None
         self._over = asyncio.Event()
         self._leaving = False
-        #: Why the server ended before its client did, once it has.
+        #: Why the server ended before its client, once it has.
         self.error: Exception | None = None
 
     async def serve(self, link: Link, /) -> None:
-        """Carry messages both ways until both sides are done."""
+        """Forward messages in both directions until both sides have ended."""
         self._link = link
         try:
             self._wire.begin(_Lines(self))
@@ -106,30 +106,30 @@ class WireServer:
             await self._wire.aclose()
 
     def message_received(self, incoming: Incoming, origin: Origin) -> None:
-        """Take what the client says to the server."""
+        """Forward a message of the client to the server."""
         if not isinstance(incoming, Malformed):
             self._wire.write(_encoded(incoming))
 
     def eof_received(self, error: Exception | None = None, *, about: RequestId | None = None) -> None:
-        """Learn that the client is done."""
+        """Called when the client has ended."""
         self._leaving = True
         self._wire.finish()
 
     def line_received(self, line: bytes) -> None:
-        """Take what the server says to the client; what is no message is left out."""
+        """Forward a line of the server to the client; malformed messages are left out."""
         incoming = decode(line)
         if self._link is not None:
             items = incoming.items if isinstance(incoming, Batch) else (incoming,)
             self._link.send([Outbound(item) for item in items if not isinstance(item, Malformed)])
 
     def ended(self, error: Exception | None) -> None:
-        """Learn that the server is gone."""
+        """Called when the server has ended."""
         self.error = None if self._leaving else error
         self._over.set()
 
 
 class _Lines:
-    """What the wire of a ``WireServer`` tells."""
+    """Receives the lines for a ``LineStreamServer``."""
 
     def __init__(self, server: WireServer) -> None:
         self._server = server
@@ -138,10 +138,10 @@ class _Lines:
         self._server.line_received(line)
 
     def line_skipped(self) -> None:
-        """Go on: what was in it is missing from the answers."""
+        """Do nothing: its message is missing from the responses."""
 
     def message_received(self, incoming: Incoming, origin: Origin) -> None:
-        """Take nothing: lines come by themselves."""
+        """Do nothing: lines are delivered by ``line_received``."""
 
     def eof_received(self, error: Exception | None = None, *, about: RequestId | None = None) -> None:
         self._server.ended(error)

@@ -1,9 +1,9 @@
-"""A recording read as exchanges: what a client sent, and all that the server said because of it, in order.
+"""A recording as exchanges: what a client sent, and everything the server sent because of it, in order.
 
-Pure. An answer goes with its request by id, and over HTTP by the exchange it came on; progress goes with its token.
-Whatever else a server says, a question or a notice, goes with what the conversation was about at that moment: the
-request or notification that came last, or the answer that was given last. That is a guess where several requests were
-in flight, and it is all that a recording can tell.
+Pure. A response belongs to its request by id, and over HTTP by the HTTP exchange it came on; progress belongs to its
+token. Everything else that a server sends, a request or a notification, is attributed to what the conversation was
+about at that moment: the last request or notification, or the last response. With several requests in flight that is a
+guess, and it is all that a recording can tell.
 """
 
 from __future__ import annotations
@@ -32,35 +32,35 @@ __all__ = [
     "with_unique_ids",
 ]
 
-#: What opens a conversation: a client says who it is, and gets the same answer whoever it is.
+#: The opening requests: they describe the client, but the response does not depend on that.
 _OPENING = frozenset({"initialize", "server/discover"})
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 _NAMING = ("name", "uri", "ref", "level", "taskId")
 
 
 class Step(Struct, frozen=True):
-    """One message that the server sent, and when."""
+    """A message that the server sent, and when."""
 
     message: dict[str, Any]
     at: float | None = None
 
 
 class Question(Struct):
-    """A request of the server's, and what it was answered."""
+    """A request of the server, and the client's response."""
 
     request: dict[str, Any]
     answer: dict[str, Any] | None = None
 
 
 class Exchange(Struct):
-    """A request or a notification of the client's, and what came of it."""
+    """A request or notification of the client, and what followed from it."""
 
     message: dict[str, Any]
     at: float | None = None
-    #: What the server sent because of it, the answer included, in order.
+    #: What the server sent because of it, including the response, in order.
     steps: list[Step] = []
     questions: list[Question] = []
-    #: The answer, whole; None if there is none: it was a notification, or withdrawn, or the recording ends before it.
+    #: The whole response; None for a notification, a cancelled request, or if the recording ends before it.
     answer: dict[str, Any] | None = None
     cancelled: bool = False
 
@@ -72,22 +72,22 @@ class Exchange(Struct):
 
     @property
     def method(self) -> str:
-        """What was asked."""
+        """The method."""
         return str(self.message["method"])
 
     @property
     def params(self) -> Any:
-        """What it was asked with."""
+        """The params."""
         return self.message.get("params")
 
     @property
     def key(self) -> tuple[str, str]:
-        """What two requests have in common that mean the same."""
+        """The key by which equal requests are recognised."""
         return self.method, digest(comparable(self.method, self.params))
 
 
 def exchanges(recording: Recording) -> list[Exchange]:
-    """Read a recording as exchanges, in the order the client began them."""
+    """Return the exchanges of a recording, in the order the client started them."""
     reader = _Reader()
     for entry in recording.entries:
         value = entry.json
@@ -104,18 +104,18 @@ def _is_message(value: Any) -> bool:
 
 
 class _Reader:
-    """Sorts messages as they come."""
+    """Assigns messages to exchanges in order."""
 
     def __init__(self) -> None:
         self.found: list[Exchange] = []
-        #: Requests without an answer, in order, with the HTTP exchange each came on.
+        #: Pending requests in order, with the HTTP exchange each came on.
         self._open: list[tuple[int | None, Exchange]] = []
         self._asked: list[Question] = []
-        #: What the conversation is about.
+        #: The exchange that the conversation is about.
         self._current: Exchange | None = None
 
     def take(self, sender: Side, message: dict[str, Any], *, at: float | None, on: int | None) -> None:
-        """Sort one message in."""
+        """Assign one message."""
         if "method" not in message:
             if sender == "server":
                 self._answered(message, at, on)
@@ -133,7 +133,7 @@ class _Reader:
 
     def _answered(self, message: dict[str, Any], at: float | None, on: int | None) -> None:
         mine = [pair for pair in self._open if pair[1].id == message.get("id")]
-        # On one HTTP exchange an id is unique; a stream that was taken up again has another number.
+        # On one HTTP exchange an id is unique; a resumed stream has another number.
         pair = next((pair for pair in mine if on is not None and pair[0] == on), mine[-1] if mine else None)
         if pair is None:
             return
@@ -160,7 +160,7 @@ class _Reader:
             id = member(member(message, "params"), "_meta").get(META_SUBSCRIPTION_ID)
             return next((each for _, each in reversed(self._open) if each.id == id), None)
         asked_here = next((each for number, each in self._open if on is not None and number == on), None)
-        # A stream that stays open for whatever happens says nothing of why it happened.
+        # A standing stream does not tell why a notification was sent on it.
         return self._current if asked_here is None or "id" not in message else asked_here
 
     def _replied(self, message: dict[str, Any]) -> None:
@@ -177,11 +177,11 @@ class _Reader:
                 return
 
 
-# --- what counts ------------------------------------------------------------------------------------------------------
+# --- comparing --------------------------------------------------------------------------------------------------------
 
 
 def comparable(method: str, params: Any) -> Any:
-    """Give what of a request's params says what is wanted: not who asks, nor how the answer is to travel."""
+    """Return the part of a request's params that says what is wanted, without ``_meta`` and client information."""
     if method in _OPENING or not isinstance(params, dict):
         return None
     kept = {name: value for name, value in params.items() if name != "_meta"}
@@ -189,24 +189,24 @@ def comparable(method: str, params: Any) -> Any:
 
 
 def digest(value: Any) -> str:
-    """Give a digest of a JSON value that does not depend on the order of members."""
+    """Return a digest of a JSON value that does not depend on the order of members."""
     return sha256(msgspec.json.encode(value, order="sorted")).hexdigest()
 
 
 def progress_token(request: dict[str, Any]) -> RequestId | None:
-    """Give the token under which a request wants to hear of its progress."""
+    """Return the progress token of a request."""
     token: RequestId | None = member(member(request, "params"), "_meta").get("progressToken")
     return token
 
 
 def member(value: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """Give a member that should be an object; if it is none, one without members."""
+    """Return a member that should be an object; an empty one if it is not."""
     found = value.get(name)
     return found if isinstance(found, dict) else _NOTHING
 
 
 def label(message: dict[str, Any]) -> str:
-    """Say in a few words what a request is about: its method, and the tool, prompt or resource it names."""
+    """Return a short label of a request: its method, and the tool, prompt or resource it names."""
     params = member(message, "params")
     for name in _NAMING:
         value = params.get(name)
@@ -221,7 +221,7 @@ def label(message: dict[str, Any]) -> str:
 
 
 def with_unique_ids(recording: Recording) -> Recording:
-    """Give the client's requests ids that none other has, where HTTP let several use the same at once."""
+    """Give the client's requests unique ids; over HTTP several requests may have used the same id at once."""
     if all(entry.exchange is None for entry in recording.entries):
         return recording
     numbers = _Numbers()
@@ -242,7 +242,7 @@ def _each(value: Any) -> list[Any]:
 
 
 class _Numbers:
-    """Counts the client's requests, and knows them again."""
+    """Numbers the client's requests, and maps their ids."""
 
     def __init__(self) -> None:
         self._last = 0
@@ -250,7 +250,7 @@ class _Numbers:
         self._by_id: dict[RequestId, int] = {}
 
     def of(self, sender: Side, message: Any, exchange: int | None) -> Any:
-        """Give a message with the numbers in place of ids."""
+        """Return a message with its ids replaced by numbers."""
         if not _is_message(message):
             return message
         id, method = message.get("id"), message.get("method")

@@ -1,10 +1,10 @@
-"""A recording as a server: it answers what was asked then as it was answered then, and says nothing of its own.
+"""A recording as a server: it answers recorded requests as they were answered then, and sends nothing of its own.
 
-A request is known again by its method and its params, without ``_meta`` and redacted like the recording; of several
-that are alike each is answered by its own answer, in order, and later ones by the last. What the server said meanwhile
-is said again: progress under the token of now, questions under ids of our own (the script goes on when they are
-answered, whatever the answer), notices as they were. What the recording does not have is refused with an error that
-says so. It is served on any Link, in whichever era was recorded.
+A request is matched by its method and params, without ``_meta`` and redacted like the recording; equal requests get
+their own responses in order, and further ones the last. What the server sent meanwhile is sent again: progress under
+the current token, server requests under new ids (the replay continues when they are answered, whatever the response),
+notifications unchanged. A request that the recording does not have gets an error that says so. It can be served on any
+Link, in the era that was recorded.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ __all__ = ["PlayedServer"]
 
 
 class PlayedServer:
-    """Serves a recording; each connection begins at its beginning."""
+    """Serves a recording; each connection starts from its beginning."""
 
     def __init__(self, recording: Recording, *, speed: float = 0.0, limits: Limits | None = None) -> None:
-        """Take a recording; with ``speed`` 1 everything takes as long as it took, with 0 no time at all."""
+        """Use a recording; with ``speed`` 1 responses take as long as recorded, with 0 no time at all."""
         self.name = (recording.head.target if recording.head is not None else None) or "recording"
         self.speed = speed
         self.limits = limits or Limits()
@@ -57,13 +57,13 @@ class PlayedServer:
             self.by_method[each.method].append(each)
 
     def accept(self, link: Link) -> _Performance:
-        """Serve a link for as long as it lasts; whoever calls this closes what it gives."""
+        """Serve a link for as long as it lasts; the caller closes the returned session."""
         performance = _Performance(self, link)
         link.attach(performance)
         return performance
 
     async def serve(self, link: Link, /) -> None:
-        """Serve one link until it ends; what is being said when the input ends is said to its end, for a while."""
+        """Serve one link until it ends; responses in progress are completed, within a time limit."""
         performance = self.accept(link)
         try:
             await performance.ended()
@@ -81,7 +81,7 @@ class _Performance:
         self._tasks: set[asyncio.Task[None]] = set()
         self._serving: dict[RequestId, asyncio.Task[None]] = {}
         self._asked: dict[RequestId, asyncio.Future[None]] = {}
-        #: The ids of now for those of then, of requests that were sent here.
+        #: The current ids of requests, by their recorded ids.
         self._ids: dict[RequestId, RequestId] = {}
         self._last = 0
         self._over = asyncio.Event()
@@ -89,7 +89,7 @@ class _Performance:
     # --- as a receiver -----------------------------------------------------------------------------------------------
 
     def message_received(self, incoming: Incoming, origin: Origin) -> None:
-        """Act on what the client says."""
+        """Handle a message of the client."""
         if isinstance(incoming, Batch):
             for item in incoming.items:
                 self.message_received(item, origin)
@@ -108,13 +108,13 @@ class _Performance:
             self._perform(incoming)
 
     def eof_received(self, error: Exception | None = None, *, about: RequestId | None = None) -> None:
-        """Learn that the client is gone."""
+        """Called when the client has disconnected."""
         self._over.set()
 
     # --- the end -----------------------------------------------------------------------------------------------------
 
     async def ended(self) -> None:
-        """Wait until the client is gone and has its answers, or has waited long enough for them."""
+        """Wait until the client has disconnected, and its requests are answered or the time limit is over."""
         await self._over.wait()
         for waiting in self._asked.values():
             waiting.cancel()
@@ -122,7 +122,7 @@ class _Performance:
             await asyncio.wait(self._tasks, timeout=self._played.limits.eof_seconds)
 
     async def aclose(self) -> None:
-        """End everything."""
+        """Stop all replies and close the link."""
         self._over.set()
         for task in self._tasks:
             task.cancel()
@@ -130,7 +130,7 @@ class _Performance:
             await asyncio.wait(self._tasks)
         await self._link.aclose()
 
-    # --- performing --------------------------------------------------------------------------------------------------
+    # --- replaying ---------------------------------------------------------------------------------------------------
 
     def _perform(self, message: Request | Notification) -> None:
         request = _plain(message)
@@ -162,7 +162,7 @@ class _Performance:
 
     def _unknown(self, message: Request, request: dict[str, Any]) -> None:
         if message.method == "ping":
-            # Whoever asks whether we are there is told so, recorded or not.
+            # A ping is answered even if none was recorded.
             self._say(Response(message.id, {}))
             return
         others = len(self._played.by_method.get(message.method, ()))
@@ -201,7 +201,7 @@ class _Performance:
             self._asked.pop(question.id, None)
 
     def _addressed(self, step: Step, exchange: Exchange, request: dict[str, Any]) -> Message | None:
-        """Give a message of then the ids of now; None if nobody here would know what it is about."""
+        """Return a recorded message with the current ids; None if it refers to something unknown on this connection."""
         message = dict(step.message)
         if "method" not in message:
             message["id"] = request["id"]
@@ -220,7 +220,7 @@ class _Performance:
         return made
 
     def _in_subscription(self, message: dict[str, Any]) -> bool:
-        """Put the id of a subscription of now in place of that of then; False if there is none."""
+        """Replace a recorded subscription id by the current one; return False if there is none."""
         for part in ("params", "result"):
             meta = member(member(message, part), "_meta")
             if META_SUBSCRIPTION_ID in meta:

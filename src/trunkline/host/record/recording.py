@@ -1,14 +1,14 @@
-"""Recordings: whole conversations as text files, one JSON object a line, in the order the messages were sent.
+"""Recordings: whole conversations as text files, one JSON object per line, in the order the messages were sent.
 
-A file may begin with comments (``#``), which are its title, and with a head that says what was recorded:
+A file may begin with comments (``#``), which are its title, and with a header that says what was recorded:
 ``{"format": "trunkline-recording", "version": 1, "target": "...", "transport": "stdio", "started": "..."}``. Each line
-after that is an entry, ``{"from": "client", "at": 0.25, "message": {...}}``: who sent it, how many seconds after the
-start, and the message as it was; over HTTP also the MCP headers, the status, and the number of the HTTP exchange it
-came on. What was no message, and what the recorder has to say itself, is an entry with a ``note``. Messages stay the
-bytes they were written as, so whatever a peer sent, known to us or not, is still there when it is played.
+after that is an entry, ``{"from": "client", "at": 0.25, "message": {...}}``: the sender, the seconds since the start,
+and the message as it was; over HTTP also the MCP headers, the status, and the number of the HTTP exchange it came on.
+What was not a message, and remarks of the recorder, are entries with a ``note``. Messages keep the bytes they were
+written as, so that everything a peer sent, known to us or not, is still there when it is replayed.
 
-A file whose writer was killed is good up to its last whole line. Nothing here does I/O beyond reading and writing one
-file; how a recording comes to be is in ``writing``, what is made of it in ``pairs`` and its siblings.
+A file whose writer was killed is valid up to its last complete line. Nothing here does I/O beyond reading and writing
+one file; ``writer`` records, ``exchanges`` and its siblings use recordings.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from trunkline.types import META_PROTOCOL_VERSION
 
 __all__ = ["VERSION", "Entry", "Head", "Recording", "Sender", "Side"]
 
-#: The version of the format that is written here; later ones are refused.
+#: The version of the format that is written here; later ones are rejected.
 VERSION = 1
 
 Side: TypeAlias = Literal["client", "server"]
-#: The two sides, and whoever stood between them.
+#: The two sides, and the recorder between them.
 Sender: TypeAlias = Literal["client", "server", "recorder"]
 
 _FORMAT: Literal["trunkline-recording"] = "trunkline-recording"
@@ -37,54 +37,54 @@ _EXPECTED = 'expected {"from": "client" or "server", "message": {...}}'
 
 
 class Head(Struct, frozen=True, kw_only=True):
-    """The first line of a file: what was recorded, and when."""
+    """The header of a file: what was recorded, and when."""
 
     format: Literal["trunkline-recording"] = _FORMAT
     version: int = VERSION
-    #: What was recorded, as it may be shown.
+    #: What was recorded, redacted.
     target: str | None = None
-    #: How whoever was recorded reached it.
+    #: The transport of the recorded client.
     transport: str | None = None
     #: When it began, in UTC.
     started: str | None = None
 
 
 class Entry(Struct, frozen=True, omit_defaults=True):
-    """One line of a recording: who sent which message, and what a reader should know about it."""
+    """One line of a recording: a message or a note, with its sender and details."""
 
     sender: Sender = msgspec.field(name="from")
     message: Raw | UnsetType = UNSET
     note: str | None = None
     #: Seconds since the recording began.
     at: float | None = None
-    #: Over HTTP: the number of the exchange, its MCP headers, and the status of an answer.
+    #: Over HTTP: the number of the HTTP exchange, its MCP headers, and the status of a response.
     exchange: int | None = None
     headers: dict[str, str] | None = None
     status: int | None = None
 
     @property
     def json(self) -> Any:
-        """The message as plain JSON, or None when something came that was no message."""
+        """The message as plain JSON; None for a note."""
         return None if self.message is UNSET else msgspec.json.decode(self.message)
 
     @property
     def decoded(self) -> Incoming | None:
-        """The message as the package reads it."""
+        """The message as decoded by the package."""
         return None if self.message is UNSET else decode(bytes(self.message))
 
 
 class Recording(Struct, frozen=True):
-    """A conversation: its entries in the order they were sent, under a title and a head."""
+    """A conversation: its entries in the order they were sent, with a title and a header."""
 
     entries: tuple[Entry, ...] = ()
     title: str = ""
     head: Head | None = None
-    #: The file ends in the middle of a line: whoever wrote it was stopped.
+    #: The file ends in the middle of a line: its writer was killed.
     cut: bool = False
 
     @classmethod
     def load(cls, path: str | Path) -> Recording:
-        """Read a recording from a file.
+        """Load a recording from a file.
 
         Raises:
             ConfigError: it cannot be read, or a line is neither a comment nor an entry; the error names file and line.
@@ -97,7 +97,7 @@ class Recording(Struct, frozen=True):
 
     @classmethod
     def parse(cls, text: str, *, name: str = "recording") -> Recording:
-        """Read a recording from text; ``name`` is what errors call it.
+        """Parse a recording; ``name`` identifies it in errors.
 
         Raises:
             ConfigError: a line is neither a comment nor an entry; the error names it.
@@ -123,23 +123,23 @@ class Recording(Struct, frozen=True):
         return cls(tuple(entries), "\n".join(title), head)
 
     def dump(self) -> str:
-        """Write the recording as text, one message a line."""
+        """Return the recording as text, one message per line."""
         lines = [f"# {line}".rstrip() for line in self.title.split("\n")] if self.title else []
         lines += [] if self.head is None else [msgspec.json.encode(self.head).decode()]
         lines += [msgspec.json.encode(entry).decode() for entry in self.entries]
         return "".join(f"{line}\n" for line in lines)
 
     def save(self, path: str | Path) -> None:
-        """Write the recording to a file, over whatever was there."""
+        """Write the recording to a file, replacing it."""
         Path(path).write_text(self.dump(), encoding="utf-8", newline="\n")
 
     def sent_by(self, sender: Sender) -> tuple[Entry, ...]:
-        """Give one side's entries."""
+        """Return the entries of one sender."""
         return tuple(entry for entry in self.entries if entry.sender == sender)
 
     @property
     def revision(self) -> str | None:
-        """The revision that was spoken at last: agreed on by a handshake, or said by a request; None if none was."""
+        """The last revision in use: negotiated by a handshake, or named by a request; None if there is none."""
         found: str | None = None
         for entry in self.entries:
             for message in _messages(entry.json):
@@ -153,11 +153,11 @@ def _parse_line(line: str, where: str, *, first: bool) -> Head | Entry:
         try:
             head = msgspec.json.decode(data, type=Head)
         except msgspec.DecodeError as error:
-            raise ConfigError(f"{where}: {error}; this is no head of a recording") from error
+            raise ConfigError(f"{where}: {error}; this is not a valid header of a recording") from error
         if head.version > VERSION:
             raise ConfigError(
-                f"{where}: this recording has version {head.version} of the format, and version {VERSION} is the last "
-                "that is understood here; use the trunkline that wrote it"
+                f"{where}: this recording has format version {head.version}, but only versions up to {VERSION} are "
+                "supported here; use the version of trunkline that wrote it"
             )
         return head
     try:
@@ -167,7 +167,7 @@ def _parse_line(line: str, where: str, *, first: bool) -> Head | Entry:
 
 
 def _broken(line: str) -> bool:
-    """Tell whether a line is no JSON at all, as one is that was not written to its end."""
+    """Return True if a line is not valid JSON, as one that was not completely written."""
     try:
         msgspec.json.decode(line.encode("utf-8", "surrogateescape"))
     except (msgspec.DecodeError, UnicodeDecodeError):
@@ -181,7 +181,7 @@ def _messages(value: Any) -> list[dict[str, Any]]:
 
 
 def _spoken(message: dict[str, Any]) -> str | None:
-    """Find a revision that a message settles: one is asked for by ``initialize``, but the answer says which it is."""
+    """Return the revision that a message settles; ``initialize`` only proposes one, its response decides."""
     params, result = message.get("params"), message.get("result")
     meta = params.get("_meta") if isinstance(params, dict) else None
     said = meta.get(META_PROTOCOL_VERSION) if isinstance(meta, dict) else None

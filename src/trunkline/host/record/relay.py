@@ -1,7 +1,7 @@
-"""Stands between a client and a server, passes every line on, and writes it down.
+"""The relay between a client and a server that forwards every line and records it.
 
-It knows two wires and a file: nothing is negotiated here, and nothing is changed. A side that does not read makes the
-other wait. The relay ends when the server does, or when somebody says so.
+It knows two line streams and a file: nothing is negotiated here, and nothing is changed. A side that does not read
+makes the other wait. The relay ends when the server does, or when it is stopped.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ __all__ = ["Relay"]
 
 
 class Relay:
-    """Passes lines between two wires until one of them ends, and writes them down."""
+    """Forwards lines between two line streams until one of them ends, and records them."""
 
     def __init__(self, client: Wire, server: Wire, file: RecordingFile, *, high_water: int = 1024 * 1024) -> None:
-        """Take two wires that have not begun; a side waits while more than so many bytes wait for the other."""
+        """Use two line streams that have not started; a side pauses while the other has over ``high_water`` bytes."""
         self._wires: dict[Side, Wire] = {"client": client, "server": server}
         self._file = file
         self._high_water = high_water
@@ -31,7 +31,7 @@ class Relay:
         self._leaving = False
 
     async def run(self) -> Exception | None:
-        """Relay until the server is gone; give the reason if it is one."""
+        """Relay until the server ends; return the error if it ended with one."""
         self._over = asyncio.get_running_loop().create_future()
         client, server = self._wires["client"], self._wires["server"]
         try:
@@ -46,11 +46,11 @@ class Relay:
             self._file.close()
 
     def stop(self) -> None:
-        """End it: somebody said so."""
-        self._end(None, "the recorder was told to stop")
+        """Stop the relay."""
+        self._end(None, "the recorder was stopped")
 
     def passed(self, sender: Side, line: bytes) -> None:
-        """Write a line down and pass it on; in this order, since an answer may come before the call returns."""
+        """Record a line and forward it; in this order, since a response may arrive before the call returns."""
         source, other = self._wires[sender], self._wires["server" if sender == "client" else "client"]
         self._file.message(sender, line)
         other.write(line)
@@ -61,19 +61,19 @@ class Relay:
             task.add_done_callback(self._waits.discard)
 
     def skipped(self, sender: Side) -> None:
-        """Write down that a line was not passed on."""
-        self._file.note("recorder", f"a line of the {sender}'s was too long, and was not passed on")
+        """Record that a line was not forwarded."""
+        self._file.note("recorder", f"a line of the {sender} was too long and was not forwarded")
 
     async def _resume(self, source: Wire, other: Wire) -> None:
         await other.drain()
         source.resume()
 
     def ended(self, side: Side, error: Exception | None) -> None:
-        """Learn that a side ended; the server may still answer a client that only closed its output."""
+        """Called when a side ended; the server may still answer a client that only closed its output."""
         if self._over is None or self._over.done():
             return
         if side == "server":
-            # Once its client is gone a server is meant to end, in whichever way.
+            # Once its client has ended, a server is expected to end, in whichever way.
             self._end(None if self._leaving else error, f"the server ended{f': {error}' if error else ''}")
         else:
             self._leaving = True
@@ -87,7 +87,7 @@ class Relay:
 
 
 class _End:
-    """One side of a relay, as its wire sees it."""
+    """One side of a relay, as the receiver of its line stream."""
 
     def __init__(self, relay: Relay, side: Side) -> None:
         self._relay = relay
@@ -100,7 +100,7 @@ class _End:
         self._relay.skipped(self._side)
 
     def message_received(self, incoming: Incoming, origin: Origin) -> None:
-        """Take nothing: lines come by themselves."""
+        """Do nothing: lines are delivered by ``line_received``."""
 
     def eof_received(self, error: Exception | None = None, *, about: RequestId | None = None) -> None:
         self._relay.ended(self._side, error)

@@ -1,7 +1,7 @@
-"""Wires: whole lines in, whole lines out, just as they were written; what a recorder has on either side.
+"""Line streams: whole lines in, whole lines out, exactly as written; a recorder has one on either side.
 
-A line is not read here: what is no message passes as well. Both wires are links over pipes that hand on lines before
-anybody decodes them.
+A line is not parsed here: one that is not a message passes as well. Both are links over pipes that deliver lines before
+they are decoded.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ _LIMITS = Limits()
 
 
 class Taker(Receiver, Protocol):
-    """Who takes the lines of a wire; it learns of the end as any receiver does."""
+    """Receives the lines of a line stream, and its end like any receiver."""
 
     def line_received(self, line: bytes) -> None:
-        """Take a line, without its newline."""
+        """Called with a line, without its newline."""
 
     def line_skipped(self) -> None:
-        """Learn that a line was too long to be read."""
+        """Called when a line was too long and was skipped."""
 
 
 class Wire(Protocol):
@@ -36,42 +36,42 @@ class Wire(Protocol):
 
     @property
     def backlog(self) -> int:
-        """How many bytes wait to be written."""
+        """The number of bytes that wait to be written."""
 
     def begin(self, taker: Taker) -> None:
-        """Start to deliver lines."""
+        """Start delivering lines."""
 
     def write(self, line: bytes) -> None:
         """Send a line; never blocks and never raises."""
 
     def pause(self) -> None:
-        """Read no more for now."""
+        """Pause reading."""
 
     def resume(self) -> None:
-        """Read again."""
+        """Resume reading."""
 
     def finish(self) -> None:
-        """Learn that no line will follow: whoever is there may answer what is left, and then ends."""
+        """Signal that no line will follow: the other end may still answer pending requests, and then ends."""
 
     async def drain(self) -> None:
-        """Wait until few bytes wait to be written."""
+        """Wait until the write buffer has room."""
 
     async def aclose(self) -> None:
-        """End it now."""
+        """Close immediately."""
 
 
 class _LineWire(PipeLink):
-    """A link over pipes that hands on lines as they are."""
+    """A link over pipes that delivers lines as they are."""
 
     _taker: Taker
 
     @property
     def backlog(self) -> int:
-        """How many bytes wait to be written."""
+        """The number of bytes that wait to be written."""
         return self._output._size
 
     def begin(self, taker: Taker) -> None:
-        """Start to deliver lines."""
+        """Start delivering lines."""
         self._taker = taker
         self.attach(taker)
 
@@ -80,11 +80,11 @@ class _LineWire(PipeLink):
         self._output.write_lines([line])
 
     def pause(self) -> None:
-        """Read no more for now; what a thread reads, a file, comes on."""
+        """Pause reading; a file, which a thread reads, is not paused."""
         self._stop_reading()
 
     def resume(self) -> None:
-        """Read again."""
+        """Resume reading."""
         if not (self._ended or self._reading or self._reading_thread or self._loop is None):
             self._loop.add_reader(self._read_fd, self._drain_socket if self._is_socket else self._read_once)
             self._reading = True
@@ -107,11 +107,11 @@ class _LineWire(PipeLink):
 
 
 class StdioWire(_LineWire, StdioLink):
-    """The client that started this process."""
+    """The line stream to the client that started this process."""
 
     @classmethod
     def claim(cls, limits: Limits = _LIMITS) -> StdioWire:
-        """Take the standard streams away from everybody else in the process.
+        """Claim the standard streams for this object alone.
 
         Raises:
             LinkError: the process was started without a standard input or output.
@@ -121,11 +121,11 @@ class StdioWire(_LineWire, StdioLink):
         return wire
 
     def finish(self) -> None:
-        """Do nothing: what was written leaves before the process does."""
+        """Do nothing: written lines are flushed before the process exits."""
 
 
 class ProcessWire(_LineWire, ProcessLink):
-    """A server that this process started."""
+    """The line stream to a server that this process started."""
 
     _finishing: asyncio.Task[None] | None = None
 
@@ -142,14 +142,14 @@ class ProcessWire(_LineWire, ProcessLink):
         """Start a server; see ``ProcessLink.spawn``.
 
         Raises:
-            LinkError: there is no such command or directory, or no process can be started.
+            LinkError: the command or directory does not exist, or no process can be started.
         """
         wire = cls.spawn(command, env=env, cwd=cwd, limits=limits, on_stderr=on_stderr)
         assert isinstance(wire, ProcessWire)
         return wire
 
     def finish(self) -> None:
-        """Close the server's input once it has read all; it is given the usual time to end."""
+        """Close the server's input once it has read everything; it has the usual time to exit."""
         self._finishing = asyncio.get_running_loop().create_task(self._finish())
 
     async def _finish(self) -> None:

@@ -1,8 +1,8 @@
-"""Writes recordings while they happen: redacted, line by line, bounded, and never in the way of what is recorded.
+"""The writer of recordings: redacted, line by line, bounded, and without disturbing the recorded traffic.
 
-Each line leaves by one ``write`` before the next message is looked at, so a recorder that is killed loses at most the
-line it was writing. What would pass the limit, or what the disk does not take, ends the recording and nothing else:
-whoever is recorded never notices. What is hidden is hidden before it is written; the traffic itself is not touched.
+Each line is written before the next message is handled, so a recorder that is killed loses at most the line it was
+writing. A full disk or a reached size limit ends the recording and nothing else: the recorded sides do not notice.
+Secrets are hidden before they are written; the traffic itself is not changed.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from trunkline.host.secrecy.redaction import HIDDEN, Redaction
 
 __all__ = ["MAX_BYTES", "MessageRedaction", "RecordingFile"]
 
-#: How much is written at most unless somebody says otherwise.
+#: The default size limit of a recording.
 MAX_BYTES = 64 * 1024 * 1024
 
 _WHOLE = 2**62
-# Members of the protocol whose names look like those of credentials and are none.
+# Members of the protocol whose names look like credentials, but are not.
 _OPEN = frozenset({"progressToken"})
-# Below these, names are those of properties, not of values.
+# Inside these, names are those of properties, not of values.
 _SCHEMAS = frozenset({"inputSchema", "outputSchema", "requestedSchema"})
 _UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _LONGEST_NOTE = 500
@@ -37,14 +37,14 @@ _BEGINNING = b'{"format":"trunkline-recording"'
 
 
 class MessageRedaction:
-    """Takes credentials out of messages, and leaves alone what a message cannot do without: ids, tokens, schemas."""
+    """Redacts credentials in messages, but keeps what the protocol needs: ids, progress tokens, schemas."""
 
     def __init__(self, secrets: frozenset[str] = frozenset()) -> None:
-        """Hide credentials by name and by look, and these secrets wherever they stand."""
+        """Hide credentials by name and by look, and these secrets wherever they occur."""
         self._rules = Redaction(secrets=secrets, text_length=_WHOLE)
 
     def apply(self, value: Any) -> Any:
-        """Give a copy of a message, or of a part of one, without what is to be hidden."""
+        """Return a redacted copy of a message or of a part of one."""
         if isinstance(value, str):
             return self._rules.text(value)
         if isinstance(value, list):
@@ -54,11 +54,11 @@ class MessageRedaction:
         return {self._rules.text(name): self._member(value, name, each) for name, each in value.items()}
 
     def text(self, text: str) -> str:
-        """Give a text without what is to be hidden."""
+        """Return a redacted text."""
         return self._rules.text(text)
 
     def headers(self, given: Mapping[str, str]) -> dict[str, str]:
-        """Give headers without what is to be hidden; an id of a session lets others in, so it is."""
+        """Return redacted headers; a session id grants access, so it is hidden too."""
         return {name: HIDDEN if self._rules.hides(name) else self._rules.text(text) for name, text in given.items()}
 
     def _member(self, around: Mapping[str, Any], name: str, value: Any) -> Any:
@@ -68,7 +68,7 @@ class MessageRedaction:
             return self._schema(value)
         if value is None or isinstance(value, bool) or name in _OPEN:
             return value
-        # An argument of a completion has its name beside its value.
+        # A completion argument has its name beside its value.
         named = around.get("name") if name == "value" else None
         if self._rules.hides(name) or (isinstance(named, str) and self._rules.hides(named)):
             return HIDDEN
@@ -85,7 +85,7 @@ class MessageRedaction:
 
 
 def _is_encoded(around: Mapping[str, Any], name: str) -> bool:
-    """Tell whether a member is Base64, in which nothing can be found and everything looks like something."""
+    """Return True if a member is Base64 data, in which secrets cannot be found and anything may look like one."""
     return (name == "data" and around.get("type") in ("image", "audio")) or (name == "blob" and "uri" in around)
 
 
@@ -103,10 +103,10 @@ class RecordingFile:
         on_stop: Callable[[str], None] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Begin a file; ``on_stop`` is told, once, why nothing more is written.
+        """Start a file; ``on_stop`` is called once with the reason when recording stops early.
 
         Raises:
-            ConfigError: the file cannot be written, holds something that is no recording, or is being written.
+            ConfigError: the file cannot be written, is not a recording, or is being written by another recorder.
         """
         self.redaction = MessageRedaction(secrets)
         self._path = str(path)
@@ -122,7 +122,7 @@ class RecordingFile:
 
     @property
     def writing(self) -> bool:
-        """Whether what comes is still written."""
+        """Whether messages are still recorded."""
         return self._fd is not None
 
     def message(
@@ -134,16 +134,16 @@ class RecordingFile:
         headers: Mapping[str, str] | None = None,
         status: int | None = None,
     ) -> None:
-        """Write a message down, as the bytes it travelled as; what is no JSON becomes a note."""
+        """Record a message with the bytes it was sent as; data that is not JSON becomes a note."""
         if self._fd is None:
             return
         try:
             clean = self._redacted(data)
         except _UNREADABLE as error:
-            text = f"no message ({error}): {data[: 4 * _LONGEST_NOTE].decode('utf-8', 'replace')}"
+            text = f"not a message ({error}): {data[: 4 * _LONGEST_NOTE].decode('utf-8', 'replace')}"
             self.note(sender, text, exchange=exchange, headers=headers, status=status)
             return
-        except Exception as error:  # noqa: BLE001 - whatever is wrong with the recorder, the traffic goes on
+        except Exception as error:  # noqa: BLE001 - an error in the recorder must not stop the traffic
             self._give_up(f"{self._path}: internal error: {error!r}; nothing more is recorded")
             return
         kept = None if headers is None else self.redaction.headers(headers)
@@ -152,7 +152,7 @@ class RecordingFile:
     def _redacted(self, data: bytes) -> bytes:
         value = msgspec.json.decode(data)
         redacted = self.redaction.apply(value)
-        # What hides nothing stays as it was written; between values a line break is only white space.
+        # Without redaction the bytes stay as they were; a line break between values is only white space.
         clean = data if redacted == value else msgspec.json.encode(redacted)
         return clean.replace(b"\n", b" ").replace(b"\r", b" ")
 
@@ -165,13 +165,13 @@ class RecordingFile:
         headers: Mapping[str, str] | None = None,
         status: int | None = None,
     ) -> None:
-        """Write down what happened beside the messages."""
+        """Record a note."""
         kept = None if headers is None else self.redaction.headers(headers)
         shown = self.redaction.text(text)[:_LONGEST_NOTE]
         self._entry(Entry(sender, note=shown, exchange=exchange, headers=kept, status=status))
 
     def close(self) -> None:
-        """End the file."""
+        """Close the file."""
         if self._fd is not None:
             os.close(self._fd)
             self._fd = None
@@ -182,7 +182,7 @@ class RecordingFile:
         timed = msgspec.structs.replace(entry, at=round(self._clock() - self._began, 4))
         line = msgspec.json.encode(timed)
         if len(line) >= self._left:
-            self._stop(f"{self._path} has reached {self._max_bytes} bytes: what follows is not recorded")
+            self._stop(f"{self._path} has reached the limit of {self._max_bytes} bytes: nothing more is recorded")
         else:
             self._put(line)
 
@@ -194,11 +194,11 @@ class RecordingFile:
             while data:
                 data = data[os.write(self._fd, data) :]
         except OSError as error:
-            self._give_up(f"{self._path} cannot be written: {error.strerror or error}; nothing more is recorded")
+            self._give_up(f"cannot write {self._path}: {error.strerror or error}; nothing more is recorded")
 
     def _stop(self, why: str) -> None:
-        """End the recording by saying so in the file, and to whoever wants to know."""
-        # This line is the only one that may pass the limit: a reader must be able to tell that something is missing.
+        """End the recording with a note in the file, and report the reason."""
+        # Only this line may exceed the limit: a reader must be able to tell that something is missing.
         last = Entry("recorder", note=why, at=round(self._clock() - self._began, 4))
         self._put(msgspec.json.encode(last))
         self._give_up(why)
@@ -211,28 +211,28 @@ class RecordingFile:
 
 
 def _begin(path: str) -> int:
-    """Open a file for one recorder alone, readable by its owner alone, and empty it if it was a recording."""
+    """Open a file for one recorder, readable by its owner only, and truncate it if it was a recording."""
     import fcntl
 
     try:
         if os.path.exists(path) and not stat.S_ISREG(os.stat(path).st_mode):
-            raise ConfigError(f"{path} is no regular file: name one to record to")
+            raise ConfigError(f"{path} is not a regular file: choose a file to record to")
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
     except OSError as error:
-        raise ConfigError(f"{path} cannot be written: {error.strerror or error}") from error
+        raise ConfigError(f"cannot write {path}: {error.strerror or error}") from error
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         beginning = os.pread(fd, len(_BEGINNING), 0)
         if beginning not in (b"", _BEGINNING):
-            raise ConfigError(f"{path} holds something that is no recording, and is not overwritten: name another file")
+            raise ConfigError(f"{path} is not a recording and is not overwritten: choose another file")
         os.fchmod(fd, 0o600)
         os.ftruncate(fd, 0)
     except BlockingIOError as error:
         os.close(fd)
-        raise ConfigError(f"{path} is being written by another recorder: name another file") from error
+        raise ConfigError(f"{path} is being written by another recorder: choose another file") from error
     except (OSError, ConfigError) as error:
         os.close(fd)
         if isinstance(error, ConfigError):
             raise
-        raise ConfigError(f"{path} cannot be written: {error.strerror or error}") from error
+        raise ConfigError(f"cannot write {path}: {error.strerror or error}") from error
     return fd

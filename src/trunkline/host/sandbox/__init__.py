@@ -1,10 +1,10 @@
-"""Sandboxes for servers that are started: what is asked for, what this machine can do, and how the start changes.
+"""Sandboxes for server processes: the settings, what this machine supports, and how the launch changes.
 
-``reading`` makes a ``Sandbox`` of what an entry says; ``machine`` finds out what can be made here; ``reach`` says which
-files a server needs and may use; ``planning`` chooses, and makes a ``Launch`` of it all by ``landlock``, ``bubblewrap``
-or ``container``. Two programs run outside of this process: ``entering`` goes into a sandbox and becomes the server;
-``escorting`` stands beside a container and sees it to its end. Nothing here says what may be called: a sandboxed server
-is asked for like any other.
+``settings`` parses the sandbox of an entry; ``capabilities`` detects what can be used here; ``file_access`` determines
+which files a server needs and may use; ``launch`` chooses a backend (bubblewrap, Landlock or a container, in
+``backends``) and builds the ``LaunchPlan``. Two programs run in their own process: ``enter_sandbox`` enters a sandbox
+and becomes the server; ``run_container`` runs beside a container and removes it at the end. Nothing here decides what
+may be called: a sandboxed server is authorized like any other.
 """
 
 from __future__ import annotations

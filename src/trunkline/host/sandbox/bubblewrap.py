@@ -1,7 +1,7 @@
-"""The words that bubblewrap is told: a file system of what the server can reach, and nothing else.
+"""The options of bubblewrap: a file system with what the server may reach, and nothing else.
 
-They travel in a file in memory, not on a command line. Later words cover earlier ones, so a folder comes before what
-lies in it, and the host's own folders are hidden last but for the server's own.
+They are passed in a memory file, not on a command line. Later options cover earlier ones, so a folder comes before what
+it contains, and the host's own folders are hidden last, except for the server's own.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _ALONE = ("--unshare-all", "--die-with-parent", "--new-session", "--cap-drop", "
 
 
 def bubblewrap_words(reach: Reach, *, home: str, cwd: str, network: bool) -> list[str]:
-    """Give the options, without the server's variables and command."""
+    """Return the options, without the server's environment and command."""
     words = [*_ALONE, *(("--share-net",) if network else ())]
     for path in reach.system:
         words += _system(path)
@@ -32,19 +32,19 @@ def bubblewrap_words(reach: Reach, *, home: str, cwd: str, network: bool) -> lis
 
 
 def _system(path: str) -> Iterator[str]:
-    """Show a part of the system; a link of the system's top level (``/lib``) stays the link it is."""
+    """Bind a part of the system; a top-level symbolic link (``/lib``) is recreated as a link."""
     if os.path.islink(path) and path.count("/") == 1:
         yield from ("--symlink", os.readlink(path), path)
         return
     yield from ("--ro-bind-try", path, path)
     real = os.path.realpath(path)
     if real != path:
-        # A link that is shown by what it leads to, such as resolv.conf, is looked up by that name too.
+        # The target of a bound link, such as resolv.conf, may be looked up by its own name too.
         yield from ("--ro-bind-try", real, real)
 
 
 def _binds(reach: Reach) -> Iterator[str]:
-    """Show what was given; what lies in something shown is there already, unless it may be written as well."""
+    """Bind the granted paths; a path inside a bound one is there already, unless it is also writable."""
     shown: list[str] = []
     for path in sorted({*reach.read, *reach.write}, key=len):
         write = path in reach.write

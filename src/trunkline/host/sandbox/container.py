@@ -1,8 +1,8 @@
-"""The words that docker or podman is told: a container without privileges, fed by its input alone; pure.
+"""The command line of docker or podman: a container without privileges, reached only by its standard streams; pure.
 
-Values of variables stand on no command line: the engine takes them from its own environment by their names. So a
-variable that would steer the engine itself cannot be given that way, and is refused. Nothing that comes from a
-configuration can be read as an option: what could be one is joined to its option by ``=``, and the image is checked.
+Values of variables never stand on a command line: the engine takes them from its own environment by name. So a variable
+that would affect the engine itself cannot be passed that way, and is rejected. Nothing from a configuration can be read
+as an option: values are joined to their option by ``=``, and the image name is validated.
 """
 
 from __future__ import annotations
@@ -18,37 +18,37 @@ from trunkline.host.sandbox.wishes import Container, Sandbox
 
 __all__ = ["LABEL", "choose_engine", "container_words", "engine_environment"]
 
-#: Every container of the host has it; its value is the server's name.
+#: The label of every container of the host; its value is the server's name.
 LABEL = "trunkline.server"
 
-#: Variables that the engine's own program follows.
+#: Variables that affect the engine's own program.
 _STEERS_ENGINE = re.compile(
     r"(?:LD|DYLD|DOCKER|CONTAINERS?|PODMAN|BUILDAH|XDG|SSH|DBUS)_.*|HOME|PATH|TMPDIR|USER|LOGNAME|SHELL", re.I
 )
-#: Of these the engine gets what the host has.
+#: Variables that the engine gets from the host's environment.
 _FOR_ENGINE = re.compile(r"(?:DOCKER|CONTAINERS?|XDG)_[A-Z_]+|DBUS_SESSION_BUS_ADDRESS|SSH_AUTH_SOCK")
-#: A comma or a quote would end the value of a mount.
+#: A comma or a quote would end the value of a mount option.
 _UNMOUNTABLE = re.compile('[,"\\n\\r]')
 
 
 def choose_engine(container: Container, able: Capabilities) -> Engine | None:
-    """Give the engine that was asked for, or the first one that is there; None if there is none."""
+    """Return the configured engine, or the first that works; None if there is none."""
     fitting = [each for each in able.engines if container.engine in ("auto", each.name)]
     return next((each for each in fitting if each.problem is None), None)
 
 
 def engine_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """Give the variables by which an engine's program finds its engine."""
+    """Return the variables by which an engine's program finds its daemon."""
     return {name: value for name, value in environ.items() if _FOR_ENGINE.fullmatch(name)}
 
 
 def container_words(
     entry: ServerEntry, sandbox: Sandbox, reach: Reach, *, engine: Engine, env: Mapping[str, str], user: int, group: int
 ) -> list[str]:
-    """Give the command that runs a server in a container, but for the container's own name.
+    """Return the command that runs a server in a container, without the container's name.
 
     Raises:
-        ConfigError: a variable or a path cannot be passed on.
+        ConfigError: a variable or a path cannot be passed to the container.
     """
     container = sandbox.container
     assert container is not None
@@ -75,7 +75,7 @@ def _limits(sandbox: Sandbox) -> Iterator[str]:
     limits = sandbox.limits
     yield "--ulimit=core=0"
     if limits.memory is not None:
-        # Memory and swap together, or else twice as much could be used.
+        # Memory and swap together; otherwise twice as much could be used.
         yield from (f"--memory={limits.memory}", f"--memory-swap={limits.memory}")
     if limits.processes is not None:
         yield f"--pids-limit={limits.processes}"
@@ -86,7 +86,7 @@ def _limits(sandbox: Sandbox) -> Iterator[str]:
 
 
 def _user(container: Container, engine: Engine, user: int | None, group: int) -> Iterator[str]:
-    """Run as whoever runs the host, so that files in the roots belong to him."""
+    """Run as the host's user, so that new files in the roots belong to that user."""
     if container.user is not None:
         yield f"--user={container.user}"
     elif user:
@@ -106,14 +106,16 @@ def _mounts(reach: Reach) -> Iterator[str]:
 
 def _mountable(path: str) -> str:
     if _UNMOUNTABLE.search(path):
-        raise ConfigError(f"{path!r} cannot be mounted in a container: its name has a comma, a quote or a new line")
+        raise ConfigError(
+            f"{path!r} cannot be mounted in a container: its name contains a comma, a quote or a line break"
+        )
     return path
 
 
 def _passed(name: str) -> str:
     if "=" in name or name.startswith("-") or _STEERS_ENGINE.fullmatch(name):
         raise ConfigError(
-            f"the variable {name} would steer the engine that runs the container, and cannot be passed into it; "
+            f"the variable {name} would affect the container engine itself, so it cannot be passed to the container; "
             f"set it in the image"
         )
     return name

@@ -1,13 +1,13 @@
-"""The tiny program that goes into a sandbox and becomes the server; it knows nothing, and does what it is told.
+"""The small program that enters a sandbox and becomes the server; it makes no decisions.
 
-It runs as a process of its own (``python -I -S``), started in the server's place, and imports nothing of the package.
-What to do was decided before and travels in the environment, where other users do not see it; whatever of it cannot be
-done ends the program with a sentence on stderr, and no server is started. By ``execve`` it becomes the server, so the
-process that was started, watched and ended is the same one. The server's own variables never reach this program: what
-steers an interpreter or a loader would run before the sandbox is closed.
+It runs as its own process (``python -I -S``), started in the server's place, and imports nothing of the package. Its
+instructions come in the environment, where other users do not see them; if one of them cannot be carried out, the
+program exits with a message on stderr, and no server is started. By ``execve`` it becomes the server, so the process
+that is started, watched and ended is the same one. The server's own variables never apply to this program: variables
+that affect an interpreter or a loader would act before the sandbox is closed.
 """
 
-# The signal module proper imports enum, which costs as much as all else.
+# The signal module itself imports enum, which costs as much as everything else here.
 import _signal  # type: ignore[import-not-found]
 import os
 import struct
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 __all__ = ["NAME", "main", "pack", "unpack"]
 
-#: The variables that carry the record: this name with a number after it.
+#: The prefix of the variables that carry the record; a number follows.
 NAME = "TRUNKLINE_SANDBOX_"
-# The kernel takes no longer text.
+# The kernel limits the length of a variable.
 _LONGEST = 100_000
 _STATUS = 126
 
@@ -32,12 +32,12 @@ _PR_SET_NO_NEW_PRIVS, _PR_SET_SECCOMP, _PR_CAPBSET_DROP, _PR_CAP_AMBIENT = 38, 2
 _SECCOMP_FILTER = 2
 _AMBIENT_CLEAR = 4
 _CAP_VERSION = 0x20080522
-# Root alone has it: files of others in its folders stay usable, and the sandbox says which folders those are.
+# Kept for root only, so that other users' files in its folders stay usable; the sandbox limits which folders those are.
 _CAP_DAC_OVERRIDE = 1
 
 
 def pack(record: "dict[str, Any]") -> dict[str, str]:
-    """Put a record into variables."""
+    """Encode a record as environment variables."""
     import json
 
     text = json.dumps(record)
@@ -45,7 +45,7 @@ def pack(record: "dict[str, Any]") -> dict[str, str]:
 
 
 def unpack(environ: "os._Environ[str] | dict[str, str]") -> "dict[str, Any]":
-    """Read a record out of variables."""
+    """Decode a record from environment variables."""
     import json
 
     parts: list[str] = []
@@ -56,25 +56,25 @@ def unpack(environ: "os._Environ[str] | dict[str, str]") -> "dict[str, Any]":
 
 
 class Refused(Exception):
-    """Something that was asked for cannot be done."""
+    """A part of the sandbox cannot be set up."""
 
 
 class Kernel:
-    """The calls that the standard library does not have."""
+    """System calls that the standard library lacks."""
 
     def __init__(self) -> None:
-        """Find the C library."""
+        """Load the C library."""
         import ctypes
 
         self.ctypes = ctypes
         self.libc = ctypes.CDLL(None, use_errno=True)
 
     def call(self, what: str, number: int, *words: "int | ctypes.Array[Any] | None") -> int:
-        """Make a system call; one that fails says what it was for."""
+        """Make a system call; ``what`` names its purpose in an error."""
         return self._checked(what, self.libc.syscall(self.ctypes.c_long(number), *map(self._word, words)))
 
     def prctl(self, what: str, *words: "int | ctypes.Array[Any]") -> int:
-        """Change something of this process."""
+        """Call prctl."""
         filled = (*words, 0, 0, 0, 0)[:5]
         return self._checked(what, self.libc.prctl(*map(self._word, filled)))
 
@@ -88,7 +88,7 @@ class Kernel:
 
 
 def main() -> None:
-    """Go into the sandbox, and become the server."""
+    """Enter the sandbox and become the server."""
     try:
         record = unpack(os.environ)
         _let_go()
@@ -99,16 +99,16 @@ def main() -> None:
             _close(record)
         for set_limit, number, most in limits:
             set_limit(number, (most, most))
-        # The interpreter ignores these, and a program that is started would go on ignoring them.
+        # The interpreter ignores these signals, and a program it executes would inherit that.
         for number in (_signal.SIGPIPE, _signal.SIGXFSZ):
             _signal.signal(number, _signal.SIG_DFL)
         os.execve(program, argv, env)
     except Refused as error:
-        _end(f"the sandbox cannot be made: {error}")
+        _end(f"cannot set up the sandbox: {error}")
     except OSError as error:
         _end(f"cannot start in the sandbox: {error}")
     except (KeyError, ValueError) as error:
-        _end(f"the sandbox cannot be made: there is no record of it ({error!r})")
+        _end(f"cannot set up the sandbox: its instructions are missing ({error!r})")
 
 
 def _end(text: str) -> None:
@@ -117,7 +117,7 @@ def _end(text: str) -> None:
 
 
 def _let_go() -> None:
-    """Close everything but the three streams: what is open stays open in a sandbox."""
+    """Close all descriptors except the standard streams: an open file stays usable inside a sandbox."""
     for name in os.listdir("/dev/fd"):
         if int(name) > 2:
             try:
@@ -127,10 +127,10 @@ def _let_go() -> None:
 
 
 def _prepared(record: "dict[str, Any]") -> "tuple[str, list[str], dict[str, str]]":
-    """Make what the server is started with: its temporary folder, and what bubblewrap reads."""
+    """Return program, arguments and environment; create the temporary folder and bubblewrap's memory files."""
     env = record["env"]
     if record["temporary"]:
-        # The number stays this process's through all that follows, and tells later whether the folder is in use.
+        # The process id does not change from here on, and later tells whether the folder is still in use.
         folder = os.path.join(record["temporary"], str(os.getpid()))
         os.makedirs(folder, 0o700, exist_ok=True)
         env.setdefault("TMPDIR", folder)
@@ -154,12 +154,12 @@ def _in_memory(name: str, data: bytes) -> int:
 
 
 def _limits(limits: "dict[str, int]", processes: "int | None") -> "list[tuple[Any, int, int]]":
-    """Give the limits to set: the last thing, since they hold for this program too, and nothing is found by then."""
+    """Return the limits, looked up early: they are set last, and then apply to this program too."""
     import resource
 
     wanted = {"CORE": 0, **limits}
     if processes is not None:
-        # The kernel counts all that its user runs, so what runs already is added.
+        # The kernel counts all tasks of the user, so those that already run are added.
         wanted["NPROC"] = processes + _tasks_of_user()
     made = []
     for name, value in wanted.items():
@@ -181,11 +181,11 @@ def _tasks_of_user() -> int:
     return count
 
 
-# --- closing ---------------------------------------------------------------------------------------------------------
+# --- restricting -----------------------------------------------------------------------------------------------------
 
 
 def _close(record: "dict[str, Any]") -> None:
-    """Take away what the server is not to have; from here on it does not come back."""
+    """Drop privileges and apply Landlock and seccomp, irrevocably."""
     kernel = Kernel()
     _drop_privileges(kernel)
     kernel.prctl("no new privileges", _PR_SET_NO_NEW_PRIVS, 1)
@@ -200,23 +200,23 @@ def _close(record: "dict[str, Any]") -> None:
 
 
 def _drop_privileges(kernel: Kernel) -> None:
-    """Give up every privilege, for good."""
+    """Drop all capabilities permanently."""
     libc, ctypes = kernel.libc, kernel.ctypes
     kernel.prctl("privileges", _PR_CAP_AMBIENT, _AMBIENT_CLEAR)
     head = ctypes.create_string_buffer(struct.pack("=Ii", _CAP_VERSION, 0))
     data = ctypes.create_string_buffer(24)
     if libc.capget(head, data) < 0:
-        raise Refused("privileges cannot be read")
+        raise Refused("cannot read the capabilities")
     kept = 0
     if os.geteuid() == 0:
         _lower_bound(kernel)
         kept = int(struct.unpack("=6I", data.raw)[1]) & 1 << _CAP_DAC_OVERRIDE
     if libc.capset(head, struct.pack("=6I", kept, kept, 0, 0, 0, 0)) < 0:
-        raise Refused("privileges cannot be given up")
+        raise Refused("cannot drop the capabilities")
 
 
 def _lower_bound(kernel: Kernel) -> None:
-    """Have root not get them back by starting a program."""
+    """Clear the bounding set, so that root does not regain capabilities by executing a program."""
     with open("/proc/sys/kernel/cap_last_cap", "rb") as file:
         last = int(file.read())
     for number in range(last + 1):
@@ -224,15 +224,15 @@ def _lower_bound(kernel: Kernel) -> None:
             try:
                 kernel.prctl("privileges", _PR_CAPBSET_DROP, number)
             except Refused:
-                # Root without this privilege: no new ones are had by starting a program, so the bound is not needed.
+                # Root without CAP_SETPCAP: executing a program grants no new capabilities, so the bound is not needed.
                 return
 
 
 def _restrict(
     kernel: Kernel, *, handled: int, scoped: int, of_files: int, of_writing: int, rules: "list[tuple[str, int]]"
 ) -> None:
-    """Have Landlock refuse what is handled but where a rule allows it."""
-    # An older kernel knows only the beginning of this, and takes it only if the rest is left out.
+    """Apply a Landlock ruleset: the handled rights are denied except where a rule allows them."""
+    # An older kernel knows only the beginning of this struct, and accepts it only without the rest.
     told = struct.pack("=QQQ", handled, 0, scoped) if scoped else struct.pack("=Q", handled)
     attributes = kernel.ctypes.create_string_buffer(told, len(told))
     rulesets = kernel.call("Landlock", _CREATE_RULESET, attributes, len(told), 0)
@@ -240,7 +240,7 @@ def _restrict(
         try:
             fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
         except OSError:
-            # What is not there cannot be given.
+            # A path that does not exist needs no rule.
             continue
         if not os.path.isdir(f"/proc/self/fd/{fd}"):
             rights &= of_files
@@ -252,4 +252,4 @@ def _restrict(
 
 
 if __name__ == "__main__":
-    sys.exit("run by the host")
+    sys.exit("this program is started by the host")

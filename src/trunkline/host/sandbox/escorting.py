@@ -1,9 +1,9 @@
-"""The tiny program beside a container: it runs the engine's program, and has the container ended with it.
+"""The small program beside a container: it runs the engine's client, and removes the container when that ends.
 
-A container is no child of whoever asked for it, so ending the asking program leaves it running. This one is what is
-started, watched and ended; when it is told to end, or the engine's program dies, it has the engine remove the container
-by its name. It runs as a process of its own (``python -I -S``) and imports nothing of the package. A kill that nobody
-can catch is the one way around it: then the end of its input ends the server, and the label tells what was left.
+A container is not a child of the process that requested it, so ending that process leaves the container running. This
+program is what the host starts, watches and ends; when it is told to end, or the engine's client dies, it removes the
+container by name. It runs as its own process (``python -I -S``) and imports nothing of the package. Only SIGKILL
+bypasses it: then the end of its input ends the server, and the label identifies a leftover container.
 """
 
 import _signal  # type: ignore[import-not-found]
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 
 __all__ = ["main"]
 
-# The container was told to end by then; the watcher of this process waits a second or more before it kills.
+# By then the container was asked to end; the watcher of this process waits at least a second before it kills.
 _GRACE_SECONDS = 0.3
 _STATUS = 126
 
 
 def main() -> None:
-    """Run the container that the record in the environment names, and end as it ends."""
+    """Run the container described in the environment, and exit with its status."""
     from entering import unpack  # type: ignore[import-not-found]
 
     try:
@@ -32,7 +32,7 @@ def main() -> None:
         argv = [program, words[0], f"--name={name}", *words[1:]]
         engine = os.posix_spawn(program, argv, record["env"], setsigdef=[_signal.SIGPIPE])
     except (KeyError, ValueError, OSError) as error:
-        os.write(2, f"trunkline: the container cannot be started: {error!r}\n".encode())
+        os.write(2, f"trunkline: cannot start the container: {error!r}\n".encode())
         os._exit(_STATUS)
     removal = [program, "rm", "--force", *(("--time=0",) if record["engine"] == "podman" else ()), name]
     _step_aside()
@@ -40,7 +40,7 @@ def main() -> None:
 
 
 def _escort(engine: int, removal: "list[str]", env: "dict[str, str]") -> int:
-    """Wait for the end of the engine's program; give the status to end with."""
+    """Wait for the engine's client; return the exit status."""
     told = False
 
     def end(*_: object) -> None:
@@ -63,7 +63,7 @@ def _escort(engine: int, removal: "list[str]", env: "dict[str, str]") -> int:
 
 
 def _run(words: "list[str]", env: "dict[str, str]") -> None:
-    """Run a program to its end, without a word; the engine's may be the one that is gone."""
+    """Run a program silently to its end; a missing program is ignored."""
     null = os.open(os.devnull, os.O_RDWR)
     streams = [(os.POSIX_SPAWN_DUP2, null, fd) for fd in (0, 1, 2)]
     try:
@@ -75,7 +75,7 @@ def _run(words: "list[str]", env: "dict[str, str]") -> None:
 
 
 def _step_aside() -> None:
-    """Let go of the server's input and output, whose ends must be seen."""
+    """Close the server's input and output here, so that their ends are noticed."""
     null = os.open(os.devnull, os.O_RDWR)
     for fd in (0, 1):
         os.dup2(null, fd)
@@ -83,4 +83,4 @@ def _step_aside() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit("run by the host")
+    sys.exit("this program is started by the host")

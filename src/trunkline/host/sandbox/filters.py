@@ -1,21 +1,20 @@
-"""The filter of system calls that goes with a sandbox, as the kernel's small programs; pure.
+"""The seccomp filter of a sandbox, as a BPF program; pure.
 
-Landlock and a view of the file system do not cover these ways out:
+Landlock and a separate view of the file system do not cover these ways out:
 
-- *Named Unix sockets* are reached by every program that knows the name: the session bus and the sockets of container
-  engines run programs for their callers. And *no network* means no datagrams either. So ``socket`` is refused by the
-  kind of address, and so is what would go around that: rings that make sockets without a call, pairs that can send to
-  any address, and the calls of other architectures.
-- *Limits, priorities and processors of other processes of the same user*: a limit of no open files ends a program as
-  surely as a signal. Such a call passes for process 0 only, the caller itself. The filter cannot know the caller's own
-  number, so a program that names itself by number is refused as well.
-- *Memory, queues and semaphores of the system* (System V and POSIX message queues) have keys instead of paths, and the
-  kernel's *keyrings* belong to the user.
-- *Watches*: ``inotify`` takes a path, which a filter cannot read, so all of it is refused or none of it. A watch on a
-  whole file system (``fanotify``) is always refused.
+- *Named Unix sockets* can be reached by every program that knows the name: the session bus and the sockets of container
+  engines run programs for their callers. And *no network* must include datagrams. So ``socket`` is denied by address
+  family, and so is what would bypass that: io_uring, which creates sockets without a call, socket pairs that can send
+  to any address, and the system calls of other architectures.
+- *Limits, priorities and CPU affinity of other processes of the same user*: a limit of no open files ends a program as
+  surely as a signal. Such a call is allowed for process 0 only, the caller itself. The filter cannot know the caller's
+  own id, so a program that names itself by id is denied as well.
+- *System V IPC and POSIX message queues* have keys instead of paths, and the kernel's *keyrings* belong to the user.
+- *Watches*: ``inotify`` takes a path, which a filter cannot read, so either all of it is denied or none. A watch on a
+  whole file system (``fanotify``) is always denied.
 
-What asks for leave to trace (``ptrace``, ``process_vm_readv``, ``pidfd_getfd``, ``kcmp``) is refused by Landlock and by
-the view of processes for everything outside, and works among the server's own processes.
+Calls that need permission to trace (``ptrace``, ``process_vm_readv``, ``pidfd_getfd``, ``kcmp``) are denied by Landlock
+and by the process namespace for everything outside, and work among the server's own processes.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from types import MappingProxyType
 
 __all__ = ["ARCHITECTURES", "system_call_filter"]
 
-# The table that newer architectures share.
+# The system call table that newer architectures share.
 _GENERIC: Mapping[str, int] = MappingProxyType(
     {
         "socket": 198,
@@ -96,8 +95,8 @@ _X86_64: Mapping[str, int] = MappingProxyType(
     }
 )
 
-#: By machine: the architecture's number, and the numbers of the calls that are filtered. The filter reads the low half
-#: of an argument where little-endian machines have it; the kernel takes no more of a process id, a family or a kind.
+#: By machine: the audit architecture, and the numbers of the filtered calls. The filter reads the low half of an
+#: argument at its little-endian offset; the kernel uses no more of a process id, a family or a type.
 ARCHITECTURES: Mapping[str, tuple[int, Mapping[str, int]]] = MappingProxyType(
     {"x86_64": (0xC000003E, _X86_64), "aarch64": (0xC00000B7, _GENERIC), "riscv64": (0xC00000F3, _GENERIC)}
 )
@@ -109,10 +108,10 @@ _ALWAYS_REFUSED = (
 _WATCHES = ("inotify_init", "inotify_init1", "inotify_add_watch")
 # The first argument is the process.
 _OF_A_PROCESS = ("prlimit64", "sched_setparam", "sched_setscheduler", "sched_setaffinity", "sched_setattr")
-# The first argument says of what kind the second is: a process and a process group, in this order, or all of a user.
+# The first argument says what the second is: the values for a process and a process group; others mean a user.
 _OF_A_KIND: Mapping[str, tuple[int, int]] = MappingProxyType({"setpriority": (0, 1), "ioprio_set": (1, 2)})
 
-# x86 has a second set of numbers, which mean the same calls.
+# x86 has a second set of numbers (x32) for the same calls.
 _X32 = 0x40000000
 _AF_UNIX = 1
 _SOCK_STREAM, _SOCK_SEQPACKET = 1, 5
@@ -135,12 +134,12 @@ def _return_if(test: int, value: int, verdict: int) -> bytes:
 
 
 def _if_call(number: int, body: bytes) -> bytes:
-    """Run a body, which has to end by a verdict, for one call."""
+    """Run a body, which must end with a verdict, for one system call."""
     return _step(_EQUAL, number, 0, otherwise=len(body) // 8) + body
 
 
 def system_call_filter(machine: str, *, network: bool, sockets: bool, watch: bool) -> bytes:
-    """Return the filter for a machine: whether network addresses, Unix sockets and file watches can be had."""
+    """Return the filter for a machine, with network, Unix sockets and file watches allowed or denied."""
     architecture, numbers = ARCHITECTURES[machine]
     refused = (*_ALWAYS_REFUSED, *(() if watch else _WATCHES))
     return b"".join(
@@ -167,7 +166,7 @@ def _own_process() -> bytes:
 
 
 def _own_processes(process: int, group: int) -> bytes:
-    """Allow a call for the caller or its process group; the server is in a session, and so in groups, of its own."""
+    """Allow a call for the caller or its process group; the server has its own session, and so its own groups."""
     return b"".join(
         [
             _step(_LOAD, _SECOND_ARGUMENT),
@@ -187,9 +186,9 @@ def _socket(*, network: bool, sockets: bool) -> bytes:
 
 
 def _socketpair(*, sockets: bool) -> bytes:
-    """Allow pairs of Unix sockets: all kinds, or those whose ends stay connected to each other.
+    """Allow pairs of Unix sockets: all types, or only those whose ends stay connected to each other.
 
-    The kernel makes a pair of datagrams of a raw one, and an end of such a pair can send to any address.
+    The kernel turns a raw pair into a datagram pair, and an end of such a pair can send to any address.
     """
     connected = b"".join(_return_if(_EQUAL, kind, _ALLOW) for kind in (_SOCK_STREAM, _SOCK_SEQPACKET))
     return b"".join(

@@ -1,6 +1,6 @@
-"""What the kernel's Landlock is told: which rights are taken away altogether, and where they are given back; pure.
+"""The ruleset of the kernel's Landlock: which rights are denied by default, and where they are granted; pure.
 
-A right that a kernel does not know yet cannot be taken away there; the rows say since which version each exists.
+A right that a kernel does not know yet cannot be denied there; the table says since which version each exists.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ __all__ = ["ruleset"]
 _EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR = 1 << 0, 1 << 1, 1 << 2, 1 << 3
 _TRUNCATE = 1 << 14
 _IOCTL_DEV = 1 << 15
-#: Making and removing files, folders, sockets, pipes and links; devices (bits 6 and 11) nobody may make.
+#: Creating and removing files, folders, sockets, pipes and links; creating devices (bits 6 and 11) is never granted.
 _CHANGE = sum(1 << bit for bit in (4, 5, 7, 8, 9, 10, 12))
 _REFER = 1 << 13
 _DEVICES = 1 << 6 | 1 << 11
 
-#: The rights there are since each version.
+#: The rights that each version added.
 _SINCE = (
     (1, _EXECUTE | _WRITE_FILE | _READ_FILE | _READ_DIR | _CHANGE | _DEVICES),
     (2, _REFER),
@@ -30,7 +30,7 @@ _SINCE = (
 _READ = _EXECUTE | _READ_FILE | _READ_DIR
 _WRITE = _READ | _WRITE_FILE | _CHANGE | _REFER | _TRUNCATE
 _DEVICE = _READ_FILE | _WRITE_FILE | _TRUNCATE | _IOCTL_DEV
-#: A file takes no right that is about what is in a folder.
+#: The rights that apply to a file; the others apply to folders only.
 FILE_RIGHTS = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE | _IOCTL_DEV
 
 _SCOPED_SINCE = 6
@@ -39,7 +39,7 @@ _ABSTRACT, _SIGNALS = 1, 2
 
 
 def ruleset(version: int, reach: Reach, *, sandboxed_sockets: bool) -> dict[str, Any]:
-    """Say what is handled, what is scoped and the rules, for ``entering``."""
+    """Return the handled rights, the scopes and the rules, for ``enter_sandbox``."""
     handled = 0
     for since, rights in _SINCE:
         if version >= since:

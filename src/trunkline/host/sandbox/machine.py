@@ -1,6 +1,6 @@
-"""What this machine can keep a server to: the kernel's Landlock and filters, bubblewrap, and engines for containers.
+"""What this machine can sandbox a server with: the kernel's Landlock and seccomp, bubblewrap, and container engines.
 
-It asks the kernel by two calls that change nothing, and runs programs only to see whether they work at all.
+The kernel is asked by two calls that change nothing, and programs are run only to see whether they work.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ _PR_SET_SECCOMP = 22
 _SECCOMP_FILTER = 2
 _SECONDS = 5.0
 
-#: The Landlock that keeps files from being emptied; those before it do not, so what they do is no sandbox.
+#: The first Landlock version that prevents truncating files; earlier ones are not enough for a sandbox.
 LEAST_LANDLOCK = 3
-#: The one that keeps signals in.
+#: The first version that blocks signals to processes outside.
 SIGNALS_LANDLOCK = 6
 
 
@@ -34,39 +34,39 @@ class Engine(Struct, frozen=True, kw_only=True):
 
     name: str
     path: str
-    #: Why it does not work; None if it does, or nobody looked.
+    #: Why it does not work; None if it does, or was not checked.
     problem: str | None = None
 
 
 class Capabilities(Struct, frozen=True, kw_only=True):
-    """What sandboxes can be made of on this machine."""
+    """What sandboxes can use on this machine."""
 
     platform: str
     architecture: str
-    #: The number of the user.
+    #: The user id.
     user: int
     #: The version of the kernel's Landlock; 0 if there is none.
     landlock: int = 0
-    #: Whether system calls can be filtered: for no network, and against Unix sockets.
+    #: Whether system calls can be filtered, which blocks the network and Unix sockets.
     filters: bool = False
-    #: Where bubblewrap is, and why it does not work.
+    #: The path of bubblewrap, and why it does not work.
     bwrap: str | None = None
     bwrap_problem: str | None = None
     engines: tuple[Engine, ...] = ()
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """The kinds of sandbox that can be made here, the one that ``auto`` takes first."""
+        """The kinds of sandbox that work here, the preferred one of ``auto`` first."""
         return tuple(kind for kind in ("bwrap", "landlock", "container") if self.obstacle(kind) is None)
 
     def obstacle(self, kind: str) -> str | None:
-        """Say why a kind of sandbox cannot be made here; None if it can."""
+        """Return why a kind of sandbox does not work here; None if it does."""
         return _OBSTACLES[kind](self)
 
     def findings(self) -> tuple[str, ...]:
-        """Say in sentences what cannot be done here, each with the fix."""
+        """Return what does not work here as messages, each with the fix."""
         obstacles = [(kind, self.obstacle(kind)) for kind in ("landlock", "bwrap", "container")]
-        found = [f"no sandbox of the kind {kind}: {why}" for kind, why in obstacles if why is not None]
+        found = [f"{kind} sandboxes are not available: {why}" for kind, why in obstacles if why is not None]
         if LEAST_LANDLOCK <= self.landlock < SIGNALS_LANDLOCK:
             found.append(SIGNALS_OPEN)
         if self.platform == "linux" and self.user == 0:
@@ -74,17 +74,17 @@ class Capabilities(Struct, frozen=True, kw_only=True):
         return tuple(found)
 
 
-SIGNALS_OPEN = "Landlock here does not keep a server from sending signals to your other programs (Linux 6.12 does)"
+SIGNALS_OPEN = "Landlock here does not stop a server from sending signals to your other programs (Linux 6.12 does)"
 NO_COUNT_FOR_ROOT = "the number of processes cannot be limited for root; run as another user, or use a container"
 
 
 def _no_landlock(able: Capabilities) -> str | None:
     if able.platform != "linux":
-        return "Landlock is of Linux; use a container"
+        return "Landlock exists only on Linux; use a container"
     if able.landlock == 0:
         return "the kernel has no Landlock, or it is switched off (lsm=); use Linux 6.2 or later, or a container"
     if able.landlock < LEAST_LANDLOCK:
-        return "the kernel's Landlock does not keep files from being emptied; use Linux 6.2 or later, or a container"
+        return "the kernel's Landlock does not prevent truncating files; use Linux 6.2 or later, or a container"
     if not able.filters:
         return f"system calls cannot be filtered on this machine ({able.architecture}); use a container"
     return None
@@ -92,7 +92,7 @@ def _no_landlock(able: Capabilities) -> str | None:
 
 def _no_bwrap(able: Capabilities) -> str | None:
     if able.platform != "linux":
-        return "bubblewrap is of Linux; use a container"
+        return "bubblewrap exists only on Linux; use a container"
     if able.bwrap is None:
         return "bubblewrap is not installed; install the package bubblewrap"
     if able.bwrap_problem is not None:
@@ -112,7 +112,7 @@ _OBSTACLES: Mapping[str, Callable[[Capabilities], str | None]] = MappingProxyTyp
 
 
 def look(path: str | None = None) -> Capabilities:
-    """See what is there, without running anything; ``path`` is where programs are looked for."""
+    """Detect what is installed, without running anything; ``path`` is the search path of programs."""
     from shutil import which
 
     engines = [Engine(name=name, path=found) for name in ("docker", "podman") if (found := which(name, path=path))]
@@ -130,7 +130,7 @@ def look(path: str | None = None) -> Capabilities:
 
 
 def capabilities(path: str | None = None) -> Capabilities:
-    """Find out what this machine can do; it runs bubblewrap and the engines, so call it in a thread."""
+    """Detect what works on this machine; this runs bubblewrap and the engines, so call it in a thread."""
     from msgspec.structs import replace
 
     seen = check_bwrap(look(path))
@@ -139,7 +139,7 @@ def capabilities(path: str | None = None) -> Capabilities:
 
 
 def check_bwrap(able: Capabilities) -> Capabilities:
-    """See whether bubblewrap works, if it is there: many a system forbids what it needs."""
+    """Check whether bubblewrap works, if it is installed: some systems forbid the namespaces it needs."""
     from msgspec.structs import replace
 
     if able.bwrap is None:
@@ -157,7 +157,7 @@ def _engine_problem(engine: Engine) -> str | None:
 
 
 def _fails(words: Sequence[str]) -> str | None:
-    """Run a program that does nothing, and give its last words if it fails."""
+    """Run a harmless command; return its last line of stderr if it fails."""
     import subprocess
 
     try:
@@ -170,7 +170,7 @@ def _fails(words: Sequence[str]) -> str | None:
             check=False,
         )
     except subprocess.TimeoutExpired:
-        return f"no answer in {_SECONDS:g} s"
+        return f"no response within {_SECONDS:g} s"
     except OSError as error:
         return str(error)
     if ended.returncode == 0:
@@ -189,7 +189,7 @@ def _landlock() -> int:
 
 
 def _filters() -> bool:
-    """Ask the kernel whether it takes filters, by giving it none: only one that does looks for it."""
+    """Ask the kernel whether it supports seccomp filters, with a null filter: only then it fails with EFAULT."""
     _, number = _ask(lambda libc: libc.prctl(_PR_SET_SECCOMP, _SECCOMP_FILTER, None, 0, 0))
     return number == errno.EFAULT
 

@@ -1,8 +1,8 @@
-"""From an entry and the sandbox it asks for to the command that is started in its place.
+"""From an entry and its sandbox settings to the command that is started in its place.
 
-``plan`` chooses and puts together, given what the machine can do and where things are; it looks at files and starts
-nothing. ``prepare`` is what a host calls: it finds these things out, makes the server's private folder, and refuses a
-start whose sandbox cannot be made.
+``plan_launch`` chooses a backend and builds the command from given capabilities and locations; it inspects files and
+starts nothing. ``prepare_launch`` is what a host calls: it detects these, creates the server's private folder, and
+refuses a start whose sandbox cannot be set up.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ from trunkline.transports.launch import find_interpreter, find_program
 
 __all__ = ["Launch", "plan", "prepare"]
 
-#: ``none``: nobody asked for a sandbox; ``limits``: only the environment and the limits hold.
+#: ``none``: no sandbox is configured; ``limits``: only the environment and the resource limits apply.
 Made: TypeAlias = Literal["none", "limits", "landlock", "bwrap", "container"]
 
-#: Variables of the host's that a sandboxed server gets: how to speak to the user, and where programs are.
+#: The host's variables that a sandboxed server inherits: locale, terminal and program path.
 _HARMLESS = ("LANG", "LANGUAGE", "LC_*", "PATH", "TERM", "TZ")
-#: What the loader needs to find the libraries of an interpreter that is not installed in the usual place.
+#: Variables by which the loader finds the libraries of an interpreter in an unusual location.
 _LOADER = ("DYLD_LIBRARY_PATH", "LD_LIBRARY_PATH")
 _LIMITS: Mapping[str, str] = MappingProxyType({"memory": "DATA", "files": "NOFILE", "cpu_seconds": "CPU"})
 _SAFE = re.compile(r"[^A-Za-z0-9_.-]")
@@ -57,15 +57,15 @@ class Launch(Struct, frozen=True, kw_only=True):
     env: Mapping[str, str]
     cwd: str | None
     made: Made = "none"
-    #: What one should know of this sandbox.
+    #: What the user should know about this sandbox.
     notes: tuple[str, ...] = ()
-    #: What was asked for and cannot be had.
+    #: What was configured and is not available.
     missing: tuple[str, ...] = ()
 
     @property
     def remark(self) -> str | None:
-        """What there is to say of the sandbox in the server's status; None if nothing."""
-        said = [f"not sandboxed as asked: {each}" for each in self.missing]
+        """The remark about the sandbox in the server's status; None if there is none."""
+        said = [f"not sandboxed as configured: {each}" for each in self.missing]
         return "; ".join([*said, *self.notes]) or None
 
 
@@ -77,11 +77,11 @@ def prepare(
     folder: Path | None = None,
     able: Capabilities | None = None,
 ) -> Launch:
-    """Say how a server is started; ``env`` and ``roots`` count before its entry's, ``folder`` is the host's state.
+    """Plan the launch of a server; ``env`` and ``roots`` override its entry's, ``folder`` is the host's state folder.
 
     Raises:
-        ConfigError: its sandbox makes no sense, or cannot be made here and is required.
-        LinkError: its program is not there.
+        ConfigError: its sandbox settings are not valid, or the sandbox is required and cannot be set up here.
+        LinkError: its program does not exist.
     """
     entry = entry if env is None else replace(entry, env=env)
     if entry.command is None:
@@ -97,8 +97,8 @@ def prepare(
         raise ConfigError(f"{entry.source}: {entry.name}: {error}") from error
     if launch.missing and sandbox.required:
         raise ConfigError(
-            f"{entry.source}: {entry.name}: it is not started, because its sandbox cannot be made: "
-            f'{"; ".join(launch.missing)} (or write "required": false in its sandbox to start it all the same)'
+            f"{entry.source}: {entry.name}: not started, because its sandbox cannot be set up: "
+            f'{"; ".join(launch.missing)} (or set "required": false in its sandbox to start it anyway)'
         )
     _make_private(places.private)
     return launch
@@ -123,7 +123,7 @@ def _places(entry: ServerEntry, folder: Path | None) -> Places:
 
 
 def _make_private(private: str) -> None:
-    """Make a server's private folder, and remove what is left of servers that ended."""
+    """Create a server's private folder, and remove the temporary folders of processes that ended."""
     import shutil
 
     for name in ("home", "tmp"):
@@ -133,11 +133,11 @@ def _make_private(private: str) -> None:
             shutil.rmtree(os.path.join(private, "tmp", name), ignore_errors=True)
 
 
-# --- choosing --------------------------------------------------------------------------------------------------------
+# --- choosing a backend ----------------------------------------------------------------------------------------------
 
 
 class _Start(Struct, frozen=True, kw_only=True):
-    """One start, with all that is known of it."""
+    """One launch, with everything known about it."""
 
     entry: ServerEntry
     sandbox: Sandbox
@@ -156,17 +156,17 @@ class _Start(Struct, frozen=True, kw_only=True):
 
     @property
     def cwd(self) -> str:
-        """Where the server starts: where its entry says, if it can see that."""
+        """The working directory: the entry's, if the server can see it, else its private home."""
         wanted = os.path.realpath(self.entry.cwd or self.places.cwd)
         return wanted if self.reach.covers(wanted) else self.home
 
 
 def plan(entry: ServerEntry, sandbox: Sandbox, roots: Sequence[str], *, able: Capabilities, places: Places) -> Launch:
-    """Put together how a server is started in its sandbox; what cannot be had is in ``missing``.
+    """Plan the launch of a server in its sandbox; what is not available is listed in ``missing``.
 
     Raises:
-        ConfigError: a path or a variable cannot be passed on.
-        LinkError: the program is not there.
+        ConfigError: a path or a variable cannot be passed to the sandbox.
+        LinkError: the program does not exist.
     """
     if sandbox.kind == "container":
         return _contained(entry, sandbox, roots, able=able, places=places)
@@ -192,42 +192,44 @@ def plan(entry: ServerEntry, sandbox: Sandbox, roots: Sequence[str], *, able: Ca
 
 
 def _environment(entry: ServerEntry, sandbox: Sandbox, places: Places) -> dict[str, str]:
-    """Make the server's whole environment: what is harmless or listed, a home of its own, and its entry's own."""
+    """Build the server's whole environment: harmless and listed variables, a private home, and the entry's own."""
     home = {"HOME": os.path.join(places.private, "home")}
     return {**home, **_inherited((*_HARMLESS, *sandbox.env), places), **entry.env}
 
 
 def _inherited(allowed: Sequence[str], places: Places) -> dict[str, str]:
-    """Take the variables of the host's that a list names; a star at the end stands for any ending."""
+    """Return the host's variables that a list names; a trailing ``*`` matches any ending."""
     names = frozenset(allowed)
     beginnings = tuple(name[:-1] for name in allowed if name.endswith("*"))
     return {
         name: value
         for name, value in places.environ.items()
-        # A value that begins like this is a shell function, which some shells would run.
+        # Such a value is an exported shell function, which some shells would run.
         if (name in names or name.startswith(beginnings)) and not value.startswith("()")
     }
 
 
 def _unlimited(sandbox: Sandbox, able: Capabilities) -> tuple[str, ...]:
-    """Say which limit cannot be held."""
+    """Return which limit cannot be enforced."""
     if sandbox.limits.processes is None or (able.platform == "linux" and able.user != 0):
         return ()
     return (NO_COUNT_FOR_ROOT if able.user == 0 else "the number of processes cannot be limited here; use a container",)
 
 
 def _notes(entry: ServerEntry, reach: Reach) -> tuple[str, ...]:
-    """Warn of a server that could change what it is started with next time, where no approval would notice."""
+    """Return a note if the server could change its own entry without a new approval."""
     file = entry.source.file
     if file is None or entry.source.scope == "project":
         return ()
     real = os.path.realpath(os.path.expanduser(file))
     return (
-        (f"it can change {file}, where its own entry is",) if any(beneath(real, each) for each in reach.write) else ()
+        (f"it can change {file}, which contains its own entry",)
+        if any(beneath(real, each) for each in reach.write)
+        else ()
     )
 
 
-# --- each kind -------------------------------------------------------------------------------------------------------
+# --- the backends ----------------------------------------------------------------------------------------------------
 
 
 def _landlocked(start: _Start) -> Launch:
@@ -235,8 +237,8 @@ def _landlocked(start: _Start) -> Launch:
     seen = replace(reach, system=(*reach.system, *PROC), write=(*reach.write, start.home))
     rules = ruleset(able.landlock, seen, sandboxed_sockets=not start.sandbox.sockets)
     covered = tuple(
-        f"{place}, where the host keeps its own files, is in a folder that it was given, and Landlock cannot keep it "
-        f"back; give it a smaller one, or use bubblewrap"
+        f"{place}, where the host keeps its own files, is inside a folder that the server may access, and Landlock "
+        f"cannot exclude it; allow a smaller folder, or use bubblewrap"
         for place in reach.covered
     )
     open_signals = (SIGNALS_OPEN,) if able.landlock < SIGNALS_LANDLOCK else ()
@@ -246,21 +248,21 @@ def _landlocked(start: _Start) -> Launch:
 
 def _wrapped(start: _Start) -> Launch:
     words = bubblewrap_words(start.reach, home=start.home, cwd=start.cwd, network=start.sandbox.network)
-    # Whoever has a file system of his own has a folder for temporary files of his own, too.
+    # With its own file system the server has its own /tmp, too.
     start = replace(start, env={"TMPDIR": "/tmp", **start.env})
     wrapping = {"program": start.able.bwrap, "words": words}
-    # The kernel gives up privileges for bubblewrap, which still needs some to begin with.
+    # bubblewrap itself drops the privileges, some of which it needs to start.
     return _entered(start, "bwrap", {"bwrap": wrapping, "close": False, "temporary": None, "cwd": start.places.private})
 
 
 def _bare(start: _Start) -> Launch:
-    """Start without what cannot be had; whoever required it refuses this."""
+    """Plan a launch without the unavailable backend; the caller rejects it if the sandbox is required."""
     linux = start.able.platform == "linux"
     return _entered(start, "limits", {"close": linux, "cwd": start.entry.cwd or start.places.cwd})
 
 
 def _entered(start: _Start, made: Made, more: Mapping[str, Any]) -> Launch:
-    """Have ``entering`` do it."""
+    """Plan a launch through ``enter_sandbox``."""
     limits = start.sandbox.limits
     countable = start.able.platform == "linux" and start.able.user != 0
     wanted = {name: getattr(limits, field) for field, name in _LIMITS.items()}
@@ -297,8 +299,8 @@ def _filter(sandbox: Sandbox, able: Capabilities) -> str | None:
 
 
 def _program(name: str) -> tuple[str, ...]:
-    """Give the command of one of the two programs here."""
-    # Imported by name, the module comes from its compiled file; run by path, it would be compiled each time.
+    """Return the command of one of the two programs of this package."""
+    # Imported by name, the module is loaded from its compiled file; run by path, it would be compiled each time.
     code = f"import sys; sys.path.append({os.path.dirname(__file__)!r}); import {name}; {name}.main()"
     return (find_interpreter(), "-I", "-S", "-c", code)
 

@@ -1,8 +1,8 @@
-"""Which files a server can reach: its roots and what was listed, what its own program needs, and what any one needs.
+"""The files that a server can access: its roots, the listed paths, and what its own and any program needs.
 
-It looks at links and at which files exist, and changes nothing. A server that may write a folder may put links into
-it; so a link that lies where the server can write is followed only to what it can write anyway, or else the next start
-would open what it chose.
+Links and the existence of files are checked; nothing is changed. A server with write access to a folder may create
+links in it; so a link inside a writable folder is followed only to targets that are writable anyway. Otherwise the
+server could choose what the next start gives access to.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from trunkline.host.trust.commands import run_by
 
 __all__ = ["DEVICES", "SYSTEM", "Places", "Reach", "beneath", "find_reach", "root_path"]
 
-#: What programs need of the system, as far as it is there: programs, libraries, certificates, names, facts about the
-#: machine. Nothing of it is the user's.
+#: The parts of the system that programs need, as far as they exist: programs, libraries, certificates, name services,
+#: facts about the machine. None of it belongs to the user.
 SYSTEM = (
     *("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt", "/nix/store", "/gnu/store", "/snap"),
     *("/etc/alternatives", "/etc/ca-certificates", "/etc/ca-certificates.conf", "/etc/crypto-policies"),
@@ -30,7 +30,7 @@ SYSTEM = (
     *("/etc/rpc", "/etc/services", "/etc/ssl", "/etc/terminfo", "/etc/timezone"),
     *("/sys/devices/system", "/sys/fs/cgroup", "/sys/kernel/mm/transparent_hugepage"),
 )
-#: Of the proc file system, where it is not a view of its own: the server itself, and the machine.
+#: The parts of /proc that are accessible without a separate process namespace: the server itself, and the machine.
 PROC = tuple(
     f"/proc/{name}"
     for name in ("self", "cpuinfo", "filesystems", "loadavg", "meminfo", "stat", "sys", "uptime", "version", "vmstat")
@@ -38,20 +38,20 @@ PROC = tuple(
 DEVICES = tuple(f"/dev/{name}" for name in ("full", "null", "random", "urandom", "zero"))
 
 _BESIDE_BIN = ("bin", "lib", "lib32", "lib64", "libexec", "pyvenv.cfg")
-#: A folder with one of these is a program's own, and its scripts look for more in it.
+#: A folder with one of these belongs to a package, whose scripts load further files from it.
 _PACKAGE_MARKS = ("package.json", "pyproject.toml")
-#: Variables of an entry that say where its code is.
+#: Variables of an entry that name the location of code.
 _CODE_PATHS = ("NODE_PATH", "PYTHONPATH")
 _MOST_LINKS = 40
 _MOST_LEVELS = 4
 
 
 class Places(Struct, frozen=True, kw_only=True):
-    """Where things are for one start."""
+    """The locations that matter for one launch."""
 
-    #: A folder for this server alone: its home, and its temporary files.
+    #: The private folder of this server: its home and its temporary files.
     private: str
-    #: The host's own folders, which no server may see; as they are without links.
+    #: The host's own folders, which no server may see, with links resolved.
     protected: tuple[str, ...]
     home: str
     cwd: str
@@ -59,24 +59,24 @@ class Places(Struct, frozen=True, kw_only=True):
 
 
 class Reach(Struct, frozen=True, kw_only=True):
-    """The files a server can reach; whole trees, where a path is a folder."""
+    """The files that a server can access; a folder includes everything in it."""
 
     system: tuple[str, ...]
     read: tuple[str, ...]
     write: tuple[str, ...]
     devices: tuple[str, ...] = DEVICES
-    #: The names under which some of these were given, which are links, with what they lead to.
+    #: Configured paths that are links, with their targets.
     aliases: tuple[tuple[str, str], ...] = ()
-    #: Folders of the host's inside of these, which have to be kept back.
+    #: Folders of the host inside these paths, which must be hidden.
     covered: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
     def covers(self, path: str) -> bool:
-        """Tell whether a path can be read, the system's own included."""
+        """Return True if a path can be read, including the system's own."""
         return self.mounts(path) or _in_any(path, self.system)
 
     def mounts(self, path: str) -> bool:
-        """Tell whether a path is in what was given besides the system."""
+        """Return True if a path is within the granted paths, not counting the system's."""
         return _in_any(path, (*self.read, *self.write))
 
 
@@ -88,7 +88,7 @@ def _in_any(path: str, folders: Iterable[str]) -> bool:
 def find_reach(
     entry: ServerEntry, sandbox: Sandbox, roots: Sequence[str], *, program: str | None, places: Places
 ) -> Reach:
-    """Find what a server can reach; ``program`` is what is started, None in a container, which has its own."""
+    """Determine what a server can access; ``program`` is its executable, None in a container, which has its own."""
     notes: list[str] = []
     paths = [path for root in roots if (path := root_path(root, notes)) is not None]
     write, read = [*sandbox.write], [*sandbox.read]
@@ -117,47 +117,47 @@ def find_reach(
 def _own(
     entry: ServerEntry, program: str, *, writable: Sequence[str], places: Places, notes: list[str]
 ) -> Iterator[str]:
-    """Give what the server's own program needs: by its name, and where that truly is."""
+    """Yield the paths that the server's own program needs, each also with links resolved."""
     for path in dict.fromkeys((*_of_program(program, places), *_of_code(entry, writable, places=places, notes=notes))):
         real = os.path.realpath(path)
-        # What nobody asked for is rather left out than given together with the host's own folders.
+        # These were not configured explicitly, so they are left out if they overlap the host's own folders.
         overlaps = any(beneath(real, place) or beneath(place, real) for place in places.protected)
         if not (overlaps or _in_any(path, writable) or _planted(path, writable)) and os.path.exists(real):
             yield from (path, real)
 
 
 def root_path(root: str, notes: list[str]) -> str | None:
-    """Give the folder that a root names; one that is no folder of this machine is noted."""
+    """Return the folder of a root; a root on another machine is noted and left out."""
     if not root.startswith("file:"):
         return os.path.abspath(root)
     parts = urlsplit(root)
     path = unquote(parts.path)
     if parts.netloc not in ("", "localhost") or not path.startswith("/") or "\0" in path:
-        notes.append(f"the root {root} is not on this machine, and left out")
+        notes.append(f"the root {root} is not on this machine and is left out of the sandbox")
         return None
     return os.path.normpath(path)
 
 
 def beneath(path: str, folder: str) -> bool:
-    """Tell whether a path is a folder or something in it, as the two are written."""
+    """Return True if a path equals a folder or is inside it, comparing the texts."""
     return path == folder or path.startswith(folder.rstrip("/") + "/")
 
 
-# --- what was asked for ----------------------------------------------------------------------------------------------
+# --- configured paths ------------------------------------------------------------------------------------------------
 
 
 def _shortest_first(paths: Iterable[str]) -> list[str]:
-    """Sort paths so that a folder comes before what is in it."""
+    """Sort paths so that a folder comes before its contents."""
     return sorted(dict.fromkeys(paths), key=len)
 
 
 def _accept(path: str, writable: Iterable[str], *, places: Places, notes: list[str]) -> dict[str, str]:
-    """Take a path that exists, with where it truly is; what the server itself may have put there is left out."""
+    """Return an existing path with its real path; a link that the server may have planted is left out."""
     real = os.path.realpath(path)
     if not os.path.exists(path):
-        notes.append(f"{path} does not exist, and is left out of the sandbox")
+        notes.append(f"{path} does not exist and is left out of the sandbox")
     elif _planted(path, tuple(writable)):
-        notes.append(f"{path} is left out of the sandbox: a link that the server can change leads out of its folders")
+        notes.append(f"{path} is left out of the sandbox: a link that the server can change leads outside its folders")
     elif any(beneath(real, place) for place in places.protected):
         notes.append(f"{path} is left out of the sandbox: the host keeps its own files there")
     else:
@@ -166,7 +166,7 @@ def _accept(path: str, writable: Iterable[str], *, places: Places, notes: list[s
 
 
 def _planted(path: str, writable: Sequence[str]) -> bool:
-    """Tell whether a path leads through a link in a folder that the server writes to something outside of those."""
+    """Return True if a path goes through a link in a writable folder to a target outside the writable folders."""
     real = os.path.realpath(path)
     if any(beneath(real, folder) for folder in writable):
         return False
@@ -174,7 +174,7 @@ def _planted(path: str, writable: Sequence[str]) -> bool:
 
 
 def _links(path: str) -> Iterator[str]:
-    """Give the links that a path leads through: each where it truly lies."""
+    """Yield the links that a path goes through, each by its real location."""
     done, ahead, count = "/", [part for part in os.path.abspath(path).split("/") if part], 0
     while ahead:
         part = ahead.pop(0)
@@ -193,7 +193,7 @@ def _links(path: str) -> Iterator[str]:
 
 
 def _of_program(program: str, places: Places) -> Iterator[str]:
-    """Give the program, what is installed with it, and its interpreter if it is a script."""
+    """Yield the program, what is installed with it, and its interpreter if it is a script."""
     for hop in _hops(program):
         yield hop
         folder = os.path.dirname(hop)
@@ -205,7 +205,7 @@ def _of_program(program: str, places: Places) -> Iterator[str]:
 
 
 def _hops(path: str) -> Iterator[str]:
-    """Follow a link step by step."""
+    """Yield the steps of a chain of links."""
     for _ in range(_MOST_LINKS):
         yield path
         if not os.path.islink(path):
@@ -231,7 +231,7 @@ def _interpreter_of(program: str, places: Places) -> str | None:
 
 
 def _of_code(entry: ServerEntry, writable: Sequence[str], *, places: Places, notes: list[str]) -> Iterator[str]:
-    """Give the folders of the scripts that are run, of the code that variables name, and the one it starts in."""
+    """Yield the scripts that are run with their folders, the code paths of variables, and the working directory."""
     cwd = entry.cwd or places.cwd
     words = entry.command or ("",)
     for kind, file in run_by(words, cwd):
@@ -248,18 +248,18 @@ def _of_code(entry: ServerEntry, writable: Sequence[str], *, places: Places, not
 
 
 def _named(words: Sequence[str], cwd: str) -> Iterator[str]:
-    """Give every path that the words of a command may mean."""
+    """Yield every path that the words of a command may refer to."""
     values = [value for word in words[1:] for value in (word, word.partition("=")[2]) if value]
     folders = [cwd, *(path for value in values if os.path.isdir(path := os.path.join(cwd, value)))]
     yield from (os.path.join(folder, value) for folder in folders for value in values)
 
 
 def _of_script(file: str, places: Places, notes: list[str]) -> Iterator[str]:
-    """Give a script and its folder, up to that of the package it belongs to; never a whole home."""
+    """Yield a script, its folder and the folder of its package; never a whole home directory."""
     yield file
     above = os.path.dirname(file)
     if beneath(places.home, above):
-        notes.append(f"only {os.path.basename(file)} itself can be read in {above}: list in read what else it needs")
+        notes.append(f"only {os.path.basename(file)} itself is readable in {above}: add what else it needs to read")
         return
     yield above
     for _ in range(_MOST_LEVELS):
@@ -272,5 +272,5 @@ def _of_script(file: str, places: Places, notes: list[str]) -> Iterator[str]:
 
 
 def _for_all(folder: str) -> bool:
-    """Tell whether anybody may write a folder: what it looks like is then anybody's choice."""
+    """Return True if a folder is world-writable, so that any user could make it look like a package."""
     return bool(os.stat(folder).st_mode & 0o002)

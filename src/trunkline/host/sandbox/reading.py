@@ -1,6 +1,6 @@
-"""Reads the ``sandbox`` of an entry; whatever is not understood is refused, because it was meant to keep something out.
+"""Parsing of an entry's ``sandbox``; anything that is not understood is rejected, because it was meant as protection.
 
-Names may be spelt in either way (``readOnly``, ``read_only``). Pure, but for ``~``, which is the user's home.
+Member names may be camelCase or snake_case (``readOnly``, ``read_only``). Pure, except for ``~``, the user's home.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ _KINDS: tuple[str, ...] = get_args(Kind)
 _UNITS: Mapping[str, int] = MappingProxyType({"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40})
 _AMOUNT = re.compile(r"(\d{1,15}) ?([KMGT]?)(?:i?B)?", re.I)
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\*?")
-# The first sign can be no dash: such a name would be taken for an option.
+# The first character cannot be a dash: such a name would be read as an option.
 _IMAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:@+-]{0,511}")
 _USER = re.compile(r"\d{1,10}(?::\d{1,10})?")
 _SMALLEST_MEMORY = 16 << 20
 
 
 def read_sandbox(raw: Any) -> Sandbox | None:
-    """Read what an entry says under ``sandbox``: true, a kind, or an object; None where it says false or nothing.
+    """Parse the ``sandbox`` of an entry: true, a kind, or an object; return None for false or nothing.
 
     Raises:
-        ConfigError: it is not understood; the message names the member and the fix.
+        ConfigError: it is not valid; the message names the member and the fix.
     """
     if raw is None or raw is False:
         return None
@@ -47,14 +47,16 @@ def read_sandbox(raw: Any) -> Sandbox | None:
 
 
 def _checked(given: dict[str, Any]) -> Sandbox:
-    """Put a sandbox together whose members agree with each other."""
+    """Build the settings from members that are consistent with each other."""
     if "container" in given and given.setdefault("kind", "container") != "container":
-        raise ConfigError(f'sandbox.kind: "{given["kind"]}" has no container; leave out one of them')
+        raise ConfigError(f'sandbox.kind: "{given["kind"]}" cannot be combined with container; remove one of them')
     sandbox = Sandbox(**given)
     if sandbox.kind == "container" and sandbox.container is None:
-        raise ConfigError('sandbox.container: which image? write {"container": "image"}')
+        raise ConfigError('sandbox.container: the image is missing; write {"container": "image"}')
     if sandbox.kind == "container" and not sandbox.required:
-        raise ConfigError("sandbox.required: what runs in a container cannot be started without one; leave it out")
+        raise ConfigError(
+            "sandbox.required: a containerized server cannot be started without its container; remove this member"
+        )
     return sandbox
 
 
@@ -66,18 +68,18 @@ def _members(key: str, raw: Any, known: Mapping[str, _Read]) -> dict[str, Any]:
         spelt = snake(str(name))
         if spelt not in known:
             near = nearest(str(name), known)
-            hint = f'did you mean "{camel(near)}"?' if near else f"it may have {', '.join(map(camel, known))}"
-            raise ConfigError(f"{key}.{quoted(str(name))}: this member is not known; {hint}")
+            hint = f'did you mean "{camel(near)}"?' if near else f"known members: {', '.join(map(camel, known))}"
+            raise ConfigError(f"{key}.{quoted(str(name))}: unknown member; {hint}")
         if spelt in given:
-            raise ConfigError(f"{key}.{camel(spelt)}: it is given twice; keep one of them")
+            raise ConfigError(f"{key}.{camel(spelt)}: given twice; keep one of them")
         if value is not None:
             given[spelt] = known[spelt](f"{key}.{camel(spelt)}", value)
     return given
 
 
 def _expected(key: str, what: str, found: Any) -> ConfigError:
-    """Say what was expected; of what was found only the kind, since it may be secret."""
-    kinds = {bool: "true or false", int: "a number", float: "a number", str: "a text", list: "a list"}
+    """Return the error for a value of the wrong type; the value itself is not shown, since it may be secret."""
+    kinds = {bool: "true or false", int: "a number", float: "a number", str: "a string", list: "a list"}
     return ConfigError(f"{key}: expected {what}, found {kinds.get(type(found), 'something else')}")
 
 
@@ -92,7 +94,7 @@ def _flag(key: str, raw: Any) -> bool:
 
 def _text(key: str, raw: Any) -> str:
     if not isinstance(raw, str) or not raw or "\0" in raw:
-        raise _expected(key, "a text", raw)
+        raise _expected(key, "a string", raw)
     return raw
 
 
@@ -102,7 +104,7 @@ def _one_of(*choices: str) -> _Read:
         if text not in choices:
             near = nearest(text, choices)
             hint = f'; did you mean "{near}"?' if near else ""
-            raise ConfigError(f"{key}: {quoted(text)} is none of {', '.join(choices)}{hint}")
+            raise ConfigError(f"{key}: {quoted(text)} is not one of {', '.join(choices)}{hint}")
         return text
 
     return read
@@ -121,22 +123,22 @@ def _list(key: str, raw: Any, read: _Read) -> tuple[Any, ...]:
 def _path(key: str, raw: Any) -> str:
     path = os.path.expanduser(_text(key, raw))
     if not os.path.isabs(path):
-        raise ConfigError(f"{key}: expected a whole path; write one, or begin it with ~ or ${{workspaceFolder}}")
+        raise ConfigError(f"{key}: expected an absolute path, or one that begins with ~ or ${{workspaceFolder}}")
     return os.path.normpath(path)
 
 
 def _variable(key: str, raw: Any) -> str:
     if _VARIABLE.fullmatch(_text(key, raw)) is None:
-        raise ConfigError(f"{key}: expected the name of a variable, with a * at its end for any ending")
+        raise ConfigError(f"{key}: expected the name of a variable, optionally with a trailing * for any ending")
     return str(raw)
 
 
 def _count(least: int) -> _Read:
     def read(key: str, raw: Any) -> int:
         if isinstance(raw, bool) or not isinstance(raw, int):
-            raise _expected(key, "a whole number", raw)
+            raise _expected(key, "an integer", raw)
         if not least <= raw < 1 << 31:
-            raise ConfigError(f"{key}: expected a whole number from {least}, found {raw}")
+            raise ConfigError(f"{key}: expected an integer of at least {least}, found {raw}")
         return raw
 
     return read
@@ -146,7 +148,7 @@ def _memory(key: str, raw: Any) -> int:
     text = str(raw) if isinstance(raw, int) and not isinstance(raw, bool) else raw
     found = _AMOUNT.fullmatch(text.strip()) if isinstance(text, str) else None
     if found is None:
-        raise ConfigError(f'{key}: expected bytes, or an amount such as "512 MB"')
+        raise ConfigError(f'{key}: expected a number of bytes, or an amount such as "512 MB"')
     size = int(found[1]) * _UNITS[found[2].upper()]
     if not _SMALLEST_MEMORY <= size < 1 << 62:
         raise ConfigError(f"{key}: expected at least {_SMALLEST_MEMORY >> 20} MB, found {size} bytes")
@@ -155,21 +157,21 @@ def _memory(key: str, raw: Any) -> int:
 
 def _image(key: str, raw: Any) -> str:
     if _IMAGE.fullmatch(_text(key, raw)) is None:
-        raise ConfigError(f"{key}: {quoted(raw)} is no name of an image")
+        raise ConfigError(f"{key}: {quoted(raw)} is not a valid image name")
     return str(raw)
 
 
 def _user(key: str, raw: Any) -> str:
     text = str(raw) if isinstance(raw, int) and not isinstance(raw, bool) else _text(key, raw)
     if _USER.fullmatch(text) is None:
-        raise ConfigError(f'{key}: expected the number of a user, or of user and group as in "1000:1000"')
+        raise ConfigError(f'{key}: expected a user id, or user and group ids as in "1000:1000"')
     return text
 
 
 def _container(key: str, raw: Any) -> Container:
     given = {"image": _image(key, raw)} if isinstance(raw, str) else _members(key, raw, _CONTAINER)
     if "image" not in given:
-        raise ConfigError(f'{key}.image: which image? write {{"container": "image"}}')
+        raise ConfigError(f'{key}.image: the image is missing; write {{"container": "image"}}')
     return Container(**given)
 
 

@@ -1,4 +1,4 @@
-"""What an entry asks of its sandbox, read and checked; it knows neither files nor the machine."""
+"""The sandbox settings of an entry, parsed and validated; they know neither files nor the machine."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ Kind: TypeAlias = Literal["auto", "landlock", "bwrap", "container"]
 
 
 class Quotas(Struct, frozen=True, kw_only=True):
-    """How much a server may use; None: as much as its user."""
+    """Resource limits of a server; None: no limit beyond the user's."""
 
-    #: Bytes of memory: of each process, in a container of all together.
+    #: Bytes of memory per process; in a container for all processes together.
     memory: int | None = None
-    #: Processes and threads at once.
+    #: Concurrent processes and threads.
     processes: int | None = None
-    #: Files open at once, in each process.
+    #: Open files per process.
     files: int | None = None
-    #: Seconds of computing, of each process.
+    #: Seconds of CPU time per process.
     cpu_seconds: int | None = None
 
 
@@ -33,34 +33,34 @@ class Container(Struct, frozen=True, kw_only=True):
 
     image: str
     engine: Literal["auto", "docker", "podman"] = "auto"
-    #: The image's own files may be changed; what was changed ends with the container.
+    #: The image's files may be changed; the changes are discarded with the container.
     writable: bool = False
-    #: ``uid`` or ``uid:gid`` inside; None: whoever runs the host.
+    #: ``uid`` or ``uid:gid`` inside the container; None: the host's user.
     user: str | None = None
 
 
 class Sandbox(Struct, frozen=True, kw_only=True):
-    """What a server is kept to."""
+    """The restrictions of a server."""
 
     kind: Kind = "auto"
-    #: Without what was asked for the server is not started; else it is, and its status says what is missing.
+    #: If the sandbox is not available, do not start the server; otherwise start it, and report that in its status.
     required: bool = True
-    #: Folders and files it may read, and such it may write, besides the roots.
+    #: Folders and files it may read or write, in addition to the roots.
     read: tuple[str, ...] = ()
     write: tuple[str, ...] = ()
-    #: The roots are not written; None: as is usual, which is yes in a container and no elsewhere.
+    #: The roots are read-only; None: the default, which is yes in a container and no otherwise.
     read_only: bool | None = None
     network: bool = True
-    #: It may use named Unix sockets, by which other programs of the user can be reached.
+    #: It may use named Unix sockets, through which other programs of the user can be reached.
     sockets: bool = False
-    #: It may watch files (inotify); in Landlock alone, folders outside too.
+    #: It may watch files (inotify); under Landlock this includes folders outside the sandbox.
     watch: bool = True
-    #: Variables it gets besides its entry's own and a few harmless ones; a star at the end stands for any ending.
+    #: Variables it inherits in addition to its entry's own and a few harmless ones; a trailing * matches any ending.
     env: tuple[str, ...] = ()
     limits: Quotas = NO_QUOTAS
     container: Container | None = None
 
     @property
     def roots_writable(self) -> bool:
-        """Whether the server may write where its roots are."""
+        """Whether the server may write to its roots."""
         return self.kind != "container" if self.read_only is None else not self.read_only

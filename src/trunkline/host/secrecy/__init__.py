@@ -1,4 +1,4 @@
-"""The user's secrets: where they are kept, who gets them, and where they are hidden."""
+"""The user's secrets: where they are stored, which servers get them, and how they are redacted from output."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""The secrets that a host has met, so that none of them is written where somebody reads it later.
+"""The secrets that a host has come across, so that none of them is written where it can be read later.
 
-A host has one book; whatever it learns goes in, and every way out (log, trail, state, error) takes its secrets out
-through it. Besides the value itself its usual disguises are known: as part of a URL, in JSON, in Base64, and each line
-of a key that has several. The book forgets the oldest once it has very many; it is safe to use from several threads.
+A host has one registry: every secret it reads is added, and every output (log, audit trail, state, error) is redacted
+through it. Besides the value itself its usual encodings are matched: URL-quoted, JSON, Base64, and each line of a
+multi-line key. The oldest values are dropped once there are very many. It is thread-safe.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ __all__ = ["SecretBook"]
 _HIDDEN = "***"
 _MOST = 4096
 _MOST_REDACTIONS = 256
-# Shorter lines of a key may well be its markers, or stand elsewhere too.
+# Shorter lines of a key may be its markers, or occur in other texts.
 _SHORTEST_LINE = 16
-# The chain of errors may lead back to its beginning.
+# A chain of exceptions may be cyclic.
 _LONGEST_CHAIN = 16
 _DEEPEST = 32
 
 
 class SecretBook:
-    """Knows secrets, and takes them out of what is to be shown."""
+    """Knows secrets, and redacts them from output."""
 
     def __init__(self, values: Iterable[str] = ()) -> None:
-        """Begin with these."""
+        """Start with these values."""
         self._lock = Lock()
         self._values: dict[str, None] = {}
         self._pattern: re.Pattern[str] | None = None
@@ -47,11 +47,11 @@ class SecretBook:
         self.add(values)
 
     def __repr__(self) -> str:
-        """Count them."""
-        return f"SecretBook({len(self._values)} known)"
+        """Show only how many there are."""
+        return f"SecretRegistry({len(self._values)} known)"
 
     def add(self, values: Iterable[str]) -> None:
-        """Learn values; those that stand in any text by chance are left out."""
+        """Add values; those so short that they occur in any text are ignored."""
         unknown = [value for value in values if is_secret(value) and value not in self._values]
         new = [form for value in unknown for form in _forms(value) if is_secret(form)]
         if not new:
@@ -64,15 +64,15 @@ class SecretBook:
             self._redactions = {}
 
     def hide(self, text: str) -> str:
-        """Put ``***`` in place of every secret that is known; nothing else of the text is changed."""
+        """Replace every known secret in a text by ``***``; nothing else is changed."""
         return text if self._pattern is None else self._pattern.sub(_HIDDEN, text)
 
     def holds(self, text: str) -> bool:
-        """Tell whether there is a secret in a text."""
+        """Return True if a text contains a known secret."""
         return self._pattern is not None and self._pattern.search(text) is not None
 
     def redaction(self, *, pointers: Iterable[str] = (), text_length: int = 1024) -> Redaction:
-        """Give what hides the secrets and whatever looks like one, for values that are kept; made once for each use."""
+        """Return the redaction of known secrets and of whatever looks like one, for values that are stored; cached."""
         from trunkline.host.secrecy.redaction import Redaction
 
         key = (tuple(pointers), text_length)
@@ -88,7 +88,7 @@ class SecretBook:
     # --- values and errors -------------------------------------------------------------------------------------------
 
     def hide_in(self, value: Any) -> Any:
-        """Take the secrets out of all texts of a JSON value; it is given back itself where there are none."""
+        """Redact the secrets in all strings of a JSON value; without known secrets the value itself is returned."""
         return value if self._pattern is None else self._within(value, _DEEPEST)
 
     def _within(self, value: Any, depth: int) -> Any:
@@ -104,7 +104,7 @@ class SecretBook:
         return kind(self._within(each, depth - 1) for each in value)
 
     def clean(self, error: BaseException) -> None:
-        """Take the secrets out of an error, and out of those that led to it, before anybody sees it."""
+        """Redact the secrets in an exception and in its causes, in place, before it is shown."""
         if self._pattern is None:
             return
         for each in _chain(error):
@@ -115,7 +115,7 @@ class SecretBook:
                     setattr(each, name, hidden)
 
     def clean_result(self, result: t.CallToolResult) -> t.CallToolResult:
-        """Take the secrets out of what a tool says about its failure."""
+        """Redact the secrets in a tool's error result."""
         if self._pattern is None:
             return result
         from trunkline.types import TextContent
@@ -133,7 +133,7 @@ class SecretBook:
 
 
 def _forms(value: str) -> Iterator[str]:
-    """Give a secret in the forms in which it may be met."""
+    """Yield a secret in the encodings in which it may occur."""
     stripped = value.strip()
     yield from (value, stripped)
     data = stripped.encode("utf-8", "surrogatepass")
@@ -147,7 +147,7 @@ def _forms(value: str) -> Iterator[str]:
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
-    """Give an error and those that led to it, and those of a group."""
+    """Yield an exception with its causes, contexts and the members of a group."""
     waiting, seen = [error], set[int]()
     while waiting and len(seen) < _LONGEST_CHAIN:
         each = waiting.pop()

@@ -1,12 +1,12 @@
-"""Secrets that a command gives, such as that of a password manager: which command is in the user's ``secrets.toml``.
+"""Secrets from a command, such as a password manager's; the commands are in the user's ``secrets.toml``.
 
 ::
 
     [commands]
     github = ["op", "read", "op://Private/GitHub/token"]
 
-A command is a list of words and never goes through a shell. No project's file can name one: it can only use a name that
-stands here. What the command writes to stderr is not repeated, since nobody knows what is in it.
+A command is a list of words and never goes through a shell. No project file can define one: it can only refer to a name
+that is defined here. The command's stderr is not repeated, since it may contain anything.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ _MOST_BYTES = 64 * 1024
 
 
 def read_commands(path: Path) -> dict[str, tuple[str, ...]]:
-    """Read the commands by the names of their secrets; without a file there are none.
+    """Load the commands by the names of their secrets; without a file there are none.
 
     Raises:
-        ConfigError: the file cannot be used; says where and why.
+        ConfigError: the file is not valid; the message says where and why.
     """
     import tomllib
 
@@ -45,10 +45,10 @@ def read_commands(path: Path) -> dict[str, tuple[str, ...]]:
     try:
         document = tomllib.loads(content.decode("utf-8"))
     except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise ConfigError(f"{path}: it is no TOML: {error}") from error
+        raise ConfigError(f"{path}: not valid TOML: {error}") from error
     unknown = ", ".join(sorted(document.keys() - {"commands"}))
     if unknown:
-        raise ConfigError(f"{path}: {unknown}: not known; the only table is [commands]")
+        raise ConfigError(f"{path}: {unknown}: unknown; the only table is [commands]")
     commands = document.get("commands", {})
     if not isinstance(commands, dict):
         raise ConfigError(f"{path}: commands: expected a table of names and commands")
@@ -65,7 +65,7 @@ def _words(path: Path, name: str, words: object) -> tuple[str, ...]:
 async def ask_command(
     name: str, words: tuple[str, ...], *, environ: Mapping[str, str], seconds: float = _SECONDS
 ) -> str:
-    """Run a command and give what it prints, without the line end.
+    """Run a command and return its output without surrounding white space.
 
     Raises:
         ConfigError: it cannot be run, fails, takes too long, or prints nothing or too much.
@@ -82,14 +82,14 @@ async def ask_command(
         )
     except OSError as error:
         raise ConfigError(
-            f"the command for the secret {name} cannot be run: {shown}: {error.strerror or error}"
+            f"cannot run the command for the secret {name}: {shown}: {error.strerror or error}"
         ) from error
     try:
         async with asyncio.timeout(seconds):
             text = await _output(process)
             status = await process.wait()
     except TimeoutError:
-        # It may have left others behind that hold its output.
+        # Processes that it started may still hold its output.
         _kill(process)
         raise ConfigError(f"the command for the secret {name} ({shown}) took over {seconds:g} s") from None
     finally:
@@ -98,7 +98,7 @@ async def ask_command(
 
 
 async def _output(process: asyncio.subprocess.Process) -> bytes:
-    """Read what is printed, no more of it than is needed to know that it is too much."""
+    """Read the output, up to the point at which it is known to be too long."""
     assert process.stdout is not None
     text = b""
     while len(text) <= _MOST_BYTES and (more := await process.stdout.read(_MOST_BYTES)):
@@ -112,31 +112,31 @@ async def _output(process: asyncio.subprocess.Process) -> bytes:
 def _checked(name: str, shown: str, text: bytes, status: int) -> str:
     about = f"the command for the secret {name} ({shown})"
     if len(text) > _MOST_BYTES:
-        raise ConfigError(f"{about} prints over {_MOST_BYTES // 1024} KiB, which is no secret")
+        raise ConfigError(f"{about} printed more than {_MOST_BYTES // 1024} KiB, which cannot be a secret")
     if status != 0:
-        raise ConfigError(f"{about} ended with status {status}; run it yourself to see why")
+        raise ConfigError(f"{about} exited with status {status}; run it yourself to see why")
     try:
         secret = text.decode("utf-8").strip()
     except UnicodeDecodeError:
-        raise ConfigError(f"{about} prints what is no UTF-8") from None
+        raise ConfigError(f"{about} printed text that is not UTF-8") from None
     if not secret:
-        raise ConfigError(f"{about} prints nothing")
+        raise ConfigError(f"{about} printed nothing")
     return secret
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:
-    """Leave nothing of it running, and nothing of it open."""
+    """Kill the process if it still runs, and close its output."""
     if process.returncode is None:
         _kill(process)
         await process.wait()
     with suppress(TimeoutError):
-        # Whatever else it started and did not take with it may hold its output for as long as it likes.
+        # Processes that it started and left behind may hold its output for any time.
         async with asyncio.timeout(_LAST_SECONDS):
             await _drain(process)
 
 
 async def _drain(process: asyncio.subprocess.Process) -> None:
-    """Read the output to its end: a process whose output nobody reads is not over for the loop."""
+    """Read the output to its end: asyncio does not finish a process whose output is not read."""
     assert process.stdout is not None
     while await process.stdout.read(_MOST_BYTES):
         pass

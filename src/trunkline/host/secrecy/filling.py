@@ -1,7 +1,7 @@
-"""Fills the secrets into an entry, right before its server is started.
+"""Resolution of the secrets in an entry, right before its server is started.
 
-Whoever calls this has made sure that the server may run: before that nobody looks up what a project's file asks for.
-What was filled in is named among the entry's secrets, whole and in parts, so that nobody prints it.
+The caller has made sure that the server may run: before that, no secret that a project file refers to is looked up. The
+resolved values are added to the entry's secrets, whole and in parts, so that they are redacted from output.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from trunkline.host.secrecy.names import Sealed, SecretName
 
 __all__ = ["Read", "fill"]
 
-#: Looks up a secret; raises ``ConfigError`` where there is none.
+#: Looks up a secret; raises ``ConfigError`` if there is none.
 Read: TypeAlias = Callable[[SecretName], Awaitable[str]]
 
-#: What a value may be, by the field it stands in.
+#: The allowed values, by the field of the entry.
 _FITS: Mapping[str, re.Pattern[str]] = MappingProxyType(
     {
         "command": re.compile(r"[^\x00]*"),
@@ -36,10 +36,10 @@ _FITS: Mapping[str, re.Pattern[str]] = MappingProxyType(
 
 
 async def fill(entry: ServerEntry, read: Read) -> ServerEntry:
-    """Give an entry with nothing sealed in it any more.
+    """Return an entry in which all secret references are replaced by their values.
 
     Raises:
-        ConfigError: a secret is not kept, cannot be read, or does not fit where it is to stand; says which and the fix.
+        ConfigError: a secret is missing, cannot be read, or is not valid there; the message names it and the fix.
     """
     if not entry.sealed:
         return entry
@@ -74,8 +74,8 @@ def _joined(entry: ServerEntry, sealed: Sealed, known: Mapping[SecretName, str])
     if _FITS[str(sealed.place[0])].fullmatch(text) is None:
         names = ", ".join(map(str, sealed.names))
         raise ConfigError(
-            f"{_at(entry, sealed)}: the value, with the secret {names} filled in, has what cannot stand there; look "
-            "for a line end or a space in the secret, and set it again"
+            f"{_at(entry, sealed)}: with the secret {names} filled in, the value contains characters that are not "
+            "allowed there; look for a line end or a space in the secret, and set it again"
         )
     return text
 
@@ -85,7 +85,7 @@ def _at(entry: ServerEntry, sealed: Sealed) -> str:
 
 
 def _put(value: Any, texts: Mapping[tuple[str | int, ...], str], place: tuple[str | int, ...]) -> Any:
-    """Copy a value, with the texts in their places."""
+    """Copy a value with the resolved texts in their places."""
     if place in texts:
         return texts[place]
     if isinstance(value, Mapping):
@@ -96,7 +96,7 @@ def _put(value: Any, texts: Mapping[tuple[str | int, ...], str], place: tuple[st
 
 
 def _to_hide(secrets: Iterable[str], texts: Iterable[str]) -> Iterable[str]:
-    """Name what must not be shown: the secrets, the values they stand in, and these without a word such as Bearer."""
+    """Yield what must be redacted: the secrets, the values that contain them, and these without a word like Bearer."""
     texts = list(texts)
     credentials = [text.partition(" ")[2].strip() for text in texts]
     return (each for each in (*secrets, *texts, *credentials) if is_secret(each))

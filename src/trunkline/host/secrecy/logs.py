@@ -1,7 +1,7 @@
-"""Takes secrets out of the package's log records, before any handler sees them.
+"""Redaction of secrets in the package's log records, before any handler sees them.
 
-A filter of a logger is asked about what is logged there, not about what comes from loggers below it: so it is put on
-each logger that the package has. Whose handlers there are, and where they write, is the program's business.
+A logger's filter applies only to records logged there, not to those of child loggers: so it is installed on each logger
+of the package. The handlers, and where they write, are the program's business.
 """
 
 from __future__ import annotations
@@ -22,39 +22,39 @@ LOGGERS: tuple[str, ...] = (
     "trunkline.servers",
     "trunkline.transports",
 )
-# A record is not cut: whoever logs a traceback wants all of it.
+# Records are not shortened: a traceback is wanted in full.
 _LONGEST = 1024 * 1024
 _USUAL = frozenset(vars(logging.LogRecord("", 0, "", 0, "", None, None))) | {"message", "asctime"}
 
 
 class LogRedaction(logging.Filter):
-    """Hides what a book knows, and what looks like a credential, in records of the package."""
+    """Redacts known secrets, and whatever looks like a credential, in log records of the package."""
 
     def __init__(self, book: SecretBook) -> None:
-        """Take the book; nothing is filtered before ``install``."""
+        """Use a registry; nothing is filtered before ``install``."""
         super().__init__()
         self._book = book
 
     def install(self) -> None:
-        """Filter from now on."""
+        """Start filtering."""
         for name in LOGGERS:
             logging.getLogger(name).addFilter(self)
 
     def remove(self) -> None:
-        """Filter no more."""
+        """Stop filtering."""
         for name in LOGGERS:
             logging.getLogger(name).removeFilter(self)
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Rewrite a record; none is held back."""
+        """Redact a record; none is dropped."""
         hide = self._book.redaction(text_length=_LONGEST).text
         try:
             message = record.getMessage()
-        except Exception:  # noqa: BLE001 - what cannot be put together is the handler's to complain about
-            message = f"{record.msg} (with arguments that do not fit)"
+        except Exception:  # noqa: BLE001 - a record that cannot be formatted is the handler's to report
+            message = f"{record.msg} (arguments do not match the format)"
         record.msg, record.args = hide(message), None
         if record.exc_info is not None:
-            # The error itself holds what its text does.
+            # The exception object contains what its text does.
             record.exc_text = logging.Formatter().formatException(record.exc_info)
             record.exc_info = None
         if record.exc_text:

@@ -1,8 +1,8 @@
-"""How a secret is named where a value is written: ``secret://name`` alone, or ``${secret:name}`` inside a text.
+"""References to secrets in a configuration: ``secret://name`` as a whole value, or ``${secret:name}`` inside a text.
 
-A name says which secret is meant, and may say who keeps it (``secret://env/NAME``). A value with such names in it is
-sealed: what stands for them is filled in right before the server is started, once it is known that it may run. Pure:
-no secret is looked up here, and nothing here holds one.
+A reference names a secret, and may name its source (``secret://env/NAME``). A value with references is kept as a
+template: the secrets are filled in right before the server is started, once it is known that it may run. Pure: no
+secret is looked up here, and nothing here holds one.
 """
 
 from __future__ import annotations
@@ -14,41 +14,41 @@ from msgspec import Struct
 
 __all__ = ["SCHEME", "Keeper", "Sealed", "SecretName", "read_secret_name"]
 
-#: What a value begins with that is a secret and nothing else.
+#: The prefix of a value that is a single secret reference.
 SCHEME = "secret://"
 
-#: Who keeps a secret: the system's keyring, the encrypted file, the environment, or a command of the user's.
+#: Where a secret comes from: the system keyring, the encrypted file, the environment, or a user's command.
 Keeper: TypeAlias = Literal["keyring", "file", "env", "cmd"]
 
 _NAME = re.compile(r"(?:(keyring|file|env|cmd)/)?([A-Za-z0-9._-]{1,128})")
 
 
 class SecretName(Struct, frozen=True):
-    """Which secret is meant."""
+    """A reference to a secret."""
 
     name: str
-    #: Who keeps it; None: the keyring or, where it is not in there, the file.
+    #: Its source; None: the keyring or, if it is not there, the file.
     keeper: Keeper | None = None
 
     def __str__(self) -> str:
-        """Write it as a configuration does, without the scheme."""
+        """Return it as written in a configuration, without the scheme."""
         return self.name if self.keeper is None else f"{self.keeper}/{self.name}"
 
 
 class Sealed(Struct, frozen=True):
-    """A value of an entry that has secrets in it, as the parts between which they are filled in."""
+    """A value of an entry that contains secret references, as a sequence of texts and references."""
 
-    #: The field of the entry and the way within it: ``("env", "TOKEN")``, ``("command", 2)``, ``("url",)``.
+    #: The field of the entry and the path within it: ``("env", "TOKEN")``, ``("command", 2)``, ``("url",)``.
     place: tuple[str | int, ...]
     parts: tuple[str | SecretName, ...]
 
     def __repr__(self) -> str:
-        """Leave the parts out: what came out of a variable may be among them."""
-        return f"Sealed({self.key!r}, {', '.join(map(str, self.names))})"
+        """Show only the names: the texts may contain values of variables."""
+        return f"SecretTemplate({self.key!r}, {', '.join(map(str, self.names))})"
 
     @property
     def key(self) -> str:
-        """The place as a configuration names it."""
+        """The place as named in a configuration."""
         first, *rest = self.place
         if first == "command" and rest:
             return f"args[{int(rest[0]) - 1}]"
@@ -57,12 +57,12 @@ class Sealed(Struct, frozen=True):
 
     @property
     def names(self) -> tuple[SecretName, ...]:
-        """The secrets that it needs, each once."""
+        """The referenced secrets, each once."""
         return tuple(dict.fromkeys(each for each in self.parts if isinstance(each, SecretName)))
 
 
 def read_secret_name(text: str) -> SecretName | None:
-    """Read a name, with or without ``secret://`` before it; None if it is none."""
+    """Parse a reference, with or without ``secret://``; return None if it is not valid."""
     found = _NAME.fullmatch(text.removeprefix(SCHEME))
     if found is None:
         return None

@@ -1,8 +1,8 @@
-"""Takes out of a value what nobody should read later: credentials by name, by place and by look, and sheer size.
+"""Redaction of values for storage: of credentials by name, by place and by look, and of excessive size.
 
-Pure: values in, values out, nothing of the input is changed or shared. A ``Redaction`` is made once of what is to be
-hidden and applied many times. What looks like a credential is said by ``protocol.secret_looks``. That is a net, not a
-proof: a policy names the places that must be hidden.
+Pure: values in, values out; the input is neither changed nor shared. A ``Redaction`` is built once and applied many
+times. What looks like a credential is defined by ``protocol.secret_looks``. That is a safety net, not a proof: a policy
+names the places that must be hidden.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from trunkline.protocol.secret_looks import find_secrets, names_secret
 
 __all__ = ["HIDDEN", "Redaction", "redact"]
 
-#: What stands in place of something hidden.
+#: The replacement of a hidden value.
 HIDDEN = "***"
 
-# A shorter secret would be found in every other word; it is hidden where it is the whole text.
+# A shorter secret would match inside ordinary words; it is hidden only if it is the whole text.
 _SHORTEST_SECRET = 4
 _MARGIN = 1024
-# What a decoder of the trail reads back as the same number.
+# Integers that a decoder of the audit trail reads back unchanged.
 _WHOLE_NUMBERS = range(-(2**63), 2**64)
 Segments: TypeAlias = tuple[str, ...]
 
@@ -35,12 +35,12 @@ def redact(
     secrets: frozenset[str] = frozenset(),
     names: frozenset[str] | None = None,
 ) -> Any:
-    """Give a copy of a JSON value without what is to be hidden."""
+    """Return a redacted copy of a JSON value."""
     return Redaction(pointers=pointers, secrets=secrets, names=names).apply(value)
 
 
 class Redaction:
-    """What is to be hidden, made ready."""
+    """The rules of a redaction, compiled."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class Redaction:
     ) -> None:
         """Set the JSON pointers (``*`` for any one step), the known secrets, and how much is kept.
 
-        ``names`` are names of members to hide, in small letters, in place of those that look like secrets.
+        ``names`` are the lower-case member names to hide, instead of those that look like secrets.
         """
         self._names = names
         self._pointers = tuple(parse_pointer(pointer) for pointer in pointers)
@@ -67,11 +67,11 @@ class Redaction:
         self._members = members
 
     def apply(self, value: Any) -> Any:
-        """Give a copy of a JSON value without what is to be hidden."""
+        """Return a redacted copy of a JSON value."""
         return _Copy(self, self._members).of(value, self._pointers, self._depth)
 
     def text(self, text: str) -> str:
-        """Give a text without what is to be hidden, cut if it is long."""
+        """Return a redacted text, shortened if it is long."""
         if text in self._short:
             return HIDDEN
         limit = self._text_length
@@ -99,13 +99,13 @@ class Redaction:
         """Return where known secrets, and what looks like one, stand in a text."""
         spans = [(span.sign, span.end) for span in find_secrets(text)]
         if self._known is not None and (known := [found.span() for found in self._known.finditer(text)]):
-            # Of two that begin at one place the longer one covers both.
+            # Of two that start at the same position, the longer one covers both.
             return sorted([*spans, *known], key=lambda span: (span[0], -span[1]))
         return spans
 
 
 class _Copy:
-    """One copy under way, and how many members it may still have."""
+    """A copy in progress, with the number of members it may still have."""
 
     def __init__(self, rules: Redaction, members: int) -> None:
         """Start with nothing copied."""
@@ -145,7 +145,7 @@ class _Copy:
         return copied
 
     def _free(self, name: str, taken: Mapping[str, Any]) -> str:
-        """Number a name that another member has once both are redacted."""
+        """Number a name that equals another member's after redaction."""
         number, free = 1, name
         while free in taken:
             number += 1
@@ -164,7 +164,7 @@ class _Copy:
 
 
 def _within(pointers: Sequence[Segments], name: str) -> Sequence[Segments]:
-    """Give what is left of the pointers after a step."""
+    """Return the remaining pointers after one step."""
     if not pointers:
         return pointers
     return [each[1:] for each in pointers if each and each[0] in ("*", name)]

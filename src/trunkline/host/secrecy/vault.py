@@ -1,8 +1,8 @@
-"""The user's secrets: kept in the system's keyring or an encrypted file, or given by the environment or a command.
+"""The user's secrets: stored in the system keyring or an encrypted file, or read from the environment or a command.
 
-A name alone is looked for in the keyring, where there is one, then in the file; ``env/NAME`` and ``cmd/NAME`` say where
-it comes from. Secrets are kept by the same stores as logins are. What was read is given to whoever asked and kept
-nowhere here; whether a server may have it is decided before.
+A name alone is looked up in the keyring, if there is one, then in the file; ``env/NAME`` and ``cmd/NAME`` name the
+source. Secrets use the same stores as logins. A value that was read is returned and not kept here; whether a server may
+have it is decided before.
 """
 
 from __future__ import annotations
@@ -21,32 +21,32 @@ from trunkline.errors import AuthError, ConfigError
 from trunkline.host.secrecy.names import SCHEME, Keeper, SecretName, read_secret_name
 
 if TYPE_CHECKING:
-    # What it takes to keep secrets is loaded when there is one to read.
+    # The stores are loaded when there is a secret to read.
     from trunkline.auth.store import Store
 
 __all__ = ["KeptSecret", "Place", "Vault", "check_name", "find_stores"]
 
-#: Where a secret can be kept.
+#: The stores that a secret can be written to.
 Place: TypeAlias = Literal["keyring", "file"]
 T = TypeVar("T")
 
 _SERVICE = "trunkline secrets"
-# Before the names, so that none of them is one of the store's own.
+# Prefixed to names, so that none collides with a key of the store itself.
 _PREFIX = "secret/"
 _TIMES = "times"
 
 
 class KeptSecret(Struct, frozen=True, kw_only=True):
-    """A secret that there is, without the secret."""
+    """A stored secret, without its value."""
 
     name: str
     keeper: Keeper
-    #: Seconds since the epoch at which it was set, where that is known.
+    #: When it was set, in seconds since the epoch, if known.
     set_at: float | None = None
 
 
 def find_stores(folder: Path | None = None) -> Mapping[Place, Store]:
-    """Give the places for secrets on this machine, in the order in which they are asked; a folder has a file alone."""
+    """Return the stores on this machine, in lookup order; with a folder, only the file in it."""
     from trunkline.auth.store import FileStore, KeyringStore, default_folder, usable_keyring
 
     file = FileStore(Path(default_folder() if folder is None else folder) / "secrets", what="secrets")
@@ -55,7 +55,7 @@ def find_stores(folder: Path | None = None) -> Mapping[Place, Store]:
 
 
 class Vault:
-    """Keeps secrets and looks them up."""
+    """Stores secrets and looks them up."""
 
     def __init__(
         self,
@@ -65,23 +65,23 @@ class Vault:
         environ: Mapping[str, str] | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """Take the places for secrets and the file that names commands; without, those of the user."""
+        """Use these stores and this file of commands, by default the user's."""
         self._stores = stores
         self._commands = commands
         self._environ = os.environ if environ is None else environ
         self._clock = clock
 
     def __repr__(self) -> str:
-        """Show nothing of it."""
+        """Show no secret."""
         return "Vault()"
 
     # --- looking up --------------------------------------------------------------------------------------------------
 
     async def read(self, name: SecretName) -> str:
-        """Look a secret up.
+        """Look up a secret.
 
         Raises:
-            ConfigError: there is none, or it cannot be read; says what to do.
+            ConfigError: there is none, or it cannot be read; the message says what to do.
         """
         if name.keeper == "env":
             return self._from_environment(name.name)
@@ -90,24 +90,24 @@ class Vault:
         return await self._from_stores(name)
 
     def read_now(self, reference: str) -> str:
-        """Look up what a ``secret://`` reference stands for, and wait for it.
+        """Look up a ``secret://`` reference synchronously.
 
         Raises:
-            ConfigError: it is no reference, there is no such secret, or it cannot be read.
+            ConfigError: the reference is not valid, there is no such secret, or it cannot be read.
         """
         from concurrent.futures import ThreadPoolExecutor
 
         name = read_secret_name(reference)
         if name is None or not reference.startswith(SCHEME):
-            raise ConfigError(f"a reference to a secret is written {SCHEME}name")
-        # In a thread: where this is called an event loop may be running.
+            raise ConfigError(f"a secret reference must have the form {SCHEME}name")
+        # In a thread: the caller may be inside a running event loop.
         with ThreadPoolExecutor(1) as threads:
             return threads.submit(asyncio.run, self.read(name)).result()
 
     def _from_environment(self, name: str) -> str:
         value = self._environ.get(name, "").strip()
         if not value:
-            raise ConfigError(f"the variable {name}, which is to hold a secret, is not set; set it")
+            raise ConfigError(f"the environment variable {name}, which should contain a secret, is not set")
         return value
 
     async def _from_command(self, name: str) -> str:
@@ -116,7 +116,9 @@ class Vault:
         path = self._file
         words = read_commands(path).get(name)
         if words is None:
-            raise ConfigError(f'no command gives the secret {name}; write {name} = ["..."] under [commands] in {path}')
+            raise ConfigError(
+                f'there is no command for the secret {name}; add {name} = ["..."] under [commands] in {path}'
+            )
         return await ask_command(name, words, environ=self._environ)
 
     @property
@@ -126,7 +128,7 @@ class Vault:
         return config_folder() / "secrets.toml" if self._commands is None else self._commands
 
     async def _from_stores(self, name: SecretName) -> str:
-        """Ask one place after another; one that fails counts only if no other has the secret."""
+        """Search the stores in order; a failing store matters only if no other has the secret."""
         failure: ConfigError | None = None
         for place, store in (await self._places(name.keeper)).items():
             try:
@@ -143,29 +145,29 @@ class Vault:
 
     async def _places(self, only: Keeper | None = None) -> Mapping[Place, Store]:
         if self._stores is None:
-            # Finding the system's keyring may take a while.
+            # Finding the system keyring may take a while.
             self._stores = await asyncio.to_thread(find_stores)
         if only is None:
             return self._stores
         chosen: Mapping[Place, Store] = {place: store for place, store in self._stores.items() if place == only}
         if not chosen:
             raise ConfigError(
-                f"there is no {only} to keep secrets in on this machine, or TRUNKLINE_HOME names a folder for them; "
+                f"secrets cannot be stored in the {only} here: this machine has none, or TRUNKLINE_HOME is set; "
                 "use --store file"
             )
         return chosen
 
-    # --- keeping -----------------------------------------------------------------------------------------------------
+    # --- storing -----------------------------------------------------------------------------------------------------
 
     async def put(self, name: str, value: str, *, place: Place | None = None) -> Place:
-        """Keep a secret, in the keyring if there is one; give where.
+        """Store a secret, by default in the keyring if there is one; return which store was used.
 
         Raises:
-            ConfigError: the name is none, the value is empty, or it cannot be kept.
+            ConfigError: the name is not valid, the value is empty, or it cannot be stored.
         """
         check_name(name)
         if not value:
-            raise ConfigError(f"the secret {name} is empty, so it is not kept")
+            raise ConfigError(f"the secret {name} is empty, so it was not stored")
         chosen, store = next(iter((await self._places(place)).items()))
         await _kept(chosen, store.put(_PREFIX + name, value))
         now = self._clock()
@@ -173,10 +175,10 @@ class Vault:
         return chosen
 
     async def remove(self, name: str, *, place: Place | None = None) -> list[Place]:
-        """Forget a secret, everywhere or in one place; give where it was.
+        """Delete a secret, from all stores or from one; return where it was.
 
         Raises:
-            ConfigError: the name is none, or a place cannot be asked.
+            ConfigError: the name is not valid, or a store cannot be used.
         """
         check_name(name)
         gone: list[Place] = []
@@ -189,10 +191,10 @@ class Vault:
         return gone
 
     async def kept(self) -> list[KeptSecret]:
-        """List the secrets that there are, by name; those that commands give are among them, variables are not.
+        """List the secrets by name, including those of commands, but not environment variables.
 
         Raises:
-            ConfigError: a place cannot be asked.
+            ConfigError: a store cannot be read.
         """
         from trunkline.host.secrecy.commands import read_commands
 
@@ -206,14 +208,14 @@ class Vault:
 
 
 def check_name(name: str) -> None:
-    """Refuse what is no name of a secret, without repeating it: it may be the secret.
+    """Validate the name of a secret; an invalid name is not repeated, since it may be the secret itself.
 
     Raises:
-        ConfigError: it is none.
+        ConfigError: it is not valid.
     """
     found = read_secret_name(name)
     if found is None or found.name != name:
-        raise ConfigError("that is no name of a secret: names have letters, digits, '.', '_' and '-' only")
+        raise ConfigError("not a valid name for a secret: use only letters, digits, '.', '_' and '-'")
 
 
 async def _times(store: Store) -> dict[str, float]:
@@ -225,16 +227,16 @@ async def _times(store: Store) -> dict[str, float]:
 
 
 async def _note(store: Store, change: Callable[[dict[str, float]], dict[str, float]]) -> None:
-    """Change what is known of when secrets were set."""
+    """Update the record of when secrets were set."""
     async with store.lock("times of secrets"):
         await store.put(_TIMES, msgspec.json.encode(change(await _times(store))).decode())
 
 
 async def _kept(place: Place, work: Awaitable[T]) -> T:
-    """Ask a place.
+    """Await an operation of a store.
 
     Raises:
-        ConfigError: it fails; says what to do.
+        ConfigError: it failed; the message says what to do.
     """
     try:
         return await work
@@ -243,8 +245,8 @@ async def _kept(place: Place, work: Awaitable[T]) -> T:
         if place == "file":
             raise ConfigError(str(error)) from error
         raise ConfigError(
-            f"the keyring does not give or take secrets ({type(cause or error).__name__}): unlock it, or keep them in "
-            "the encrypted file: trunkline secret set NAME --store file"
+            f"the keyring cannot be used ({type(cause or error).__name__}): unlock it, or store secrets in the "
+            "encrypted file: trunkline secret set NAME --store file"
         ) from error
     except ModuleNotFoundError as error:
         raise ConfigError(f"secrets need {error.name}: pip install 'trunkline[auth]'") from error
