@@ -14,7 +14,8 @@ import trunkline.types as t
 from trunkline.errors import TooManyRequests
 from trunkline.host.judgement.grants import SessionGrants
 from trunkline.host.judgement.taint import Taint
-from trunkline.host.passing.lanes import Credentials, Lanes
+from trunkline.host.passing.lanes import Credentials
+from trunkline.host.passing.pool import Lanes
 from trunkline.host.sampling.context import ServerResults
 from trunkline.protocol.caller import Principal
 
