@@ -12,7 +12,8 @@ from tests.client.scripted import handshake_server
 from tests.host.gateway.support import FRONTS, OLD, Stage, in_loop, on_stage, server, until
 from tests.host.supervised import scripted
 from trunkline import Client, Context, Server
-from trunkline.host.passing.lanes import Lanes, Needs
+from trunkline.host.passing.lanes import Needs
+from trunkline.host.passing.pool import Lanes
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,11 @@
 """The host: many servers under one user's control, and the gateway that serves them.
 
-``config`` says which servers there are, ``trust`` which may run, in what ``sandbox``; ``supervision`` keeps them
-running, ``catalog`` says what they offer together, ``pins`` and ``scan`` whether it is what it was and what is in it.
-``policy`` says what may be done with it, ``judgement`` sees to that, ``passing`` does it, ``audit`` says what was
-done. ``sampling`` and ``elicitation`` answer what servers ask; ``models`` and ``chat`` talk to a model, ``gateway``
-to other clients; ``secrecy`` keeps the secrets, ``record`` recordings; ``doctor`` and ``apps`` are beside all that.
-``Host`` ties them.
+``config`` defines which servers there are. ``upstreams`` keeps them running (``supervision``), lists what they offer
+together (``catalog``) and sends them requests (``routing``). ``integrity`` checks what may run and whether definitions
+changed (trust, pins, scan); ``sandbox`` confines processes; ``secrets`` stores and masks secrets. ``authorization``
+decides about each call by the user's policy, approvals and grants; ``audit`` records it. ``server_requests`` answers
+sampling, elicitation and roots; ``models`` and ``chat`` use a model; ``gateway`` serves other clients. ``Host`` is the
+public class over all of it.
 """
 
 from __future__ import annotations

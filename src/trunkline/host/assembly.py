@@ -1,7 +1,7 @@
-"""Puts a host together: from what the user named to a core that is ready to start.
+"""Assembles a host: from the configurations and options of the user to a core that is ready to start.
 
-Here, and only here, it is decided which files count: configurations, policy, approvals, grants, the audit trail. The
-parts themselves are given paths and know of no folder.
+This is the only place that decides which files are used: configurations, policy, approvals, grants, the audit trail.
+The parts themselves are given paths and know no folder.
 """
 
 from __future__ import annotations
@@ -53,82 +53,82 @@ from trunkline.protocol.limits import Limits
 
 __all__ = ["ANCESTORS", "Assembly", "HostOptions", "Reload", "assemble", "at_home", "policy_of", "trust_file"]
 
-#: Names, in the environment of a server process, the configurations of the gateways it was started by.
+#: Environment variable of a server process: fingerprints of the configurations of the gateways that started it.
 ANCESTORS = "TRUNKLINE_ANCESTORS"
 
 
 class HostOptions(TypedDict, total=False):
     """The keyword arguments of ``Host.open``."""
 
-    #: The rules: a ``Policy``, or the path of a TOML file; without, the user's ``policy.toml`` if there is one.
+    #: The rules: a ``Policy``, or the path of a TOML file; by default the user's ``policy.toml`` if there is one.
     policy: Policy | str | os.PathLike[str] | None
-    #: Asks somebody for consent: a function from a ``Question`` to an ``Answer``, or to None for no answer.
+    #: Prompts for approval: a function from a question to an answer, or to None for no answer.
     consent: Face | None
-    #: Seconds after which a question that nobody answered is a no.
+    #: Seconds after which an unanswered approval prompt counts as denied.
     consent_seconds: float
-    #: What answers the servers' questions; see ``Client``.
+    #: Callbacks that answer the servers' requests; see ``Client``.
     sampling: Callable[[t.CreateMessageRequestParams], Any] | None
     sampling_tools: bool
     elicitation: Callable[[t.ElicitRequestParams], Any] | None
     elicitation_urls: bool
     roots: Any
-    #: The models that answer servers' sampling requests, under review: open ones, or ``provider:model``.
+    #: The models that answer sampling requests, under review: open models, or ``provider:model``.
     models: Sequence[Model | str]
-    #: Shows a person sampling requests and their answers, and forms and pages; without, requests need a rule.
+    #: Show sampling requests and answers, and forms and pages, to a person; without them, requests need a rule.
     review: SamplingFace | None
     forms: ElicitationFace | None
-    #: What a server may have of the models whose entry does not say.
+    #: Sampling limits of servers whose entry sets none.
     sampling_limits: SamplingLimits
-    #: Is told, in sentences for the user, what was refused and why.
+    #: Called with messages for the user about what was refused and why.
     notice: Callable[[str], object] | None
-    #: Hears the servers' log messages.
+    #: Called with the servers' log messages.
     logging: Callable[[t.LoggingMessageNotificationParams], object] | None
-    #: Asks for the values of ``${input:…}``.
+    #: Prompts for the values of ``${input:…}``.
     inputs: Callable[[Input], str | None] | None
-    #: Where approvals, grants, catalogs and the audit trail are kept.
+    #: The folder of approvals, grants, catalogs and the audit trail.
     folder: str | os.PathLike[str] | None
-    #: The folder of the project, whose configuration is looked for if none is named; without, the current one.
+    #: The project folder, searched for a configuration if none is named; by default the current directory.
     project: str | os.PathLike[str] | None
     #: The audit trail: on, off, or the path of its file.
     audit: bool | str | os.PathLike[str]
-    #: What to wait for when the host is opened, and how long: all servers, those that are required, what is kept of
-    #: them from earlier runs (nothing is started for that), or nothing.
+    #: What opening the host waits for, and how long: all servers, the required ones, the cached catalogs of earlier
+    #: runs (nothing is started for that), or nothing.
     wait: Literal["all", "required", "kept", "none"]
     wait_seconds: float
-    #: How long the first list of a gateway waits for a server that is starting and of which nothing is kept.
+    #: How long the first list of a gateway waits for a starting server without a cached catalog.
     list_seconds: float
-    #: How many server processes start at the same time; without, four per processor.
+    #: How many server processes start at the same time; by default four per processor.
     starts_at_once: int
-    #: The servers to have, by name; None for all.
+    #: The names of the servers to use; None for all.
     only: Collection[str] | None
-    #: Members of ``ServerSettings`` that count before those of every entry.
+    #: Members of ``ServerSettings`` that override those of every entry.
     settings: Mapping[str, Any]
-    #: Start no server before something of it is used.
+    #: Start no server before it is used.
     lazy: bool
-    #: Hold servers to what they offered when they were first seen.
+    #: Pin the definitions that servers offered when they were first seen.
     pins: bool
-    #: A lock file: only what is in it passes.
+    #: A lock file: only definitions listed in it are served.
     lock: str | os.PathLike[str] | None
-    #: What is done about what the scan finds: ``hide``, ``ask`` at most, or ``off``.
+    #: What happens to definitions with findings of the scan: ``hide``, ``ask`` at most, or ``off``.
     scanning: Scanning
-    #: Who acts, for rules and the trail: ``user``, or ``model``.
+    #: The kind of caller, for rules and the audit trail: ``user`` or ``model``.
     caller: str
-    #: The user typed every call that is made by the host's own methods: what only a default would ask about passes.
+    #: The user typed every call made through the host's methods, so default rules need no further approval.
     typed: bool
-    #: Who servers are told is calling: a name and a version.
+    #: The name and version sent to servers as the client.
     client_info: t.Implementation | None
     limits: Limits | None
     environ: Mapping[str, str]
-    #: Where secrets are kept that entries name; without, in the user's keyring or encrypted file.
+    #: The vault of secrets that entries name; by default the user's keyring or encrypted file.
     vault: Vault | None
-    #: Learns every secret that the host meets, for whoever shows what comes out of it.
+    #: Collects every secret the host handles, so that output can be masked.
     secret_book: SecretBook | None
 
 
 class Reload(Changes, frozen=True):
-    """What files that were read again changed."""
+    """What a reload of the files changed."""
 
-    #: Whether other rules hold now than before.
+    #: Whether the rules differ from before.
     policy: bool = False
 
 
@@ -138,11 +138,11 @@ class Assembly:
     def __init__(
         self, sources: Sequence[object], options: HostOptions, *, configuration: Configuration, policy: Policy
     ) -> None:
-        """Put the parts together; nothing is started."""
+        """Assemble the parts; nothing is started."""
         self._sources = sources
         self.options = options
         self.configuration = configuration
-        #: The rules that hold; those of a file are exchanged in place when it is read again.
+        #: The current rules; those of a file are replaced in place on reload.
         self.policy: Policy = policy if isinstance(options.get("policy"), Policy) else LivePolicy(policy)
         #: The policies of profiles, by their files.
         self._policies: dict[str, LivePolicy] = {}
@@ -151,7 +151,7 @@ class Assembly:
         self.trust = TrustBook(trust_file(self.folder))
         self.grants = GrantBook(self.folder / "grants.json")
         self._hash_seed = HashSeed(self.folder / "hash-seed")
-        #: What the program that uses the host can be asked, as a client declares it; set before ``start``.
+        #: The client capabilities of the program that uses the host; set before ``start``.
         self.askable: Mapping[str, Any] = {}
         self._added: dict[str, ServerEntry] = {}
         self._removed: set[str] = set()
@@ -160,7 +160,7 @@ class Assembly:
         vault = options.get("vault") or Vault(environ=options.get("environ"))
         consent = Consent(self.grants, deadline=options.get("consent_seconds", 300.0))
         events = Events()
-        # First, since a lock file that cannot be read ends it, and a trail would be left open.
+        # First, since an unreadable lock file raises here, and an audit trail would be left open.
         inspector = self._inspector(events, secrets)
         self.core = HostCore(
             consent=consent,
@@ -186,7 +186,7 @@ class Assembly:
         )
 
     def _inspector(self, events: Events, secrets: SecretBook) -> Inspector:
-        """Give what looks at each catalog before anybody sees it."""
+        """Build the inspector that checks each catalog before it is used."""
         lock = self.options.get("lock")
         return Inspector(
             PinBook(self.folder / "pins.json") if self.options.get("pins", True) else None,
@@ -203,7 +203,7 @@ class Assembly:
         return None if upstream is None else upstream.entry
 
     async def start(self) -> None:
-        """Start what may run, and wait for as much of it as was asked for."""
+        """Start the servers that may run, and wait for as many as ``wait`` asks for."""
         self._log_redaction.install()
         await self.core.start(self._entries())
         wait, seconds = self.options.get("wait", "all"), self.options.get("wait_seconds", 10.0)
@@ -213,7 +213,7 @@ class Assembly:
             await self.core.supervisor.settled(seconds, everything=wait == "all")
 
     async def aclose(self) -> None:
-        """End all of it."""
+        """Stop the servers and close everything."""
         try:
             await self.core.aclose()
         finally:
@@ -221,20 +221,20 @@ class Assembly:
 
     @property
     def fingerprint(self) -> str:
-        """Names the configuration, so that a gateway that is started by itself knows."""
+        """A fingerprint of the configuration, by which a gateway detects that it was started by itself."""
         files = sorted(os.path.realpath(file.path) for file in self.configuration.files)
         return hashlib.sha256("\0".join(files).encode()).hexdigest()[:16]
 
     # --- servers -----------------------------------------------------------------------------------------------------
 
     async def add(self, name: str, entry: object) -> None:
-        """Have one more server."""
+        """Add a server."""
         self._added[name] = _given(name, entry, self.options)
         self._removed.discard(name)
         await self.core.apply(self._entries())
 
     async def remove(self, name: str) -> None:
-        """Have one server less."""
+        """Remove a server."""
         if name not in self._entries():
             raise KeyError(f"there is no server {name!r}")
         self._added.pop(name, None)
@@ -245,10 +245,10 @@ class Assembly:
             await asyncio.wait([upstream.end()])
 
     async def reload(self) -> Reload:
-        """Read the files again, those of policies too: all of it counts from now on, or nothing does.
+        """Reload configuration and policy files: either all of it takes effect, or nothing does.
 
         Raises:
-            ConfigError: something cannot be read; all stays as it was.
+            ConfigError: something cannot be read; everything stays as it was.
         """
         async with self._reloading:
             try:
@@ -258,7 +258,7 @@ class Assembly:
                 self.core.events.tell(Reloaded(problem=str(error)))
                 raise
             self.configuration = configuration
-            # Before any server changes: a new one is judged by the new rules from its first call on.
+            # Before any server changes, so that a new one is under the new rules from its first call on.
             differs = [held.become(policy) for held, policy in policies]
             if any(differs):
                 self.core.rules_changed()
@@ -267,7 +267,7 @@ class Assembly:
             return Reload(**asdict(changes), policy=any(differs))
 
     def policy_at(self, given: Policy | str) -> Policy:
-        """Give the policy of a profile; that of a file is read again with everything else.
+        """Return the policy of a profile; one from a file is reloaded with everything else.
 
         Raises:
             ConfigError: the file cannot be read.
@@ -279,7 +279,7 @@ class Assembly:
         return self._policies[given]
 
     def _read_policies(self, configuration: Configuration) -> list[tuple[LivePolicy, Policy]]:
-        """Give each policy that is held and came from a file, and what it is to become."""
+        """Return each policy that came from a file, with its new content."""
         places = _places(configuration)
         found = [(held, load_policy(path, places=places)) for path, held in tuple(self._policies.items())]
         if isinstance(self.policy, LivePolicy):
@@ -298,24 +298,24 @@ class Assembly:
         return {name: _started(entry, self.options) for name, entry in kept.items()}
 
     def _ruled(self, entry: ServerEntry) -> ServerEntry:
-        """Hold an entry that was given in code to the administrator's rules."""
+        """Apply the administrator's rules to an entry that was given in code."""
         refusal = self.configuration.rules.refusal(entry)
         return entry if refusal is None else replace(entry, problem=refusal.why)
 
     async def _may_run(self, entry: ServerEntry) -> tuple[bool, str | None]:
-        """Say whether a server may run, and why not."""
+        """Return whether a server may run, and if not, why."""
         return await self.trust.check(entry)
 
     def _sandboxed(self, entry: ServerEntry, env: Mapping[str, str] | None) -> Launch:
-        """Say how a server with a sandbox is started; with live roots: ``roots=<Roots>.paths(entry)``."""
+        """Return how to launch a sandboxed server, with its current roots."""
         from trunkline.host.sandbox.planning import prepare
 
         return prepare(entry, env=env, roots=self.core.roots.paths(entry), folder=self.folder)
 
     def _client_options(self, entry: ServerEntry) -> Mapping[str, Any]:
-        # Some servers list a tool only to clients that can be asked what it asks, and some fail if they are told that
-        # they may ask and get no answer. So the shared connection declares what the program that uses the host can be
-        # asked, and for a gateway nothing: a client that can be asked has its own connection (passing/views.py).
+        # Some servers list a tool only to clients that declare what the tool asks for, and some fail if a declared
+        # capability is then refused. So the shared connection declares the capabilities of the program that uses the
+        # host, and for a gateway none: a client with capabilities has a dedicated connection (session_views.py).
         needs, options = self._declared(entry), dict[str, Any]()
         if needs.sampling:
             options |= {"sampling": _refusal("sampling"), "sampling_tools": needs.sampling_tools}
@@ -323,7 +323,7 @@ class Assembly:
             options |= {"elicitation": _refusal("elicitation"), "elicitation_urls": needs.elicitation_urls}
         if needs.roots or self.core.roots.of(entry) is not None:
             options["roots"] = lambda: self._roots(entry)
-        # Not ``logging``: with that a client asks a stateless server for log messages in every request.
+        # Not ``logging``: that would request log messages from a stateless server with every request.
         options["on_notification"] = lambda method, params: self.core.notified(entry.name, method, params)
         if (info := self.options.get("client_info")) is not None:
             options["client_info"] = info
@@ -334,13 +334,13 @@ class Assembly:
         return options
 
     def _declared(self, entry: ServerEntry) -> Needs:
-        """Return what the program that uses the host can be asked by a server; nothing if all share one connection."""
+        """Return what the shared connection declares to a server; nothing if gateway clients share it too."""
         if entry.settings.share == "shared":
             return Needs()
         return Needs.of(self.askable, logs=False).within(entry.settings.asks)
 
     def _roots(self, entry: ServerEntry) -> list[t.Root]:
-        """Give the roots of a server as they are now, on the connection that all share."""
+        """Return the current roots of a server, for the shared connection."""
         roots = self.core.roots.of(entry)
         if roots is None:
             raise MethodNotFound("Nobody is here to be asked: the one who calls did not declare roots")
@@ -355,10 +355,10 @@ def _refusal(capability: str) -> Callable[..., Any]:
 
 
 async def assemble(sources: Sequence[object], options: HostOptions) -> Assembly:
-    """Read what the user named.
+    """Load the configuration and policy, and assemble a host.
 
     Raises:
-        ConfigError: a configuration or policy that was named cannot be read.
+        ConfigError: a named configuration or policy cannot be read.
     """
     configuration = await asyncio.to_thread(_read, sources, options)
     policy = await asyncio.to_thread(policy_of, options, configuration)
@@ -378,7 +378,7 @@ def _starts(options: HostOptions) -> int | None:
 
 
 def trust_file(folder: Path) -> Path:
-    """Say where approvals are kept."""
+    """Return the path of the approvals file."""
     return folder / "trust.json"
 
 
@@ -398,7 +398,7 @@ def _read(sources: Sequence[object], options: HostOptions) -> Configuration:
     environ = options.get("environ", os.environ)
     files = [os.fspath(each) for each in sources if isinstance(each, str | os.PathLike)]
     found = find_config(Path(options.get("project") or os.getcwd()))
-    # What the administrator says holds for what was named, too.
+    # The administrator's rules also apply to named files.
     places = Places(managed=found.managed) if sources else found
     return load(
         given=files,
@@ -411,7 +411,7 @@ def _read(sources: Sequence[object], options: HostOptions) -> Configuration:
 
 
 def policy_of(options: HostOptions, configuration: Configuration) -> Policy:
-    """Return the rules that options choose: those given, of a file, or the user's own.
+    """Return the policy that the options select: a given one, a file's, or the user's own.
 
     Raises:
         ConfigError: the file cannot be read.
@@ -427,12 +427,12 @@ def policy_of(options: HostOptions, configuration: Configuration) -> Policy:
 
 
 def _places(configuration: Configuration) -> PolicyPlaces:
-    """Say what paths in rules mean to the servers that are configured."""
+    """Return what paths in rules refer to, for the configured servers."""
     return places_here(configuration.entries.values())
 
 
 def _in_code(sources: Sequence[object], options: HostOptions) -> dict[str, ServerEntry]:
-    """Take the servers that were given as tables."""
+    """Collect the servers given as mappings."""
     found: dict[str, ServerEntry] = {}
     for source in sources:
         if isinstance(source, Mapping):
@@ -454,14 +454,14 @@ def _given(name: str, entry: object, options: HostOptions) -> ServerEntry:
 
 
 def at_home(entry: ServerEntry) -> ServerEntry:
-    """Have a server that came with a project, and names no folder, start in the project's."""
+    """Set the project folder as working directory of a project's server that names none."""
     if entry.source.scope == "project" and entry.command is not None and entry.cwd is None and entry.source.file:
         return replace(entry, cwd=project_folder(entry.source.file))
     return entry
 
 
 def _started(entry: ServerEntry, options: HostOptions) -> ServerEntry:
-    """Give an entry as this host starts it."""
+    """Return an entry with the options of this host applied."""
     settings = dict(options.get("settings", {}))
     if options.get("lazy"):
         settings["start"] = "lazy"

@@ -1,4 +1,4 @@
-"""Waiting with a bound, by a clock that tests can bring."""
+"""Bounded waiting, by a clock that tests can replace."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ T = TypeVar("T")
 
 
 async def within(timekeeper: Timekeeper, seconds: float | None, work: Awaitable[T]) -> T:
-    """Wait for something at most so long; when the time is over, or nobody waits any more, it is cancelled first.
+    """Await something for at most ``seconds``; on timeout or cancellation, cancel it and wait for it to end first.
 
     Raises:
-        RequestTimeout: the time is over.
+        RequestTimeout: the time is up.
     """
     if seconds is None:
         return await work

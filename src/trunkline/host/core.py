@@ -1,7 +1,7 @@
-"""The machine of a host: servers, catalog, judgement and the way to a server, without any face.
+"""The core of a host: servers, catalog, authorization and routing, without any user interface.
 
-The Python face (``host``) and the gateway both stand on it. Whoever wants something done says who he is with an
-``Asker``; what is done goes through the ``Judge`` and the ``Forwarder``, and through nothing else.
+The Python API (``host``) and the gateway are both built on it. Each operation names its caller by a ``Requester``, and
+goes through the ``Authorizer`` and the ``Router``, and through nothing else.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ __all__ = ["LIST_SECONDS", "Asker", "HostCore"]
 
 log = logging.getLogger("trunkline.host")
 
-#: How long the first list waits for a server that is starting, unless configured.
+#: How long the first list waits for a starting server, unless configured.
 LIST_SECONDS = 10.0
 _SWEEP_SECONDS = 5.0
 _MOST_PARKED = 1000
@@ -64,29 +64,29 @@ _LISTS = ("tools", "prompts", "resources")
 
 
 class Asker(Struct, frozen=True, kw_only=True):
-    """Who wants something done, and how to get back to him."""
+    """The caller of an operation, and the channel for questions back to it."""
 
     session: HostSession
     front: Front
     policy: Policy
-    #: Who is asked for consent; None if nobody is there.
+    #: Prompts for approval; None if there is no one to ask.
     face: Face | None = None
     caller: str = "user"
     #: The gateways the request came through.
     via: tuple[str, ...] = ()
-    #: Who consented to the request before it arrived, and why no person can be asked if there is no face.
+    #: Who approved the request before it arrived, and why no one can be prompted if there is no prompter.
     consented_by: ConsentedBy | None = None
     unasked: Unasked = NO_ONE
-    #: The gateway tool (``call_tool``) through which a tool is called, if the consent was for that name only.
+    #: The gateway tool (``call_tool``) through which a tool is called, if the approval was for that name only.
     by_proxy: str | None = None
-    #: Questions of servers that no rule allows are refused instead of passed to the front.
+    #: Server requests that no rule allows are refused instead of forwarded to the caller.
     strict: bool = False
-    #: Which items are served to the asker at all; None for all.
+    #: Which items the caller is served at all; None for all.
     serves: Callable[[Item], bool] | None = None
 
 
 class HostCore:
-    """Servers under supervision, what they offer, and the one way to use it."""
+    """Supervised servers, their catalog, and the one way to use it."""
 
     def __init__(
         self,
@@ -103,31 +103,31 @@ class HostCore:
         on_catalog: Callable[[Catalog], None] | None = None,
         list_seconds: float = LIST_SECONDS,
     ) -> None:
-        """Put the parts together; nothing runs before ``start``.
+        """Assemble the parts; nothing runs before ``start``.
 
         ``on_catalog`` is called with each catalog before it is used; ``list_seconds`` is how long the first list waits
-        for a server that is starting.
+        for a starting server.
         """
         limits = limits or Limits()
-        #: Names this host to other gateways, so that none passes a request on to itself.
+        #: Identifies this host to other gateways, so that none forwards a request to itself.
         self.id = os.urandom(8).hex()
         self.events = events
-        #: Where the host keeps its files.
+        #: The folder of the host's files.
         self.folder = folder
         self.limits = limits
         self.audit = audit
         self.parking = Parking(most=_MOST_PARKED, seconds=limits.state_seconds)
-        #: What must be in nothing that is shown or kept.
+        #: Secrets that must not occur in anything shown or stored.
         self.secrets = SecretBook() if secrets is None else secrets
         self.judge = Judge(consent=consent, audit=audit, events=events, secrets=self.secrets)
         self.roots = Roots()
         self.forwarder = Forwarder(name=self.id, parking=self.parking, rounds=limits.rounds, roots=self.roots)
         self.supervisor = supervisor(self)
         self.catalog: Catalog = build({}, {}, naming=naming, counter=0)
-        #: The same before it was looked through.
+        #: The catalog before inspection.
         self._whole = self.catalog
         self.sessions: set[HostSession] = set()
-        #: What each session sees of what its own connections list.
+        #: What each session sees, including what its dedicated connections list.
         self.views = Views(
             forwarder=self.forwarder,
             sessions=lambda: self.sessions,
@@ -139,27 +139,27 @@ class HostCore:
             holds_secret=self.secrets.holds,
         )
         self._naming = naming
-        #: Looks at a catalog before anybody sees it, and takes out what is not to be seen.
+        #: Checks a catalog before it is used, and removes what must not be served.
         self._inspector = inspector
         self._on_catalog = on_catalog
         self._followers: list[Callable[[tuple[str, ...]], None]] = []
         self._resource_followers: list[Callable[[str, str], None]] = []
-        #: The kinds of lists that changed for a session, even if the catalog as a whole did not.
+        #: The kinds of lists that changed for some session, even if the catalog as a whole did not.
         self._differing: set[str] = set()
         self._rebuilding = False
         self._list_seconds = list_seconds
         self._house: asyncio.Task[None] | None = None
         self._stopped = False
 
-    # --- life --------------------------------------------------------------------------------------------------------
+    # --- lifecycle ---------------------------------------------------------------------------------------------------
 
     async def start(self, entries: Mapping[str, ServerEntry]) -> None:
-        """Start what may run, without waiting for any of it."""
+        """Start the servers that may run, without waiting for them."""
         self._house = asyncio.get_running_loop().create_task(self._keep_house())
         await self.apply(entries)
 
     async def apply(self, entries: Mapping[str, ServerEntry]) -> Any:
-        """Have these servers from now on; what did not change is not touched."""
+        """Apply a new set of servers; those that did not change are not touched."""
         before = list(self.supervisor.upstreams.values())
         changes = await self.supervisor.apply(entries)
         for upstream in before:
@@ -171,7 +171,7 @@ class HostCore:
         return changes
 
     async def aclose(self) -> None:
-        """End everything: sessions, servers, the trail."""
+        """Close sessions, servers and the audit trail."""
         self._stopped = True
         house, self._house = self._house, None
         if house is not None:
@@ -186,13 +186,13 @@ class HostCore:
             self.audit.close()
 
     def open_session(self, session: HostSession) -> HostSession:
-        """Take a session in, whose connections are looked after from now on."""
+        """Register a session; idle connections of it are closed from now on."""
         self.sessions.add(session)
         session.lanes.house = self.views
         return session
 
     async def close_session(self, session: HostSession) -> None:
-        """Let a session go."""
+        """Close a session."""
         self.sessions.discard(session)
         await session.aclose()
 
@@ -230,26 +230,26 @@ class HostCore:
     # --- the catalog -------------------------------------------------------------------------------------------------
 
     def follow_catalog(self, follower: Callable[[tuple[str, ...]], None]) -> Callable[[], None]:
-        """Have a function called with the kinds of lists that changed; gives what ends that."""
+        """Call a function with the kinds of lists that changed; return a function that ends this."""
         self._followers.append(follower)
         return lambda: self._followers.remove(follower) if follower in self._followers else None
 
     def follow_resources(self, follower: Callable[[str, str], None]) -> Callable[[], None]:
-        """Call a function with server and URI of each unsolicited resource update; return what ends this."""
+        """Call a function with server and URI of each unsolicited resource update; return a function that ends this."""
         self._resource_followers.append(follower)
         return lambda: self._resource_followers.remove(follower) if follower in self._resource_followers else None
 
     def rules_changed(self) -> None:
-        """Have whoever follows the catalog look at it again: other parts of it may be seen now."""
+        """Notify the followers of the catalog: other parts of it may be visible now."""
         for follower in tuple(self._followers):
             follower(_LISTS)
 
     def offered(self, upstream: Upstream) -> None:
-        """Learn that a server offers something else now; the catalog is made anew in the next turn of the loop."""
+        """Called when the offering of a server changed; the catalog is rebuilt in the next loop iteration."""
         self._rebuild_soon()
 
     def _view_changed(self, kinds: Collection[str]) -> None:
-        """Called when a connection of a single session lists something else."""
+        """Called when a dedicated connection of a session lists something else."""
         self._differing.update(kinds)
         self._rebuild_soon()
 
@@ -261,7 +261,7 @@ class HostCore:
     async def first_lists(self, servers: Collection[str] | None = None, *, fresh: bool = False) -> None:
         """Wait, for a bounded time, until the catalog has the servers that are starting for the first time.
 
-        ``fresh``: also those that are starting while a list kept in an earlier run is shown, for a name that it lacks.
+        ``fresh``: also wait for starting servers whose cached list is shown meanwhile, for a name that it lacks.
         """
         await self.supervisor.listed(self._list_seconds, servers, fresh=fresh)
         self._rebuild_if_due()
@@ -296,14 +296,14 @@ class HostCore:
 
     @property
     def inspected(self) -> tuple[Inspected, ...]:
-        """The definitions of the present catalog that changed, were flagged or are hidden."""
+        """The definitions of the current catalog that changed, were flagged or are hidden."""
         return () if self._inspector is None else self._inspector.lasting
 
     def upstream(self, name: str) -> Upstream:
-        """Give a server by its name.
+        """Return a server by name.
 
         Raises:
-            ServerUnavailable: there is none of that name.
+            ServerUnavailable: there is no server of that name.
         """
         found = self.supervisor.upstreams.get(name)
         if found is None:
@@ -345,21 +345,21 @@ class HostCore:
     # --- roots -------------------------------------------------------------------------------------------------------
 
     async def add_root(self, server: str, root: object) -> None:
-        """Let a server know of one more folder; one of the handshake era is told at once."""
+        """Add a root for a server; a handshake server is notified at once."""
         upstream = self.upstream(server)
         if self.roots.add(server, root):
             await upstream.tell_roots_changed()
 
     async def remove_root(self, server: str, root: object) -> None:
-        """Let a server know of a folder no more."""
+        """Remove a root of a server."""
         upstream = self.upstream(server)
         if self.roots.remove(upstream.entry, root):
             await upstream.tell_roots_changed()
 
-    # --- acts --------------------------------------------------------------------------------------------------------
+    # --- operations --------------------------------------------------------------------------------------------------
 
     async def call_tool(self, item: Item, arguments: Mapping[str, Any], asker: Asker) -> t.CallToolResult:
-        """Call a tool of a server's."""
+        """Call a tool of a server."""
 
         def params(judged: Mapping[str, Any]) -> Any:
             return t.CallToolRequestParams(name=item.name, arguments=Raw(msgspec.json.encode(judged)))
@@ -367,12 +367,12 @@ class HostCore:
         result: t.CallToolResult = await self._perform(
             "tool", item.server, item.name, arguments, item, asker, method="tools/call", params=params
         )
-        # One shape for every caller, whatever the server's era and library make of a value that is no object.
+        # One shape for every caller, however the server's era and library represent a value that is not an object.
         shaped: t.CallToolResult = with_object(result, (item.wraps and not result.is_error) or None)
         return shaped
 
     async def get_prompt(self, item: Item, arguments: Mapping[str, str], asker: Asker) -> t.GetPromptResult:
-        """Fill in a prompt of a server's."""
+        """Render a prompt of a server."""
 
         def params(judged: Mapping[str, Any]) -> Any:
             return t.GetPromptRequestParams(name=item.name, arguments=dict(judged))
@@ -383,7 +383,7 @@ class HostCore:
         return result
 
     async def read_resource(self, server: str, uri: str, item: Item | None, asker: Asker) -> t.ReadResourceResult:
-        """Read a resource of a server's."""
+        """Read a resource of a server."""
 
         def params(judged: Mapping[str, Any]) -> Any:
             return t.ReadResourceRequestParams(uri=uri)
@@ -394,10 +394,10 @@ class HostCore:
         return result
 
     async def complete(self, server: str, params: t.CompleteRequestParams, asker: Asker) -> t.CompleteResult:
-        """Ask a server for proposals; whoever may use what is completed may be helped with it.
+        """Complete an argument; allowed to every caller that may use the prompt or resource.
 
         Raises:
-            PolicyDenied: what is completed may not be used at all.
+            PolicyDenied: the prompt or resource may not be used at all.
         """
         kind: ActKind = "prompt" if isinstance(params.ref, t.PromptReference) else "resource"
         name = params.ref.name if isinstance(params.ref, t.PromptReference) else params.ref.uri
@@ -455,23 +455,23 @@ class HostCore:
         except Exception as error:
             self.secrets.clean(error)
             raise
-        # A failure is shown, logged and retold, and a server that fails may repeat what it was given.
+        # A failure is shown, logged and forwarded, and a failing server may repeat secrets that it was given.
         failed = isinstance(result, t.CallToolResult) and result.is_error
         if failed:
             return self.secrets.clean_result(result)
         if asker.caller != "gateway":
-            # A gateway's client has a model of its own, and its own context.
+            # A gateway's client has its own model and its own context.
             asker.session.results.keep(server, name, result)
         return result
 
     async def _confirmed(self, upstream: Upstream, item: Item) -> Item:
         """Start a server that is not running, and return the item as it defines it now.
 
-        What a kept catalog says may be out of date; what is judged is what will be called.
+        A cached catalog may be out of date; what is authorized must be what will be called.
 
         Raises:
             ServerUnavailable: the server does not start.
-            InvalidParams: it does not offer the item any more.
+            InvalidParams: the server no longer offers the item.
         """
         if upstream.entry.settings.per_user:
             # Each principal connects with its own credentials; the host itself may have none.
@@ -503,10 +503,10 @@ class HostCore:
         )
 
     def _review(self, entry: ServerEntry, method: str, params: Any, asker: Asker) -> Raw | None:
-        """Say how a server's question is answered in the front's place; None lets the front see it.
+        """Return the host's own answer to a server request; None to forward it to the caller.
 
         Raises:
-            PolicyDenied: the policy forbids it, and no answer can say so.
+            PolicyDenied: the policy denies it, and the protocol has no answer for that.
         """
         roots = self.roots.of(entry)
         if method == "roots/list" and roots is not None:
@@ -522,7 +522,7 @@ class HostCore:
 
 
 def _is_usable(item: Item, asker: Asker) -> bool:
-    """Return True if the caller may see a tool; an answer for a whole server covers only such tools."""
+    """Return True if the caller may see a tool; an approval for a whole server covers only such tools."""
     act = Act(
         kind="tool",
         server=item.server,

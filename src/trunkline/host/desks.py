@@ -1,7 +1,7 @@
-"""Who answers a server's question on the host's side: a person, a model, a configuration.
+"""Handlers that answer servers' requests on the host's side: by a person, a model or a callback.
 
-A desk stands where the gateway's client would: it is asked by ``LocalFront`` when a program, a chat or the command line
-uses the host. What the policy forbids does not reach it.
+A handler takes the place of the gateway's client: ``LocalChannel`` calls it when a program, a chat or the command line
+uses the host. Requests that the policy denies do not reach it.
 """
 
 from __future__ import annotations
@@ -27,44 +27,44 @@ if TYPE_CHECKING:
 
 __all__ = ["CallbackDesk", "Desk", "HostDesk", "Notice", "Reviewed", "Tell", "question_act", "recorder"]
 
-#: Is told, in a sentence for the user, what was refused or could not be done, and what to do about it.
+#: Called with a message for the user: what was refused or failed, and what to do about it.
 Notice: TypeAlias = Callable[[str], object]
 
 
 class Desk(Protocol):
-    """Answers what servers ask."""
+    """Answers requests of servers."""
 
     @property
     def capabilities(self) -> Mapping[str, Any]:
-        """What can be asked here, as a client declares it."""
+        """The client capabilities that this handler provides."""
 
     async def answer(self, entry: ServerEntry, method: str, params: Any, session: HostSession) -> Raw:
-        """Answer a question of a server's with the result, encoded.
+        """Answer a request of a server with an encoded result.
 
         Raises:
-            RequestFailed: it is refused.
+            RequestFailed: the request is refused.
         """
 
 
 class CallbackDesk:
-    """Answers by functions that the user gave; they are not told which server asks."""
+    """Answers with callbacks of the user, which do not learn which server asks."""
 
     def __init__(self, answers: Answers) -> None:
-        """Take the functions as a client has them."""
+        """Set the callbacks, in the form that a client has them."""
         self._answers = answers
 
     @property
     def capabilities(self) -> Mapping[str, Any]:
-        """What the functions can answer."""
+        """The capabilities that the callbacks provide."""
         return self._answers.capabilities
 
     async def answer(self, entry: ServerEntry, method: str, params: Any, session: HostSession) -> Raw:
-        """Call the function for a question."""
+        """Call the callback for a request."""
         return Raw(msgspec.json.encode(await self._answers.answer(method, params)))
 
 
 class HostDesk:
-    """Answers by a model that is reviewed, and by a person who is shown forms and pages; the rest by another desk."""
+    """Answers sampling with a reviewed model and elicitation with forms and pages; the rest with another handler."""
 
     def __init__(
         self,
@@ -73,14 +73,14 @@ class HostDesk:
         elicitation: ElicitationDesk | None = None,
         rest: Desk | None = None,
     ) -> None:
-        """Take the parts; what a part cannot be asked, ``rest`` is."""
+        """Set the parts; ``rest`` answers what no part does."""
         self._sampling = sampling
         self._elicitation = elicitation
         self._rest = rest
 
     @property
     def capabilities(self) -> Mapping[str, Any]:
-        """What the parts can answer together; a part stands before the other desk."""
+        """The capabilities of all parts; those of a part override those of ``rest``."""
         declared: dict[str, Any] = {} if self._rest is None else dict(self._rest.capabilities)
         for part in (self._sampling, self._elicitation):
             if part is not None:
@@ -88,7 +88,7 @@ class HostDesk:
         return declared
 
     async def answer(self, entry: ServerEntry, method: str, params: Any, session: HostSession) -> Raw:
-        """Have the part answer that a question is for."""
+        """Dispatch to the handler for this kind of request."""
         kind = method.partition("/")[0]
         if kind == "sampling" and self._sampling is not None and self._sampling.capabilities:
             return Raw(msgspec.json.encode(await self._sampling.answer(entry, params, session)))
@@ -99,16 +99,16 @@ class HostDesk:
         return await self._rest.answer(entry, method, params, session)
 
     async def aclose(self) -> None:
-        """Let go what the parts opened."""
+        """Close what the parts opened."""
         if self._sampling is not None:
             await self._sampling.aclose()
 
 
-# --- what came of it -------------------------------------------------------------------------------------------------
+# --- outcomes --------------------------------------------------------------------------------------------------------
 
 
 class Reviewed(Struct, frozen=True, kw_only=True):
-    """What came of a server's question: whether it was answered, on whose word, and what there is to say."""
+    """The outcome of a server request: whether it was allowed, by what, and a note."""
 
     act: Act
     allowed: bool
@@ -117,12 +117,12 @@ class Reviewed(Struct, frozen=True, kw_only=True):
     note: str | None = None
 
 
-#: Is told what came of each question.
+#: Called with the outcome of each request.
 Tell: TypeAlias = Callable[[Reviewed], object]
 
 
 def question_act(entry: ServerEntry, method: str, params: Any, session: HostSession) -> Act:
-    """Give a server's question as the policy sees it."""
+    """Return a server request as the act that the policy decides about."""
     kind: Any = method.partition("/")[0]
     return Act(
         kind=kind,
@@ -139,7 +139,7 @@ def question_act(entry: ServerEntry, method: str, params: Any, session: HostSess
 
 
 def recorder(audit: AuditTrail | None, events: Events | None) -> Tell:
-    """Give what writes down in the trail, and tells as an event, what came of a question; not what was asked."""
+    """Return a callback that records outcomes in the audit trail and publishes them as events, without the content."""
 
     def tell(reviewed: Reviewed) -> None:
         act = reviewed.act

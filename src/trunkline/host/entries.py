@@ -1,8 +1,8 @@
-"""What the host knows of a server before it runs: how to reach it, who said so, and the settings that go with it.
+"""A server's configuration entry: how to reach it, where the entry comes from, and its settings.
 
-Everything here is read and expanded already: no variable is left in it, and what came out of one is named in
-``secrets``, so that nobody prints it. Only what the user's vault keeps is not: those values are ``sealed``, with the
-names of the secrets in their places, until the server is started. It does no I/O and starts nothing.
+Entries are parsed and expanded: no variable is left, and values of variables are listed in ``secrets`` so that they are
+never printed. Only secrets of the user's vault are not expanded: those values are ``sealed``, with the names of the
+secrets in their places, until the server is started. No I/O.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from trunkline.host.secrecy.names import Sealed
 
 __all__ = ["NO_FILTERS", "Era", "Filters", "Scope", "ServerEntry", "ServerSettings", "Source"]
 
-#: Who gave an entry. ``given``: on the command line or in code; ``managed`` beats all others, ``project`` is trusted
-#: only once approved.
+#: The scope an entry comes from. ``given``: the command line or code; ``managed`` overrides all others; ``project`` is
+#: trusted only once approved.
 Scope: TypeAlias = Literal["managed", "given", "project", "user"]
-#: Which era to speak: found out, one of the two, or the name of a revision.
+#: Which era to use: ``auto``, one of the two, or the name of a revision.
 Era: TypeAlias = str
 _NOTHING: Mapping[str, str] = MappingProxyType({})
 
@@ -34,18 +34,18 @@ class Source(Struct, frozen=True):
     line: int | None = None
 
     def __str__(self) -> str:
-        """Name the place, for a message."""
+        """Return file and line, for messages."""
         if self.file is None:
             return f"the {self.scope} configuration"
         return self.file if self.line is None else f"{self.file}:{self.line}"
 
 
 class Filters(Struct, frozen=True, kw_only=True):
-    """Which of a server's tools, prompts and resources are shown at all; globs over names, deny beats allow."""
+    """Which of a server's tools, prompts and resources are shown at all; globs over names, deny overrides allow."""
 
     allow: tuple[str, ...] = ()
     deny: tuple[str, ...] = ()
-    #: Only what says of itself: ``readOnly``, ``destructive``, ``idempotent``, ``openWorld``; ``!`` before it negates.
+    #: Only tools annotated ``readOnly``, ``destructive``, ``idempotent`` or ``openWorld``; a leading ``!`` negates.
     annotations: tuple[str, ...] = ()
     #: Only what has one of these tags (``_meta`` ``tags``).
     tags: tuple[str, ...] = ()
@@ -58,99 +58,100 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
     """How the host treats one server."""
 
     era: Era = "auto"
-    #: Seconds of silence a call may take, in all, and to start; None for the usual limits.
+    #: Seconds a call may be silent, a call may take in all, and a start may take; None for the default limits.
     timeout: float | None = None
     total_timeout: float | None = None
     start_timeout: float | None = None
-    #: Started with the host, or from the catalog that is kept when something of it is first used.
+    #: Started with the host, or when it is first used (its cached catalog is shown until then).
     start: Literal["eager", "lazy"] = "eager"
-    #: Seconds that the first list of a gateway waits for this server to start; None for what the host waits.
+    #: Seconds that the first list of a gateway waits for this server to start; None for the host's default.
     wait: float | None = None
-    #: Whoever waits for the host to be ready waits for this server too.
+    #: Whether the host is ready only once this server is.
     required: bool = False
-    #: Seconds without use after which a server process is stopped, to be started again on demand; None: never.
+    #: Seconds without use after which a server process is stopped, and restarted on demand; None for never.
     idle_stop: float | None = None
     #: Crashes within ``crash_seconds`` after which it is not started again.
     crashes: int = 5
     crash_seconds: float = 60.0
-    #: Seconds between looks whether it is alive; 0: only what its process says.
+    #: Seconds between health checks; 0 to rely on the process exiting.
     health_seconds: float = 30.0
-    #: The folders the server may know of; None: those of whoever calls.
+    #: The roots of the server; None for those of the caller.
     roots: tuple[str, ...] | None = None
-    #: What it may ask of whoever calls: ``sampling``, ``elicitation``, ``roots``; None: all that one can be asked.
+    #: What it may request from the caller: ``sampling``, ``elicitation``, ``roots``; None for all that the caller
+    #: supports.
     asks: tuple[str, ...] | None = None
-    #: What it says of its tools is believed: hints may lower the level, too.
+    #: Whether its annotations are believed, so that they may also lower the level of a tool.
     trusted: bool = False
     tools: Filters = NO_FILTERS
     prompts: Filters = NO_FILTERS
     resources: Filters = NO_FILTERS
-    #: One connection for all, or one for each session that may be asked something.
+    #: One connection for all sessions, or one for each session that can answer server requests.
     share: Literal["auto", "shared", "session"] = "auto"
-    #: Each principal has a connection and credentials of its own.
+    #: Whether each principal has its own connection and credentials.
     per_user: bool = False
-    #: Seconds without a call after which a session's own connection to it is closed.
+    #: Seconds without a call after which a dedicated connection is closed.
     dedicated_idle: float = 110.0
-    #: How many such connections there may be; the one that was idle for the longest time is closed for a new one.
+    #: The most dedicated connections; the longest idle one is closed to make room for a new one.
     dedicated_most: int = 32
-    #: Calls in flight at once; those beyond wait.
+    #: The most calls in flight; further calls wait.
     concurrency: int = 64
-    #: Longest message of a server process, in bytes; None for the usual limit.
+    #: The longest message of a server process, in bytes; None for the default limit.
     message_bytes: int | None = None
-    #: Its tools are shown whole even when the catalog is searched.
+    #: Whether its tools are listed in full even when the catalog is searched.
     always_load: bool = False
-    #: A definition that changed since it was accepted is hidden, or asked about before every use, or not noticed.
+    #: What happens to a definition that changed since it was accepted: hidden, approval before each use, or nothing.
     pins: Literal["strict", "ask", "off"] = "ask"
-    #: Kept for the sandbox.
+    #: The sandbox section, parsed by the sandbox.
     sandbox: Any = None
-    #: What it may have of the user's models: the members of ``SamplingLimits``.
+    #: Its sampling limits: the members of ``SamplingLimits``.
     sampling: Any = None
 
 
 class ServerEntry(Struct, frozen=True, kw_only=True):
-    """One server, ready to be started, or the reason why it is not."""
+    """One server, ready to be started, or the reason why it cannot be."""
 
     name: str
     source: Source
-    #: Program and arguments of a server that is started; None for one that has a URL.
+    #: Program and arguments; None for a server at a URL.
     command: tuple[str, ...] | None = None
     env: Mapping[str, str] = _NOTHING
     cwd: str | None = None
     url: str | None = None
     headers: Mapping[str, str] = _NOTHING
-    #: What the entry says about the transport of its URL: ``http``, ``sse``, or nothing.
+    #: The transport of the URL, if the entry names one: ``http`` or ``sse``.
     type: str | None = None
-    #: How to log in at a URL: None, "oauth", or the members of an ``oauth`` object.
+    #: The login at a URL: None, "oauth", or the members of an ``oauth`` object.
     auth: Any = None
     disabled: bool = False
     settings: ServerSettings = ServerSettings()
-    #: Values that came out of variables, inputs and files; never to be printed.
+    #: Values of variables, inputs and env files; never to be printed.
     secrets: frozenset[str] = frozenset()
-    #: The values that have secrets of the vault in them, which are filled in right before the server is started; until
-    #: then ``${secret:name}`` stands in their places.
+    #: The values that contain secrets of the vault, which are filled in right before the server is started; until then
+    #: they contain ``${secret:name}``.
     sealed: tuple[Sealed, ...] = ()
-    #: Why this server cannot run (file, line, key, the fix); the others are not disturbed.
+    #: Why this server cannot run (file, line, key, fix); other servers are not affected.
     problem: str | None = None
-    #: An object to talk to instead of a process or a URL (a ``Server``), given in code.
+    #: A ``Server`` object given in code, in place of a process or URL.
     target: Any = None
 
     def __repr__(self) -> str:
-        """Name it, without anything that may be secret."""
+        """Show name and source, nothing that may be secret."""
         return f"ServerEntry({self.name!r}, {self.source})"
 
     @property
     def shown(self) -> str:
-        """The command or URL as it may be printed: secrets are left out, nothing else is."""
+        """The command or URL as it may be printed, with secrets masked."""
         if self.url is not None:
             return self.redact(self.url.partition("?")[0])
         if self.command is None:
             return "(in this process)"
         import shlex
 
-        # Word by word: quoting could break a secret into pieces that nobody would know again.
+        # Word by word: quoting could split a secret into parts that would no longer be recognized.
         return shlex.join(self.redact(word) for word in self.command)
 
     def redact(self, text: str) -> str:
-        """Put ``***`` in place of every secret."""
+        """Replace every secret with ``***``."""
         for secret in sorted(self.secrets, key=len, reverse=True):
             if secret:
                 text = text.replace(secret, "***")

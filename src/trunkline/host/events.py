@@ -1,6 +1,7 @@
-"""What happens in a host, as events that any number of readers follow.
+"""Events of a host, and their delivery to any number of subscribers.
 
-Each reader has a bounded queue; one that stays behind loses the oldest and is told how many. Telling never waits.
+Each subscriber has a bounded queue; one that falls behind loses the oldest events and receives their number. Publishing
+never blocks.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ __all__ = [
     "ServerStateChanged",
 ]
 
-#: Where a server is in its life; ``host/supervision/supervisor.py`` draws the moves.
+#: The state of a server; ``upstreams/supervision/state.py`` draws the transitions.
 ServerState: TypeAlias = Literal[
     "disabled",
     "misconfigured",
@@ -42,7 +43,7 @@ ServerState: TypeAlias = Literal[
 
 
 class ServerStateChanged(Struct, frozen=True, tag="server"):
-    """A server's state changed, and why."""
+    """The state of a server changed, with the reason."""
 
     server: str
     state: ServerState
@@ -50,14 +51,14 @@ class ServerStateChanged(Struct, frozen=True, tag="server"):
 
 
 class CatalogChanged(Struct, frozen=True, tag="catalog"):
-    """What the servers offer together changed; only kinds that differ are named."""
+    """The catalog changed; only the kinds of lists that differ are named."""
 
     kinds: tuple[str, ...]
     counter: int
 
 
 class Asked(Struct, frozen=True, tag="asked"):
-    """Somebody was asked for consent, and what came of it."""
+    """Approval was requested, with the outcome."""
 
     server: str
     name: str
@@ -66,7 +67,7 @@ class Asked(Struct, frozen=True, tag="asked"):
 
 
 class Acted(Struct, frozen=True, tag="acted"):
-    """Something was done, or refused."""
+    """An operation was performed or denied."""
 
     server: str
     name: str
@@ -76,29 +77,29 @@ class Acted(Struct, frozen=True, tag="acted"):
 
 
 class Inspected(Struct, frozen=True, tag="inspected"):
-    """Something about a definition was noticed before anybody could use it."""
+    """The inspection of a definition found something, before it could be used."""
 
     server: str
     #: ``tool``, ``prompt``, ``resource``, ``template`` or ``instructions``.
     kind: str
     name: str
     #: ``new``, ``renamed``, ``changed``, ``returned``, ``gone``; ``flagged`` or ``hidden`` by the scan; ``unlocked``
-    #: for what a lock file does not have; ``closed`` if pins cannot be kept, so that nothing is served.
+    #: if the lock file does not list it; ``closed`` if pins cannot be stored, so that nothing is served.
     what: str
     reason: str
 
 
 class Reloaded(Struct, frozen=True, tag="reloaded"):
-    """Configuration and policies were read again; all of it counts now, or nothing does."""
+    """Configuration and policies were reloaded; either all of it took effect, or nothing did."""
 
-    #: Whether other rules hold now than before.
+    #: Whether the rules differ from before.
     policy: bool = False
-    #: Why all of it stayed as it was; None if it was taken.
+    #: Why the reload failed and nothing changed; None if it succeeded.
     problem: str | None = None
 
 
 class Missed(Struct, frozen=True, tag="missed"):
-    """A reader stayed behind: so many events are lost to it."""
+    """A subscriber fell behind and lost this many events."""
 
     count: int
 
@@ -109,34 +110,34 @@ _MOST = 1024
 
 
 class Events:
-    """Brings each event to everyone who follows."""
+    """Delivers each event to all subscribers."""
 
     def __init__(self) -> None:
-        """Start with nobody following."""
+        """Start without subscribers."""
         self._followers: set[Follower] = set()
 
     def tell(self, event: Event) -> None:
-        """Tell all followers."""
+        """Publish an event to all subscribers."""
         for follower in self._followers:
             follower.take(event)
 
     def follow(self) -> Follower:
-        """Follow from now on; ``async for`` over it, and close it."""
+        """Subscribe from now on; iterate with ``async for``, and close it."""
         follower = Follower(self._followers.discard)
         self._followers.add(follower)
         return follower
 
     def end(self) -> None:
-        """End all followers, after what they have not read yet."""
+        """End all subscriptions, after their queued events."""
         for follower in tuple(self._followers):
             follower.end()
 
 
 class Follower:
-    """One reader of events."""
+    """One subscriber's queue of events."""
 
     def __init__(self, on_close: Any) -> None:
-        """Start with nothing to read."""
+        """Start with an empty queue."""
         self._waiting: deque[Event] = deque()
         self._lost = 0
         self._ended = False
@@ -152,12 +153,12 @@ class Follower:
         self._rouse()
 
     def end(self) -> None:
-        """Let the reader end once it has read all."""
+        """End the iteration once the queue is empty."""
         self._ended = True
         self._rouse()
 
     def close(self) -> None:
-        """Follow no more."""
+        """Unsubscribe."""
         self._on_close(self)
         self.end()
 

@@ -1,6 +1,6 @@
-"""Where the host keeps its files: approvals, grants, pins, catalogs and the audit trail, and the user's configuration.
+"""The folders of the host's files: approvals, grants, pins, catalogs and the audit trail, and the user's configuration.
 
-``TRUNKLINE_HOME`` names one folder for all of it. Files are for their owner alone.
+``TRUNKLINE_HOME`` names one folder for all of it. Files are readable by their owner alone.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ __all__ = ["config_folder", "folder_variables", "private_folder", "state_folder"
 
 
 def state_folder() -> Path:
-    """Say where this user's state is."""
+    """Return the folder of this user's state."""
     return Path(default_folder())
 
 
 def config_folder() -> Path:
-    """Say where this user's configuration is."""
+    """Return the folder of this user's configuration."""
     given = os.environ.get("TRUNKLINE_HOME")
     if given or sys.platform in ("darwin", "win32"):
         return state_folder()
@@ -29,9 +29,9 @@ def config_folder() -> Path:
 
 
 def folder_variables() -> dict[str, str]:
-    """Return the variables of this environment that decide where state and configuration are, with full paths.
+    """Return the environment variables that determine where state and configuration are, with absolute paths.
 
-    A program that is started elsewhere without them would use other grants, pins and rules.
+    A program started without them would use other grants, pins and rules.
     """
     names = ("TRUNKLINE_HOME",) if os.environ.get("TRUNKLINE_HOME") else ("XDG_CONFIG_HOME", "XDG_DATA_HOME")
     if names[0] != "TRUNKLINE_HOME" and sys.platform in ("darwin", "win32"):
@@ -40,6 +40,6 @@ def folder_variables() -> dict[str, str]:
 
 
 def private_folder(path: Path) -> Path:
-    """Make a folder that only its owner can read, unless it is there."""
+    """Create a folder that only its owner can read, unless it exists."""
     path.mkdir(mode=0o700, parents=True, exist_ok=True)
     return path

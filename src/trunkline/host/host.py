@@ -1,4 +1,4 @@
-"""The host's Python face: many servers under one user's control, opened from a configuration and used by name.
+"""The Python API of the host: many servers under one user's control, opened from a configuration and used by name.
 
 ::
 
@@ -6,7 +6,7 @@
         for id, tool in host.catalog.tools.items(): ...
         await host.call_tool("files/read_text_file", {"path": "README.md"})
 
-Everything that is done goes through the user's policy, consent and audit trail, whoever does it.
+Every operation goes through the user's policy, approvals and audit trail, whichever caller makes it.
 """
 
 from __future__ import annotations
@@ -54,32 +54,32 @@ __all__ = ["Host"]
 
 
 class Host:
-    """Runs servers side by side and uses them on behalf of one user; ``async with`` starts and ends it."""
+    """Runs servers side by side and uses them on behalf of one user; ``async with`` starts and closes it."""
 
     def __init__(self, sources: Sequence[object] = (), **options: Unpack[HostOptions]) -> None:
-        """Take configurations; nothing is read or started yet. See ``Host.open``."""
+        """Set the sources; nothing is read or started yet. See ``Host.open``."""
         self._sources = tuple(sources)
         self._options = options
         self._assembly: Assembly | None = None
         self._session: HostSession | None = None
-        #: Of each tool the definition, since one pin may have several forms, and what results are read by.
+        #: For each tool the definition (one pin may have several forms) and the cache that parses its results.
         self._facts: dict[str, tuple[Any, ToolFacts]] = {}
         self._own_desk: HostDesk | None = None
 
     @classmethod
     def open(cls, *sources: object, **options: Unpack[HostOptions]) -> Host:
-        """Make a host of configuration files (paths), of tables of servers, or of what is found here and at home.
+        """Create a host from configuration files (paths), mappings of servers, or the default locations.
 
-        A table has an ``mcpServers`` entry under each name, or a ``Server`` object. Options are those of
+        A mapping has an ``mcpServers`` entry or a ``Server`` object under each name. Options are those of
         ``HostOptions``.
         """
         return cls(sources, **options)
 
     async def __aenter__(self) -> Host:
-        """Read the configuration and start what may run.
+        """Load the configuration and start the servers that may run.
 
         Raises:
-            ConfigError: a configuration or policy that was named cannot be read, or the host is open already.
+            ConfigError: a named configuration or policy cannot be read, or the host is already open.
         """
         if self._assembly is not None:
             raise ConfigError("The host is open already: open another one, or close it first.")
@@ -95,11 +95,11 @@ class Host:
         return self
 
     async def __aexit__(self, *exc: object) -> None:
-        """End all servers; when it returns, none of their processes is left."""
+        """Stop all servers; when it returns, none of their processes is left."""
         await self.aclose()
 
     async def aclose(self) -> None:
-        """End it; more than once does no harm."""
+        """Close the host; calling it again does nothing."""
         assembly, self._assembly = self._assembly, None
         desk, self._own_desk = self._own_desk, None
         if desk is not None:
@@ -107,21 +107,21 @@ class Host:
         if assembly is not None:
             await assembly.aclose()
 
-    # --- what is known -----------------------------------------------------------------------------------------------
+    # --- state -------------------------------------------------------------------------------------------------------
 
     @property
     def catalog(self) -> Catalog:
-        """What all servers offer together, as it is now."""
+        """The current catalog: what all servers offer together."""
         return self._open.core.catalog
 
     @property
     def configuration(self) -> Configuration:
-        """What was read: the entries that hold, those that do not, and the problems."""
+        """The loaded configuration: active and inactive entries, and problems."""
         return self._open.configuration
 
     @property
     def policy(self) -> Policy:
-        """The rules that hold."""
+        """The current rules."""
         return self._open.policy
 
     def status(self) -> list[Status]:
@@ -131,11 +131,11 @@ class Host:
         return [counted(upstream.status, counts.get(upstream.entry.name, {})) for upstream in upstreams]
 
     def inspected(self) -> list[Inspected]:
-        """Return what a person should know of the servers' definitions: changed, flagged, hidden or unlocked ones."""
+        """Return the findings on the servers' definitions: changed, flagged, hidden or not in the lock file."""
         return list(self._open.core.inspected)
 
     def events(self) -> Follower:
-        """Follow what happens: ``async for event in host.events()``."""
+        """Subscribe to events: ``async for event in host.events()``."""
         return self._open.core.events.follow()
 
     @property
@@ -147,41 +147,41 @@ class Host:
     # --- servers -----------------------------------------------------------------------------------------------------
 
     async def add_server(self, name: str, entry: object) -> None:
-        """Add a server, or put another in the place of one: an ``mcpServers`` entry or a ``Server`` object."""
+        """Add or replace a server: an ``mcpServers`` entry or a ``Server`` object."""
         await self._open.add(name, entry)
 
     async def remove_server(self, name: str) -> None:
-        """Remove a server; its process is gone when this returns.
+        """Remove a server; its process has ended when this returns.
 
         Raises:
-            KeyError: there is none of that name.
+            KeyError: there is no server of that name.
         """
         await self._open.remove(name)
 
     async def reload(self) -> Reload:
-        """Read the configuration and the policies again; only servers that changed are touched.
+        """Reload the configuration and the policies; only servers that changed are touched.
 
         Raises:
-            ConfigError: something cannot be read; all stays as it was.
+            ConfigError: something cannot be read; everything stays as it was.
         """
         return await self._open.reload()
 
     async def restart(self, name: str) -> None:
-        """Start a server anew, also one that was given up."""
+        """Restart a server, also one that is no longer restarted automatically."""
         await self._open.core.upstream(name).restart()
 
     async def add_root(self, server: str, root: object) -> None:
-        """Let a server know of one more folder: a path or a ``file:`` URI; one of the handshake era is told at once."""
+        """Add a root for a server: a path or a ``file:`` URI; a handshake server is notified at once."""
         await self._open.core.add_root(server, root)
 
     async def remove_root(self, server: str, root: object) -> None:
-        """Let a server know of a folder no more."""
+        """Remove a root of a server."""
         await self._open.core.remove_root(server, root)
 
-    # --- using them --------------------------------------------------------------------------------------------------
+    # --- operations --------------------------------------------------------------------------------------------------
 
     def session(self) -> HostSession:
-        """Begin a conversation of its own: its grants, its budget and its connections are nobody else's."""
+        """Open a session with its own grants, budget and connections."""
         return self._open.core.open_session(HostSession(now=time.monotonic))
 
     async def call_tool(
@@ -196,9 +196,9 @@ class Host:
         """Call a tool by its id, ``server/tool``.
 
         Raises:
-            PolicyDenied: the policy or the user said no.
-            ServerUnavailable: the server does not run.
-            ToolError: the tool says that it failed.
+            PolicyDenied: the policy or the user denied it.
+            ServerUnavailable: the server is not running.
+            ToolError: the tool reports an error.
         """
         if self.catalog.find_tool(name) is None:
             await self._open.core.first_lists(fresh=True)
@@ -209,7 +209,7 @@ class Host:
         return answer.raise_for_error() if raise_on_error and answer.is_error else answer
 
     async def read_resource(self, uri: str, *, session: HostSession | None = None) -> list[t.ResourceContents]:
-        """Read a resource by its id, ``server/uri``, or by its URI if one server alone has it."""
+        """Read a resource by its id, ``server/uri``, or by its URI if only one server has it."""
         if self.catalog.find_resource(uri) is None:
             await self._open.core.first_lists(fresh=True)
         found = self.catalog.find_resource(uri)
@@ -222,7 +222,7 @@ class Host:
     async def get_prompt(
         self, name: str, arguments: Mapping[str, str] | None = None, *, session: HostSession | None = None
     ) -> t.GetPromptResult:
-        """Fill in a prompt by its id, ``server/prompt``."""
+        """Render a prompt by its id, ``server/prompt``."""
         if self.catalog.find_prompt(name) is None:
             await self._open.core.first_lists(fresh=True)
         item = self._named("prompt", name, self.catalog.find_prompt(name))
@@ -237,7 +237,7 @@ class Host:
         context: Mapping[str, str] | None = None,
         session: HostSession | None = None,
     ) -> t.Completion:
-        """Ask for proposals for an argument of a prompt (by its id) or of a resource template."""
+        """Complete an argument of a prompt (by its id) or of a resource template."""
         ref: t.CompletionReference
         item = self.catalog.find_prompt(name)
         if item is not None:
@@ -261,7 +261,7 @@ class Host:
         options: ChatOptions | None = None,
         saved: Saved | None = None,
     ) -> Conversation:
-        """Begin a conversation with a model that uses the servers, or go on with one that was saved."""
+        """Start a conversation with a model that uses the servers, or resume a saved one."""
         from trunkline.host.chat.conversation import Conversation
 
         return Conversation(self._open.core, model, self._parties(session), options=options, saved=saved)
@@ -274,11 +274,13 @@ class Host:
         attachments: Sequence[Attachment] = (),
         options: ChatOptions | None = None,
     ) -> ChatReply:
-        """Ask a model, which may use the servers, and give its reply; ``model`` is one, or ``provider:model``.
+        """Send a prompt to a model, which may use the servers, and return its reply.
+
+        ``model`` is an open model, or ``provider:model``.
 
         Raises:
-            ModelError: there is no answer, or not all of it.
-            ConfigError: no model was chosen, or it is not known.
+            ModelError: there is no answer, or it is incomplete.
+            ConfigError: no model was chosen, or it is unknown.
         """
         from trunkline.host.chat.reply import chat
 
@@ -296,24 +298,24 @@ class Host:
         return Parties(session=session or self.session(), policy=assembly.policy, desk=self._desk(), face=face)
 
     async def serve(self, **options: Unpack[ServeOptions]) -> None:
-        """Serve all of it as one MCP server, over stdio or HTTP, until told to stop."""
+        """Serve the catalog as one MCP server, over stdio or HTTP, until stopped."""
         from trunkline.host.gateway.serving import serve
 
         await serve(self._open, self._held(options))
 
     def gateway(self, options: GatewayOptions | None = None) -> Gateway:
-        """Give the gateway as a server to talk to in this process, ``Client(host.gateway())``; close it after use."""
+        """Return the gateway as an in-process server, for ``Client(host.gateway())``; close it after use."""
         assembly = self._open
         return Gateway(assembly.core, assembly.policy, options, face=self._options.get("consent"))
 
     def asgi(self, **options: Unpack[ServeOptions]) -> Any:
-        """Give the gateway as an ASGI application, to run or to mount in another."""
+        """Return the gateway as an ASGI application, to run or to mount in another."""
         from trunkline.host.gateway.serving import application
 
         return application(self._open, self._held(options))
 
     def _held(self, options: ServeOptions) -> ServeOptions:
-        """Have the policies of profiles held by the host, which reads them again with everything else."""
+        """Resolve the policies of profiles, so that they are reloaded with everything else."""
         assembly, profiles = self._open, options.get("profiles") or {}
         held = {
             name: each if each.policy is None else replace(each, policy=assembly.policy_at(each.policy))
@@ -321,7 +323,7 @@ class Host:
         }
         return {**options, "profiles": held}
 
-    # --- the way in --------------------------------------------------------------------------------------------------
+    # --- requests ----------------------------------------------------------------------------------------------------
 
     def _asker(self, session: HostSession | None, on_progress: Progress | None = None) -> Asker:
         assembly = self._open
@@ -343,7 +345,7 @@ class Host:
         return self._own_desk
 
     def _made_desk(self, assembly: Assembly) -> HostDesk:
-        """Put together who answers servers: models under review, a person with forms, else the program's functions."""
+        """Build the handler of server requests: reviewed models, forms for a person, else the program's callbacks."""
         options, core = self._options, assembly.core
         given = {name: options[name] for name in _CALLBACKS if name in options}  # type: ignore[literal-required]
         parts = DeskOptions(
@@ -364,7 +366,7 @@ class Host:
         return item
 
     def _left_out(self, name: str) -> str | None:
-        """Say why something that a server has is not served."""
+        """Return why something that a server offers is not served."""
         catalog = self.catalog
         drops = [*catalog.dropped, *catalog.hidden]
         reason = next((each.reason for each in drops if id_of(each.server, each.name) == name), None)
@@ -378,7 +380,7 @@ class Host:
         return f"; did you mean {near[0]!r}?" if near else "; host.catalog lists what there is"
 
     def _read(self, item: Item, result: t.CallToolResult) -> CallResult:
-        """Give a result with its structured value, as a client would."""
+        """Parse a result with its structured value, as a client does."""
         known, facts = self._facts.get(item.id, (None, ToolFacts()))
         if known is not item.definition:
             assert isinstance(item.definition, t.Tool)

@@ -1,7 +1,7 @@
-"""Credentials of each user's own, for servers that are used on behalf of many: never one user's for another.
+"""Per-user credentials, for servers that are used on behalf of many users: never one user's for another.
 
-What a user logged in with is kept in a store of that user's alone, found by who the gateway's authentication says the
-user is. A server that every user reaches with credentials of his own is never shown the host's.
+The logins of a user are in a separate store, found by the identity from the gateway's authentication. A server with
+per-user credentials never receives those of the host.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ __all__ = ["personal", "store_path"]
 
 
 def store_path(folder: Path, *, issuer: str | None, subject: str) -> Path:
-    """Say where a user's logins are; the name gives nobody away, and is no path whatever the subject says."""
+    """Return the path of a user's logins; a digest, so it reveals no one and no subject can inject a path."""
     name = hashlib.sha256(f"{issuer or ''}\0{subject}".encode()).hexdigest()[:32]
     return folder / "users" / name / "logins"
 
 
 def personal(folder: Path, principal: Principal | None) -> Credentials:
-    """Give the credentials of one user.
+    """Return the credentials of one user, as a function of a server's entry.
 
-    Raises (when they are asked for):
-        ServerUnavailable: nobody knows who asks, or the user has not logged in there.
+    Raises (when called):
+        ServerUnavailable: the caller is not authenticated, or the user has no login for this server.
     """
 
     async def credentials(entry: ServerEntry) -> Mapping[str, Any]:

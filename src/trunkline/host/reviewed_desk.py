@@ -1,4 +1,4 @@
-"""Puts the desk of a host together from what its user gave: models, reviews, forms, and plain functions."""
+"""Builds a host's handler of server requests from models, prompters and callbacks."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ __all__ = ["DeskOptions", "open_desk"]
 
 
 class DeskOptions(Struct, frozen=True, kw_only=True):
-    """What a host's desk is made of."""
+    """The parts of a host's request handler."""
 
-    #: The models that answer servers, in the user's order: open ones, or names that are opened when needed.
+    #: The models that answer sampling requests, in the user's order: open models, or names that are opened on demand.
     models: Sequence[Model | str] = ()
-    #: Shows a person sampling requests and answers, forms and pages; None where nobody is there.
+    #: Show sampling requests and answers, forms and pages to a person; None if there is no one.
     review: SamplingFace | None = None
     forms: ElicitationFace | None = None
     limits: SamplingLimits = SamplingLimits()
-    #: Is told, in sentences for the user, what was refused and why.
+    #: Called with messages for the user about what was refused and why.
     notice: Notice | None = None
-    #: Gives what a server itself answered in a session.
+    #: Returns what a server itself answered in a session.
     results: Callable[[HostSession, str], str] | None = None
-    #: Where keys of models are looked for; None: in this process's own environment.
+    #: The environment with the API keys of models; None for that of this process.
     environ: Mapping[str, str] | None = None
 
 
@@ -49,7 +49,7 @@ def open_desk(
     events: Events | None = None,
     rest: Desk | None = None,
 ) -> HostDesk:
-    """Make a desk; ``rest`` answers what no part of it does. Close it after use."""
+    """Build a handler; ``rest`` answers what no part of it does. Close it after use."""
     tell = recorder(audit, events)
     sampling = None
     if options.models:

@@ -1,8 +1,8 @@
-"""Which folders each server may know of: those of its entry, and what was added or taken away while the host runs.
+"""The roots of each server: those of its entry, plus and minus those added and removed while the host runs.
 
-Roots are given by server, so that each knows of what it needs and of nothing else. A server whose entry has none, and
-to which none was added, is given those of whoever calls it. The same list is what a sandbox opens: ``paths``. Nothing
-here tells a server; whoever changes the list does.
+Roots are set per server, so that each learns only of the folders it needs. A server without roots in its entry, and
+without added ones, gets those of the caller. The sandbox opens the same list (``paths``). Servers are not notified
+here; that is up to the caller that changes the list.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ __all__ = ["Roots", "root_text"]
 
 
 def root_text(root: object) -> str:
-    """Give a root as an absolute path, however it is written: a path, a ``file:`` URI or a ``Root``.
+    """Return the absolute path of a root that is given as a path, a ``file:`` URI or a ``Root``.
 
     Raises:
-        ConfigError: it is no folder or file of this machine.
+        ConfigError: it is not a local folder or file.
     """
     text = root.uri if isinstance(root, t.Root) else os.fspath(root) if isinstance(root, str | os.PathLike) else None
     if not isinstance(text, str) or not text or "\0" in text:
@@ -35,7 +35,7 @@ def root_text(root: object) -> str:
         text = unquote(parts.path)
     elif "://" in text:
         raise ConfigError(f"{text!r} is no root: only file: URIs and paths are.")
-    # A decoded path may have hidden these.
+    # Percent-decoding may have produced one.
     if "\0" in text:
         raise ConfigError("A root has a zero byte in it.")
     return os.path.abspath(os.path.expanduser(text))
@@ -45,17 +45,17 @@ class Roots:
     """The roots of all servers of a host."""
 
     def __init__(self) -> None:
-        """Start with what the entries say."""
+        """Start with the roots of the entries."""
         self._added: dict[str, list[str]] = {}
         self._removed: dict[str, set[str]] = {}
 
     def of(self, entry: ServerEntry) -> list[t.Root] | None:
-        """Give the roots of a server; None: those of whoever calls it."""
+        """Return the roots of a server; None for those of the caller."""
         found = self._texts(entry)
         return None if found is None else [as_root(each) for each in found]
 
     def paths(self, entry: ServerEntry) -> tuple[str, ...]:
-        """Give the same as absolute paths, for a sandbox; a URI that names none of this machine is left out."""
+        """Return the roots as absolute paths, for a sandbox; URIs that name no local path are omitted."""
         found = []
         for each in self._texts(entry) or ():
             try:
@@ -65,10 +65,10 @@ class Roots:
         return tuple(found)
 
     def add(self, server: str, root: object) -> bool:
-        """Let a server know of a folder; tells whether that was news.
+        """Add a root for a server; return True if it was not there before.
 
         Raises:
-            ConfigError: it is no folder or file of this machine.
+            ConfigError: it is not a local folder or file.
         """
         path = root_text(root)
         removed, added = self._removed.get(server, set()), self._added.setdefault(server, [])
@@ -79,10 +79,10 @@ class Roots:
         return news
 
     def remove(self, entry: ServerEntry, root: object) -> bool:
-        """Let a server know of a folder no more; tells whether it did.
+        """Remove a root of a server; return True if it was there.
 
         Raises:
-            ConfigError: it is no folder or file of this machine.
+            ConfigError: it is not a local folder or file.
         """
         path = root_text(root)
         known = path in self.paths(entry)
@@ -110,6 +110,6 @@ def _known(root: str) -> str:
 
 
 def _news(configured: tuple[str, ...], added: list[str] | tuple[str, ...]) -> list[str]:
-    """Give what was added and is not configured anyway."""
+    """Return the added roots that are not configured anyway."""
     known = {_known(each) for each in configured}
     return [each for each in added if each not in known]

@@ -1,7 +1,7 @@
-"""One conversation with the host: what belongs to it and to nobody else.
+"""A session with the host, and the state that belongs to it alone.
 
-A session owns the grants that were given for it, its taint, its budget, and its connections to servers. A server sees
-the calls that are made to it, never a session or what other servers answered.
+A session owns its grants, its taint, its budget and its connections to servers. A server sees the calls made to it,
+never a session or the answers of other servers.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ import trunkline.types as t
 from trunkline.errors import TooManyRequests
 from trunkline.host.judgement.grants import SessionGrants
 from trunkline.host.judgement.taint import Taint
-from trunkline.host.passing.lanes import Credentials, Lanes
+from trunkline.host.passing.lanes import Credentials
+from trunkline.host.passing.pool import Lanes
 from trunkline.host.sampling.context import ServerResults
 from trunkline.protocol.caller import Principal
 
@@ -22,12 +23,12 @@ __all__ = ["Budget", "HostSession"]
 
 
 class Budget:
-    """How much a session may do: calls in flight at once, and calls in a minute on the long run."""
+    """The call limits of a session: concurrent calls, and calls per minute as a token bucket."""
 
     __slots__ = ("_at", "_left", "_now", "_per_second", "burst", "concurrent", "in_flight", "per_minute")
 
     def __init__(self, now: Callable[[], float], *, per_minute: float | None, concurrent: int) -> None:
-        """Start with a minute's worth."""
+        """Start with a full bucket: one minute of calls."""
         self._now = now
         self.per_minute = per_minute
         self._per_second = None if per_minute is None else per_minute / 60.0
@@ -38,7 +39,7 @@ class Budget:
         self.in_flight = 0
 
     def enter(self) -> None:
-        """Begin a call.
+        """Start a call.
 
         Raises:
             TooManyRequests: the caller has too many calls in flight, or made too many in the last minute.
@@ -63,7 +64,7 @@ class Budget:
         self.in_flight -= 1
 
     def _wait(self) -> float:
-        """Take one call out of the budget, or say in how many seconds there will be one."""
+        """Take one call from the budget and return 0, or return the seconds until one is available."""
         if self._per_second is None:
             return 0.0
         now = self._now()
@@ -76,7 +77,7 @@ class Budget:
 
 
 class HostSession:
-    """What one conversation owns."""
+    """The state of one session."""
 
     __slots__ = (
         *("budget", "found", "grants", "id", "lanes", "log_level", "principal", "profile", "results", "taint"),
@@ -93,16 +94,16 @@ class HostSession:
         credentials: Credentials | None = None,
         conversation: bool = True,
     ) -> None:
-        """Start one that has done nothing yet; ``conversation`` is false where requests have nothing in common."""
+        """Create a session; ``conversation`` is False where its requests have nothing in common."""
         self.id = os.urandom(8).hex()
         self.principal = principal
         self.profile = profile
         self.grants = SessionGrants()
-        #: Whose untrusted words came into it.
+        #: The servers whose untrusted content entered the session.
         self.taint = Taint(kept=conversation)
-        #: What each server answered lately, for its own sampling requests that ask for context.
+        #: Recent results of each server, for its own sampling requests that ask for context.
         self.results = ServerResults()
-        #: The wire names of tools that a search through the gateway found, the latest last.
+        #: The wire names of tools found by tool search through the gateway, the latest last.
         self.found: dict[str, None] = {}
         self.lanes = Lanes(now, credentials)
         self.budget = budget or Budget(now, per_minute=None, concurrent=1024)
@@ -112,14 +113,14 @@ class HostSession:
 
     @property
     def subject(self) -> str | None:
-        """Who it is, for rules and the audit trail."""
+        """The subject of the principal, for rules and the audit trail."""
         return None if self.principal is None else self.principal.subject
 
     @property
     def tainted(self) -> bool:
-        """Tell whether untrusted words came into it, wherever they came from."""
+        """Whether untrusted content entered the session, from any server."""
         return bool(self.taint)
 
     async def aclose(self) -> None:
-        """End its connections."""
+        """Close its connections."""
         await self.lanes.aclose()

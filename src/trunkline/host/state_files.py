@@ -1,7 +1,7 @@
-"""Small files that the host keeps: written whole or not at all, for their owner alone, by one process at a time.
+"""The host's small state files: written whole or not at all, for their owner alone, by one process at a time.
 
-It knows bytes and paths and not what they mean. The lock is the kernel's, on a file beside the one it is for: it ends
-with the process that holds it, however that ends, and waiting for it is bounded.
+Knows bytes and paths, not their meaning. The lock is the kernel's, on a file beside the one it protects: it ends with
+the process that holds it, however that exits, and waiting for it is bounded.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from trunkline.errors import ConfigError
 
 __all__ = ["Busy", "PathLock", "locked", "read_private", "stage", "write_private"]
 
-# Whoever holds a lock writes one line or one small file; somebody who takes longer hangs.
+# The holder of a lock writes one line or one small file; a process that takes longer hangs.
 _LONGEST_WAIT = 5.0
 _FIRST_PAUSE = 0.0002
 _LONGEST_PAUSE = 0.01
@@ -25,22 +25,22 @@ _FLAGS = os.O_RDWR | os.O_CREAT | getattr(os, "O_BINARY", 0)
 
 
 class Busy(OSError):
-    """Another process holds a lock for too long."""
+    """Another process has held a lock for too long."""
 
 
 class PathLock:
-    """A lock between processes, by a file that stays; within a process it holds between objects, not threads."""
+    """A lock between processes, on a file that remains; within a process it works between objects, not threads."""
 
     def __init__(self, path: str) -> None:
-        """Open the file, and make it if there is none."""
+        """Open the file; create it if it does not exist."""
         self._path = path
         self._descriptor = os.open(path, _FLAGS, 0o600)
 
     def acquire(self) -> None:
-        """Wait until nobody else holds it.
+        """Wait for the lock.
 
         Raises:
-            Busy: that takes too long.
+            LockTimeout: it takes too long.
         """
         if try_lock(self._descriptor):
             return
@@ -52,7 +52,7 @@ class PathLock:
             pause = min(pause * 2, _LONGEST_PAUSE)
 
     def release(self) -> None:
-        """Let go of it."""
+        """Release the lock."""
         if sys.platform == "win32":
             import msvcrt
 
@@ -64,13 +64,13 @@ class PathLock:
             fcntl.flock(self._descriptor, fcntl.LOCK_UN)
 
     def close(self) -> None:
-        """Close the file; whoever held the lock does no more."""
+        """Close the file, which releases the lock if it is held."""
         os.close(self._descriptor)
 
 
 @contextmanager
 def locked(path: str) -> Iterator[None]:
-    """Hold the lock that goes with a file, while it is read, changed and written back."""
+    """Hold the lock of a file while it is read, changed and written back."""
     os.makedirs(os.path.dirname(path) or ".", mode=0o700, exist_ok=True)
     lock = PathLock(f"{path}.lock")
     try:
@@ -81,7 +81,7 @@ def locked(path: str) -> Iterator[None]:
 
 
 def stage(path: str, content: bytes) -> str:
-    """Write a file beside the one that it will replace, down to the disk; give its path."""
+    """Write a file beside the one that it will replace, synced to disk; return its path."""
     folder, name = os.path.split(path)
     other = os.path.join(folder, f".{name}.{os.getpid()}.{os.urandom(8).hex()}")
     descriptor = os.open(other, _FLAGS | os.O_EXCL, 0o600)
@@ -98,7 +98,7 @@ def stage(path: str, content: bytes) -> str:
 
 
 def write_private(path: str, content: bytes) -> None:
-    """Replace a file whole; only its owner can read it."""
+    """Replace a file atomically; only its owner can read it."""
     os.makedirs(os.path.dirname(path) or ".", mode=0o700, exist_ok=True)
     other = stage(path, content)
     try:
@@ -110,10 +110,10 @@ def write_private(path: str, content: bytes) -> None:
 
 
 def read_private(path: str, *, what: str) -> bytes | None:
-    """Read a file that nobody else may have written; None if there is none.
+    """Read a file that only its owner may have written; return None if it does not exist.
 
     Raises:
-        ConfigError: it cannot be read, or others could have changed it; ``what`` names its content.
+        ConfigError: it cannot be read, or is writable by others; ``what`` names its content in the message.
     """
     try:
         with open(path, "rb") as file:

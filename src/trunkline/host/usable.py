@@ -31,9 +31,9 @@ def is_usable(item: Item, policy: Policy) -> bool:
 
 
 def usable(catalog: Catalog, policy: Policy) -> Mapping[str, Mapping[Kind, int]]:
-    """Return how many items of each kind of each server can be used.
+    """Return the number of usable items of each server, by kind.
 
-    What a filter hides, the catalog dropped or a review took out is not in the catalog, and not counted.
+    Items that a filter, the catalog or a review removed are not in the catalog, and are not counted.
     """
     counts: dict[str, Counter[Kind]] = {server: Counter() for server in catalog.parts}
     for kind in KINDS:
@@ -44,7 +44,7 @@ def usable(catalog: Catalog, policy: Policy) -> Mapping[str, Mapping[Kind, int]]
 
 
 def counted(status: Status, counts: Mapping[Kind, int]) -> Status:
-    """Return a status with the counts of usable items, and of listed items that are not usable."""
+    """Return a status with the numbers of usable items, and of listed items that are not usable."""
     tools, prompts = counts.get("tool", 0), counts.get("prompt", 0)
     resources = counts.get("resource", 0) + counts.get("template", 0)
     listed = status.tools + status.prompts + status.resources

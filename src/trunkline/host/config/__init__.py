@@ -1,8 +1,8 @@
-"""The host's configuration: which servers there are, who said so, and why one of them cannot run.
+"""The host's configuration: which servers there are, where each entry comes from, and why one of them cannot run.
 
-``loading`` reads files of all scopes and says what holds, ``in_code`` reads what is given in code, ``explaining`` says
-where each value came from. A text goes through ``files``, ``positions`` and ``documents``; one entry of it through
-``building``, with ``members`` and ``settings`` for what is known, and ``variables`` for what is filled in.
+``loading`` loads the files of all scopes, or a mapping given in code, and decides which entries are active; ``explain``
+reports where each value came from. A file passes through ``files``, ``jsonc`` and ``documents``; each entry through
+``entry_parser``, with ``transport`` and ``settings`` for its members and ``variables`` for expansion.
 """
 
 __all__: list[str] = []

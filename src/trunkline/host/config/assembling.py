@@ -1,7 +1,7 @@
-"""Says which entries hold when several documents were read: a whole entry hides another, they are never merged.
+"""Decides which entries of several documents are active: an entry replaces another as a whole, they are never merged.
 
-Names are compared without regard to case. What the managed file refuses is hidden too, and nothing takes its place.
-Inputs are asked for only where the entry that needs them holds. It reads no file but what an entry itself names.
+Names are compared case-insensitively. An entry that the managed file denies is inactive too, and no other takes its
+place. Inputs are prompted for only if the entry that needs them is active. Reads no file but those an entry names.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _RESERVED = frozenset({"trunkline"})
 
 
 class Placed(Struct, frozen=True, kw_only=True):
-    """A document with its scope and what its variables are filled from."""
+    """A document with its scope and the sources of its variables."""
 
     document: Document
     scope: Scope
@@ -39,7 +39,7 @@ class Placed(Struct, frozen=True, kw_only=True):
 def assemble(
     placed: Sequence[Placed], *, files: Iterable[LoadedFile] = (), problems: Iterable[Problem] = ()
 ) -> Configuration:
-    """Say which entries of documents hold; those of an earlier document hide those of a later one."""
+    """Build a configuration from documents; entries of an earlier document override those of a later one."""
     assembly = _Assembly(next((each for each in placed if each.scope == "managed"), None))
     for each in placed:
         assembly.add(each)
@@ -57,11 +57,11 @@ def assemble(
 
 
 class _Candidate(Struct, frozen=True):
-    """An entry that may hold: what was written, and where."""
+    """An entry that may become active: its JSON value and its source."""
 
     member: Member
     placed: Placed
-    #: What is wrong with its name.
+    #: The problem with its name, if any.
     problem: Problem | None
 
     @property
@@ -76,7 +76,7 @@ class _Candidate(Struct, frozen=True):
 
 
 class _Assembly:
-    """What holds and what does not so far."""
+    """The active and inactive entries so far."""
 
     def __init__(self, managed: Placed | None) -> None:
         self.rules = Rules() if managed is None else managed.document.rules
@@ -86,7 +86,7 @@ class _Assembly:
         self.hidden: list[Hidden] = []
 
     def add(self, placed: Placed) -> None:
-        """Take all entries of a document that hold beside those of earlier ones."""
+        """Add the entries of a document; those whose names are taken by earlier documents become inactive."""
         for candidate in _candidates(placed):
             folded = candidate.member.name.casefold()
             holder = self._holders.setdefault(folded, candidate)
@@ -100,7 +100,7 @@ class _Assembly:
     def _take(self, candidate: _Candidate) -> None:
         exempt = candidate.placed.scope == "managed"
         built = candidate.build(ask=exempt or not self.rules.exclusive)
-        # What cannot run need not be kept from running, and its problem is worth seeing.
+        # An entry with a problem cannot run anyway, and its problem is worth showing.
         judged = not exempt and (built.entry.problem is None or self.rules.exclusive)
         refusal = self.rules.refusal(built.entry) if judged else None
         if refusal is None:
@@ -147,7 +147,7 @@ def _suggested(name: str, taken: Mapping[str, Member]) -> str:
 
 
 def _same_endpoints(entries: Mapping[str, ServerEntry]) -> list[Problem]:
-    """Warn of servers that stand under two names."""
+    """Return a warning for each server that is configured under two names."""
     first: dict[object, ServerEntry] = {}
     found = []
     for entry in entries.values():

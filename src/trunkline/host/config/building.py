@@ -1,7 +1,7 @@
-"""Makes a ``ServerEntry`` of one entry of a configuration, whatever program the entry was written for.
+"""Parses one entry of a configuration into a ``ServerEntry``, whichever application it was written for.
 
-Whatever is wrong with it becomes the entry's ``problem`` and stops nobody else. An entry with a problem has nothing in
-it that could be started. It starts nothing, and looks at no file but the ``envFile`` the entry names.
+Whatever is wrong becomes the entry's ``problem`` and does not affect other entries. An entry with a problem contains
+nothing that could be started. Starts nothing, and reads no file but the ``envFile`` the entry names.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from trunkline.host.entries import ServerEntry, Source
 
 __all__ = ["Built", "build", "is_disabled"]
 
-#: What the types of other programs mean here.
+#: The transport types that other applications write, and what they mean here.
 _TYPES: Mapping[str, str] = MappingProxyType(
     {
         "stdio": "stdio",
@@ -40,7 +40,7 @@ _TYPES: Mapping[str, str] = MappingProxyType(
 
 
 class Built(Struct, frozen=True, kw_only=True):
-    """An entry with where its values came from and what is odd about it."""
+    """A parsed entry with the provenance of its values and warnings."""
 
     entry: ServerEntry
     provenance: Provenance
@@ -48,7 +48,7 @@ class Built(Struct, frozen=True, kw_only=True):
 
 
 def build(name: str, node: Node, *, source: Source, ground: Ground, problem: Problem | None = None) -> Built:
-    """Make an entry; a problem that is known already, such as one of its name, goes first."""
+    """Parse an entry; a problem that is already known, such as one with its name, is reported first."""
     into = Collector(name, ground)
     if problem is not None:
         into.problems.append(problem)
@@ -61,7 +61,7 @@ def build(name: str, node: Node, *, source: Source, ground: Ground, problem: Pro
     else:
         into.expected("", node, "an object with a command or a url")
     if into.problems:
-        # Nobody can start by mistake what was only half understood.
+        # What was only half understood must not be started by mistake.
         reach = Reach()
     entry = ServerEntry(
         name=name,
@@ -77,7 +77,7 @@ def build(name: str, node: Node, *, source: Source, ground: Ground, problem: Pro
 
 
 def is_disabled(node: Node) -> bool:
-    """Tell whether an entry says that it is switched off, without reading the rest of it."""
+    """Return True if an entry is disabled, without parsing the rest of it."""
     if not isinstance(node, Members):
         return False
     flags = [(name, node.members[name].value) for name in ("disabled", "enabled") if name in node.members]

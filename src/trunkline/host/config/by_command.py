@@ -1,6 +1,6 @@
-"""Reads an entry whose server is started: its program, arguments, variables and folder.
+"""Parses an entry with a command: program, arguments, environment and working directory.
 
-The values of arguments and variables whose names sound secret are taken as secrets even where they are written out.
+Values of arguments and variables whose names suggest a secret are treated as secrets even where they are written out.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _FLAG = re.compile(r"-{0,2}([A-Za-z_][\w-]*)(=.*)?", re.S)
 
 
 def by_command(found: Mapping[str, Member], into: Collector, *, kind: str | None) -> Reach:
-    """Read an entry whose server is started."""
+    """Parse an entry whose server is started as a process."""
     if kind not in (None, "stdio"):
         key, line = found["type"].name, found["type"].line
         into.fail(key, line, f"an entry with a command is of type stdio, not {kind}", fix="take the type out")
@@ -59,7 +59,7 @@ def _command(found: Mapping[str, Member], into: Collector) -> str | None:
 
 
 def _arguments(node: Node, into: Collector) -> tuple[str, ...]:
-    """Read the arguments; the value of one whose name says that it is secret is not shown."""
+    """Read the arguments; the value of an option whose name suggests a secret is not shown."""
     items = into.list_of("args", node)
     found: list[str] = []
     secret = False
@@ -115,7 +115,7 @@ def _env(found: Mapping[str, Member], into: Collector) -> dict[str, str]:
 
 
 def _env_file(found: Mapping[str, Member], into: Collector, *, taken: Mapping[str, str]) -> dict[str, str]:
-    """Read the variables of a file; those that the entry itself has are the entry's."""
+    """Read the variables of the env file; those that the entry sets itself take precedence."""
     if "env_file" not in found:
         return {}
     member = found["env_file"]

@@ -1,6 +1,6 @@
-"""Reads an entry whose server runs already: its URL, headers and login.
+"""Parses an entry with a URL: address, headers and login.
 
-What a URL or a header may have of a secret is never shown, also where it is written out.
+Parts of a URL or header that may be secret are never shown, even where they are written out.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _SECRET_HOST = re.compile(r"(?:[a-z]+://)?[^/?#]*\$\{secret:")
 
 
 def by_url(found: Mapping[str, Member], urls: list[str], *, into: Collector, kind: str | None) -> Reach:
-    """Read an entry whose server runs already."""
+    """Parse an entry whose server is reached at a URL."""
     if len(urls) > 1:
         first, second = found[urls[0]], found[urls[1]]
         into.fail(
@@ -82,7 +82,7 @@ def _url(member: Member, into: Collector) -> str | None:
 
 
 def _shown_url(expansion: Expansion) -> str:
-    """Hide what a URL may have of a secret in its literal parts: a user, and the values of its query."""
+    """Mask what may be secret in the literal parts of a URL: the user, and the values of the query."""
     shown = _USER.sub("***@", expansion.shown(mask=hide_secrets))
     address, mark, query = shown.partition("?")
     return address + mark + _QUERY_VALUE.sub(lambda value: value.group() if "${" in value.group() else "***", query)

@@ -1,7 +1,7 @@
-"""Reads the values of one entry and collects what is to be said about them: problems, warnings, secrets, provenance.
+"""Reads the values of one entry and collects problems, warnings, secrets and provenance.
 
-Each reading function takes a value with its place and gives what it means, or None and a problem that names file, line
-and key. No message and no record ever holds a value that may be a secret: kinds are named instead.
+Each method takes a JSON value with its position and returns what it means, or returns None and reports a problem with
+file, line and key. No message or record ever contains a value that may be a secret: kinds are named instead.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from trunkline.protocol.secret_looks import find_secrets, hide_secrets, names_se
 
 __all__ = ["Collector", "Ground", "Place"]
 
-#: The way to a value within an entry.
+#: The path to a value within an entry.
 Place: TypeAlias = tuple[str | int, ...]
 
 _BARE = re.compile(r"\$[A-Z_][A-Z0-9_]*|%[A-Z_][A-Z0-9_]*%")
 
 
 class Ground(Struct, frozen=True, kw_only=True):
-    """Where an entry stands: its file, the folder that paths are relative to, and what variables are filled from."""
+    """The context of an entry: its file, the folder that paths are relative to, and the sources of its variables."""
 
     file: str | None
     folder: str
@@ -38,11 +38,11 @@ class Ground(Struct, frozen=True, kw_only=True):
     around: Surroundings
 
     def __repr__(self) -> str:
-        """Show nothing of the environment."""
+        """Show only the file, nothing of the environment."""
         return f"Ground({self.file!r})"
 
     def path(self, text: str) -> str:
-        """Make a path that was written in the file absolute."""
+        """Resolve a path that was written in the file to an absolute path."""
         import os
 
         if text == "~" or text.startswith(("~/", "~\\")):
@@ -51,10 +51,10 @@ class Ground(Struct, frozen=True, kw_only=True):
 
 
 class Collector:
-    """What was found out about one entry so far."""
+    """Reads one entry, and holds what was found so far."""
 
     def __init__(self, server: str, ground: Ground) -> None:
-        """Start with nothing."""
+        """Start without any findings."""
         self._server = quoted(server)[1:-1]
         self.ground = ground
         self.problems: list[Problem] = []
@@ -64,7 +64,7 @@ class Collector:
         self._written: list[Written] = []
 
     def provenance(self) -> Provenance:
-        """Give what may be shown: no text that is a secret in one place is shown in another."""
+        """Return what may be shown; a text that is secret in one place is not shown in another."""
         values = tuple(
             replace(each, shown=self._redact(each.shown), file=each.file and self._redact(each.file))
             for each in self._written
@@ -76,14 +76,14 @@ class Collector:
             text = text.replace(secret, "***")
         return text
 
-    # --- saying ------------------------------------------------------------------------------------------------------
+    # --- reporting ---------------------------------------------------------------------------------------------------
 
     def fail(self, key: str | None, line: int, message: str, *, fix: str | None = None) -> None:
-        """Say what stops this entry."""
+        """Report an error, which keeps the entry from running."""
         self.problems.append(self._problem(key, line, message, fix=fix))
 
     def warn(self, key: str | None, line: int, message: str, *, fix: str | None = None) -> None:
-        """Say what is odd about it."""
+        """Report a warning."""
         self.warnings.append(self._problem(key, line, message, fix=fix, warning=True))
 
     def _problem(
@@ -100,20 +100,20 @@ class Collector:
         )
 
     def expected(self, key: str, node: Node, what: str, *, fix: str | None = None) -> None:
-        """Say that a value is of another kind than it should be."""
+        """Report that a value is of the wrong kind."""
         self.fail(key, node.line, f"expected {what}, found {kind_of(node)}", fix=fix)
 
     def note(
         self, key: str, line: int, shown: str, *, variables: Iterable[Variable] = (), file: str | None = None
     ) -> None:
-        """Remember where a value was written."""
+        """Record where a value was written."""
         at = self.ground.file if file is None else file
         self._written.append(
             Written(key=key, shown=shown, file=at, line=line or None, variables=tuple(dict.fromkeys(variables)))
         )
 
     def hide(self, value: str) -> None:
-        """Remember a value that must not be shown; the name of a secret may be."""
+        """Record a value that must not be shown; names of vault secrets may be shown."""
         if is_secret(value) and not any(f"${{secret:{name}}}" in value for each in self.sealed for name in each.names):
             self.secrets.add(value)
 
@@ -128,9 +128,9 @@ class Collector:
         place: Place | None = None,
         spot: Spot | None = None,
     ) -> str | None:
-        """Read a text and fill its variables; secrets of the vault's may stand in it if there is a place for it.
+        """Read a string and expand its variables; it may name secrets of the vault if ``place`` is given.
 
-        At a spot that decides what is run or reached, variables that are clearly no secrets may be shown.
+        Where a value decides what is run or contacted (``spot``), variables that are clearly not secret may be shown.
         """
         if not isinstance(node, Leaf) or not isinstance(node.value, str):
             self.expected(key, node, "a text", fix=_text_fix(node))
@@ -150,13 +150,13 @@ class Collector:
         return expansion.text
 
     def _hide_looks(self, expansion: Expansion) -> None:
-        """Register what looks like a secret in a text, such as the password of a connection string, to be hidden."""
+        """Mark parts that look like a secret, such as the password of a connection string."""
         for text in (expansion.text or "", *expansion.literals):
             for span in find_secrets(text):
                 self.hide(text[span.start : span.end])
 
     def _seal(self, key: str, node: Leaf, expansion: Expansion, place: Place | None) -> None:
-        """Note what is to be filled in when the server is started."""
+        """Record which secrets are to be filled in when the server is started."""
         if place is None:
             fix = "secrets go into args, env, headers, url and oauth"
             self.fail(key, node.line, "a secret cannot stand here", fix=fix)
@@ -164,7 +164,7 @@ class Collector:
         self.sealed.append(Sealed(place, expansion.sealed))
 
     def secret_text(self, key: str, node: Node, *, place: Place | None = None) -> str | None:
-        """Read a text that is a secret even where it is written out."""
+        """Read a string that is secret even where it is written out."""
         value = self.text(key, node, show=lambda expansion: expansion.shown(mask=masked), place=place)
         if value is not None and isinstance(node, Leaf) and isinstance(node.value, str):
             self.hide(value.partition(" ")[2].strip() or value)
@@ -172,26 +172,26 @@ class Collector:
         return value
 
     def clean_text(self, key: str, node: Node, *, spot: Spot | None = None) -> str | None:
-        """Read a text in which a hidden space would be a mistake."""
+        """Read a string in which a hidden space would be a mistake."""
         if isinstance(node, Leaf) and isinstance(node.value, str) and (space := hidden_space(node.value)):
             self.fail(key, node.line, f"the value has {space}", fix="take it out")
             return None
         return self.text(key, node, spot=spot)
 
     def texts(self, key: str, node: Node) -> tuple[str, ...]:
-        """Read a list of texts."""
+        """Read a list of strings."""
         found = [self.text(f"{key}[{at}]", item) for at, item in enumerate(self.list_of(key, node))]
         return tuple(text for text in found if text is not None)
 
     def list_of(self, key: str, node: Node) -> tuple[Node, ...]:
-        """Read a list whose items somebody else reads."""
+        """Return the items of a list, unread."""
         if not isinstance(node, Items):
             self.expected(key, node, "a list of texts")
             return ()
         return node.items
 
     def members(self, key: str, node: Node) -> Members | None:
-        """Read an object; a name that stands twice in it is a problem."""
+        """Read an object; a repeated name is a problem."""
         if not isinstance(node, Members):
             self.expected(key, node, "an object")
             return None
@@ -199,13 +199,13 @@ class Collector:
         return node
 
     def check_repeated(self, key: str | None, node: Members) -> None:
-        """Say which names stand twice in an object."""
+        """Report names that occur twice in an object."""
         for name, first, second in node.repeated:
             path = name if key is None else f"{key}.{name}"
             self.fail(path, second, f"it is written twice, on lines {first} and {second}", fix="keep one of them")
 
     def tree(self, key: str, node: Node, *, place: Place | None = None) -> Any:
-        """Read a value of any kind, and fill the variables of all texts in it."""
+        """Read a value of any kind, and expand the variables of all strings in it."""
         if isinstance(node, Items):
             return [self.tree(f"{key}[{at}]", item, place=_in(place, at)) for at, item in enumerate(node.items)]
         if isinstance(node, Members):
@@ -227,7 +227,7 @@ class Collector:
         return self.tree(key, member.value, place=inner)
 
     def check_bare(self, key: str, node: Node) -> None:
-        """Warn of a text that others would fill and we do not: ``$NAME`` and ``%NAME%``."""
+        """Warn about ``$NAME`` and ``%NAME%``, which other applications expand and this one does not."""
         if isinstance(node, Leaf) and isinstance(node.value, str) and (found := _BARE.fullmatch(node.value)):
             name = found.group().strip("$%")
             self.warn(key, node.line, f"{found.group()} is passed on as it is written", fix=f"write ${{{name}}}")

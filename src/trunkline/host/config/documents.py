@@ -1,7 +1,7 @@
-"""Reads the text of one configuration file into its entries and inputs; both usual forms of such files are known.
+"""Parses the text of one configuration file into its entries and inputs; both common forms of such files are supported.
 
-What is wrong with the file as a whole is a ``BadFile`` that says where, and what to write instead. Entries are only
-found here, not read.
+A problem with the file as a whole raises ``InvalidConfigFile``, which names the place and the fix. Entries are only
+located here, not interpreted.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ _MANAGED = ("exclusive", "allowedServers", "deniedServers")
 
 
 class BadFile(ConfigError):
-    """A file cannot be used as a whole."""
+    """A configuration file that cannot be used at all."""
 
     def __init__(self, problem: Problem, *, absent: bool = False) -> None:
-        """Keep the problem beside its sentence."""
+        """Store the problem beside the message."""
         super().__init__(str(problem))
         self.problem = problem
         self.absent = absent
 
 
 class Document(Struct, frozen=True, kw_only=True):
-    """The entries of a file, not read yet, and what it says besides."""
+    """The entries of a file, not interpreted yet, with its inputs, rules and warnings."""
 
     file: str | None
     servers: tuple[Member, ...] = ()
@@ -47,15 +47,15 @@ class Document(Struct, frozen=True, kw_only=True):
     warnings: tuple[Problem, ...] = ()
 
     def __repr__(self) -> str:
-        """Show nothing of what is written in it."""
+        """Show only the file, nothing of its content."""
         return f"Document({self.file!r})"
 
 
 def read_document(path: str, *, scope: Scope) -> Document:
-    """Read a file.
+    """Read and parse a file.
 
     Raises:
-        BadFile: it cannot be used.
+        InvalidConfigFile: the file cannot be used.
     """
     try:
         text = read_text(path, plain_only=scope != "given")
@@ -73,10 +73,10 @@ def read_document(path: str, *, scope: Scope) -> Document:
 
 
 def document_of(root: Node, *, file: str | None, scope: Scope) -> Document:
-    """Find the entries and inputs in a document.
+    """Find the entries and inputs of a document.
 
     Raises:
-        BadFile: it is no configuration.
+        InvalidConfigFile: it is not a configuration.
     """
     if not isinstance(root, Members):
         _fail(file, f"expected an object at the top, found {kind_of(root)}", line=root.line, fix=_WRAP)
@@ -142,7 +142,7 @@ def _odd_members(root: Members, *, file: str | None, managed: bool) -> Iterator[
             message = "it is ignored: only the managed file can say it"
         elif name not in ("inputs", *_MANAGED, *_KEYS) and near is not None:
             if managed and near in _MANAGED:
-                # A rule under a misspelt name would let pass what it was to stop.
+                # A rule under a misspelt name would allow what it was meant to deny.
                 _fail(file, "this member is not known", line=member.line, key=quoted(name), fix=f'write "{near}"')
             message = f'this member is not known, and ignored; did you mean "{near}"?'
         else:
@@ -178,7 +178,7 @@ def _odd(file: str | None, node: Node, key: str, message: str) -> Problem:
 
 
 def _input(item: object, *, file: str | None) -> Input | str:
-    """Read one input, or say what is wrong with it."""
+    """Parse one input, or return what is wrong with it."""
     if not isinstance(item, dict) or not isinstance(item.get("id"), str) or not item["id"]:
         return 'expected an object with an "id"; it is ignored'
     kind = item.get("type", "promptString")

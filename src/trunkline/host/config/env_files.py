@@ -1,7 +1,7 @@
-"""Reads the text of an ``envFile``: a ``NAME=value`` on each line, as programs that start others write it.
+"""Parses an ``envFile``: one ``NAME=value`` per line, in the common ``.env`` syntax.
 
-``export`` before a name, comments and quotes are understood; in double quotes a backslash begins an escape, a quoted
-value may go over several lines. Variables in values are not filled in.
+``export`` before a name, comments and quotes are supported; in double quotes a backslash starts an escape, and a quoted
+value may span several lines. Variables in values are not expanded.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ _ESCAPE = re.compile(r"\\(.)", re.S)
 
 
 class EnvLine(Struct, frozen=True):
-    """One variable of a file, or, without a name, a line that cannot be read."""
+    """One variable of a file; ``name`` is None for a line that cannot be parsed."""
 
     name: str | None
     value: str
     line: int
 
     def __repr__(self) -> str:
-        """Leave the value out."""
+        """Omit the value, which may be secret."""
         return f"EnvLine({self.name!r}, line {self.line})"
 
 
 def read_env_file(text: str) -> list[EnvLine]:
-    """Read all lines; of a name that stands twice both are given, in order."""
+    """Parse all lines; a name that occurs twice is returned twice, in order."""
     text = text.replace("\r\n", "\n").replace("\r", "\n")
     found: list[EnvLine] = []
     at, line = 0, 1
@@ -46,7 +46,7 @@ def read_env_file(text: str) -> list[EnvLine]:
 
 
 def _one(text: str, at: int, *, line: int) -> tuple[int, EnvLine | None]:
-    """Read what begins here; give where the next line begins."""
+    """Parse the line that starts at ``at``; return where the next one starts."""
     blank = _BLANK.match(text, at)
     if blank is not None:
         return blank.end(), None

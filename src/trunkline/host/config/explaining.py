@@ -1,6 +1,6 @@
-"""Says what holds and why, as a document: each value with the file and line it came from, without any secret.
+"""Explains a configuration as JSON: which entries are active, and the file and line of each value, without secrets.
 
-Variables are shown as they are written, with whether they are set; settings that nobody wrote are the usual ones.
+Variables are shown as they are written, with whether they are set; settings that are not written have their defaults.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ __all__ = ["explain"]
 
 
 def explain(configuration: Configuration, name: str | None = None) -> dict[str, Any]:
-    """Describe a configuration, or one entry of it, in JSON values.
+    """Describe a configuration, or one entry of it, as JSON values.
 
     Raises:
         ConfigError: there is no entry of this name.
@@ -66,7 +66,7 @@ def _source(source: Source) -> dict[str, Any]:
 
 
 def _settings(entry: ServerEntry) -> dict[str, Any]:
-    """Give the settings that hold; what the sandbox is told may have secrets in it and is shown among the values."""
+    """Return the effective settings; those of the sandbox may contain secrets and are shown among the values."""
     held = msgspec.to_builtins(entry.settings)
     names = [name for name in ServerSettings.__struct_fields__ if name not in ("sampling", "sandbox", "roots")]
     settings = {camel(name): held[name] for name in names}

@@ -1,6 +1,6 @@
-"""Reads the files of a configuration as text: bounded, and with a sentence of its own for everything that can be wrong.
+"""Reads the files of a configuration as text: bounded, and with a specific message for each failure.
 
-A file that was found and not named must be a plain one: whatever else lies under its name might never end.
+A file that was found rather than named must be a regular file: a pipe or device under its name might never end.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from trunkline.errors import ConfigError
 
 __all__ = ["MAX_BYTES", "Unreadable", "read_text"]
 
-#: Largest file that is read.
+#: The largest file that is read.
 MAX_BYTES = 1024 * 1024
 
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
 
 
 class Unreadable(ConfigError):
-    """A file cannot be read as text; it says why, and the fix."""
+    """A file that cannot be read as text, with the reason and the fix."""
 
     def __init__(self, message: str, *, fix: str | None = None, line: int | None = None, absent: bool = False) -> None:
-        """Keep the fix and the place beside the sentence."""
+        """Store the fix and the line beside the message."""
         super().__init__(message)
         self.message = message
         self.fix = fix
@@ -31,10 +31,10 @@ class Unreadable(ConfigError):
 
 
 def read_text(path: str, *, plain_only: bool) -> str:
-    """Give the text of a file, without a byte order mark.
+    """Return the text of a file, without a byte order mark.
 
     Raises:
-        Unreadable: it cannot be read; the sentence does not repeat the path.
+        UnreadableFile: it cannot be read; the message does not repeat the path.
     """
     data = _read(path, plain_only=plain_only)
     if len(data) > MAX_BYTES:
@@ -49,7 +49,7 @@ def read_text(path: str, *, plain_only: bool) -> str:
 
 
 def _read(path: str, *, plain_only: bool) -> bytes:
-    # A pipe without a writer must not stop whoever only looks what lies there.
+    # Opening a pipe without a writer must not block a search for configuration files.
     flags = os.O_RDONLY | (getattr(os, "O_NONBLOCK", 0) if plain_only else 0) | getattr(os, "O_CLOEXEC", 0)
     try:
         with open(os.open(path, flags), "rb") as file:

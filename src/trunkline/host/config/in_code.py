@@ -1,6 +1,6 @@
-"""Reads entries that are given in code, as the same objects that a file would hold.
+"""Parses entries given in code, as the same objects that a file would contain.
 
-Nothing has a line then; problems name the member alone. Paths are relative to the folder one is in.
+There are no line numbers; problems name the member alone. Paths are relative to the current directory.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _KEYS = ("mcpServers", "servers")
 def entry_from(
     name: str, mapping: Mapping[str, Any], *, source: Source | None = None, environ: Mapping[str, str] | None = None
 ) -> ServerEntry:
-    """Read one entry; whatever is wrong with it is its ``problem``."""
+    """Parse one entry; whatever is wrong with it is its ``problem``."""
     at = Source("given") if source is None else source
     document = Document(file=at.file, servers=(Member(name, _node(mapping), at.line or 0),))
     placed = place(document, scope=at.scope, environ=os.environ if environ is None else environ, ask=None)
@@ -35,19 +35,19 @@ def entry_from(
 def entries_from_mapping(
     mapping: Mapping[str, Any], *, environ: Mapping[str, str] | None = None
 ) -> Mapping[str, ServerEntry]:
-    """Read entries by name, with or without ``mcpServers`` around them.
+    """Parse entries by name, with or without ``mcpServers`` around them.
 
     Raises:
-        BadFile: what is around them makes no sense (a ``ConfigError``).
+        InvalidConfigFile: the document around them is invalid (a ``ConfigError``).
     """
     return configuration_from(mapping, environ=environ).entries
 
 
 def configuration_from(mapping: Mapping[str, Any], *, environ: Mapping[str, str] | None = None) -> Configuration:
-    """Read entries by name, with all there is to say about them.
+    """Parse entries by name into a configuration, with problems and provenance.
 
     Raises:
-        BadFile: what is around them makes no sense (a ``ConfigError``).
+        InvalidConfigFile: the document around them is invalid (a ``ConfigError``).
     """
     whole = mapping if _is_whole(mapping) else {"mcpServers": mapping}
     document = document_of(_node(whole), file=None, scope="given")
@@ -55,16 +55,16 @@ def configuration_from(mapping: Mapping[str, Any], *, environ: Mapping[str, str]
 
 
 def _is_whole(mapping: Mapping[str, Any]) -> bool:
-    """Tell a whole document from entries, one of which may be called ``servers``."""
+    """Return True for a whole document, False for bare entries (one of which may be named ``servers``)."""
     inner = next((mapping[key] for key in _KEYS if key in mapping), None)
     return inner is not None and not (isinstance(inner, Mapping) and {"command", "url"} & set(inner))
 
 
 def _node(value: Any) -> Node:
-    """Give a value of Python's as one that was read.
+    """Convert a Python value to a JSON node.
 
     Raises:
-        ConfigError: it could not stand in a file.
+        ConfigError: the value has no JSON form.
     """
     if value is None or isinstance(value, str | int | float):
         return Leaf(value)

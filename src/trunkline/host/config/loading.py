@@ -1,8 +1,8 @@
-"""Reads the files of all scopes and says which entries hold: a whole entry hides another, they are never merged.
+"""Loads the files of all scopes and decides which entries are active; an entry replaces another as a whole.
 
-Managed beats given, given beats project, project beats user. A broken file that was named, or that the administrator
-put there, ends it: nobody can know what it would have said. One that was only found is a problem that is told, and
-stops nobody else.
+Managed overrides given, given overrides project, project overrides user. A broken file that was named, or that the
+administrator installed, is an error: what it would have said is unknown. One that was merely found is reported as a
+problem, and the other files still count.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from trunkline.host.entries import Scope
 
 __all__ = ["Ask", "Places", "find_config", "load", "managed_file", "place"]
 
-#: Asks a person for an input; None: no answer.
+#: Prompts a person for an input; returns None if there is no answer.
 Ask: TypeAlias = Callable[[Input], str | None]
 
 _PROJECT = ("mcp.json", ".mcp.json", os.path.join(".vscode", "mcp.json"), os.path.join(".cursor", "mcp.json"))
@@ -32,7 +32,7 @@ _EDITORS = frozenset({".vscode", ".cursor"})
 
 
 class Places(Struct, frozen=True, kw_only=True):
-    """The files that were found where configurations usually are."""
+    """The configuration files that were found in the default locations."""
 
     project: Path | None = None
     user: Path | None = None
@@ -40,14 +40,14 @@ class Places(Struct, frozen=True, kw_only=True):
 
 
 def find_config(cwd: Path, *, user_folder: Path | None = None, managed: Path | None = None) -> Places:
-    """Look for files: the project's in the folder one is in, the user's, and the administrator's."""
+    """Find the project's file in a folder, the user's file, and the administrator's."""
     from trunkline.host.folders import config_folder
 
     user = (config_folder() if user_folder is None else user_folder) / "mcp.json"
     ruled = managed_file() if managed is None else managed
     project = next((path for name in _PROJECT if os.path.lexists(path := cwd / name)), None)
     return Places(
-        # In the user's own folder their file is theirs, not some project's.
+        # In the user's configuration folder the file is the user's, not a project's.
         project=None if project == user else project,
         user=user if os.path.lexists(user) else None,
         managed=ruled if os.path.lexists(ruled) else None,
@@ -55,7 +55,7 @@ def find_config(cwd: Path, *, user_folder: Path | None = None, managed: Path | N
 
 
 def managed_file() -> Path:
-    """Say where the administrator's file is on this system."""
+    """Return the path of the administrator's file on this system."""
     if sys.platform == "darwin":
         return Path("/Library/Application Support/Trunkline/mcp.json")
     if sys.platform == "win32":
@@ -72,10 +72,10 @@ def load(
     environ: Mapping[str, str],
     inputs: Ask | None = None,
 ) -> Configuration:
-    """Read files and say which entries hold; of several that were given a later one beats an earlier.
+    """Load files into a configuration; of several given files, a later one overrides an earlier.
 
     Raises:
-        BadFile: a file that was given, or the managed one, cannot be used (a ``ConfigError``).
+        InvalidConfigFile: a given file, or the managed one, cannot be used (a ``ConfigError``).
     """
     wanted: list[tuple[Scope, Path | str | None]] = [("managed", managed)]
     wanted += [("given", path) for path in reversed(given)]
@@ -100,11 +100,11 @@ def load(
     return assemble(placed, files=files, problems=problems)
 
 
-# --- where a file stands ---------------------------------------------------------------------------------------------
+# --- the context of a file -------------------------------------------------------------------------------------------
 
 
 def place(document: Document, *, scope: Scope, environ: Mapping[str, str], ask: Ask | None) -> Placed:
-    """Say what paths and variables of a document mean."""
+    """Give a document its scope: what its paths are relative to, and the sources of its variables."""
     file = document.file
     folder = os.path.dirname(os.path.abspath(file)) if file is not None else os.getcwd()
     folder = os.path.dirname(folder) if os.path.basename(folder) in _EDITORS else folder
@@ -117,7 +117,7 @@ def place(document: Document, *, scope: Scope, environ: Mapping[str, str], ask: 
 
 
 def _once(ask: Ask) -> Ask:
-    """Ask for each input once, however many entries use it."""
+    """Wrap a prompt so that each input is asked for once, however many entries use it."""
     answers: dict[str, str | None] = {}
 
     def asked(declared: Input) -> str | None:

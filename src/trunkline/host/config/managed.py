@@ -1,10 +1,10 @@
-"""Reads what only the managed file can say: which servers other files may name.
+"""Parses what only the managed file can contain: rules on which servers other files may configure.
 
-``exclusive`` leaves none but the managed ones. ``deniedServers`` and ``allowedServers`` are lists of rules over
-``name``, ``command`` (a glob for each word; ``**`` at the end for any more) and ``url`` (globs for host and path); a
-rule with several members fits what fits all of them, and a denial beats an allowance. What cannot be read never lets
-more through: an allowing rule allows nothing, a denying rule denies by the members that can be read, and a list that is
-no list stops all servers that are not managed.
+``exclusive`` permits the managed servers alone. ``deniedServers`` and ``allowedServers`` are lists of rules over
+``name``, ``command`` (a glob per word; a final ``**`` for any more) and ``url`` (globs for host and path). A rule with
+several members matches what matches all of them, and deny overrides allow. A rule that cannot be parsed never permits
+more: an allow rule then allows nothing, a deny rule denies by the members that can be parsed, and a value that is not a
+list denies all servers that are not managed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = ["read_rules"]
 
 
 def read_rules(root: Members, *, file: str | None) -> tuple[Rules, tuple[Problem, ...]]:
-    """Read the rules of a managed file, and say what is wrong with them."""
+    """Parse the rules of a managed file; return them with their problems."""
     said: list[Problem] = []
     reader = _RuleReader(file, said)
     exclusive = reader.exclusive(root.members.get("exclusive"))
@@ -33,7 +33,7 @@ def read_rules(root: Members, *, file: str | None) -> tuple[Rules, tuple[Problem
 
 
 class _RuleReader:
-    """Reads rules and collects what is wrong with them."""
+    """Parses rules and collects their problems."""
 
     def __init__(self, file: str | None, said: list[Problem]) -> None:
         self._file = file

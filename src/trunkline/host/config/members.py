@@ -1,7 +1,7 @@
-"""The members an entry may have: ours, and those of other hosts that mean the same; rows, no branches.
+"""The members an entry may have, ours and those of other hosts with the same meaning; rows, no branches.
 
-A member is looked up by its name in any of the two spellings (``idleStop``, ``idle_stop``). What is known to mean
-something elsewhere and is not done here has a sentence that says so.
+A member is looked up by its name in either spelling (``idleStop``, ``idle_stop``). Members that other hosts support and
+this one does not have a message that says so.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from trunkline.host.config.spelling import camel, hidden_space, nearest, quoted,
 
 __all__ = ["gather"]
 
-#: What says how to reach a server; the canonical name of each spelling.
+#: Members on how to reach a server: the canonical name of each spelling.
 _REACHING: Mapping[str, str] = MappingProxyType(
     {
         "type": "type",
@@ -37,7 +37,7 @@ _REACHING: Mapping[str, str] = MappingProxyType(
         "enabled": "enabled",
     }
 )
-#: Settings, with the names that other hosts have for them.
+#: Settings, with the names that other hosts use for them.
 _SETTINGS: Mapping[str, str] = MappingProxyType(
     {
         "era": "era",
@@ -78,7 +78,7 @@ _SETTINGS: Mapping[str, str] = MappingProxyType(
     }
 )
 _POLICY = "it is ignored: what may be done without asking is said in the policy"
-#: Members of other hosts that are not followed, each with what to say about it.
+#: Members of other hosts that are not supported, each with its message.
 _IGNORED: Mapping[str, str] = MappingProxyType(
     {
         "always_allow": _POLICY,
@@ -88,7 +88,7 @@ _IGNORED: Mapping[str, str] = MappingProxyType(
         "auth_provider_type": "it is ignored: write an oauth object",
     }
 )
-#: Members that say nothing about how a server is run.
+#: Members that do not affect how a server is run.
 _REMARKS = frozenset(
     {"$schema", "description", "dev", "gallery", "icon", "metadata", "name", "note", "title", "version"}
 )
@@ -96,7 +96,7 @@ _OWN = "trunkline"
 
 
 def gather(entry: Members, into: Collector) -> dict[str, Member]:
-    """Sort the members of an entry by their canonical names; say what is unknown, given twice or badly spelt."""
+    """Collect the members of an entry by canonical name; report unknown, repeated and misspelt ones."""
     into.check_repeated(None, entry)
     found: dict[str, Member] = {}
     for member in entry.members.values():
@@ -117,7 +117,7 @@ def _take(member: Member, into: Collector, *, found: dict[str, Member], known: M
     name, spelt = member.name, snake(member.name)
     if spelt in known:
         if isinstance(member.value, Leaf) and member.value.value is None:
-            # Some programs write null for what was not filled in.
+            # Some applications write null for what was not filled in.
             return
         canonical = known[spelt]
         if canonical in found:

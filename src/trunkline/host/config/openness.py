@@ -1,8 +1,8 @@
-"""Says what of a variable's value may be shown where it decides which program is run or which address is reached.
+"""Decides which part of a variable's value may be shown where it determines the program that runs or the address used.
 
-Whoever allows a server must see whom. A value in a command, its arguments or a URL is shown if it is clearly no secret:
-the variable is not called like one, and the value is a path, an address, the name of a program or of a host. Whatever
-else comes out of a variable stays hidden, and so does every part that looks as if it was drawn by chance. Pure.
+A person who approves a server must see what it is. A value in a command, its arguments or a URL is shown if it is
+clearly not a secret: the variable's name does not suggest one, and the value is a path, an address, or the name of a
+program or host. Every other value stays hidden, and so does every part that looks random. Pure.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from trunkline.protocol.secret_looks import holds_secret, names_secret
 
 __all__ = ["Spot", "hidden_parts"]
 
-#: Where a value stands: it is the program, within an argument, or within a URL.
+#: Where a value is used: as the program, within an argument, or within a URL.
 Spot: TypeAlias = Literal["program", "argument", "url"]
 
 _PATH = re.compile(r"(?:[A-Za-z]:|~|\.{1,2})?[/\\]")
@@ -28,7 +28,7 @@ _LONG = 32
 
 
 def hidden_parts(name: str, value: str, spot: Spot) -> frozenset[str]:
-    """Give the parts of a variable's value that are not to be shown at a spot: all of it if in doubt."""
+    """Return the parts of a variable's value that must not be shown there: all of it if in doubt."""
     whole = frozenset({value})
     if names_secret(name, setting=True) or holds_secret(value) or not value.isprintable():
         return whole
@@ -52,6 +52,6 @@ def _by_chance(value: str) -> bool:
 
 
 def _drawn(piece: str) -> bool:
-    """Tell whether a part of a value looks as if it was drawn by chance."""
+    """Return True if a part of a value looks randomly generated."""
     digits = any(letter.isdigit() for letter in piece) and any(letter.isalpha() for letter in piece)
     return len(piece) >= (_LONG_WITH_DIGITS if digits else _LONG) or "=" in piece or "+" in piece

@@ -1,8 +1,8 @@
-"""Reads JSON and keeps where everything stands: each value and each name has its line and column.
+"""A parser for JSON with comments that keeps positions: each value and each name has its line and column.
 
-Comments and commas after the last item are accepted, as the editors' own configuration files have them; everything else
-is JSON to the letter. Names that stand twice in one object are not refused here but noted, since what that means is for
-others to say. Depth is bounded; the size of the text is for whoever reads it. It does no I/O.
+Comments and trailing commas are accepted, as in the configuration files of editors; everything else is strict JSON.
+Repeated names in an object are recorded, not rejected: the caller decides what they mean. Depth is bounded; the size of
+the text is for the caller to bound. No I/O.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from trunkline.errors import ConfigError
 
 __all__ = ["MAX_DEPTH", "Items", "Leaf", "Member", "Members", "Node", "NotJson", "kind_of", "plain", "read_json"]
 
-#: Deepest nesting of a document.
+#: The deepest nesting of a document.
 MAX_DEPTH = 64
 
 Scalar: TypeAlias = str | int | float | bool | None
 
 
 class Leaf(Struct, frozen=True):
-    """A text, a number, true, false or null."""
+    """A string, a number, true, false or null."""
 
     value: Scalar
     line: int = 0
@@ -42,17 +42,17 @@ class Items(Struct, frozen=True):
 
 
 class Members(Struct, frozen=True):
-    """An object; of a name that stands twice the last value is kept."""
+    """An object; of a repeated name the last value is kept."""
 
     members: Mapping[str, Member]
     line: int = 0
     column: int = 0
-    #: Names that stand twice: the line of the first and of the second.
+    #: Repeated names, each with the lines of its first and second occurrence.
     repeated: tuple[tuple[str, int, int], ...] = ()
 
 
 class Member(Struct, frozen=True):
-    """A name of an object with its value; the place is the name's."""
+    """A name of an object with its value; the position is that of the name."""
 
     name: str
     value: Node
@@ -64,26 +64,26 @@ Node: TypeAlias = Leaf | Items | Members
 
 
 class NotJson(ConfigError):
-    """A text is no JSON; it says where, and what was expected there."""
+    """A text is not valid JSON; the message names the position and what was expected there."""
 
     def __init__(self, message: str, *, line: int, column: int) -> None:
-        """Keep the place beside the sentence."""
+        """Store the position beside the message."""
         super().__init__(message)
         self.line = line
         self.column = column
 
 
 def read_json(text: str) -> Node:
-    """Read a whole text as one value.
+    """Parse a whole text as one value.
 
     Raises:
-        NotJson: it is none.
+        InvalidJson: it is not valid.
     """
     return _Reader(text).whole()
 
 
 def plain(node: Node) -> Any:
-    """Give a value without its places."""
+    """Return a value as plain Python data, without positions."""
     if isinstance(node, Leaf):
         return node.value
     if isinstance(node, Items):
@@ -110,7 +110,7 @@ _NUMBER = re.compile(r"-?(?:0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?", re.A)
 _WORD = re.compile(r"[A-Za-z_$][\w$]*", re.A)
 _HEX = re.compile(r"[0-9a-fA-F]{4}")
 _LINE_END = re.compile(r"\r\n|\r|\n")
-# Beyond it a whole number is no float any more.
+# A longer integer does not fit into a float.
 _LONGEST_NUMBER = 300
 
 
@@ -120,7 +120,7 @@ def _simple(letter: str) -> str | None:
 
 
 class _Reader:
-    """One pass over a text; ``_at`` is the place of the next character."""
+    """One pass over a text; ``_at`` is the offset of the next character."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -128,7 +128,7 @@ class _Reader:
         self._starts = [0, *(found.end() for found in _LINE_END.finditer(text))]
 
     def whole(self) -> Node:
-        """Read the one value of the text."""
+        """Parse the one value of the text."""
         self._skip()
         if not self._peek():
             self._fail("nothing is written here, expected an object: {")
@@ -188,7 +188,7 @@ class _Reader:
         return Items(tuple(items), line, column)
 
     def _more(self, end: str) -> bool:
-        """Tell whether another item begins here; step over the end if none does."""
+        """Return True if another item starts here; otherwise skip the end."""
         self._skip()
         if self._peek() == end:
             self._at += 1
@@ -196,14 +196,14 @@ class _Reader:
         return True
 
     def _separator(self, end: str) -> None:
-        """Step over the comma after an item; the end may stand here instead."""
+        """Skip the comma after an item; the end may come instead."""
         self._skip()
         if self._peek() == ",":
             self._at += 1
         elif self._peek() != end:
             self._fail(f'expected "," or "{end}", found {self._found()}')
 
-    # --- texts, numbers, words ---------------------------------------------------------------------------------------
+    # --- strings, numbers, literals ----------------------------------------------------------------------------------
 
     def _string(self) -> str:
         opened = self._at
@@ -280,7 +280,7 @@ class _Reader:
             return f"; write {'null' if word.lower() in ('none', 'undefined') else word.lower()}"
         return "; texts stand in double quotes" if word or self._peek() in ("'", "`", "\u201c", "\u201d") else ""
 
-    # --- places ------------------------------------------------------------------------------------------------------
+    # --- positions ---------------------------------------------------------------------------------------------------
 
     def _skip(self) -> None:
         between = _BETWEEN.match(self._text, self._at)
@@ -293,7 +293,7 @@ class _Reader:
         return self._text[self._at : self._at + 1]
 
     def _found(self) -> str:
-        """Name the next character; no more of the text, which may be a secret."""
+        """Describe the next character alone: the text may contain secrets."""
         character = self._peek()
         if not character:
             return "the end of the file"

@@ -1,4 +1,4 @@
-"""How a server is reached, in the form both kinds of entries are read into."""
+"""How a server is reached, in the form that both kinds of entries are parsed into."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["Reach", "say_unused"]
 
 
 class Reach(NamedTuple):
-    """How a server is reached, as far as it could be read."""
+    """How a server is reached, as far as it could be parsed."""
 
     command: tuple[str, ...] | None = None
     env: Mapping[str, str] = MappingProxyType({})
@@ -25,7 +25,7 @@ class Reach(NamedTuple):
 
 
 def say_unused(found: Mapping[str, Member], names: tuple[str, ...], *, into: Collector, why: str) -> None:
-    """Warn of members that mean nothing for this kind of entry."""
+    """Warn about members that have no meaning for this kind of entry."""
     for name in names:
         if name in found:
             into.warn(found[name].name, found[name].line, f"it is ignored: {why}")

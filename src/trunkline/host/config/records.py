@@ -1,6 +1,6 @@
-"""What reading a configuration gives: the entries that hold, those that do not, and all there is to say about both.
+"""The result of loading a configuration: active and inactive entries, with their problems and provenance.
 
-Nothing in these records is secret: values are kept in the form in which they may be shown.
+Nothing in these records is secret: values are stored in the form in which they may be shown.
 """
 
 from __future__ import annotations
@@ -26,18 +26,17 @@ __all__ = [
     "Written",
 ]
 
-#: ``set``: its value is used; ``unset``; ``default``: the one that is written in the file is used; ``unanswered``: an
-#: input that nobody answered; ``known``: a folder that is known by itself; ``sealed``: a secret that is looked up right
-#: before the server is started.
+#: ``set``: its value is used; ``unset``; ``default``: the default in the file is used; ``unanswered``: an input without
+#: an answer; ``known``: a predefined folder; ``sealed``: a secret that is looked up right before the server is started.
 VariableState: TypeAlias = Literal["set", "unset", "default", "unanswered", "known", "sealed"]
 
 
 class Problem(Struct, frozen=True, kw_only=True):
-    """What is wrong, where, and what to do about it."""
+    """What is wrong, where, and how to fix it."""
 
     message: str
     fix: str | None = None
-    #: An error stops a server or a file, a warning nothing.
+    #: An error disables a server or a file; a warning does not.
     severity: Literal["error", "warning"] = "error"
     file: str | None = None
     line: int | None = None
@@ -47,7 +46,7 @@ class Problem(Struct, frozen=True, kw_only=True):
     key: str | None = None
 
     def __str__(self) -> str:
-        """Say all of it on one line."""
+        """Return all of it on one line."""
         path = ".".join(part for part in (self.server, self.key) if part)
         return ": ".join(part for part in (self.place, path, self.sentence) if part)
 
@@ -64,27 +63,27 @@ class Problem(Struct, frozen=True, kw_only=True):
 
 
 class Input(Struct, frozen=True, kw_only=True):
-    """A value that a person is asked for."""
+    """A value that a person is prompted for."""
 
     id: str
     description: str = ""
-    #: It is not shown while it is typed.
+    #: Whether it is masked while it is typed.
     password: bool = False
     default: str | None = None
-    #: The values to choose from; none: any.
+    #: The values to choose from; empty for any value.
     options: tuple[str, ...] = ()
-    #: The file that asks.
+    #: The file that declares it.
     file: str | None = None
 
     @property
     def variable(self) -> str:
-        """The environment variable that answers, too."""
+        """The environment variable that can provide the answer."""
         word = "".join(each if each.isascii() and each.isalnum() else "_" for each in self.id)
         return f"TRUNKLINE_INPUT_{word.upper()}"
 
 
 class Variable(Struct, frozen=True):
-    """A variable that a value uses, without what came out of it."""
+    """A variable that a value uses, without its content."""
 
     name: str
     kind: Literal["variable", "input", "folder", "secret"]
@@ -92,7 +91,7 @@ class Variable(Struct, frozen=True):
 
 
 class Written(Struct, frozen=True, kw_only=True):
-    """One value of an entry as it was written, in the form in which it may be shown."""
+    """Where one value of an entry was written, and how it may be shown."""
 
     key: str
     shown: str
@@ -109,11 +108,11 @@ class Provenance(Struct, frozen=True, kw_only=True):
 
 
 class Hidden(Struct, frozen=True, kw_only=True):
-    """A whole entry that does not hold."""
+    """An entry that is not active: overridden by another, or denied by a rule."""
 
     entry: ServerEntry
     why: str
-    #: The entry or the rule that hides it.
+    #: The entry or the rule that makes it inactive.
     by: Source | None = None
 
 
@@ -122,24 +121,24 @@ class LoadedFile(Struct, frozen=True, kw_only=True):
 
     path: str
     scope: Scope
-    #: The names of its entries, hidden ones too.
+    #: The names of its entries, including inactive ones.
     servers: tuple[str, ...] = ()
     problem: Problem | None = None
 
 
 class Configuration(Struct, frozen=True, kw_only=True):
-    """What holds after all files were read."""
+    """The effective configuration after all files were loaded."""
 
-    #: By name, those that cannot run included.
+    #: The active entries by name, including those that cannot run.
     entries: Mapping[str, ServerEntry] = MappingProxyType({})
     hidden: tuple[Hidden, ...] = ()
-    #: Of whole files, and warnings; what stops one entry is in its ``problem`` and its provenance.
+    #: Problems of whole files, and warnings; errors of one entry are in its ``problem`` and its provenance.
     problems: tuple[Problem, ...] = ()
     files: tuple[LoadedFile, ...] = ()
-    #: What the administrator says about servers that are not managed; it holds for those that come later, too.
+    #: The administrator's rules for servers that are not managed; they also apply to servers that are added later.
     rules: Rules = Rules()
     written: Mapping[str, Provenance] = MappingProxyType({})
 
     def provenance(self, name: str) -> Provenance:
-        """Say where the values of an entry that holds came from."""
+        """Return where the values of an active entry came from."""
         return self.written.get(name, Provenance())

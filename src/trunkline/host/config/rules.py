@@ -1,6 +1,6 @@
-"""Rules over servers, of the administrator's: which of those that others name may be used.
+"""The administrator's rules: which of the servers that other files configure may be used.
 
-A rule with several members fits what fits all of them; a denial beats an allowance. It compares and reads nothing.
+A rule with several members matches what matches all of them; deny overrides allow. No I/O.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _PORTS = (("http", 80), ("https", 443))
 
 
 class Rule(Struct, frozen=True, kw_only=True):
-    """One rule over servers; what is None fits all."""
+    """One rule over servers; a member that is None matches everything."""
 
     name: str | None = None
     command: tuple[str, ...] | None = None
@@ -27,7 +27,7 @@ class Rule(Struct, frozen=True, kw_only=True):
     line: int | None = None
 
     def fits(self, entry: ServerEntry, *, loosely: bool) -> bool:
-        """Tell whether it speaks of a server; ``loosely`` also by another way to write the same path of a URL."""
+        """Return True if the rule matches a server; if lenient, also by another spelling of the same URL path."""
         if self.name is not None and self.name.casefold() != entry.name.casefold():
             return False
         if self.command is not None and (entry.command is None or not _same_words(self.command, entry.command)):
@@ -36,24 +36,24 @@ class Rule(Struct, frozen=True, kw_only=True):
 
 
 class Refusal(Struct, frozen=True):
-    """Why a server may not be used, and the line that says so."""
+    """Why a server may not be used, and the line of the rule."""
 
     why: str
     line: int | None = None
 
 
 class Rules(Struct, frozen=True, kw_only=True):
-    """All that the managed file says about the servers of others."""
+    """The rules of the managed file for servers of other files."""
 
     exclusive: bool = False
-    #: None: whatever is not denied.
+    #: None allows whatever is not denied.
     allowed: tuple[Rule, ...] | None = None
     denied: tuple[Rule, ...] = ()
-    #: Nothing is let through, for this reason.
+    #: If set, everything is denied, for this reason.
     closed: Refusal | None = None
 
     def refusal(self, entry: ServerEntry) -> Refusal | None:
-        """Say why a server that is not managed may not be used, if so."""
+        """Return why a server that is not managed is denied; None if it is allowed."""
         if self.exclusive:
             return Refusal("the managed file is exclusive")
         if self.closed is not None:
@@ -78,7 +78,7 @@ def _same_words(globs: tuple[str, ...], words: tuple[str, ...]) -> bool:
 
 
 def _same_url(glob: str, url: str, *, loosely: bool) -> bool:
-    # A glob over the whole URL would let "*.example.com" fit a path of another host.
+    # A glob over the whole URL would let "*.example.com" match a path of another host.
     scheme, _, rest = glob.partition("://")
     host, _, path = rest.partition("/")
     parts = urlsplit(url)

@@ -1,7 +1,7 @@
-"""Reads how the host is to treat a server: timeouts, era, start, filters; each kind of value has one reading function.
+"""Parses the settings of a server (timeouts, era, start, filters); each kind of value has one function.
 
-A value of the wrong kind or out of its range is a problem of its entry that says what was expected. Seconds are
-seconds: a number that can only be milliseconds is not guessed at but refused.
+A value of the wrong kind or out of range is a problem of its entry that names what was expected. Seconds are seconds: a
+number that can only be milliseconds is rejected, not converted.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _PARTS = ("allow", "deny", "annotations", "tags")
 
 
 def read_settings(found: Mapping[str, Member], into: Collector, *, project: bool) -> ServerSettings:
-    """Read the settings among an entry's members; an entry of a project cannot lower its own guard."""
+    """Parse the settings among an entry's members; an entry of a project cannot weaken its own safeguards."""
     given: dict[str, Any] = {}
     for name, read in _READERS.items():
         if name in found:
@@ -141,7 +141,7 @@ def _one_of(*choices: str) -> _Read:
 
 
 def _idle(key: str, node: Node, into: Collector) -> float | None:
-    # 0 is how others write "never", which is what leaving it out means.
+    # Other hosts write 0 for "never", which is the default here.
     return _seconds_or_none(key, node, into) or None
 
 
@@ -150,7 +150,7 @@ def _roots(key: str, node: Node, into: Collector) -> tuple[str, ...]:
 
 
 def _asks(key: str, node: Node, into: Collector) -> tuple[str, ...]:
-    """Read what a server may ask; one word that is not understood, and it may ask nothing."""
+    """Read what a server may ask for; a single unknown word, and it may ask for nothing."""
     words = _words(key, node, into)
     unknown = [word for word in words or () if word not in _ASKS]
     for word in unknown:
@@ -177,7 +177,7 @@ def _filters(key: str, node: Node, into: Collector) -> Filters | None:
         if name not in _PARTS:
             near = nearest(name, _PARTS)
             fix = f'did you mean "{near}"?' if near else f"it may have {', '.join(_PARTS)}"
-            # A filter that is not understood would let pass what it was to keep back.
+            # A filter that is ignored would show what it was meant to hide.
             into.fail(f"{key}.{quoted(name)}", member.line, "this part of a filter is not known", fix=fix)
         else:
             parts[name] = _words(f"{key}.{name}", member.value, into)
@@ -186,7 +186,7 @@ def _filters(key: str, node: Node, into: Collector) -> Filters | None:
 
 
 def _of(into: Collector, key: str, node: Node, **parts: tuple[str, ...] | None) -> Filters:
-    """Put a filter together; a list of names to allow that has none shows nothing."""
+    """Build a filter; an empty allow list shows nothing."""
     deny = parts.get("deny") or ()
     if "allow" in parts and parts["allow"] == ():
         into.warn(key, node.line, "the list of what is allowed is empty: nothing is shown")
@@ -200,7 +200,7 @@ def _of(into: Collector, key: str, node: Node, **parts: tuple[str, ...] | None) 
 
 
 def _words(key: str, node: Node, into: Collector) -> tuple[str, ...] | None:
-    """Read a list of names or globs; no variables are filled into them."""
+    """Read a list of names or globs; variables in them are not expanded."""
     if not isinstance(node, Items):
         into.expected(key, node, "a list of texts")
         return None
@@ -222,7 +222,7 @@ def _check_hints(key: str, node: Members, hints: tuple[str, ...], *, into: Colle
 
 
 def _foreign_filters(found: Mapping[str, Member], into: Collector) -> Filters | None:
-    """Read the lists of tools that other hosts have for what is ``tools`` here."""
+    """Read the tool lists that other hosts use in place of ``tools``."""
     given = {
         part: found[name] for part, name in (("allow", "include_tools"), ("deny", "exclude_tools")) if name in found
     }

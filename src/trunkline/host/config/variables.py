@@ -1,9 +1,9 @@
-"""Fills variables into a text: ``${NAME}``, ``${NAME:-default}``, ``${env:NAME}``, ``${input:id}`` and known folders.
+"""Expands variables in a text: ``${NAME}``, ``${NAME:-default}``, ``${env:NAME}``, ``${input:id}`` and known folders.
 
-A text is filled once: what came out of a variable is not looked at again. A text that cannot be filled gives no text at
-all, so that ``${NAME}`` reaches nobody. What came from outside the file is named as a secret. A secret of the user's
-vault (``secret://name``, ``${secret:name}``) is not looked up here: its name stays, for whoever starts the server. It
-does no I/O and knows no environment: both come in as ``Surroundings``.
+A text is expanded once: the value of a variable is not expanded again. A text that cannot be expanded gives no text at
+all, so that a literal ``${NAME}`` never reaches a server. What came from outside the file counts as secret. A secret of
+the user's vault (``secret://name``, ``${secret:name}``) is not looked up here: its name stays in place until the server
+is started. No I/O; the environment comes in as ``VariableSources``.
 """
 
 from __future__ import annotations
@@ -25,30 +25,30 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _INPUT = re.compile(r"input:(.+)", re.S)
 _SECRET = re.compile(r"secret:(.*)", re.S)
 _VARIABLE = re.compile(r"(?:env:)?([A-Za-z_][A-Za-z0-9_]*)(?::-(.*))?", re.S)
-#: Variables that say who and where one is: hiding their values everywhere would make texts unreadable.
+#: Variables that describe the user and the system: masking their values everywhere would make texts unreadable.
 _PUBLIC = frozenset({"HOME", "LANG", "LOGNAME", "PATH", "PWD", "SHELL", "TEMP", "TMP", "TMPDIR", "USER", "USERPROFILE"})
-#: Shorter ones stand in any text by chance, so hiding them would only garble what is shown.
+#: Shorter values occur in any text by chance, so masking them would only garble what is shown.
 _SHORTEST_SECRET = 4
 _WORDS = frozenset({"true", "false", "null", "none"})
 _SCHEME = re.compile(r"(?:basic|bearer|token|apikey|api-key) +", re.I)
 
 
 class Fault(Struct, frozen=True):
-    """Why a text cannot be filled, and the fix."""
+    """Why a text cannot be expanded, and the fix."""
 
     message: str
     fix: str
 
 
 class Surroundings(Struct, frozen=True, kw_only=True):
-    """What variables are filled from."""
+    """The sources of variables: environment, known folders and inputs."""
 
     environ: Mapping[str, str]
-    #: Folders that are known by name, such as ``workspaceFolder``.
+    #: Predefined folders by name, such as ``workspaceFolder``.
     folders: Mapping[str, str] = MappingProxyType({})
     #: The inputs that the file declares.
     inputs: Mapping[str, Input] = MappingProxyType({})
-    #: Asks a person, once for each input; None: there is nobody.
+    #: Prompts a person, once for each input; None if there is no one to prompt.
     ask: Callable[[Input], str | None] | None = None
 
     def __repr__(self) -> str:
@@ -57,20 +57,20 @@ class Surroundings(Struct, frozen=True, kw_only=True):
 
 
 class Expansion(Struct, frozen=True, kw_only=True):
-    """A text that was filled."""
+    """The result of expanding a text."""
 
-    #: None if it could not be.
+    #: None if it could not be expanded.
     text: str | None
     #: The literal parts and, between them, the references as they were written.
     literals: tuple[str, ...]
     references: tuple[str, ...] = ()
     variables: tuple[Variable, ...] = ()
     secrets: frozenset[str] = frozenset()
-    #: The variables of the environment that ``secrets`` came out of, and their values.
+    #: The environment variables that ``secrets`` came from, with their values.
     came: tuple[tuple[str, str], ...] = ()
     faults: tuple[Fault, ...] = ()
-    #: If there are secrets of the vault's in it: the text in parts, with their names; in ``text`` stands
-    #: ``${secret:name}`` for each.
+    #: If it names secrets of the vault: the text in parts, with their names; ``text`` has ``${secret:name}`` for
+    #: each.
     sealed: tuple[str | SecretName, ...] = ()
 
     def __repr__(self) -> str:
@@ -78,7 +78,7 @@ class Expansion(Struct, frozen=True, kw_only=True):
         return "Expansion()"
 
     def secrets_at(self, spot: Spot | None) -> frozenset[str]:
-        """Give what is not to be shown of a text that stands at a spot where one must see what is run or reached."""
+        """Return what must not be shown where the text determines what is run or contacted."""
         if spot is None:
             return self.secrets
         parts = [part for name, value in self.came for part in hidden_parts(name, value, spot)]
@@ -86,7 +86,7 @@ class Expansion(Struct, frozen=True, kw_only=True):
         return others | frozenset(part for part in parts if is_secret(part))
 
     def shown(self, *, mask: Callable[[str], str] = str) -> str:
-        """Give the text as it was written, with a function applied to its literal parts."""
+        """Return the text as it was written, with a function applied to its literal parts."""
         parts = [mask(self.literals[0])]
         for reference, literal in zip(self.references, self.literals[1:], strict=True):
             parts += (reference, mask(literal))
@@ -94,18 +94,18 @@ class Expansion(Struct, frozen=True, kw_only=True):
 
 
 class _Filled(Struct, frozen=True):
-    """What came of one reference."""
+    """The result of one reference."""
 
     text: str | None
     variable: Variable | None = None
     secret: bool = False
     fault: Fault | None = None
-    #: The secret of the vault's that is meant.
+    #: The name of the vault secret it refers to.
     name: SecretName | None = None
 
 
 def expand(text: str, around: Surroundings) -> Expansion:
-    """Fill all variables of a text."""
+    """Expand all variables of a text."""
     if text.startswith(SCHEME):
         return _expansion(["", ""], [text], [_secret(text.removeprefix(SCHEME))])
     literals, references, filled = [], [], []
@@ -138,7 +138,7 @@ def _expansion(literals: list[str], references: list[str], filled: list[_Filled]
 
 
 def _sealed(literals: list[str], filled: list[_Filled]) -> tuple[str | SecretName, ...]:
-    """Give the parts of a text that has secrets of the vault's in it."""
+    """Return the parts of a text that names secrets of the vault."""
     if not any(each.name for each in filled):
         return ()
     parts: list[str | SecretName] = [literals[0]]
@@ -148,12 +148,12 @@ def _sealed(literals: list[str], filled: list[_Filled]) -> tuple[str | SecretNam
 
 
 def is_secret(value: str) -> bool:
-    """Tell whether a value can be hidden without garbling every text: very short ones and mere words cannot."""
+    """Return True if a value can be masked without garbling every text; very short values and plain words cannot."""
     return len(value) >= _SHORTEST_SECRET and value.lower() not in _WORDS
 
 
 def masked(literal: str) -> str:
-    """Hide a literal part of a secret, but for the name of its scheme (``Bearer``) and the spaces around it."""
+    """Mask a literal part of a secret, except its scheme (``Bearer``) and the spaces around it."""
     scheme = _SCHEME.match(literal)
     kept = "" if scheme is None else scheme.group()
     return kept + ("***" if literal[len(kept) :].strip() else literal[len(kept) :])

@@ -32,7 +32,8 @@ from trunkline.host.catalog.keeping import KeptCatalogs
 from trunkline.host.catalog.offerings import Offering
 from trunkline.host.entries import ServerEntry
 from trunkline.host.passing.forwarding import Forwarder, shared_needs
-from trunkline.host.passing.lanes import Lane, Lanes, Needs
+from trunkline.host.passing.lanes import Lane, Needs
+from trunkline.host.passing.pool import Lanes
 from trunkline.host.session import HostSession
 from trunkline.host.supervision.upstream import Upstream
 from trunkline.protocol.revisions import NEWEST, find

@@ -1,4 +1,4 @@
-"""Whether a server may run: what the user approved, by a fingerprint of all that would run."""
+"""Whether a server may run: what the user approved, by a fingerprint of everything that would run."""
 
 from __future__ import annotations
 

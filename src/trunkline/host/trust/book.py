@@ -1,9 +1,9 @@
-"""Whether a server may run: the book of what the user approved.
+"""Whether a server may run: the store of the user's approvals.
 
-What the user wrote or named is trusted. What was found in a project folder came with the project, so it runs only after
-the user has approved it, under that name, in that folder, with that fingerprint; anything else is asked again. The book
-lies outside every project that it speaks of, and one that cannot be read approves nothing. Nothing here starts
-anything.
+Servers that the user configured or named are trusted. A server found in a project folder came with the project, so it
+runs only after the user has approved it, under that name, in that folder, with that fingerprint; any difference needs a
+new approval. The store must be outside the projects it covers, and a store that cannot be read approves nothing.
+Nothing is started here.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ __all__ = [
 
 State: TypeAlias = Literal["trusted", "approved", "new", "changed", "revoked"]
 
-# Folders inside a project in which editors keep its file.
+# Folders of a project in which editors store its configuration file.
 _EDITORS = frozenset({".vscode", ".cursor"})
 
 
 class Approval(Struct, frozen=True, kw_only=True):
-    """What the user approved once; a revoked one is kept, so that it can be told from one that never was."""
+    """An approval of the user; a revoked one is kept, to distinguish it from one that never existed."""
 
     name: str
     #: The real path of the project's folder.
     folder: str
-    #: The file that it stood in, as it was named then.
+    #: The configuration file, as it was named then.
     file: str
     #: Seconds since the epoch.
     at: float
@@ -59,36 +59,36 @@ class Approval(Struct, frozen=True, kw_only=True):
 
 
 class Change(Struct, frozen=True):
-    """A part that is not as it was approved; None where there is, or was, nothing."""
+    """A part that differs from what was approved; None where there is, or was, no such part."""
 
     part: str
     before: str | None
     now: str | None
 
     def __str__(self) -> str:
-        """Say it in a line."""
+        """Describe the change in one line."""
         if self.before == self.now:
             return f"{self.part}: a value that is not shown"
         return f"{self.part}: {self.before or '(nothing)'} -> {self.now or '(nothing)'}"
 
 
 class Standing(Struct, frozen=True):
-    """Whether a server may run, and why."""
+    """Whether a server may run, and why: the outcome of a trust check."""
 
     state: State
     reason: str
     changes: tuple[Change, ...] = ()
-    #: Why it cannot even be approved.
+    #: Why it cannot be approved either.
     obstacle: str | None = None
 
     @property
     def may_run(self) -> bool:
-        """Tell whether it may be started or reached."""
+        """Whether it may be started or contacted."""
         return self.state in ("trusted", "approved")
 
 
 class _Book(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The file, as it lies there."""
+    """The content of the file."""
 
     version: Literal[1] = 1
     approvals: list[Approval] = []
@@ -98,23 +98,23 @@ class TrustBook:
     """The user's approvals, in one file that several processes may write."""
 
     def __init__(self, path: Path, *, clock: Callable[[], float] = time.time) -> None:
-        """Take the file's path; it is made when something is first approved."""
+        """Set the path of the file, which is created with the first approval."""
         self._path = Path(os.path.realpath(path))
         self._clock = clock
 
     def __repr__(self) -> str:
-        """Name the file."""
+        """Show the path of the file."""
         return f"TrustBook({str(self._path)!r})"
 
     async def check(self, entry: ServerEntry) -> tuple[bool, str | None]:
-        """Say whether a server may run as it is now, and if not why; this is what a supervisor asks."""
+        """Return whether a server may run as it is now, and if not, why; called by the supervisor."""
         if entry.source.scope != "project":
             return True, None
         standing = self.standing(entry, await fingerprint_of(entry))
         return standing.may_run, None if standing.may_run else standing.reason
 
     def standing(self, entry: ServerEntry, now: Fingerprint) -> Standing:
-        """Say where a server stands; a book that cannot be read says "new", and why."""
+        """Return the trust status of a server; "new", with the reason, if the store cannot be read."""
         if entry.source.scope != "project":
             return Standing("trusted", f"it is in {entry.source}, which is the user's own word")
         try:
@@ -134,10 +134,10 @@ class TrustBook:
         return Standing("approved", f"it was approved on {time.strftime('%Y-%m-%d', time.localtime(kept.at))}")
 
     def approve(self, entry: ServerEntry, seen: Fingerprint) -> Approval:
-        """Approve a server as the user has seen it, in place of what was approved under its name before.
+        """Approve a server as the user has seen it; replaces an earlier approval under its name.
 
         Raises:
-            ConfigError: the entry needs no approval or cannot have one, or the book cannot be read or written.
+            ConfigError: the entry needs no approval or cannot have one, or the store cannot be read or written.
         """
         approval = Approval(
             name=entry.name,
@@ -154,10 +154,10 @@ class TrustBook:
         return approval
 
     def revoke(self, name: str, folder: str | os.PathLike[str] | None = None) -> bool:
-        """Take back the approvals of a name, in one folder or in all; tell whether there was one.
+        """Revoke the approvals of a name, in one folder or in all; return True if there was one.
 
         Raises:
-            ConfigError: the book cannot be read or written.
+            ConfigError: the store cannot be read or written.
         """
         real = None if folder is None else readable(os.path.realpath(folder))
         with self._changing() as kept:
@@ -170,15 +170,15 @@ class TrustBook:
         return bool(taken)
 
     def approvals(self) -> list[Approval]:
-        """List what was approved, what is revoked included, by name and folder.
+        """Return all approvals, including revoked ones, by name and folder.
 
         Raises:
-            ConfigError: the book cannot be read.
+            ConfigError: the store cannot be read.
         """
         return [approval for _, approval in sorted(self._read().items())]
 
     def _folder(self, entry: ServerEntry) -> str:
-        """Give the real path of the project that an entry came with."""
+        """Return the real path of the project that an entry came with."""
         if entry.source.scope != "project" or entry.source.file is None:
             raise ConfigError(f"{entry.name} is from {entry.source}: only servers of a project's file are approved.")
         folder = project_folder(entry.source.file)
@@ -191,7 +191,7 @@ class TrustBook:
 
     @contextmanager
     def _changing(self) -> Iterator[dict[tuple[str, str], Approval]]:
-        """Read, have it changed and write it back while nobody else does."""
+        """Read the approvals, let the caller change them, and write them back, under a lock."""
         path = str(self._path)
         try:
             with locked(path):
@@ -217,7 +217,7 @@ class TrustBook:
 
 
 def project_folder(file: str) -> str:
-    """Give the real path of the folder that a file is the project's file of."""
+    """Return the real path of the project folder that a configuration file belongs to."""
     folder = os.path.realpath(os.path.dirname(_absolute(file)))
     return os.path.dirname(folder) if os.path.basename(folder) in _EDITORS else folder
 
@@ -236,8 +236,8 @@ def _changes(before: Approval, now: Fingerprint) -> tuple[Change, ...]:
 
 
 def shown_command(entry: ServerEntry) -> str:
-    """Show the whole command or the URL of an entry, without what is secret in it."""
+    """Return the whole command or the URL of an entry, with secrets masked."""
     if entry.command is None:
         return shown_url(entry) if entry.url is not None else "(in this process)"
-    # Secrets are taken out first: once quoted, one that holds a quote is no longer found.
+    # Secrets are masked first: once quoted, a secret that contains a quote is no longer found.
     return shlex.join(entry.redact(word) for word in entry.command)

@@ -1,7 +1,6 @@
-"""Which code a command runs, as far as its words tell: the interpreters that are known, and what their words mean.
+"""Which code a command runs, as far as its arguments show: known interpreters, and what their arguments mean.
 
-Both the fingerprint of a launch and the warnings before an approval read commands by it. It looks whether files are
-there, and runs nothing.
+Used by the fingerprint of a launch and by the warnings before an approval. Checks whether files exist; runs nothing.
 """
 
 from __future__ import annotations
@@ -15,14 +14,14 @@ __all__ = ["STEERING", "basename", "interpreter", "run_by"]
 
 
 class _Interpreter(NamedTuple):
-    """A program that runs a file or code which its arguments give; the patterns are of names and options."""
+    """A program that runs a file or code given by its arguments; the fields are patterns of names and options."""
 
     name: str
-    #: After this option stands code.
+    #: The option that is followed by code.
     code: str = "(?!)"
-    #: After this option stands a module's name.
+    #: The option that is followed by the name of a module.
     module: str = "(?!)"
-    #: Other words may come first: variables, subcommands, or another interpreter.
+    #: Whether other words may come first: variables, subcommands, or another interpreter.
     wraps: bool = False
 
 
@@ -39,10 +38,10 @@ _INTERPRETERS = (
     _Interpreter("uv", module="-m|--module", wraps=True),
     _Interpreter("dotnet|env|nice|nohup|timeout|sudo|doas", wraps=True),
 )
-# Options that name a file which is run besides.
+# Options that name an additional file to run.
 _LOADING = frozenset({"-r", "--require", "--import", "--loader", "--experimental-loader", "--preload"})
 
-# Variables that decide which code runs, or where it gets code from and sends what it is given: as good as arguments.
+# Variables that decide which code runs, where code is fetched from, or where data is sent: as powerful as arguments.
 STEERING = re.compile(
     r"LD_.+|DYLD_.+|PATH|NODE_(OPTIONS|PATH|EXTRA_CA_CERTS|TLS_REJECT_UNAUTHORIZED)|PYTHON(PATH|HOME|STARTUP|WARNINGS)"
     r"|BASH_ENV|ENV|PERL5(OPT|LIB)|RUBY(OPT|LIB)|(_JAVA|JAVA_TOOL|JDK_JAVA)_OPTIONS|GIT_SSH(_COMMAND)?"
@@ -52,7 +51,7 @@ STEERING = re.compile(
 
 
 def run_by(words: Sequence[str], cwd: str) -> Iterator[tuple[Literal["code", "file"], str]]:
-    """Find what an interpreter is told to run: code on its command line, or files, as far as they are there."""
+    """Find what an interpreter would run: code on its command line, or files that exist."""
     kind = interpreter(words[0])
     if kind is None:
         return
@@ -74,18 +73,18 @@ def run_by(words: Sequence[str], cwd: str) -> Iterator[tuple[Literal["code", "fi
         is_file = bool(value) and os.path.isfile(path) and (not option or name in _LOADING)
         if is_file:
             yield "file", os.path.realpath(path)
-        # What comes after the script is for the script; a word after an option may be that option's value.
+        # Arguments after the script belong to the script; a word after an option may be the value of that option.
         if name not in _LOADING and (is_file or not (option or kind.wraps or before.startswith("-"))):
             return
         before = word
 
 
 def interpreter(word: str) -> _Interpreter | None:
-    """Give what is known of an interpreter, if a word names one."""
+    """Return the row of an interpreter, if a word names one."""
     name = basename(word)
     return next((each for each in _INTERPRETERS if re.fullmatch(each.name, name)), None)
 
 
 def basename(word: str) -> str:
-    """Give the name of a program, as the tables here have it."""
+    """Return the name of a program in the form used by these tables."""
     return word.replace("\\", "/").rpartition("/")[2].lower().removesuffix(".exe").removesuffix(".cmd")

@@ -1,6 +1,6 @@
-"""The fingerprint of what would be started or reached: one digest over all of it, and its parts as they may be shown.
+"""The fingerprint of what would be started or contacted: a digest over all of it, and its parts as they may be shown.
 
-It reads the program's file, so it is taken in a thread; it starts nothing.
+The program's file is read, so a fingerprint is taken in a thread; nothing is started.
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ from trunkline.transports.launch import find_program, server_environment
 
 __all__ = ["Fingerprint", "fingerprint", "fingerprint_of", "readable", "shown_url"]
 
-# Larger files are told apart by their size, time and beginning: nobody waits for a gigabyte before each start.
+# Larger files are identified by size, time and beginning: hashing a gigabyte before each start would take too long.
 _WHOLE = 64 * 1024 * 1024
 _HEAD = 1024 * 1024
 
 
 class Fingerprint(Struct, frozen=True):
-    """What would be started or reached: one digest over all of it, and its parts as they may be shown."""
+    """What would be started or contacted: one digest over all of it, and its parts as they may be shown."""
 
     digest: str
     #: By name: ``type``, ``command``, ``args``, ``env``, ``cwd``, ``binary``, ``scripts``, ``url``, ``headers``,
-    #: ``auth``, ``secrets`` (which it gets, by name), ``sandbox``; without secrets, and without what there is not.
+    #: ``auth``, ``secrets`` (which it gets, by name), ``sandbox``; with secrets masked; absent parts are left out.
     parts: dict[str, str]
-    #: A digest of each part, secrets included: two parts may look alike and differ.
+    #: A digest of each part, secrets included: two parts may look the same and differ.
     marks: dict[str, str]
 
 
 def fingerprint(entry: ServerEntry) -> Fingerprint:
-    """Take the fingerprint of a server as it would be started now; it reads files, so call it in a thread."""
+    """Compute the fingerprint of a server as it would be started now; reads files, so call it in a thread."""
     found = dict(_web_parts(entry) if entry.url is not None else _process_parts(entry))
     if entry.sealed:
         given = [[each.key, [*map(str, each.names)]] for each in entry.sealed]
@@ -57,7 +57,7 @@ def fingerprint(entry: ServerEntry) -> Fingerprint:
 
 
 async def fingerprint_of(entry: ServerEntry) -> Fingerprint:
-    """Take a fingerprint without blocking the event loop."""
+    """Compute a fingerprint without blocking the event loop."""
     return await asyncio.to_thread(fingerprint, entry)
 
 
@@ -85,7 +85,7 @@ def _process_parts(entry: ServerEntry) -> _Parts:
         yield "command", ([written], f"{entry.redact(written)} (not found)")
     else:
         real = os.path.realpath(path)
-        # The name it was called by is an argument too: some programs are several.
+        # The name a program is called by is an argument too: some programs behave differently by name.
         yield "command", ([written, path, real], entry.redact(path if real == path else f"{path} -> {real}"))
         yield "binary", (mark := _file_mark(path), mark)
     yield "args", (args, shlex.join(entry.redact(each) for each in args))
@@ -94,7 +94,7 @@ def _process_parts(entry: ServerEntry) -> _Parts:
         yield "env", ([sorted(entry.env), steering], ", ".join(sorted(entry.env)))
     cwd = os.path.realpath(entry.cwd or os.curdir)
     yield "cwd", (cwd, entry.redact(cwd))
-    # What a link to an interpreter is called says nothing.
+    # The name of a link to an interpreter does not identify the interpreter.
     called = written if path is None or interpreter(written) else os.path.realpath(path)
     scripts = [[text, _file_mark(text)] for kind, text in run_by([called, *args], cwd) if kind == "file"]
     if scripts:
@@ -102,7 +102,7 @@ def _process_parts(entry: ServerEntry) -> _Parts:
 
 
 def _found(entry: ServerEntry) -> str | None:
-    """Find the program as starting it would."""
+    """Find the program as a start would."""
     try:
         return find_program((entry.command or ("",))[0], server_environment(entry.env), cwd=entry.cwd)
     except LinkError:
@@ -110,9 +110,9 @@ def _found(entry: ServerEntry) -> str | None:
 
 
 def _file_mark(path: str) -> str:
-    """Tell a file's content apart from every other's; the largest ones by size, time and beginning alone."""
+    """Return a digest of a file; very large files are identified by size, time and beginning alone."""
     try:
-        # Opened like this, a pipe that took the file's place does not make us wait for its other end.
+        # Non-blocking: a pipe in the file's place must not make us wait for a writer.
         descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
     except OSError as error:
         return f"unreadable ({error.strerror})"
@@ -127,7 +127,7 @@ def _file_mark(path: str) -> str:
 
 
 def shown_url(entry: ServerEntry) -> str:
-    """Show a URL without what may be secret in it: the password and the values of its query."""
+    """Return a URL with the password and the values of the query masked."""
     try:
         parts = urlsplit(entry.url or "")
         names = [name for name, _ in parse_qsl(parts.query, keep_blank_values=True)]
@@ -140,17 +140,17 @@ def shown_url(entry: ServerEntry) -> str:
 
 
 def _canonical(value: Any) -> bytes:
-    """Write a value in the one way in which equal values are equal bytes; what is no Unicode is escaped."""
+    """Encode a value so that equal values give equal bytes; invalid Unicode is escaped."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), default=_plain).encode("ascii")
 
 
 def _plain(value: object) -> object:
-    """Give something for what is no JSON: an object that was given in code counts by its kind."""
+    """Return a JSON form for other values: an object given in code is represented by its type."""
     return dict(value) if isinstance(value, Mapping) else type(value).__name__
 
 
 def readable(text: str) -> str:
-    """Give a text that can be written, where a file's name can not."""
+    """Return a text that can be encoded as UTF-8, also for undecodable file names."""
     return text.encode("utf-8", "backslashreplace").decode()
 
 

@@ -1,6 +1,6 @@
-"""What to look at before a server is approved: patterns in its command or URL that have done harm.
+"""Warnings to show before a server is approved: patterns in its command or URL that have been used to do harm.
 
-Nothing is forbidden by them: they are shown to whoever decides.
+They deny nothing; they are shown to the person who decides.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _OTHER_RIGHTS = frozenset({"sudo", "doas", "su", "pkexec", "runas"})
 
 
 class _Fetcher(NamedTuple):
-    """A command that fetches what it runs: its first words, options that name what, and others with a value."""
+    """A command that fetches what it runs: its first words, options naming the package, and options with a value."""
 
     start: tuple[str, ...]
     naming: frozenset[str] = frozenset()
@@ -60,7 +60,7 @@ _PATTERNS = (
 
 
 def warnings_for(entry: ServerEntry) -> list[str]:
-    """Name what is dangerous about an entry, for whoever is about to approve it; secrets are left out."""
+    """Return warnings about an entry, for the person who is about to approve it; secrets are masked."""
     found = [*_web_warnings(entry)] if entry.url is not None else [*_command_warnings(entry)]
     found += [
         f"sets {name}={value}, which decides what code runs or where it comes from"
@@ -116,7 +116,7 @@ def _fetched(words: list[str]) -> str | None:
 
 
 def _package(words: list[str], fetcher: _Fetcher) -> str | None:
-    """Take what an option names, else the first word that is neither an option nor its value."""
+    """Return what an option names, else the first word that is neither an option nor its value."""
     before, first = "", None
     for word in words:
         name, _, value = word.partition("=")
@@ -129,7 +129,7 @@ def _package(words: list[str], fetcher: _Fetcher) -> str | None:
 
 
 def _outside(entry: ServerEntry) -> Iterator[str]:
-    """Name the paths that lead out of the project."""
+    """Return the paths that lead out of the project."""
     if entry.source.scope != "project" or entry.source.file is None:
         return
     folder = project_folder(entry.source.file)
@@ -143,6 +143,6 @@ def _outside(entry: ServerEntry) -> Iterator[str]:
 
 
 def _unseen(texts: Sequence[str]) -> list[str]:
-    """List the characters that a screen does not show, or shows elsewhere."""
+    """Return the characters that a screen does not show, or shows in another position."""
     found = {each for text in texts for each in text if unicodedata.category(each) in ("Cc", "Cf", "Cs", "Zl", "Zp")}
     return [f"U+{ord(each):04X}" for each in sorted(found)]
