@@ -138,7 +138,7 @@ def test_a_broken_book_allows_nothing_and_the_denial_says_so(book: GrantBook, tm
     (tmp_path / "grants.json").write_text("{")
     ruling = rule(Consent(book))
     assert not ruling.allowed
-    assert "grants.json: nothing is allowed by it" in ruling.reason
+    assert "grants.json: the grants cannot be read, so none is used" in ruling.reason
 
 
 def test_with_a_broken_book_the_person_can_still_say_yes(book: GrantBook, tmp_path: Path) -> None:

@@ -57,7 +57,7 @@ def test_why_no_one_is_asked_is_said_with_what_else_would_help(no_prompt_reason:
 def test_a_rule_that_asks_is_to_be_changed_since_no_other_rule_and_no_mode_undoes_it(no_prompt_reason: Any) -> None:
     rules = '[[rule]]\nname = "careful"\neffect = "ask"\nserver = "files"\n'
     text = refusal(ACT, rules, unasked=no_prompt_reason)
-    assert "rule 'careful' (p.toml:1) wants it asked about" in text
+    assert "rule 'careful' (p.toml:1) requires approval" in text
     assert text.endswith('Allow it: change the effect of that rule to "allow", or make the call where you can be asked')
     with pytest.raises(ConfigError, match="ask beats allow"):
         policy(f"{rules}\n{rule_to_add(ACT)}")
@@ -109,10 +109,10 @@ def test_where_nothing_is_asked_a_changed_tool_is_allowed_in_two_steps(no_prompt
     assert text.endswith(f"Allow it: trunkline pins accept files/write{step if then else ''}")
 
 
-@pytest.mark.parametrize(("name", "said"), [("", "rule p.toml:1 wants it asked about"), ('name = "careful"\n', None)])
+@pytest.mark.parametrize(("name", "said"), [("", "rule p.toml:1 requires approval"), ('name = "careful"\n', None)])
 def test_a_rule_is_named_once(name: str, said: str | None) -> None:
     decision = policy(f'[[rule]]\n{name}effect = "ask"\nserver = "files"\n').decide(ACT)
-    assert decision.explained == (said or "rule 'careful' (p.toml:1) wants it asked about")
+    assert decision.explained == (said or "rule 'careful' (p.toml:1) requires approval")
     assert policy("").decide(ACT).explained.endswith(f"({policy('').decide(ACT).rule})")
 
 
