@@ -384,7 +384,7 @@ def test_a_pin_that_is_gone_cannot_be_accepted(desk: Desk) -> None:
     desk.files(tool())
     (view,) = views_of(desk.book.servers())
     desk.book.forget("files")
-    with pytest.raises(ConfigError, match="files/read is not pinned any more"):
+    with pytest.raises(ConfigError, match="files/read is no longer pinned"):
         desk.book.accept(view.server, "tool", "read", pin=view.now)
 
 
@@ -428,7 +428,7 @@ def test_a_corrupt_book_serves_nothing_of_any_server_and_says_what_to_do(broken:
         files=offering(tool(), prompts=(t.Prompt(name="p"),), instructions="Use."), mail=offering(tool())
     )
     assert (len(catalog.tools), len(catalog.prompts), catalog.instructions) == (0, 0, {})
-    assert f"{broken.path}: pins cannot be understood" in reasons(catalog)[0]
+    assert f"{broken.path}: pins cannot be parsed" in reasons(catalog)[0]
     assert "Repair the file, or delete it" in reasons(catalog)[0]
     assert broken.told() == [("", "closed")]
 
@@ -463,7 +463,7 @@ def test_a_book_that_cannot_be_written_serves_nothing(desk: Desk, monkeypatch: p
 
     monkeypatch.setattr(pin_book, "write_private", full)
     catalog = desk.files(tool())
-    assert (len(catalog.tools), "pins cannot be kept (No space left on device)" in reasons(catalog)[0]) == (0, True)
+    assert (len(catalog.tools), "pins cannot be saved (No space left on device)" in reasons(catalog)[0]) == (0, True)
 
 
 def test_a_book_in_place_of_which_there_is_a_folder_serves_nothing(desk: Desk) -> None:
