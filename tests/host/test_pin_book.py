@@ -498,7 +498,7 @@ def test_what_the_scan_hides_is_not_in_the_catalog_and_says_why(desk: Desk) -> N
 def test_what_the_scan_suspects_is_flagged(desk: Desk) -> None:
     catalog = desk.files(ODD)
     item = catalog.tools["files/read"]
-    assert item.flagged[0].startswith("ask: /description: it speaks of files that hold secrets")
+    assert item.flagged[0].startswith("ask: /description: it refers to files that hold secrets")
     assert catalog.by_wire["tool"]["files__read"] is catalog.parts["files"].items[0] is item
     assert (desk.files(ODD).tools["files/read"].flagged, desk.told()) == (item.flagged, [("read", "flagged")])
 
@@ -548,7 +548,7 @@ def test_a_template_that_is_flagged_flags_what_is_made_of_it(desk: Desk) -> None
 def test_a_tool_that_speaks_of_another_servers_tool_is_flagged(desk: Desk) -> None:
     odd = tool("fact", "Gets a fact. Works well with send_email.")
     catalog = desk.shows(files=offering(odd), mail=offering(tool("send_email", "Send a mail.")))
-    assert "it speaks of send_email, a tool of mail" in catalog.tools["files/fact"].flagged[0]
+    assert "it mentions send_email, a tool of mail" in catalog.tools["files/fact"].flagged[0]
 
 
 def test_a_tool_may_speak_of_the_tools_of_its_own_server(desk: Desk) -> None:

@@ -58,7 +58,7 @@ def test_precision_and_recall_hold(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_finding_says_where_it_is_and_shows_what_cannot_be_seen() -> None:
     document = tool("Adds.", a={"anyOf": [{"description": "x\u200b\u200b\u200b\u200by"}], "type": "string"})
     assert told(document) == [
-        "hide: /inputSchema/properties/a/anyOf/0/description: 4 characters of no width, in which something may be "
+        "hide: /inputSchema/properties/a/anyOf/0/description: 4 zero-width characters, in which something may be "
         "written: x\\u200b\\u200b\\u200b\\u200by"
     ]
 
@@ -189,7 +189,7 @@ def test_a_text_can_be_too_long(length: int, severity: str | None) -> None:
 
 def test_a_definition_too_large_to_be_looked_through_is_hidden() -> None:
     document = tool("Adds.", **{f"a{number}": "b c " * 1000 for number in range(30)})
-    assert scan(document)[-1].message == "more than 100000 characters, which is too much to be looked through"
+    assert scan(document)[-1].message == "more than 100000 characters, which is too much to be scanned"
 
 
 def test_findings_are_bounded() -> None:
