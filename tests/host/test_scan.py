@@ -199,7 +199,7 @@ def test_findings_are_bounded() -> None:
 
 def test_names_of_other_servers_tools_are_found_by_wire_name_too() -> None:
     (finding,) = judged(HOSTILE["wire name"])
-    assert finding.message == "it speaks of mail__send_email, a tool of mail"
+    assert finding.message == "it mentions mail__send_email, a tool of mail"
 
 
 def test_a_server_may_speak_of_its_own_tools_by_a_short_name() -> None:
@@ -208,7 +208,7 @@ def test_a_server_may_speak_of_its_own_tools_by_a_short_name() -> None:
     others = names_of_others("wiki", references_in(document), names)
     assert others == {"put_page": frozenset({"base", "wiki"}), "set_page": frozenset({"base"})}
     assert [each.message for each in scan_references(document, references_in(document), others)] == [
-        "it speaks of set_page, a tool of base"
+        "it mentions set_page, a tool of base"
     ]
 
 
