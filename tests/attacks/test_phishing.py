@@ -69,7 +69,7 @@ async def test_a_form_that_asks_for_credentials_is_never_shown(
     assert answer.startswith("decline")
     assert victim.shown == []
     (notice,) = victim.notices
-    assert notice.startswith("evil asks by a form, which was declined: ")
+    assert notice.startswith("The form of evil was declined: ")
     assert field in notice
 
 
@@ -86,14 +86,14 @@ async def test_a_server_that_says_it_is_the_host_is_named_as_what_it_is(era: str
 
 #: Pages that are not what they seem, and what the person must be told of each.
 LOOKALIKES: list[Any] = [
-    pytest.param("https://xn--pple-43d.com/login", "its letters may look like another name's", id="punycode"),
+    pytest.param("https://xn--pple-43d.com/login", "its letters may imitate another name", id="punycode"),
     pytest.param("https://\u0430pple.com/login", "one word of the host mixes scripts", id="mixed scripts"),
     pytest.param("https://github.com@evil.example/login", "what stands before the @ is no host", id="user part"),
     pytest.param(
-        "https://github.com.evil.example/", "whose page it is, the end of the host says: evil.example", id="subdomain"
+        "https://github.com.evil.example/", "the owner of the page is named at the end of the host: evil.example", id="subdomain"
     ),
     pytest.param("http://github.com/login", "it is not encrypted", id="not encrypted"),
-    pytest.param("https://192.0.2.7/login", "the host is an address and no name", id="address"),
+    pytest.param("https://192.0.2.7/login", "the host is an IP address, not a name", id="address"),
     pytest.param("https://3221225991/login", "the host is a number", id="number"),
     pytest.param("https://github.com:4443/login", "it is at an unusual port, 4443", id="port"),
     pytest.param("https://localhost/admin", "it is on this machine", id="this machine"),
@@ -138,7 +138,7 @@ async def test_an_address_that_is_no_page_is_never_shown(url: str) -> None:
     answer = await victim.desk.answer(entry("evil"), "elicitation/create", asked, new_session())
     assert bytes(answer) == b'{"action":"decline"}'
     assert victim.shown == []
-    assert victim.notices[0].startswith("evil asks by a page, which was declined: ")
+    assert victim.notices[0].startswith("The page of evil was declined: ")
 
 
 # --- at a terminal ---------------------------------------------------------------------------------------------------
@@ -174,7 +174,7 @@ def test_no_page_opens_before_the_person_says_so(monkeypatch: pytest.MonkeyPatch
     answer, opened, screen = _at_a_terminal(monkeypatch, _page(url), (("pen ", "no\n"),))
     assert (answer.action, opened) == ("decline", [])
     assert "The server evil asks you something. It runs as: npx evil" in screen
-    assert "whose page it is, the end of the host says: evil.example" in screen
+    assert "the owner of the page is named at the end of the host: evil.example" in screen
 
 
 def test_words_of_a_server_cannot_pass_for_the_hosts(monkeypatch: pytest.MonkeyPatch) -> None:

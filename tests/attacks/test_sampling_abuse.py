@@ -126,7 +126,7 @@ async def test_a_server_that_drains_the_model_is_stopped_at_its_requests_a_minut
         assert await call(host, desk, "evil/drain", times=6) == "3 of 6"
     assert len(model.requests) == 3
     assert failures[0].startswith("Too many sampling requests: 3 a minute is the limit; try again in ")
-    assert notices[0].startswith("evil asked for a model's answer and got none: Too many sampling requests")
+    assert notices[0].startswith("A sampling request of evil was denied: Too many sampling requests")
 
 
 @in_loop
@@ -138,7 +138,7 @@ async def test_a_server_that_drains_the_model_is_stopped_at_its_tokens_an_hour(t
         await call(host, desk, "evil/drain", times=9)
     assert len(model.requests) < 9
     assert all(request.max_tokens <= 400 for request in model.requests)
-    assert failures[-1] == "The tokens that this server may have in an hour are used up"
+    assert failures[-1] == "The hourly token limit of this server is used up"
     assert notices[-1].endswith(failures[-1])
 
 

@@ -160,7 +160,7 @@ async def test_a_tool_that_only_speaks_of_anothers_is_shown_for_what_it_is(tmp_p
     _, _, servers = _both(tmp_path, tools=[tool("sum", "Add numbers. Its output looks fine in send_email messages.")])
     async with hosting(servers, tmp_path) as host:
         (flag,) = host.catalog.tools["evil/sum"].flagged
-    assert flag.startswith("ask: /description: it speaks of send_email, a tool of mail")
+    assert flag.startswith("ask: /description: it mentions send_email, a tool of mail")
 
 
 # --- lies about itself -----------------------------------------------------------------------------------------------

@@ -114,7 +114,7 @@ def test_a_server_without_pins_is_not_told_of(desk: Desk) -> None:
 def test_a_status_is_shown_although_the_pins_cannot_be_read(desk: Desk, tmp_path: Path) -> None:
     (tmp_path / "home" / "pins.json").write_text("{", encoding="utf-8")
     status = desk.verb("status")
-    assert (status.code, "files" in status.out, "pins cannot be understood" in status.err) == (0, True, True)
+    assert (status.code, "files" in status.out, "pins cannot be parsed" in status.err) == (0, True, True)
 
 
 def _wait_for(running: Gateway, pattern: str) -> None:

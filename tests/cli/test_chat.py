@@ -174,7 +174,7 @@ SESSION: Script = (
     ("It worked.", ""),
     ("you>", "slow\r"),
     ("This takes", "\x03"),
-    ("The turn was called off.", ""),
+    ("The turn was cancelled.", ""),
     ("you>", "evil\r"),
     ("turned", ""),
     ("you>", "break\r"),
@@ -233,7 +233,7 @@ def test_the_progress_of_a_call_is_shown(session: Chat) -> None:
 
 
 def test_ctrl_c_stops_the_turn_and_not_the_chat(session: Chat) -> None:
-    assert re.search(r"This takes.*\^C\n\[stopped\] The turn was called off\.\n", session.screen)
+    assert re.search(r"This takes.*\^C\n\[stopped\] The turn was cancelled\.\n", session.screen)
 
 
 def test_what_a_model_says_cannot_control_the_terminal(session: Chat) -> None:

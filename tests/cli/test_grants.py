@@ -268,6 +268,6 @@ def test_a_broken_file_is_named(
     arguments: tuple[str, ...], book: GrantBook, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "grants.json").write_text("{")
-    with pytest.raises(ConfigError, match=r"grants\.json: nothing is allowed by it") as caught:
+    with pytest.raises(ConfigError, match=r"grants\.json: the grants cannot be read, so none is used") as caught:
         run(capsys, *arguments)
     assert exit_for(caught.value) == Exit.CONFIG

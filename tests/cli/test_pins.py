@@ -182,7 +182,7 @@ def test_what_is_not_pinned_is_said_to_be_unknown(
 def test_a_broken_book_is_named(state: State, capsys: pytest.CaptureFixture[str]) -> None:
     state.path.write_text("{")
     ended = run(capsys, "pins", "list")
-    assert (ended.code, "pins.json: pins cannot be understood" in ended.err) == (2, True)
+    assert (ended.code, "pins.json: pins cannot be parsed" in ended.err) == (2, True)
 
 
 # --- accepting -------------------------------------------------------------------------------------------------------

@@ -120,7 +120,7 @@ def test_why_ends_with_6_if_it_is_denied_and_with_0_if_not(
 def test_why_as_json_has_the_whole_trace(capsys: pytest.CaptureFixture[str]) -> None:
     _, document = _why(capsys, "files/read_it", "--annotations", '{"readOnlyHint": true}')
     assert document["listed"] is True
-    assert document["notes"] == ["the server is not trusted: its hints are left out"]
+    assert document["notes"] == ["the server is not trusted: its hints are ignored"]
     assert [step["outcome"] for step in document["steps"]] == ["no", "no", "no"]
 
 
@@ -256,7 +256,7 @@ def test_a_warning_is_no_failure(capsys: pytest.CaptureFixture[str], folder: Pat
     assert outcome.code == 0
     assert json.loads(outcome.out) == {
         "rules": 1,
-        "findings": [{"severity": "warning", "where": "policy.toml:1", "message": "no server is like 'x*'"}],
+        "findings": [{"severity": "warning", "where": "policy.toml:1", "message": "no server matches 'x*'"}],
     }
 
 

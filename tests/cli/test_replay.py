@@ -54,7 +54,7 @@ def test_what_the_recording_does_not_have_is_refused_in_words(talk: tuple[str, P
         pytest.param(("--as", "server", TALKER), "needs no TARGET", id="a target"),
         pytest.param(("--as", "server", "--ignore", "/result"), "--ignore is for --as client", id="an option"),
         pytest.param(("--as", "client"), "whom should the client call", id="no target"),
-        pytest.param(("--as", "client", TALKER, "--ignore", "result"), "no JSON pointer", id="no pointer"),
+        pytest.param(("--as", "client", TALKER, "--ignore", "result"), "not a JSON pointer", id="no pointer"),
     ],
 )
 def test_what_would_do_nothing_is_refused(

@@ -138,7 +138,7 @@ def test_a_broken_book_allows_nothing_and_the_denial_says_so(book: GrantBook, tm
     (tmp_path / "grants.json").write_text("{")
     ruling = rule(Consent(book))
     assert not ruling.allowed
-    assert "grants.json: nothing is allowed by it" in ruling.reason
+    assert "grants.json: the grants cannot be read, so none is used" in ruling.reason
 
 
 def test_with_a_broken_book_the_person_can_still_say_yes(book: GrantBook, tmp_path: Path) -> None:
@@ -250,16 +250,16 @@ async def aborted(question: Question) -> Answer | None:
     raise asyncio.CancelledError
 
 
-@pytest.mark.parametrize("face", [silent, stubborn])
-def test_a_question_that_nobody_answers_in_time_is_a_no(face: Face, book: GrantBook) -> None:
-    ruling = rule(Consent(book, deadline=0.01), face=face)
+@pytest.mark.parametrize("prompter", [silent, stubborn])
+def test_a_question_that_nobody_answers_in_time_is_a_no(prompter: Face, book: GrantBook) -> None:
+    ruling = rule(Consent(book, deadline=0.01), face=prompter)
     assert (ruling.allowed, ruling.by) == (False, "deadline")
     assert ruling.reason == f"the question about files/write was not answered within 0.01 s.{STEP}"
 
 
-@pytest.mark.parametrize("face", [impatient, aborted])
-def test_a_face_that_gives_up_by_itself_is_a_no(face: Face, book: GrantBook) -> None:
-    ruling = rule(Consent(book), face=face)
+@pytest.mark.parametrize("prompter", [impatient, aborted])
+def test_a_face_that_gives_up_by_itself_is_a_no(prompter: Face, book: GrantBook) -> None:
+    ruling = rule(Consent(book), face=prompter)
     assert (ruling.allowed, ruling.by) == (False, "policy")
 
 

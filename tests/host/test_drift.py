@@ -103,7 +103,7 @@ def test_two_very_long_texts_are_told_apart_in_bounded_work() -> None:
 
 def test_differences_beyond_a_number_are_counted_only() -> None:
     changes = compare({}, {str(number): 0 for number in range(1000)})
-    assert (len(changes), "not told" in changes[-1].text) == (201, True)
+    assert (len(changes), "not shown" in changes[-1].text) == (201, True)
 
 
 @given(json_values, json_values)

@@ -78,7 +78,7 @@ async def test_a_form_that_asks_for_credentials_is_declined_unseen(era: str, tmp
         answer = await call(host, desk, "forms/ask")
     assert answer == "decline None"
     assert person.shown == []
-    assert "forms asks by a form, which was declined: it asks for credentials (password)" in notices[0]
+    assert "The form of forms was declined: it asks for credentials (password)" in notices[0]
 
 
 @ERAS
@@ -117,7 +117,7 @@ async def test_where_nobody_is_there_a_question_is_declined() -> None:
     desk = ElicitationDesk(None, notice=notices.append)
     result = await desk.answer(entry(), form(city={"type": "string"}), new_session())
     assert (result.action, desk.capabilities) == ("decline", {})
-    assert "nobody is here" in notices[0]
+    assert "there is no terminal or client to ask" in notices[0]
 
 
 @in_loop
@@ -273,9 +273,9 @@ def test_other_fields_are_left_alone(message: str, name: str, field: dict[str, A
         pytest.param("http://example.com/", "not encrypted", id="http"),
         pytest.param("https://bank.com@evil.io/", "the page is at evil.io", id="user"),
         pytest.param("https://example.com:8443/", "unusual port, 8443", id="port"),
-        pytest.param("https://203.0.113.7/", "an address and no name", id="ip"),
+        pytest.param("https://203.0.113.7/", "an IP address, not a name", id="ip"),
         pytest.param("https://192.168.1.1/", "a private address", id="private"),
-        pytest.param("https://[2001:db8::1]/", "an address and no name", id="ip6"),
+        pytest.param("https://[2001:db8::1]/", "an IP address, not a name", id="ip6"),
         pytest.param("https://2130706433/", "the host is a number", id="decimal"),
         pytest.param("https://0x7f.1/", "the host is a number", id="hexadecimal"),
         pytest.param("http://localhost:3000/", "on this machine", id="loopback"),

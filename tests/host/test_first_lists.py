@@ -64,7 +64,7 @@ def test_a_file_that_cannot_be_read_is_told_once_and_stops_nothing(
     settling = FirstLists(GrantBook(tmp_path / "grants.json"), {"files": ENTRY}.get)
     settling(catalog())
     settling(catalog())
-    assert caplog.text.count("nothing is allowed by it") == 1
+    assert caplog.text.count("the grants cannot be read, so none is used") == 1
 
 
 def test_what_may_not_be_used_is_not_counted() -> None:

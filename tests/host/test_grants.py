@@ -149,9 +149,9 @@ def test_a_resource_needs_no_pin() -> None:
 
 
 def test_likeness_is_said_or_the_grant_is_none() -> None:
-    with pytest.raises(ValueError, match="arguments like these"):
+    with pytest.raises(ValueError, match="a grant has an argument pattern if and only if"):
         make_grant(ACT, "alike", now=0.0)
-    with pytest.raises(ValueError, match="arguments like these"):
+    with pytest.raises(ValueError, match="a grant has an argument pattern if and only if"):
         always(match=alike(ACT.arguments))
 
 
@@ -383,7 +383,7 @@ BROKEN = [
 def test_a_broken_file_grants_nothing_and_says_so(content: bytes, book: GrantBook, path: Path) -> None:
     book.add(always())
     path.write_bytes(content)
-    with pytest.raises(ConfigError, match=r"grants\.json: nothing is allowed by it"):
+    with pytest.raises(ConfigError, match=r"grants\.json: the grants cannot be read, so none is used"):
         book.find(ACT)
 
 
@@ -401,7 +401,7 @@ def test_a_broken_file_is_not_written_over(content: bytes, book: GrantBook, path
 def test_a_file_that_others_can_write_grants_nothing(book: GrantBook, path: Path) -> None:
     book.add(always())
     path.chmod(0o666)
-    with pytest.raises(ConfigError, match=r"others can change what was allowed in it: run chmod 600"):
+    with pytest.raises(ConfigError, match=r"others can change grants in it: run chmod 600"):
         GrantBook(path).find(ACT)
 
 
@@ -420,7 +420,7 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
 
 def test_a_file_that_cannot_be_read_grants_nothing(path: Path) -> None:
     path.mkdir(parents=True)
-    with pytest.raises(ConfigError, match="what was allowed cannot be read"):
+    with pytest.raises(ConfigError, match="grants cannot be read"):
         GrantBook(path).find(ACT)
 
 
@@ -448,7 +448,7 @@ def test_a_disk_that_fails_leaves_what_there_was(
     before = path.read_bytes()
     with monkeypatch.context() as patch:
         patch.setattr(os, step, refuse)
-        with pytest.raises(ConfigError, match=r"cannot be kept: No space left on device\."):
+        with pytest.raises(ConfigError, match=r"cannot be saved: No space left on device\."):
             book.add(always())
     assert path.read_bytes() == before
     assert sorted(each.name for each in path.parent.iterdir()) == ["grants.json", "grants.json.lock"]

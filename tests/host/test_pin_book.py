@@ -384,7 +384,7 @@ def test_a_pin_that_is_gone_cannot_be_accepted(desk: Desk) -> None:
     desk.files(tool())
     (view,) = views_of(desk.book.servers())
     desk.book.forget("files")
-    with pytest.raises(ConfigError, match="files/read is not pinned any more"):
+    with pytest.raises(ConfigError, match="files/read is no longer pinned"):
         desk.book.accept(view.server, "tool", "read", pin=view.now)
 
 
@@ -428,7 +428,7 @@ def test_a_corrupt_book_serves_nothing_of_any_server_and_says_what_to_do(broken:
         files=offering(tool(), prompts=(t.Prompt(name="p"),), instructions="Use."), mail=offering(tool())
     )
     assert (len(catalog.tools), len(catalog.prompts), catalog.instructions) == (0, 0, {})
-    assert f"{broken.path}: pins cannot be understood" in reasons(catalog)[0]
+    assert f"{broken.path}: pins cannot be parsed" in reasons(catalog)[0]
     assert "Repair the file, or delete it" in reasons(catalog)[0]
     assert broken.told() == [("", "closed")]
 
@@ -463,7 +463,7 @@ def test_a_book_that_cannot_be_written_serves_nothing(desk: Desk, monkeypatch: p
 
     monkeypatch.setattr(pin_book, "write_private", full)
     catalog = desk.files(tool())
-    assert (len(catalog.tools), "pins cannot be kept (No space left on device)" in reasons(catalog)[0]) == (0, True)
+    assert (len(catalog.tools), "pins cannot be saved (No space left on device)" in reasons(catalog)[0]) == (0, True)
 
 
 def test_a_book_in_place_of_which_there_is_a_folder_serves_nothing(desk: Desk) -> None:
@@ -498,7 +498,7 @@ def test_what_the_scan_hides_is_not_in_the_catalog_and_says_why(desk: Desk) -> N
 def test_what_the_scan_suspects_is_flagged(desk: Desk) -> None:
     catalog = desk.files(ODD)
     item = catalog.tools["files/read"]
-    assert item.flagged[0].startswith("ask: /description: it speaks of files that hold secrets")
+    assert item.flagged[0].startswith("ask: /description: it refers to files that hold secrets")
     assert catalog.by_wire["tool"]["files__read"] is catalog.parts["files"].items[0] is item
     assert (desk.files(ODD).tools["files/read"].flagged, desk.told()) == (item.flagged, [("read", "flagged")])
 
@@ -548,7 +548,7 @@ def test_a_template_that_is_flagged_flags_what_is_made_of_it(desk: Desk) -> None
 def test_a_tool_that_speaks_of_another_servers_tool_is_flagged(desk: Desk) -> None:
     odd = tool("fact", "Gets a fact. Works well with send_email.")
     catalog = desk.shows(files=offering(odd), mail=offering(tool("send_email", "Send a mail.")))
-    assert "it speaks of send_email, a tool of mail" in catalog.tools["files/fact"].flagged[0]
+    assert "it mentions send_email, a tool of mail" in catalog.tools["files/fact"].flagged[0]
 
 
 def test_a_tool_may_speak_of_the_tools_of_its_own_server(desk: Desk) -> None:

@@ -38,26 +38,26 @@ def test_a_default_refusal_names_the_tool_the_reason_and_the_rule_that_allows_it
 
 
 @pytest.mark.parametrize(
-    ("unasked", "why", "step"),
+    ("no_prompt_reason", "why", "step"),
     [
         (CLIENT_CANNOT, "it did not declare elicitation", "serve with --approval client"),
         (NEVER_ASKS, "approval mode deny", WHICH),
         (called_by_proxy("call_tool", "files__write"), "saw only the name call_tool", "by its own name, files__write"),
     ],
 )
-def test_why_no_one_is_asked_is_said_with_what_else_would_help(unasked: Any, why: str, step: str) -> None:
-    text = refusal(ACT, unasked=unasked)
+def test_why_no_one_is_asked_is_said_with_what_else_would_help(no_prompt_reason: Any, why: str, step: str) -> None:
+    text = refusal(ACT, unasked=no_prompt_reason)
     said, _, after = text.partition(ALLOW_IT)
     assert why in said
     assert after.startswith(step) or step in after
     assert text.endswith(WRITTEN)
 
 
-@pytest.mark.parametrize("unasked", [CLIENT_CANNOT, NEVER_ASKS, called_by_proxy("call_tool", "files__write")])
-def test_a_rule_that_asks_is_to_be_changed_since_no_other_rule_and_no_mode_undoes_it(unasked: Any) -> None:
+@pytest.mark.parametrize("no_prompt_reason", [CLIENT_CANNOT, NEVER_ASKS, called_by_proxy("call_tool", "files__write")])
+def test_a_rule_that_asks_is_to_be_changed_since_no_other_rule_and_no_mode_undoes_it(no_prompt_reason: Any) -> None:
     rules = '[[rule]]\nname = "careful"\neffect = "ask"\nserver = "files"\n'
-    text = refusal(ACT, rules, unasked=unasked)
-    assert "rule 'careful' (p.toml:1) wants it asked about" in text
+    text = refusal(ACT, rules, unasked=no_prompt_reason)
+    assert "rule 'careful' (p.toml:1) requires approval" in text
     assert text.endswith('Allow it: change the effect of that rule to "allow", or make the call where you can be asked')
     with pytest.raises(ConfigError, match="ask beats allow"):
         policy(f"{rules}\n{rule_to_add(ACT)}")
@@ -66,12 +66,12 @@ def test_a_rule_that_asks_is_to_be_changed_since_no_other_rule_and_no_mode_undoe
 
 @pytest.mark.parametrize("why", ["flagged", "changed"])
 @pytest.mark.parametrize("rules", ["", rule_to_add(ACT), '[[rule]]\neffect = "ask"\nserver = "files"\n'])
-@pytest.mark.parametrize("unasked", [CLIENT_CANNOT, NEVER_ASKS])
+@pytest.mark.parametrize("no_prompt_reason", [CLIENT_CANNOT, NEVER_ASKS])
 def test_a_flagged_or_changed_definition_is_refused_with_the_command_that_accepts_it(
-    why: str, rules: str, unasked: Any
+    why: str, rules: str, no_prompt_reason: Any
 ) -> None:
     act = replace(make_act("files/a b"), **{why: True})
-    assert refusal(act, rules, unasked=unasked).endswith(" Allow it: trunkline pins accept 'files/a b'")
+    assert refusal(act, rules, unasked=no_prompt_reason).endswith(" Allow it: trunkline pins accept 'files/a b'")
 
 
 def test_taint_is_told_with_its_source() -> None:
@@ -102,17 +102,17 @@ def test_a_denial_has_the_message_of_its_rule() -> None:
     assert "rule p.toml:1 denies. Its message: Ask Ann. Allow it: change" in denied(ACT, decision)
 
 
-@pytest.mark.parametrize(("unasked", "then"), [(NEVER_ASKS, True), (CLIENT_CANNOT, False)])
-def test_where_nothing_is_asked_a_changed_tool_is_allowed_in_two_steps(unasked: Any, then: bool) -> None:
-    text = refusal(replace(ACT, changed=True, pin="sha256:1"), unasked=unasked)
+@pytest.mark.parametrize(("no_prompt_reason", "then"), [(NEVER_ASKS, True), (CLIENT_CANNOT, False)])
+def test_where_nothing_is_asked_a_changed_tool_is_allowed_in_two_steps(no_prompt_reason: Any, then: bool) -> None:
+    text = refusal(replace(ACT, changed=True, pin="sha256:1"), unasked=no_prompt_reason)
     step = "; then, unless a rule allows it: trunkline grants allow files/write"
     assert text.endswith(f"Allow it: trunkline pins accept files/write{step if then else ''}")
 
 
-@pytest.mark.parametrize(("name", "said"), [("", "rule p.toml:1 wants it asked about"), ('name = "careful"\n', None)])
+@pytest.mark.parametrize(("name", "said"), [("", "rule p.toml:1 requires approval"), ('name = "careful"\n', None)])
 def test_a_rule_is_named_once(name: str, said: str | None) -> None:
     decision = policy(f'[[rule]]\n{name}effect = "ask"\nserver = "files"\n').decide(ACT)
-    assert decision.explained == (said or "rule 'careful' (p.toml:1) wants it asked about")
+    assert decision.explained == (said or "rule 'careful' (p.toml:1) requires approval")
     assert policy("").decide(ACT).explained.endswith(f"({policy('').decide(ACT).rule})")
 
 

@@ -91,7 +91,7 @@ async def test_a_request_that_is_denied_reaches_no_model(era: str, tmp_path: Pat
         with pytest.raises(RequestFailed):
             await call(host, at, "notes/summarize", text="milk")
     assert one.requests == []
-    assert notices == ["notes asked for a model's answer and got none: the user denied the request"]
+    assert notices == ["A sampling request of notes was denied: the user denied the request"]
 
 
 @ERAS
@@ -274,8 +274,8 @@ async def test_a_review_shows_the_request_whole_and_what_it_may_cost() -> None:
     assert (shown.requests_left, shown.tokens_left) == (9, 100_000)
     assert shown.notes == (
         "it asked for 90000 tokens, and gets 4096 at most",
-        "the model takes no temperature, so its own is used",
-        "its metadata is not passed on",
+        "the model does not support a temperature, so its default is used",
+        "its metadata is not forwarded",
     )
 
 
@@ -368,7 +368,7 @@ async def test_a_list_in_which_nothing_is_there_gives_no_model() -> None:
     at = desk(review=Reviewer(), notice=notices.append)
     with pytest.raises(RequestFailed, match="Sampling is not set up for this server"):
         await at.answer(entry(sampling={"models": ["x:*"]}), asked_for(), new_session())
-    assert "no model is there that it may have" in notices[0]
+    assert "no available model is allowed for it" in notices[0]
 
 
 # --- limits -----------------------------------------------------------------------------------------------------------
@@ -398,7 +398,7 @@ async def test_tokens_in_an_hour_are_limited() -> None:
     await at.answer(entry(), asked_for(), new_session())
     await at.answer(entry(), asked_for(maxTokens=100), new_session())
     assert one.requests[1].max_tokens < 100
-    with pytest.raises(RequestFailed, match="in an hour are used up"):
+    with pytest.raises(RequestFailed, match="The hourly token limit of this server is used up"):
         await at.answer(entry(), asked_for(), new_session())
     clock.now += 3600
     await at.answer(entry(), asked_for(), new_session())
@@ -481,7 +481,7 @@ WEATHER = {"name": "get weather", "description": "Tell", "inputSchema": {"type":
 @in_loop
 async def test_what_the_model_cannot_take_is_refused_with_a_sentence(block: dict[str, Any], word: str) -> None:
     one = model(images=False, audio=False)
-    with pytest.raises(RequestFailed, match=f"The model scripted:one does not take {word}"):
+    with pytest.raises(RequestFailed, match=f"The model scripted:one does not support {word}"):
         await desk(one, review=Reviewer()).answer(
             entry(), asked_for(messages=[said("user", TEXT, block)]), new_session()
         )
@@ -555,7 +555,7 @@ async def test_loops_of_tools_are_bounded() -> None:
     once = [said("assistant", USE), said("user", RESULT)]
     at = desk(review=Reviewer(), limits=SamplingLimits(rounds=2))
     await at.answer(entry(), asked_for(messages=[said("user", TEXT), *once, *once]), new_session())
-    with pytest.raises(RequestFailed, match="2 times already"):
+    with pytest.raises(RequestFailed, match="called tools 2 times"):
         await at.answer(entry(), asked_for(messages=[said("user", TEXT), *once, *once, *once]), new_session())
 
 

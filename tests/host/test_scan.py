@@ -58,7 +58,7 @@ def test_precision_and_recall_hold(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_finding_says_where_it_is_and_shows_what_cannot_be_seen() -> None:
     document = tool("Adds.", a={"anyOf": [{"description": "x\u200b\u200b\u200b\u200by"}], "type": "string"})
     assert told(document) == [
-        "hide: /inputSchema/properties/a/anyOf/0/description: 4 characters of no width, in which something may be "
+        "hide: /inputSchema/properties/a/anyOf/0/description: 4 zero-width characters, in which something may be "
         "written: x\\u200b\\u200b\\u200b\\u200by"
     ]
 
@@ -189,7 +189,7 @@ def test_a_text_can_be_too_long(length: int, severity: str | None) -> None:
 
 def test_a_definition_too_large_to_be_looked_through_is_hidden() -> None:
     document = tool("Adds.", **{f"a{number}": "b c " * 1000 for number in range(30)})
-    assert scan(document)[-1].message == "more than 100000 characters, which is too much to be looked through"
+    assert scan(document)[-1].message == "more than 100000 characters, which is too much to be scanned"
 
 
 def test_findings_are_bounded() -> None:
@@ -199,7 +199,7 @@ def test_findings_are_bounded() -> None:
 
 def test_names_of_other_servers_tools_are_found_by_wire_name_too() -> None:
     (finding,) = judged(HOSTILE["wire name"])
-    assert finding.message == "it speaks of mail__send_email, a tool of mail"
+    assert finding.message == "it mentions mail__send_email, a tool of mail"
 
 
 def test_a_server_may_speak_of_its_own_tools_by_a_short_name() -> None:
@@ -208,7 +208,7 @@ def test_a_server_may_speak_of_its_own_tools_by_a_short_name() -> None:
     others = names_of_others("wiki", references_in(document), names)
     assert others == {"put_page": frozenset({"base", "wiki"}), "set_page": frozenset({"base"})}
     assert [each.message for each in scan_references(document, references_in(document), others)] == [
-        "it speaks of set_page, a tool of base"
+        "it mentions set_page, a tool of base"
     ]
 
 

@@ -289,13 +289,13 @@ def test_a_request_that_would_pass_the_limit_of_tokens_is_not_made(tmp_path: Pat
 
 def test_a_limit_on_cost_says_so_where_prices_are_not_known(tmp_path: Path) -> None:
     _, events, _ = run(tmp_path, ["ok"], options=limits(cost=1.0), model=traits(input_price=None))
-    assert "the limit on cost does not hold" in noticed(events)
+    assert "the cost limit has no effect" in noticed(events)
     assert heard(events)[1].cost is None
 
 
 def test_the_time_of_a_turn_is_limited_and_calls_that_run_are_called_off(tmp_path: Path) -> None:
     talk, events, _ = run(tmp_path, [calls(("meet", {"number": 1}))], options=limits(seconds=0.1))
-    assert heard(events)[1].detail == "The turn took its limit of 0.1 s."
+    assert heard(events)[1].detail == "The turn reached its time limit of 0.1 s."
     assert ended(events)[0].cancelled
     assert "limit of 0.1 s" in text_in(results(talk.conversation)[0])
 

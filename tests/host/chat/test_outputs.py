@@ -95,7 +95,7 @@ def test_content_and_structure_are_both_shown_and_neither_twice(
         ),
         pytest.param(
             t.EmbeddedResource(resource=t.ResourceContents(uri="memo://a", blob="%%%")),
-            "[resource memo://a: it is no base64]",
+            "[resource memo://a: invalid base64]",
             id="no-base64",
         ),
     ],
@@ -181,16 +181,16 @@ def test_a_corrupt_picture_becomes_a_note(tmp_path: Path, data: str) -> None:
     with pytest.raises(PictureError):
         look_at(data)
     seen = shown(tmp_path, result(t.ImageContent(data=data, mime_type="image/png")))
-    assert seen.text.startswith("[a picture (image/png) cannot be shown: it ")
+    assert seen.text.startswith("[an image (image/png) cannot be shown: it ")
 
 
 @pytest.mark.parametrize(
     ("data", "said", "traits", "what"),
     [
-        pytest.param(b"II*\0 a tiff", "image/tiff", SEEING, "a picture, image/tiff", id="type-no-model-takes"),
-        pytest.param(png(), "image/png", BLIND, "a picture, image/png", id="model-that-does-not-see"),
-        pytest.param(png(9000, 1), "image/png", SEEING, "a picture, image/png", id="too-wide"),
-        pytest.param(png() + b"\0" * 4_000_000, "image/png", SEEING, "a picture, image/png", id="too-large"),
+        pytest.param(b"II*\0 a tiff", "image/tiff", SEEING, "an image, image/tiff", id="type-no-model-takes"),
+        pytest.param(png(), "image/png", BLIND, "an image, image/png", id="model-that-does-not-see"),
+        pytest.param(png(9000, 1), "image/png", SEEING, "an image, image/png", id="too-wide"),
+        pytest.param(png() + b"\0" * 4_000_000, "image/png", SEEING, "an image, image/png", id="too-large"),
     ],
 )
 def test_a_picture_that_cannot_be_shown_is_kept_and_named(

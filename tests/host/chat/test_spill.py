@@ -74,7 +74,7 @@ def test_a_long_line_is_shown_around_the_match(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("pattern", "problem"),
-    [("(", "no pattern of RE2"), ("", "1 to 1000"), ("a" * 1001, "1 to 1000"), ("(?=a)", "no pattern of RE2")],
+    [("(", "Not a valid RE2 pattern"), ("", "1 to 1000"), ("a" * 1001, "1 to 1000"), ("(?=a)", "Not a valid RE2 pattern")],
 )
 def test_what_is_no_pattern_is_said(tmp_path: Path, pattern: str, problem: str) -> None:
     kept = spill(tmp_path)

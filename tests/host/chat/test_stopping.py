@@ -74,7 +74,7 @@ def test_calls_that_are_called_off_are_cancelled_at_the_server_and_say_so(tmp_pa
 
     events, conversation, said, cancelled = run_async(main())
     assert [end.cancelled for end in ended(events)] == [False, True]
-    assert [text_in(result) for result in results(conversation)] == ["quick", "Called off by the user."]
+    assert [text_in(result) for result in results(conversation)] == ["quick", "Cancelled by the user."]
     assert consistent(conversation.messages)
     assert (said, cancelled) == ("on", 1)
 

@@ -118,7 +118,7 @@ async def test_a_rule_that_asks_is_refused_to_a_client_that_cannot_be_asked(
     ):
         refused, text = await _call(client)
     assert refused
-    assert text.startswith("s/write needs approval (rule 'careful' (policy.toml:1) wants it asked about), and ")
+    assert text.startswith("s/write needs approval (rule 'careful' (policy.toml:1) requires approval), and ")
     assert (desk.done, [(each["stage"], each["by"]) for each in trail(tmp_path)]) == ([], [("denied", "policy")])
 
 

@@ -266,7 +266,7 @@ async def test_nobody_to_ask_is_a_no_that_names_the_rule_to_add(front: str, upst
         result = await client.call_tool("s__danger", raise_on_error=False)
     assert result.is_error
     assert result.text == (
-        "s/danger needs approval (rule 'careful' (policy.toml:1) wants it asked about), and the client in front of "
+        "s/danger needs approval (rule 'careful' (policy.toml:1) requires approval), and the client in front of "
         "this gateway cannot be asked (it did not declare elicitation). Allow it: "
         'change the effect of that rule to "allow", or make the call where you can be asked'
     )

@@ -26,23 +26,23 @@ def _found(text: str, *, now: float | None = None) -> list[str]:
         ),
         (
             '[[rule]]\neffect = "deny"\nserver = "zzz"\n',
-            ["error: p.toml:1: there is no server 'zzz': there are chat, files, mail"],
+            ["error: p.toml:1: there is no server 'zzz': configured: chat, files, mail"],
         ),
         ('[[rule]]\neffect = "deny"\nserver = "f*"\n', []),
-        ('[[rule]]\neffect = "deny"\nserver = "x*"\n', ["warning: p.toml:1: no server is like 'x*'"]),
+        ('[[rule]]\neffect = "deny"\nserver = "x*"\n', ["warning: p.toml:1: no server matches 'x*'"]),
         (
             '[[rule]]\neffect = "deny"\nserver = "files"\ntool = "read_fil"\n',
-            ["warning: p.toml:1: no tool of files is 'read_fil': did you mean 'read_file'?"],
+            ["warning: p.toml:1: no tool of files matches 'read_fil': did you mean 'read_file'?"],
         ),
         (
             '[[rule]]\neffect = "deny"\ntool = ["send", "x*"]\n',
-            ["warning: p.toml:1: no tool of files, mail is 'x*'"],
+            ["warning: p.toml:1: no tool of files, mail matches 'x*'"],
         ),
         ('[[rule]]\neffect = "deny"\nserver = "chat"\ntool = "any"\n', []),
         ('[[rule]]\neffect = "deny"\nprompt = "any"\n', []),
         (
             '[[rule]]\neffect = "deny"\nexpires = 1970-01-02\n',
-            ["warning: p.toml:1: has expired: it does nothing; remove it"],
+            ["warning: p.toml:1: has expired and has no effect; remove it"],
         ),
         ('[[rule]]\neffect = "deny"\nexpires = 1971-01-02\n', []),
         (
@@ -61,4 +61,4 @@ def test_nothing_is_found_where_nothing_is_known() -> None:
 
 
 def test_where_there_are_no_servers_that_is_said() -> None:
-    assert str(check(policy('[[rule]]\neffect = "deny"\nserver = "z"\n'), [])[0]).endswith("'z': there are none")
+    assert str(check(policy('[[rule]]\neffect = "deny"\nserver = "z"\n'), [])[0]).endswith("'z': configured: none")

@@ -97,7 +97,7 @@ def test_it_makes_no_difference_where_a_stronger_rule_stands() -> None:
         ),
         (
             '[[rule]]\neffect = "ask"\ntier = "managed"\n[[rule]]\neffect = "deny"\n',
-            "p.toml:4: this rule never decides: p.toml:1 is of a higher tier and holds wherever this one does",
+            "p.toml:4: this rule never decides: p.toml:1 has a higher tier and holds wherever this one does",
         ),
         (
             '[[rule]]\neffect = "deny"\n[[rule]]\neffect = "deny"\ntool = "a"\nmessage = "No."\n',

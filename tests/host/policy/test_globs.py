@@ -57,7 +57,7 @@ def test_a_glob_fits_what_it_says(pattern: str, text: str, fits: bool) -> None:
 @pytest.mark.parametrize(
     ("pattern", "said"),
     [
-        ("a**b", r"one '\*' is any text already"),
+        ("a**b", r"a single '\*' matches any text already"),
         ("[abc", "write '\\[\\[\\]' for a bracket"),
         ("[^a]", "write '\\[!'"),
         ("[z-a]", "empty range z-a"),

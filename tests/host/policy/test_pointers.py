@@ -71,7 +71,7 @@ def test_more_elements_than_are_looked_at_cannot_be_judged() -> None:
         ("path", "write '/path'"),
         ("/a~2", "a '~' by itself"),
         ("/a~", "write '~0'"),
-        ("/a" * 33, "32 are the most"),
+        ("/a" * 33, "the limit is 32"),
     ],
 )
 def test_what_is_no_pointer_is_refused_with_the_fix(text: str, said: str) -> None:

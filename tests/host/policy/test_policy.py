@@ -398,8 +398,8 @@ def test_an_explanation_says_what_became_of_an_untrusted_server_s_hints() -> Non
     ignored = rules.explain(make_act(annotations=Annotations(read_only=True)))
     raised = rules.explain(make_act(annotations=Annotations(read_only=True, open_world=False)))
     believed = rules.explain(make_act(annotations=Annotations(read_only=True), trusted=True))
-    assert ignored.notes == ("the server is not trusted: its hints are left out",)
-    assert raised.notes == ("the server is not trusted: its hints raised the level",)
+    assert ignored.notes == ("the server is not trusted: its hints are ignored",)
+    assert raised.notes == ("the server is not trusted: its hints made the decision stricter",)
     assert raised.steps[0].why == "read_only is true and open_world is false"
     assert believed.notes == ()
 

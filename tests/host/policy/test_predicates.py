@@ -185,11 +185,11 @@ def test_a_range_may_have_one_end(bounds: tuple[float | None, float | None], val
     ("test", "value", "said"),
     [
         ("range", (5, 1), "no number is at least 5 and at most 1"),
-        ("type", ["text"], "is no JSON type"),
-        ("regex", "(a", "is no pattern of RE2: missing \\)"),
-        ("regex", "(?=a)", "is no pattern of RE2"),
-        ("regex", "(a)\\1", "is no pattern of RE2"),
-        ("one_of", [b"x"], "is no JSON value"),
+        ("type", ["text"], "is not a JSON type"),
+        ("regex", "(a", "is not a valid RE2 pattern: missing \\)"),
+        ("regex", "(?=a)", "is not a valid RE2 pattern"),
+        ("regex", "(a)\\1", "is not a valid RE2 pattern"),
+        ("one_of", [b"x"], "is not a JSON value"),
     ],
 )
 def test_what_a_test_cannot_be_made_of_is_refused(test: str, value: Any, said: str) -> None:

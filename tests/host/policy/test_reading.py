@@ -144,52 +144,60 @@ def test_a_tier_is_a_number_or_has_a_name(word: str, tier: int) -> None:
 RULE = '[[rule]]\neffect = "deny"\n'
 MISTAKES: list[tuple[str, str, str]] = [
     # of the file
-    ("no toml", "= 1\n", "p.toml:1: this is no TOML: "),
-    ("no toml below", '[[rule]]\neffect = "deny\n', "p.toml:2: this is no TOML: "),
-    ("unknown table", "\n[[rules]]\n", "p.toml:2: there is no table 'rules': did you mean [[rule]]?"),
-    ("odd table", "x = 1\n", "p.toml:1: there is no table 'x': it may have [[redact]], [[rule]], [[test]]"),
-    ("one bracket", '[rule]\neffect = "deny"\n', "p.toml:1: rule: write [[rule]], in two brackets each"),
-    ("no tables", "rule = [1]\n", "p.toml:1: rule: write [[rule]], in two brackets each"),
+    ("no toml", "= 1\n", "p.toml:1: not valid TOML: "),
+    ("no toml below", '[[rule]]\neffect = "deny\n', "p.toml:2: not valid TOML: "),
+    ("unknown table", "\n[[rules]]\n", "p.toml:2: unknown table 'rules': did you mean [[rule]]?"),
+    ("odd table", "x = 1\n", "p.toml:1: unknown table 'x': the tables are [[redact]], [[rule]], [[test]]"),
+    ("one bracket", '[rule]\neffect = "deny"\n', "p.toml:1: rule: write [[rule]], with double brackets"),
+    ("no tables", "rule = [1]\n", "p.toml:1: rule: write [[rule]], with double brackets"),
     # of a member
-    ("unknown member", RULE + 'tol = "x"\n', "p.toml:3: there is no member 'tol': did you mean 'tool'?"),
-    ("odd member", RULE + "zzz = 1\n", "p.toml:3: there is no member 'zzz'; it may have annotations, caller, "),
-    ("no effect", '[[rule]]\ntool = "x"\n', "p.toml:1: a rule says what it does: add effect = "),
-    ("effect", '[[rule]]\neffect = "denny"\n', "p.toml:2: effect: 'denny' is not known: did you mean 'deny'?"),
-    ("effect type", "[[rule]]\neffect = 5\n", "p.toml:2: effect: 5 is not known: write one of allow, ask, deny"),
-    ("name", RULE + "name = 5\n", "p.toml:3: name: write a text in quotes, not 5"),
-    ("empty name", RULE + 'name = ""\n', "p.toml:3: name: write a text in quotes, not ''"),
-    ("no servers", RULE + "server = []\n", "p.toml:3: server: an empty list fits nothing: leave it out for any"),
-    ("glob", RULE + 'tool = "a**"\n', "p.toml:3: tool: 'a**' has '**': one '*' is any text already"),
-    ("tier", RULE + 'tier = "usr"\n', "p.toml:3: tier: 'usr' is not known: did you mean 'user'?"),
-    ("tier type", RULE + "tier = true\n", "p.toml:3: tier: True is not known: write one of managed, user, default"),
-    ("kind", RULE + 'kind = "tools"\n', "p.toml:3: kind: 'tools' is not known: did you mean 'tool'?"),
-    ("caller", RULE + 'caller = "modle"\n', "p.toml:3: caller: 'modle' is not known: did you mean 'model'?"),
+    ("unknown member", RULE + 'tol = "x"\n', "p.toml:3: unknown key 'tol': did you mean 'tool'?"),
+    ("odd member", RULE + "zzz = 1\n", "p.toml:3: unknown key 'zzz'; the keys are annotations, caller, "),
+    ("no effect", '[[rule]]\ntool = "x"\n', "p.toml:1: a rule needs an effect: add effect = "),
+    ("effect", '[[rule]]\neffect = "denny"\n', "p.toml:2: effect: 'denny' is not valid: did you mean 'deny'?"),
+    ("effect type", "[[rule]]\neffect = 5\n", "p.toml:2: effect: 5 is not valid: write one of allow, ask, deny"),
+    ("name", RULE + "name = 5\n", "p.toml:3: name: write a string in quotes, not 5"),
+    ("empty name", RULE + 'name = ""\n', "p.toml:3: name: write a string in quotes, not ''"),
+    (
+        "no servers",
+        RULE + "server = []\n",
+        "p.toml:3: server: an empty list matches nothing: leave the key out to match anything",
+    ),
+    ("glob", RULE + 'tool = "a**"\n', "p.toml:3: tool: 'a**' has '**': a single '*' matches any text already"),
+    ("tier", RULE + 'tier = "usr"\n', "p.toml:3: tier: 'usr' is not valid: did you mean 'user'?"),
+    ("tier type", RULE + "tier = true\n", "p.toml:3: tier: True is not valid: write one of managed, user, default"),
+    ("kind", RULE + 'kind = "tools"\n', "p.toml:3: kind: 'tools' is not valid: did you mean 'tool'?"),
+    ("caller", RULE + 'caller = "modle"\n', "p.toml:3: caller: 'modle' is not valid: did you mean 'model'?"),
     ("tainted", RULE + 'tainted = "yes"\n', "p.toml:3: tainted: write true or false, not 'yes'"),
     ("expires", RULE + 'expires = "soon"\n', "p.toml:3: expires: write a date as YYYY-MM-DD, not 'soon'"),
     ("expires type", RULE + "expires = 5\n", "p.toml:3: expires: write a date as YYYY-MM-DD, not 5"),
     ("expires time", RULE + "expires = 10:00:00\n", "p.toml:3: expires: write a date as YYYY-MM-DD, not "),
     ("hints", RULE + "annotations = true\n", "p.toml:3: annotations: write a table { ... }, not True"),
-    ("no hints", RULE + "annotations = {}\n", "p.toml:3: annotations: it names no hint"),
+    ("no hints", RULE + "annotations = {}\n", "p.toml:3: annotations: it has no hint"),
     (
         "hint name",
         RULE + "annotations = { readOnly = true }\n",
-        "p.toml:3: annotations: there is no member 'readOnly': did you mean 'read_only'?",
+        "p.toml:3: annotations: unknown key 'readOnly': did you mean 'read_only'?",
     ),
     ("hint value", RULE + "annotations = { read_only = 1 }\n", "annotations: read_only: write true or false, not 1"),
     # of predicates
     ("when", RULE + 'when = { arg = "/a" }\n', "p.toml:3: when: write a list of predicates"),
     ("when empty", RULE + "when = []\n", "p.toml:3: when: write a list of predicates"),
     ("when inner", RULE + "when = [1]\n", "p.toml:3: when: write a table { ... }, not 1"),
-    ("no arg", RULE + "when = [{ absent = true }]\n", "p.toml:3: when: a predicate says which argument it is about"),
+    ("no arg", RULE + "when = [{ absent = true }]\n", "p.toml:3: when: a predicate needs the argument it is about"),
     ("arg type", RULE + "when = [{ arg = 5, absent = true }]\n", "when: arg: write a JSON pointer such as '/path'"),
-    ("pointer", RULE + 'when = [{ arg = "a", absent = true }]\n', "p.toml:3: when: 'a' is no JSON pointer: write '/a'"),
+    (
+        "pointer",
+        RULE + 'when = [{ arg = "a", absent = true }]\n',
+        "p.toml:3: when: 'a' is not a JSON pointer: write '/a'",
+    ),
     ("no test", RULE + 'when = [{ arg = "/a" }]\n', "when: the predicate on '/a' tests nothing: add one of absent, "),
     (
         "two tests",
         RULE + 'when = [{ arg = "/a", glob = "x", equals = "y" }]\n',
         "when: the predicate on '/a' has two tests, equals and glob: write two predicates",
     ),
-    ("unknown test", RULE + 'when = [{ arg = "/a", globb = "x" }]\n', "when: there is no member 'globb': did you mean"),
+    ("unknown test", RULE + 'when = [{ arg = "/a", globb = "x" }]\n', "when: unknown key 'globb': did you mean"),
     ("absent", RULE + 'when = [{ arg = "/a", absent = false }]\n', "when: absent: write true, or leave it out"),
     ("min", RULE + 'when = [{ arg = "/a", min = "1" }]\n', "when: min: write a number, not '1'"),
     ("min truth", RULE + 'when = [{ arg = "/a", min = true }]\n', "when: min: write a number, not True"),
@@ -197,20 +205,24 @@ MISTAKES: list[tuple[str, str, str]] = [
     ("range", RULE + 'when = [{ arg = "/a", min = 2, max = 1 }]\n', "when: no number is at least 2 and at most 1"),
     ("one of", RULE + 'when = [{ arg = "/a", one_of = [] }]\n', "when: one_of: write a list [ ... ] of values"),
     ("one of text", RULE + 'when = [{ arg = "/a", one_of = "x" }]\n', "when: one_of: write a list [ ... ] of values"),
-    ("date", RULE + 'when = [{ arg = "/a", equals = 2001-01-01 }]\n', "is no JSON value: write it in quotes"),
-    ("inner date", RULE + 'when = [{ arg = "/a", equals = { b = [2001-01-01] } }]\n', "is no JSON value"),
-    ("folder", RULE + 'when = [{ arg = "/a", within = "work" }]\n', "when: 'work' is no absolute path"),
-    ("hosts", RULE + 'when = [{ arg = "/a", host_in = "http://a" }]\n', "when: 'http://a' is no host"),
-    ("type", RULE + 'when = [{ arg = "/a", type = "text" }]\n', "when: 'text' is no JSON type"),
-    ("regex", RULE + 'when = [{ arg = "/a", regex = "(" }]\n', "when: '(' is no pattern of RE2"),
+    ("date", RULE + 'when = [{ arg = "/a", equals = 2001-01-01 }]\n', "is not a JSON value: write it in quotes"),
+    ("inner date", RULE + 'when = [{ arg = "/a", equals = { b = [2001-01-01] } }]\n', "is not a JSON value"),
+    ("folder", RULE + 'when = [{ arg = "/a", within = "work" }]\n', "when: 'work' is not an absolute path"),
+    ("hosts", RULE + 'when = [{ arg = "/a", host_in = "http://a" }]\n', "when: 'http://a' is not a host"),
+    ("type", RULE + 'when = [{ arg = "/a", type = "text" }]\n', "when: 'text' is not a JSON type"),
+    ("regex", RULE + 'when = [{ arg = "/a", regex = "(" }]\n', "when: '(' is not a valid RE2 pattern"),
     # of a rule as a whole
     ("two targets", RULE + 'tool = "a"\nuri = "b"\n', "p.toml:4: it has both tool and uri: write a rule for each"),
     (
         "kind and target",
         RULE + 'kind = "prompt"\ntool = "a"\n',
-        "p.toml:4: tool is about the kind 'tool' alone: leave kind out",
+        "p.toml:4: tool implies the kind 'tool': leave kind out",
     ),
-    ("allow all", '[[rule]]\neffect = "allow"\n', "p.toml:1: a rule that allows names its server: add server = '...'"),
+    (
+        "allow all",
+        '[[rule]]\neffect = "allow"\n',
+        "p.toml:1: a rule that allows must name its server: add server = '...'",
+    ),
     (
         "allow star",
         '[[rule]]\neffect = "allow"\nserver = "*"\n',
@@ -220,7 +232,7 @@ MISTAKES: list[tuple[str, str, str]] = [
     (
         "message",
         '[[rule]]\neffect = "ask"\nmessage = "No."\n',
-        "p.toml:3: message: it is for who is denied; this rule denies nothing",
+        "p.toml:3: message: it is only for rules that deny, and this one does not",
     ),
     (
         "when of resource",
@@ -240,14 +252,14 @@ MISTAKES: list[tuple[str, str, str]] = [
     (
         "two names",
         RULE + 'name = "x"\ntool = "a"\n' + RULE + 'name = "x"\ntool = "b"\n',
-        "p.toml:5: the rule at p.toml:1 has the name 'x' already: give another",
+        "p.toml:5: the rule at p.toml:1 has the name 'x' already: use another",
     ),
     # of redactions
-    ("redact", "[[redact]]\n", "p.toml:1: it says which argument to hide: add arg = '/...'"),
-    ("redact arg", '[[redact]]\narg = "a"\n', "p.toml:2: arg: 'a' is no JSON pointer: write '/a'"),
+    ("redact", "[[redact]]\n", "p.toml:1: a redaction needs the argument to hide: add arg = '/...'"),
+    ("redact arg", '[[redact]]\narg = "a"\n', "p.toml:2: arg: 'a' is not a JSON pointer: write '/a'"),
     ("redact uri", '[[redact]]\nuri = "a:*"\narg = "/a"\n', "p.toml:2: uri: a resource has no arguments to hide"),
-    ("redact kind", '[[redact]]\nkind = "roots"\narg = "/a"\n', "p.toml:2: kind: 'roots' is not known"),
-    ("redact member", '[[redact]]\nargs = "/a"\n', "p.toml:2: there is no member 'args': did you mean 'arg'?"),
+    ("redact kind", '[[redact]]\nkind = "roots"\narg = "/a"\n', "p.toml:2: kind: 'roots' is not valid"),
+    ("redact member", '[[redact]]\nargs = "/a"\n', "p.toml:2: unknown key 'args': did you mean 'arg'?"),
 ]
 
 
@@ -277,7 +289,7 @@ def test_all_mistakes_are_told_at_once() -> None:
     ids=["inline", "quoted", "in a text"],
 )
 def test_where_no_line_is_certain_the_number_of_the_rule_is_told(text: str, where: str) -> None:
-    assert _refusal(text).startswith(f"{where}: a rule that allows names its server")
+    assert _refusal(text).startswith(f"{where}: a rule that allows must name its server")
 
 
 def test_a_member_in_a_table_of_its_own_has_its_line() -> None:
@@ -291,13 +303,13 @@ def test_a_text_that_is_nested_without_end_is_refused() -> None:
 
 
 def test_without_a_home_a_tilde_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"p\.toml:3: when: '~/a': nobody said where '~' is"):
+    with pytest.raises(ConfigError, match=r"p\.toml:3: when: '~/a': the home folder '~' is not known"):
         read_policy(RULE + 'when = [{ arg = "/a", within = "~/a" }]\n', file="p.toml")
 
 
 def test_without_its_engine_a_regex_is_an_error_that_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "re2", None)
-    assert "p.toml:3: when: regex needs a linear engine: pip install 'trunkline[host]'" in _refusal(
+    assert "p.toml:3: when: regex needs the linear-time engine RE2: pip install 'trunkline[host]'" in _refusal(
         RULE + 'when = [{ arg = "/a", regex = "x" }]\n'
     )
 
@@ -324,7 +336,7 @@ def test_a_file_may_be_read_with_other_paths(tmp_path: Path) -> None:
     ("content", "said"),
     [
         (None, "cannot be read: No such file or directory"),
-        (b"\xff\xfe", "is no UTF-8 text \\(byte 0\\); save it as UTF-8"),
+        (b"\xff\xfe", "is not UTF-8 text \\(byte 0\\); save it as UTF-8"),
         (b"#" * 4_000_001, "is larger than 4000000 bytes"),
     ],
     ids=["absent", "bytes", "large"],

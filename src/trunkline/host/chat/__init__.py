@@ -1,4 +1,4 @@
-"""The conversation of a person, a model and the servers of a host: the loop, and what it shows."""
+"""Conversations of a person with a model that uses the servers of a host: the loop and its events."""
 
 from __future__ import annotations
 

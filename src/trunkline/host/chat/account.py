@@ -1,6 +1,6 @@
-"""Where the room of a model's window goes: to which server's tools and results, and to what was said.
+"""Context usage: how much of the model's window each server's tools and results, and the messages, take.
 
-Tokens are estimated from text, alike for every provider; the provider's own count is the usage.
+Tokens are estimated from text, in the same way for every provider; the provider's own count is the usage.
 """
 
 from __future__ import annotations
@@ -13,45 +13,45 @@ __all__ = ["Account", "ServerShare", "account_of"]
 
 
 class ServerShare(Struct, frozen=True, kw_only=True):
-    """What one server takes of the window, in tokens."""
+    """What one server takes of the context window, in tokens."""
 
     #: The server's name; ``trunkline`` for the host's own tools.
     server: str
     #: How many of its tools are offered.
     tools: int = 0
-    #: What their definitions cost in every turn.
+    #: The size of their definitions, sent with every request.
     tool_tokens: int = 0
-    #: What its instructions cost in every turn.
+    #: The size of its instructions, sent with every request.
     instruction_tokens: int = 0
-    #: What its results, resources and prompts in the conversation cost in every turn.
+    #: The size of its results, resources and prompts in the conversation.
     result_tokens: int = 0
 
     @property
     def tokens(self) -> int:
-        """All of it."""
+        """The sum of all parts."""
         return self.tool_tokens + self.instruction_tokens + self.result_tokens
 
 
 class Account(Struct, frozen=True, kw_only=True):
-    """What the next turn will send to the model, by who takes the room."""
+    """What the next request sends to the model, by who takes the space."""
 
-    #: How much the model can take.
+    #: The size of the model's context window.
     window_tokens: int
-    #: The host's and the person's own system text.
+    #: The system prompt of the host and of the person.
     system_tokens: int = 0
-    #: What the person and the model said.
+    #: The messages of the person and the model.
     talk_tokens: int = 0
     #: By server, the largest first.
     servers: tuple[ServerShare, ...] = ()
 
     @property
     def tokens(self) -> int:
-        """All that is sent."""
+        """The total size of the request."""
         return self.system_tokens + self.talk_tokens + sum(share.tokens for share in self.servers)
 
     @property
     def share(self) -> float:
-        """Which part of the window that is."""
+        """The share of the window that is used."""
         return self.tokens / self.window_tokens if self.window_tokens else 1.0
 
 
@@ -65,7 +65,7 @@ def account_of(
     instructions: Mapping[str, int],
     results: Mapping[str, int],
 ) -> Account:
-    """Put an account together from what each server takes."""
+    """Build the context usage from the parts of each server."""
     shares = [
         ServerShare(
             server=server,

@@ -1,8 +1,8 @@
-"""The calls of a turn: read, checked, judged, made side by side, and each of them answered.
+"""The tool calls of a turn: parsed, validated, authorized, run concurrently, and each of them answered.
 
-Whatever goes wrong with a call is its result, for the model to read: no such tool, arguments that do not fit, a no of
-the policy or the person, a server that is away. Only a call that is called off has none; the history writes that. Every
-call at a server goes through the one way there is (``HostCore.call_tool``), which judges, asks and records.
+Whatever goes wrong with a call is its result, for the model to read: an unknown tool, arguments that do not match the
+schema, a denial by the policy or the user, a server that is unavailable. Only a cancelled call has no result; the
+history adds one. Every call to a server goes through ``HostCore.call_tool``, which authorizes, asks and records.
 """
 
 from __future__ import annotations
@@ -52,10 +52,10 @@ _RAW_SHOWN = 200
 
 
 class Plan(Struct, frozen=True, kw_only=True, eq=False):
-    """A call as it was read: at a server, at the host itself, or what is wrong with it."""
+    """A parsed call: to a server, to the host itself, or the problem with it."""
 
     use: ToolUseBlock
-    #: The name to count repetitions by.
+    #: The name for counting repetitions.
     name: str
     arguments: dict[str, Any] | None
     item: Item | None = None
@@ -64,28 +64,28 @@ class Plan(Struct, frozen=True, kw_only=True, eq=False):
 
     @property
     def server(self) -> str | None:
-        """Whose tool it is."""
+        """The server of the tool; None if there is no such tool."""
         return self.item.server if self.item is not None else HOST if self.own is not None else None
 
     @property
     def proposed(self) -> Proposed:
-        """What a face shows of it."""
+        """The event for it."""
         tool = self.item.name if self.item is not None else self.name
         return Proposed(self.use.id, self.server, tool, self.arguments)
 
 
 class _Outcome(Struct, frozen=True, kw_only=True):
-    """What came of a call."""
+    """The outcome of a call."""
 
     rendered: Rendered
     is_error: bool = False
     denied: bool = False
-    #: What the person is shown, if it is not what the model is shown.
+    #: The preview for the person, if it differs from what the model sees.
     preview: str | None = None
 
 
 def read_calls(uses: Sequence[ToolUseBlock], toolbox: Toolbox, *, most: int) -> list[Plan]:
-    """Find out what each call means."""
+    """Resolve each call to a tool; calls beyond ``most`` are not made."""
     plans = [_read(use, toolbox) for use in uses[:most]]
     beyond = f"Not called: an answer may ask for at most {most} calls."
     plans += [Plan(use=use, name=use.name, arguments=use.arguments, problem=beyond) for use in uses[most:]]
@@ -96,7 +96,7 @@ def _read(use: ToolUseBlock, toolbox: Toolbox) -> Plan:
     name, arguments = use.name, use.arguments
     if arguments is None:
         wrote = f" You wrote: {use.raw[:_RAW_SHOWN]}" if use.raw else ""
-        problem = f"The arguments of {name[:100]} are no JSON object; write them anew, whole.{wrote}"
+        problem = f"The arguments of {name[:100]} are not a JSON object; write the whole call again.{wrote}"
         return Plan(use=use, name=name, arguments=None, problem=problem)
     if name == CALL_TOOL and name in toolbox.own:
         try:
@@ -120,21 +120,21 @@ def _unknown(name: str, toolbox: Toolbox) -> str:
 
 
 class Round(Struct, frozen=True, kw_only=True, eq=False):
-    """What the calls of one answer share."""
+    """What the calls of one model answer share."""
 
     toolbox: Toolbox
     renderer: Renderer
     tell: Tell
-    #: Where results are put down, by the id of the call.
+    #: Collects the results, by the id of the call.
     results: dict[str, ToolResultBlock]
-    #: Where it is noted which output has a result whole.
+    #: Collects the ids of outputs with whole results, by the id of the call.
     kept_as: dict[str, str]
-    #: The most tokens that one result may have, as so many of them have to fit.
+    #: The maximum size of one result in tokens, so that all of them fit.
     most_tokens: int
 
 
 class Calling:
-    """Makes the calls of one conversation."""
+    """Runs the tool calls of one conversation."""
 
     def __init__(
         self,
@@ -147,7 +147,7 @@ class Calling:
         spill: Spill,
         options: ChatOptions,
     ) -> None:
-        """Take the way to the servers, and who is asked."""
+        """Call servers through ``core``; ``desk`` answers their requests, ``face`` asks the person for approval."""
         self._core = core
         self._session = session
         self._policy = policy
@@ -155,7 +155,7 @@ class Calling:
         self._face = face
         self._spill = spill
         self._options = options
-        #: The time of the turn, which stands still while a person is asked.
+        #: The time limit of the turn, which is paused while a person is asked.
         self.watch = Stopwatch()
         self._slots: dict[str, asyncio.Semaphore] = {}
         self._everywhere = asyncio.Semaphore(max(1, options.limits.calls_at_once))
@@ -164,7 +164,7 @@ class Calling:
     def asker(
         self, *, caller: str, on_progress: Callable[[t.ProgressNotificationParams], object] | None = None
     ) -> Asker:
-        """Say who asks for an act."""
+        """Return the requester for a call."""
         desk = PausingDesk(self._desk, self.watch)
         return Asker(
             session=self._session,
@@ -175,9 +175,9 @@ class Calling:
         )
 
     async def run(self, plans: Sequence[tuple[Plan, int]], around: Round) -> None:
-        """Make calls side by side; with each is how many times in a row it was made.
+        """Run calls concurrently; each comes with how many times in a row it was made.
 
-        Results are put down as calls end, so that whoever is cancelled has those that there are.
+        Results are stored as calls end, so that those that exist survive a cancellation.
         """
         async with asyncio.TaskGroup() as group:
             for plan, times in plans:
@@ -189,12 +189,12 @@ class Calling:
             outcome = await self._outcome(plan, times, around)
         except asyncio.CancelledError:
             seconds = time.perf_counter() - started
-            around.tell(Ended(call_id, "called off", is_error=True, cancelled=True, seconds=seconds))
+            around.tell(Ended(call_id, "cancelled", is_error=True, cancelled=True, seconds=seconds))
             raise
         rendered = outcome.rendered
         content = rendered.content
         if TOLD_AT <= times < STUCK_AT:
-            note = f"[You made this very call {times} times in a row. Do something else, or answer with what you have.]"
+            note = f"[You made this same call {times} times in a row. Do something else, or answer with what you have.]"
             content = (*content, TextBlock(note))
         if rendered.output is not None:
             around.kept_as[call_id] = rendered.output
@@ -214,12 +214,12 @@ class Calling:
         if plan.problem is not None:
             return _failed(plan.problem)
         if times >= STUCK_AT:
-            return _failed(f"Not called: you made this very call {times} times in a row.")
+            return _failed(f"Not called: you made this same call {times} times in a row.")
         if plan.own is not None:
             around.tell(Began(plan.use.id))
             return await self._at_host(plan, around)
         assert plan.item is not None
-        # Those who wait for a slow server do not take the room of others.
+        # Calls that wait for a slow server must not use up the slots of others.
         async with self._slot(plan.item.server), self._everywhere:
             around.tell(Began(plan.use.id))
             return await self._at_server(plan, plan.item, around)
@@ -232,7 +232,7 @@ class Calling:
             slot = self._slots[server] = asyncio.Semaphore(max(1, most))
         return slot
 
-    # --- at the host itself ------------------------------------------------------------------------------------------
+    # --- the host's own tools ----------------------------------------------------------------------------------------
 
     async def _at_host(self, plan: Plan, around: Round) -> _Outcome:
         arguments = plan.arguments or {}
@@ -244,11 +244,11 @@ class Calling:
             text = await asyncio.to_thread(use_output, self._spill, plan.own or "", arguments)
         except OwnToolError as problem:
             return _failed(str(problem))
-        # A page has bounds of its own: kept again, it would be paged for ever.
+        # A page of an output has its own bounds: spilling it again would page forever.
         shown = text[: int(limit * 3.6)]
         return _Outcome(rendered=Rendered((TextBlock(shown),)))
 
-    # --- at a server -------------------------------------------------------------------------------------------------
+    # --- server tools -----------------------------------------------------------------------------------------------
 
     async def _at_server(self, plan: Plan, item: Item, around: Round) -> _Outcome:
         arguments = plan.arguments or {}
@@ -261,7 +261,7 @@ class Calling:
         except PolicyDenied as denial:
             return _denied(str(denial))
         except LinkError as error:
-            return _failed(f"{item.id} gave no answer: {error} Whether it was done is not known.")
+            return _failed(f"{item.id} did not answer: {error} Whether it was carried out is not known.")
         except TrunklineError as error:
             return _failed(f"{item.id} failed: {error}")
         except Exception as error:
@@ -273,26 +273,26 @@ class Calling:
         rendered = await asyncio.to_thread(around.renderer.result, result, limit=limit)
         changed = asker.face.changed if isinstance(asker.face, PausingFace) else None
         if changed is not None:
-            # A model that takes its own arguments for those that were used draws wrong conclusions.
+            # A model that believes its own arguments were used would draw wrong conclusions.
             note = f"[The user changed the arguments to {msgspec.json.encode(changed).decode()}]"
             rendered = replace(rendered, content=(TextBlock(note), *rendered.content))
         return _Outcome(rendered=rendered, is_error=result.is_error is True)
 
     def _gone(self, item: Item) -> str | None:
-        """Say that a tool is not what was offered any more; None if it is."""
+        """Return why a tool is no longer what was offered; None if it is."""
         current = self._core.catalog.tools.get(item.id)
         if current is None:
             return f"Not called: {item.id} is no longer available."
         return None if current.pin == item.pin else f"Not called: {item.id} has changed; look at its definition again."
 
     def _unfit(self, item: Item, arguments: dict[str, Any]) -> str | None:
-        """Say where arguments do not fit the tool's own schema; None if they do."""
+        """Return where arguments do not match the tool's own schema; None if they do."""
         validator = self._validator(item)
         problems = [] if validator is None else validator.check(arguments, limit=_MOST_PROBLEMS)
         if not problems:
             return None
         lines = [f'- at "{each.path or "/"}": {each.message}' for each in problems]
-        return "\n".join([f"Not called: the arguments do not fit the input schema of {item.id}.", *lines])
+        return "\n".join([f"Not called: the arguments do not match the input schema of {item.id}.", *lines])
 
     def _validator(self, item: Item) -> Validator | None:
         if item.pin not in self._validators:
@@ -302,7 +302,7 @@ class Calling:
             try:
                 self._validators[item.pin] = compile_schema(item.definition.input_schema)
             except SchemaError:
-                # The catalog has no such tool; should there be one, its server judges.
+                # The catalog has no such tools; if there is one, its server validates the arguments.
                 self._validators[item.pin] = None
         return self._validators[item.pin]
 
@@ -320,7 +320,7 @@ def _failed(text: str) -> _Outcome:
 
 
 def _denied(reason: str) -> _Outcome:
-    """Tell the model that it may not; how to allow it is for the person to read."""
+    """Return the outcome of a denied call; how to allow it is in the preview for the person only."""
     said = reason.partition(ALLOW_IT)[0].partition("\n")[0]
     text = f"Not allowed: {said.rstrip(' .')}. Do not look for a way around it; go on without it, or say what you need."
     return _Outcome(rendered=Rendered((TextBlock(text),)), is_error=True, denied=True, preview=reason)

@@ -5,9 +5,9 @@
     async for event in conversation.say("What is in the report?"):
         ...
 
-The model is offered tools, and what it calls goes through policy, consent and audit. A resource comes in when the
-person or the program attaches it, a prompt when they pick it. A turn may be called off at any moment, by ``cancel``, by
-leaving the loop or by cancelling the task: the conversation goes on with the next message.
+The model is offered tools, and its calls go through policy, approval and audit. A resource is added when the person or
+the program attaches it, a prompt when they pick it. A turn can be cancelled at any moment, by ``cancel``, by leaving
+the loop or by cancelling the task: the conversation continues with the next message.
 """
 
 from __future__ import annotations
@@ -41,25 +41,25 @@ from trunkline.host.session import HostSession
 
 __all__ = ["Attachment", "Conversation", "Parties"]
 
-#: What goes with a message: a resource by its server and URI, or a block of the program's own.
+#: An attachment of a message: a resource by its server and URI, or a content block.
 Attachment: TypeAlias = tuple[str, str] | TextBlock | ImageBlock | AudioBlock
 
 _GO_ON = "Go on."
 
 
 class Parties(Struct, frozen=True, kw_only=True):
-    """Who takes part besides the model: for whom it is, by which rules, and who is asked."""
+    """The participants besides the model: the session, its policy, and who is asked."""
 
     session: HostSession
     policy: Policy
-    #: Answers what servers ask.
+    #: Answers requests of servers.
     desk: Desk
-    #: Asks a person for consent; None if nobody is there.
+    #: Asks a person for approval; None if there is no one to ask.
     face: Face | None = None
 
 
 class Conversation:
-    """What was said, and the means to go on; one turn at a time."""
+    """A conversation with a model; one turn at a time."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class Conversation:
         options: ChatOptions | None = None,
         saved: Saved | None = None,
     ) -> None:
-        """Begin one, or go on with one that was saved; nothing is asked yet. The model is not closed here."""
+        """Start a conversation, or continue a saved one; no request is sent yet. The caller closes the model."""
         options = options or ChatOptions()
         name = parties.session.id if saved is None else saved.outputs
         spill = Spill(core.folder / "spill", name, seconds=options.spill_seconds)
@@ -103,33 +103,33 @@ class Conversation:
         self._turn: Turn | None = None
 
     def _take_up_taint(self, session: HostSession) -> None:
-        """Note whose words are in what was said before: a new session does not make them harmless."""
+        """Taint the session with the servers in the saved history: a new session does not make their text harmless."""
         upstreams = self._core.supervisor.upstreams
         for server in self._talk.history.shares()[1]:
             upstream = upstreams.get(server)
             if server != HOST and (upstream is None or not upstream.entry.settings.trusted):
                 session.taint.take(server, server, trusted=False)
 
-    # --- what is known -----------------------------------------------------------------------------------------------
+    # --- state -------------------------------------------------------------------------------------------------------
 
     @property
     def messages(self) -> tuple[Message, ...]:
-        """All that was said, oldest first."""
+        """All messages, oldest first."""
         return self._talk.history.messages
 
     @property
     def usage(self) -> Usage:
-        """What all of it took, in tokens as the provider counts them."""
+        """The total usage, in tokens as the provider counts them."""
         return self._talk.usage
 
     @property
     def cost(self) -> float | None:
-        """What all of it cost in US dollars; None if the model's prices are not known."""
+        """The total cost in US dollars; None if the model's prices are not known."""
         return self._talk.cost
 
     @property
     def model(self) -> Model:
-        """The model that is asked."""
+        """The model."""
         return self._talk.model
 
     @model.setter
@@ -138,26 +138,26 @@ class Conversation:
 
     @property
     def skipped(self) -> Mapping[str, str]:
-        """Why a tool is not offered to the model, by the tool's id."""
+        """The tools that are not offered to the model, with the reasons, by the tool's id."""
         self._talk.refresh()
         return self._talk.toolbox.skipped
 
     def account(self) -> Account:
-        """Say where the room of the model's window goes, by server."""
+        """Return how much of the model's window is used, by server."""
         if not len(self._talk.history):
             self._talk.refresh()
         return self._talk.account()
 
-    # --- talking -----------------------------------------------------------------------------------------------------
+    # --- turns -------------------------------------------------------------------------------------------------------
 
     async def say(self, text: str = "", *, attachments: Sequence[Attachment] = ()) -> AsyncGenerator[ChatEvent, None]:
-        """Say something, and follow what comes of it; the last event is ``TurnOver``.
+        """Send a message, and yield the events of the turn; the last one is ``TurnEnded``.
 
-        What was attached before goes with it. Without a text the model goes on from where it is. A turn that still
-        runs is called off first.
+        Earlier attachments are sent with it. Without a text the model continues from where it is. A turn that is still
+        running is cancelled first.
 
         Raises:
-            TrunklineError: something cannot be attached; nothing was said then.
+            TrunklineError: something cannot be attached; no message was sent then.
         """
         await self._stop()
         for each in attachments:
@@ -174,18 +174,18 @@ class Conversation:
                 self._turn = None
 
     def cancel(self) -> None:
-        """Call off the turn that runs, if one does: its calls are cancelled, and its last event says so."""
+        """Cancel the running turn, if any: its calls are cancelled, and its last event says so."""
         if self._turn is not None:
             self._turn.cancel()
 
     def clear(self) -> None:
-        """Forget what was said and what was kept of it; what it cost stays.
+        """Delete the messages and the spilled outputs; usage and cost stay.
 
         Raises:
-            RuntimeError: a turn runs.
+            RuntimeError: a turn is running.
         """
         if self._turn is not None:
-            raise RuntimeError("a turn runs: cancel it first")
+            raise RuntimeError("a turn is running: cancel it first")
         self._talk.history.clear()
         self._talk.spill.clear()
         self._talk.kept_as.clear()
@@ -197,7 +197,7 @@ class Conversation:
             await turn.stop()
 
     def _add(self, text: str, turn: Turn) -> None:
-        """Put what the person says into the history, with what the model should know before it."""
+        """Add the person's message to the history, after notes of the host and attachments."""
         history = self._talk.history
         notices, for_model = self._talk.refresh()
         for notice in notices:
@@ -211,18 +211,18 @@ class Conversation:
         if text.strip():
             blocks.append((None, TextBlock(text)))
         elif not messages or messages[-1].role == "assistant":
-            # A model asked to go on with its own words would take them for the beginning of its answer.
+            # If the last message is the model's own, it would be taken for the beginning of its answer.
             blocks.append((None, TextBlock(_GO_ON)))
         if blocks:
             history.add(Message("user", tuple(block for _, block in blocks)), servers=[server for server, _ in blocks])
 
-    # --- what the person picks ---------------------------------------------------------------------------------------
+    # --- attachments and prompts -------------------------------------------------------------------------------------
 
     async def attach_resource(self, server: str, uri: str) -> Rendered:
-        """Read a resource, so that it goes with the next message; gives what the model will see of it.
+        """Read a resource and attach it to the next message; return what the model will see of it.
 
         Raises:
-            PolicyDenied: the policy or the person said no.
+            PolicyDenied: the policy or the person denied it.
             TrunklineError: it cannot be read.
         """
         found = self._core.catalog.find_resource(id_of(server, uri))
@@ -238,13 +238,13 @@ class Conversation:
         return rendered
 
     async def use_prompt(self, server: str, name: str, arguments: Mapping[str, str] | None = None) -> str:
-        """Put a prompt that the person picked into the conversation; ``say`` then has the model answer it.
+        """Add a prompt that the person picked to the conversation; ``say`` then has the model answer it.
 
-        Gives the prompt's own description, or nothing.
+        Returns the prompt's description, or an empty string.
 
         Raises:
-            PolicyDenied: the policy or the person said no.
-            TrunklineError: there is no such prompt, or it cannot be filled in.
+            PolicyDenied: the policy or the person denied it.
+            TrunklineError: there is no such prompt, or it cannot be rendered.
         """
         item = self._core.catalog.prompts.get(id_of(server, name))
         if item is None:
@@ -260,7 +260,7 @@ class Conversation:
 
     def _add_prompted(self, message: t.PromptMessage, server: str) -> None:
         rendered = self._talk.renderer.block(message.content, limit=self._talk.options.result_ceiling)
-        # Only texts may be a model's own words.
+        # Providers accept only text in messages of the model.
         plain = all(isinstance(block, TextBlock) for block in rendered.content)
         role = message.role if plain else "user"
         self._talk.history.add(Message(role, rendered.content), servers=[server] * len(rendered.content))
@@ -271,10 +271,10 @@ class Conversation:
         else:
             self._attached.append((None, attachment))
 
-    # --- keeping it --------------------------------------------------------------------------------------------------
+    # --- saving ------------------------------------------------------------------------------------------------------
 
     def snapshot(self) -> Saved:
-        """Give what is needed to go on with it later."""
+        """Return what is needed to continue the conversation later."""
         talk = self._talk
         return Saved(
             model=talk.model.name,
@@ -287,9 +287,9 @@ class Conversation:
         )
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write it to a file, for its owner alone; ``read_saved`` reads it."""
+        """Save the conversation to a file that only its owner can read; ``load_conversation`` loads it."""
         write_saved(self.snapshot(), path)
 
     async def aclose(self) -> None:
-        """Call off the turn that runs; outputs in files stay until they expire."""
+        """Cancel the running turn; outputs in files stay until they expire."""
         await self._stop()

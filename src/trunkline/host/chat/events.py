@@ -1,6 +1,6 @@
-"""What happens in a conversation, as the events that a face shows.
+"""The events of a conversation, for a user interface to show.
 
-Texts in them are a model's or a server's words: a terminal makes them inert before it shows them.
+Texts in them come from a model or a server: a terminal must escape them before it shows them.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ __all__ = [
     "TurnReason",
 ]
 
-#: Why it is the person's turn again. ``limit``: one of the conversation's limits; ``stuck``: the model repeated
-#: itself; ``model``: the model failed, and the same conversation goes on with the next message.
+#: Why a turn ended. ``limit``: one of the conversation's limits; ``stuck``: the model repeated itself; ``model``: the
+#: model failed, and the conversation continues with the next message.
 TurnReason: TypeAlias = Literal["end", "length", "refusal", "limit", "stuck", "cancelled", "model"]
 
 
 class Said(Struct, frozen=True, tag="said"):
-    """The model said something more."""
+    """The model wrote more text."""
 
     text: str
 
 
 class Proposed(Struct, frozen=True, tag="proposed"):
-    """The model wants a tool called; nothing was judged yet.
+    """The model asks for a tool call, which is not authorized yet.
 
-    ``server`` is ``trunkline`` for the host's own tools; it is None, and ``tool`` what the model wrote, if there is no
-    such tool. ``arguments`` is None if the model wrote no JSON object.
+    ``server`` is ``trunkline`` for the host's own tools; it is None, and ``tool`` is what the model wrote, if there is
+    no such tool. ``arguments`` is None if the model did not write a JSON object.
     """
 
     call_id: str
@@ -49,13 +49,13 @@ class Proposed(Struct, frozen=True, tag="proposed"):
 
 
 class Began(Struct, frozen=True, tag="began"):
-    """A call has its place, and goes to the judgement of policy and person, and then to its server."""
+    """A call has its slot, and goes to authorization and then to its server."""
 
     call_id: str
 
 
 class Progressed(Struct, frozen=True, tag="progressed"):
-    """The server said how far a call is."""
+    """The server reported progress of a call."""
 
     call_id: str
     progress: float
@@ -64,38 +64,38 @@ class Progressed(Struct, frozen=True, tag="progressed"):
 
 
 class Ended(Struct, frozen=True, tag="ended"):
-    """A call is over; the preview is the beginning of what the model gets to see."""
+    """A call has ended; the preview is the beginning of what the model sees."""
 
     call_id: str
     preview: str
     is_error: bool = False
-    #: Policy or person said no.
+    #: The policy or the person denied it.
     denied: bool = False
-    #: It was called off.
+    #: It was cancelled.
     cancelled: bool = False
     seconds: float = 0.0
-    #: The file that has the whole result, if it was too large to be shown to the model.
+    #: The file with the whole result, if it was too large for the model.
     spilled: str | None = None
 
 
 class Noticed(Struct, frozen=True, tag="noticed"):
-    """Something the person should know: tools that came or went, context that was trimmed, a limit; one sentence."""
+    """A notice for the person: tools that were added or removed, trimmed context, a limit; one sentence."""
 
     text: str
 
 
 class TurnOver(Struct, frozen=True, tag="turn_over"):
-    """It is the person's turn; always the last event of what was said."""
+    """The turn has ended; always the last event."""
 
     reason: TurnReason
-    #: What this turn took, in tokens as the provider counts them.
+    #: The usage of this turn, in tokens as the provider counts them.
     usage: Usage
-    #: What it cost in US dollars; None if the model's prices are not known.
+    #: The cost of this turn in US dollars; None if the model's prices are not known.
     cost: float | None
     account: Account
-    #: What to know or to do, if the reason is not ``end``; one sentence.
+    #: An explanation, if the reason is not ``end``; one sentence.
     detail: str | None = None
-    #: What failed at the model, for the reason ``model``.
+    #: The kind of model failure, for the reason ``model``.
     fault: ModelFault | None = None
 
 

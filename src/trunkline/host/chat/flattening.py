@@ -1,7 +1,7 @@
-"""The input schema of a tool, written out in one piece: references in their places, and no alternatives at its root.
+"""The input schema of a tool in one piece: with references inlined, and without alternatives at its root.
 
-Providers want to see an object with properties at the root of a schema. What only alternatives say is told in a
-sentence; the arguments are checked against the server's own schema anyway, before they are sent. Pure functions.
+Providers want an object with properties at the root of a schema. What only alternatives express is described in a
+sentence; the arguments are validated against the server's own schema anyway, before they are sent. Pure functions.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from urllib.parse import unquote
 
 __all__ = ["Flat", "Unfit", "flatten", "write_out"]
 
-# Sub-schemas that a schema may have once its references are written out.
+# Subschemas that a schema may have after its references are inlined.
 _MOST_WRITTEN = 3000
 _DEEPEST = 40
 _ALTERNATIVES = ("anyOf", "oneOf")
-# What says which arguments go together; at the root there is a sentence in its place.
+# Keywords on which arguments go together; at the root a sentence replaces them.
 _CONDITIONS = (
     "not",
     "if",
@@ -39,12 +39,12 @@ class Unfit(ValueError):
 
 
 class Flat:
-    """A schema whose root is a plain object, and what is told in sentences instead."""
+    """A schema whose root is a plain object, and sentences on what it cannot express."""
 
     __slots__ = ("schema", "sentences")
 
     def __init__(self, schema: Schema, sentences: tuple[str, ...]) -> None:
-        """Keep the two."""
+        """Store both."""
         self.schema = schema
         self.sentences = sentences
 
@@ -53,10 +53,10 @@ class Flat:
 
 
 def write_out(schema: Schema) -> Schema:
-    """Write every reference out in its place; where one leads back into itself, anything is allowed from there.
+    """Inline every reference; where one is recursive, anything is allowed from there.
 
     Raises:
-        Unfit: that would be too large.
+        UnsupportedTool: the result would be too large.
     """
     for times in (2, 1):
         try:
@@ -69,19 +69,19 @@ def write_out(schema: Schema) -> Schema:
 
 
 class _Writing:
-    """One writing out of a schema."""
+    """Inlines the references of one schema."""
 
     def __init__(self, root: Schema, times: int) -> None:
-        """Take the schema that references lead into, and how often one may stand within itself."""
+        """Resolve references in ``root``; each may be nested in itself ``times`` times."""
         self._root = root
         self._times = times
         self._left = _MOST_WRITTEN
 
     def write(self, schema: Schema, inside: tuple[str, ...], depth: int) -> Schema:
-        """Write out one schema; ``inside`` are the references that led here."""
+        """Return a schema with its references inlined; ``inside`` are the references that led here."""
         self._left -= 1
         if self._left < 0:
-            raise Unfit("its schema is too large with all references written out")
+            raise Unfit("its schema is too large with all references inlined")
         reference = schema.get("$ref")
         if isinstance(reference, str):
             beside = {key: value for key, value in schema.items() if key != "$ref"}
@@ -109,7 +109,7 @@ class _Writing:
         return self.write(value, inside, depth + 1) if isinstance(value, dict) else value
 
     def _target(self, reference: str) -> Schema | None:
-        """Find what a pointer into the schema means; anything else is not followed."""
+        """Resolve a pointer into the schema; any other reference is not followed."""
         if reference != "#" and not reference.startswith("#/"):
             return None
         node: Any = self._root
@@ -134,10 +134,10 @@ def _nested(schema: Schema) -> str:
 
 
 def flatten(schema: Schema) -> Flat:
-    """Make the root of a schema a plain object.
+    """Convert the root of a schema to a plain object.
 
     Raises:
-        Unfit: no object fits it.
+        UnsupportedTool: no object matches it.
     """
     sentences: list[str] = []
     flat = _merged_all(schema, sentences)
@@ -151,7 +151,7 @@ def flatten(schema: Schema) -> Flat:
         flat.pop(word, None)
     properties = _properties(flat)
     required = [name for name in dict.fromkeys(_required(flat)) if isinstance(name, str)]
-    # A name that is required and nowhere described may have any value.
+    # A required name without a schema may have any value.
     flat["properties"] = {**properties, **{name: {} for name in required if name not in properties}}
     flat["type"] = "object"
     flat.pop("required", None)
@@ -161,7 +161,7 @@ def flatten(schema: Schema) -> Flat:
 
 
 def _merged_all(schema: Schema, sentences: list[str]) -> Schema:
-    """Merge what must hold together."""
+    """Merge the parts of ``allOf``."""
     flat = dict(schema)
     parts = flat.pop("allOf", None)
     for part in parts if isinstance(parts, list) else ():
@@ -170,16 +170,16 @@ def _merged_all(schema: Schema, sentences: list[str]) -> Schema:
             sentences += inner.sentences
             flat["properties"] = {**inner.schema["properties"], **_properties(flat)}
             flat["required"] = [*_required(flat), *_required(inner.schema)]
-            # Each part speaks of its own properties alone.
+            # In each part it refers to that part's properties only.
             flat.pop("additionalProperties", None)
     return flat
 
 
 def _merged_any(flat: Schema, forms: Sequence[Schema], word: str, sentences: list[str]) -> Schema:
-    """Merge alternatives: every property that one of them has, and those required that all of them want."""
+    """Merge alternatives: all their properties, and as required those that all of them require."""
     fitting = [flatten(form) for form in forms if form.get("type", "object") == "object" or "object" in form["type"]]
     if not fitting:
-        raise Unfit(f"no object fits the {word} of its schema")
+        raise Unfit(f"no object matches the {word} of its schema")
     properties: dict[str, list[Any]] = {}
     for form in fitting:
         sentences += form.sentences
@@ -197,7 +197,7 @@ def _merged_any(flat: Schema, forms: Sequence[Schema], word: str, sentences: lis
 
 
 def _either(forms: Iterable[Flat], common: set[str], word: str) -> str:
-    """Say in a sentence which arguments go together."""
+    """Return a sentence on which arguments go together."""
     groups = []
     for form in forms:
         wanted = [name for name in _required(form.schema) if name not in common]

@@ -1,7 +1,7 @@
-"""What was said in a conversation, in a form that a provider accepts at any moment that it is asked.
+"""The messages of a conversation, always in a form that a provider accepts.
 
-Every call that the model asked for has its result in the message right after, whatever happened in between: ``settle``
-writes those that are missing. Each block knows which server it came from, and what it costs. No I/O.
+Every tool call has its result in the message right after it, whatever happened in between: ``settle`` adds missing
+results. Each block has the server that it came from, and its size in tokens. No I/O.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from trunkline.host.models.interface import (
 __all__ = ["History", "Kept", "block_tokens", "consistent", "text_of"]
 
 _NOBODY: Mapping[str, str] = MappingProxyType({})
-# Sound is some tens of tokens a second, whatever its coding; a second is at least this many bytes of base64.
+# Audio is some tens of tokens per second in any encoding; this is a lower bound of base64 bytes per token.
 _SOUND_BYTES_A_TOKEN = 60
 
 
 class Kept(Struct, frozen=True):
-    """A message, and where its blocks came from: a server, or None for the person, the model and the host."""
+    """A message, and the server of each block; None for the person, the model and the host."""
 
     message: Message
     servers: tuple[str | None, ...]
@@ -42,7 +42,7 @@ class Kept(Struct, frozen=True):
 
 
 def block_tokens(block: Block) -> int:
-    """Estimate what a block costs."""
+    """Estimate the tokens of a block."""
     if isinstance(block, ImageBlock):
         return picture_tokens(block.data)
     if isinstance(block, AudioBlock):
@@ -55,7 +55,7 @@ def block_tokens(block: Block) -> int:
 
 
 def text_of(block: ToolResultBlock) -> str:
-    """Give the text of a result."""
+    """Return the text of a result."""
     return "\n".join(each.text for each in block.content if isinstance(each, TextBlock))
 
 
@@ -63,33 +63,33 @@ class History:
     """The messages, oldest first."""
 
     def __init__(self, kept: Iterable[Kept] = ()) -> None:
-        """Take up what was said before."""
+        """Start with earlier entries, if any."""
         self._kept: list[Kept] = list(kept)
         self._ids = {use.id for each in self._kept for use in each.message.tool_uses}
-        #: How many of the oldest are not sent any more.
+        #: How many of the oldest messages are no longer sent.
         self.left_out = 0
 
     @property
     def messages(self) -> tuple[Message, ...]:
-        """All of them."""
+        """All messages."""
         return tuple(each.message for each in self._kept)
 
     @property
     def kept(self) -> tuple[Kept, ...]:
-        """All of them, with where they came from."""
+        """All entries: the messages with their servers and sizes."""
         return tuple(self._kept)
 
     @property
     def sent(self) -> tuple[Message, ...]:
-        """Those that are sent."""
+        """The messages that are sent to the model."""
         return tuple(each.message for each in self._kept[self.left_out :])
 
     def __len__(self) -> int:
-        """Count them."""
+        """Return the number of messages."""
         return len(self._kept)
 
     def clear(self) -> None:
-        """Forget all of it."""
+        """Delete all messages."""
         self._kept.clear()
         self._ids.clear()
         self.left_out = 0
@@ -97,7 +97,7 @@ class History:
     # --- adding ------------------------------------------------------------------------------------------------------
 
     def add(self, message: Message, *, servers: Sequence[str | None] | None = None) -> Message:
-        """Add a message; calls whose ids are empty or were used before get others. Gives the message as it is kept."""
+        """Add a message and return it as stored; calls with empty or reused ids get new ones."""
         if not message.content:
             return message
         message = replace(message, content=tuple(self._own_ids(message.content)))
@@ -106,23 +106,23 @@ class History:
         return message
 
     def say(self, text: str, *, role: Any = "user") -> None:
-        """Add a text, if there is any."""
+        """Add a text message, unless it is empty."""
         if text.strip():
             self.add(Message(role, (TextBlock(text),)))
 
     def answer(self, results: Mapping[str, ToolResultBlock], servers: Mapping[str, str], *, missing: str) -> None:
-        """Add the results of the calls that the last message asks for; a text stands for each that is missing."""
+        """Add the results of the calls in the last message; ``missing`` is the text for those without one."""
         uses = self.open_calls()
         if uses:
             blocks = [results.get(use.id) or _no_result(use.id, missing) for use in uses]
             self.add(Message("user", tuple(blocks)), servers=[servers.get(use.id) for use in uses])
 
     def open_calls(self) -> tuple[ToolUseBlock, ...]:
-        """Give the calls of the last message, which have no result yet."""
+        """Return the calls of the last message, which have no results yet."""
         return self._kept[-1].message.tool_uses if self._kept else ()
 
     def settle(self, missing: str) -> None:
-        """See to it that no call is without a result."""
+        """Add a result to every call that has none."""
         self.answer({}, _NOBODY, missing=missing)
 
     def _own_ids(self, content: Iterable[Block]) -> Iterator[Block]:
@@ -137,15 +137,15 @@ class History:
             else:
                 yield _sound(block)
 
-    # --- what it costs -----------------------------------------------------------------------------------------------
+    # --- sizes -------------------------------------------------------------------------------------------------------
 
     @property
     def tokens(self) -> int:
-        """What sending it costs, estimated."""
+        """The estimated size of what is sent."""
         return sum(sum(each.tokens) for each in self._kept[self.left_out :])
 
     def shares(self) -> tuple[int, dict[str, int]]:
-        """Say what the talk costs, and what came from each server."""
+        """Return the size of the messages, and of what came from each server."""
         talk, servers = 0, dict[str, int]()
         for each in self._kept[self.left_out :]:
             for server, tokens in zip(each.servers, each.tokens, strict=True):
@@ -158,7 +158,7 @@ class History:
     # --- making room -------------------------------------------------------------------------------------------------
 
     def results(self) -> Iterator[tuple[int, int, ToolResultBlock]]:
-        """Give the results that are sent, oldest first, with their places; those that nobody answered yet are left."""
+        """Yield the results that are sent, oldest first, with their positions, except those of the last message."""
         last = len(self._kept) - 1
         for number in range(self.left_out, last):
             for place, block in enumerate(self._kept[number].message.content):
@@ -166,7 +166,7 @@ class History:
                     yield number, place, block
 
     def shorten(self, number: int, place: int, text: str) -> int:
-        """Put a text in the place of what a call gave; gives the tokens that this saves."""
+        """Replace the content of a result by a text; return the tokens that this saves."""
         kept = self._kept[number]
         block = kept.message.content[place]
         assert isinstance(block, ToolResultBlock)
@@ -178,7 +178,7 @@ class History:
         return kept.tokens[place] - cost
 
     def leave_out(self, tokens: int) -> int:
-        """Send no more of the oldest exchanges than leaves so many tokens; the last one stays. Gives how many went."""
+        """Drop the oldest exchanges from what is sent, down to this many tokens; return how many messages."""
         before = self.left_out
         starts = [
             number
@@ -191,7 +191,7 @@ class History:
 
 
 def consistent(kept: Iterable[Kept]) -> list[Kept]:
-    """Give messages back from a file as a provider accepts them: each call with its result, no result without one."""
+    """Return loaded messages in a form that a provider accepts: each call with a result, no result without a call."""
     history = History()
     for each in kept:
         results = {block.id: block for block in each.message.content if isinstance(block, ToolResultBlock)}
@@ -216,7 +216,7 @@ def consistent(kept: Iterable[Kept]) -> list[Kept]:
 
 
 def _sound(block: Block) -> Block:
-    """Give a block that can be written down: a model may write halves of characters."""
+    """Return a block that can be encoded: a model may write lone surrogates."""
     if isinstance(block, TextBlock) and not block.text.isascii():
         return TextBlock(block.text.encode("utf-8", "replace").decode())
     if isinstance(block, ToolUseBlock):
@@ -224,7 +224,7 @@ def _sound(block: Block) -> Block:
             msgspec.json.encode([block.name, block.arguments, block.raw])
         except (UnicodeEncodeError, TypeError, ValueError, RecursionError):
             name = block.name.encode("ascii", "replace").decode()
-            return replace(block, name=name, arguments=None, raw="(what cannot be written as JSON)")
+            return replace(block, name=name, arguments=None, raw="(not encodable as JSON)")
     return block
 
 

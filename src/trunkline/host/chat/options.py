@@ -1,4 +1,4 @@
-"""What a conversation may take, and how it is held: the numbers that whoever begins one can set."""
+"""The limits and options of a conversation."""
 
 from __future__ import annotations
 
@@ -10,40 +10,40 @@ __all__ = ["ChatLimits", "ChatOptions"]
 
 
 class ChatLimits(Struct, frozen=True, kw_only=True):
-    """What a conversation may take; whatever reaches a limit ends the turn with a sentence that says which."""
+    """The limits of a conversation; reaching one ends the turn, and its last event says which."""
 
-    #: Answers of the model to one message of the person's.
+    #: Answers of the model to one message of the person.
     turns: int = 25
-    #: Tokens of the whole conversation, in and out, as the provider counts them; None: any number.
+    #: Tokens of the whole conversation, in and out, as the provider counts them; None: unlimited.
     tokens: int | None = None
-    #: US dollars for the whole conversation; it holds where the model's prices are known.
+    #: US dollars for the whole conversation; it applies only if the model's prices are known.
     cost: float | None = None
-    #: Seconds for one message of the person's, without those in which a person was waited for.
+    #: Seconds for one message of the person, not counting the time spent waiting for the person.
     seconds: float | None = None
-    #: Calls at once, at all servers together; each server's own ``concurrency`` holds too.
+    #: Concurrent calls at all servers together; each server's own ``concurrency`` applies too.
     calls_at_once: int = 16
-    #: Calls that one answer of the model may ask for; those beyond are not made.
+    #: Calls that one answer of the model may ask for; further ones are not made.
     calls_in_a_turn: int = 64
 
 
 class ChatOptions(Struct, frozen=True, kw_only=True):
-    """How a conversation is held."""
+    """The options of a conversation."""
 
     #: The person's own instructions to the model.
     system: str | None = None
     limits: ChatLimits = ChatLimits()
-    #: Tokens of one answer of the model; None: what the model can write, within reason.
+    #: Tokens of one answer of the model; None: the model's maximum, within reason.
     max_tokens: int | None = None
     temperature: float | None = None
-    #: Tokens of a result beyond which it goes to a file; a tool may ask for another number under the ceiling.
+    #: Tokens of a result above which it is spilled to a file; a tool may ask for another number below the ceiling.
     result_tokens: int = 10_000
     result_ceiling: int = 50_000
-    #: Whether tools are searched instead of shown: by themselves, above a share of the model's window.
+    #: Whether tools are searched instead of listed; ``auto``: above this share of the model's window.
     search: Mode = "auto"
     share: float = 0.10
-    #: What servers say of how to use them goes to the model, so many bytes of each.
+    #: Bytes of each server's instructions that are sent to the model.
     instruction_bytes: int = 2048
-    #: The share of the window at which old results are taken out, and the share they are taken out down to.
+    #: The share of the window at which old results are removed, and the share to get down to.
     full: float = 0.85
     relieved: float = 0.60
     #: Seconds for which large results are kept in files.

@@ -1,8 +1,8 @@
-"""What a tool, a resource or a prompt gave, as a model gets to see it.
+"""Results of tools, resources and prompts, rendered for a model.
 
-Blocks of content and the structured value are both shown, neither twice. A text that is too long is kept in a file, and
-its beginning and end are shown. Pictures are shown if the model can see them and they are what they say; what cannot be
-shown is kept and named. The caller gives the spill, and runs this in a thread where it may write.
+Content blocks and the structured value are both shown, neither twice. A text that is too long is spilled to a file, and
+its beginning and end are shown. Images are shown if the model supports them and they are valid; anything that cannot be
+shown is spilled and mentioned. The caller passes the spill, and runs this in a thread, since it may write files.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ __all__ = ["Rendered", "Renderer", "Shown", "result_limit"]
 
 Shown: TypeAlias = TextBlock | ImageBlock | AudioBlock
 
-#: Where a tool says how long its results may be, and what a token of ours is in the unit of that.
+#: The ``_meta`` keys by which a tool sets the size of its results, with the factor to convert it to tokens.
 _LIMITS = (("dev.trunkline/maxResultTokens", 1.0), ("anthropic/maxResultSizeChars", 1 / 3.6))
 _HEAD_SHARE = 0.7
 _CHARACTERS_A_TOKEN = 3.6
@@ -37,21 +37,21 @@ _SOUNDS = MappingProxyType({"audio/wav": "wav", "audio/x-wav": "wav", "audio/mpe
 
 
 class Rendered(Struct, frozen=True):
-    """What is shown, and the file that has all of it, if there is one."""
+    """The rendered blocks, and the file with the whole content, if it was spilled."""
 
     content: tuple[Shown, ...]
     spilled: str | None = None
-    #: The id of that, for the model.
+    #: The id of the spilled output, for the model.
     output: str | None = None
 
     @property
     def text(self) -> str:
-        """The texts of it."""
+        """The text of the blocks."""
         return "\n".join(block.text for block in self.content if isinstance(block, TextBlock))
 
 
 def result_limit(definition: t.Tool | None, *, usual: int, ceiling: int) -> int:
-    """Say how many tokens a tool's result may have: what the tool asks for, under the ceiling, else what is usual."""
+    """Return the maximum tokens of a tool's result: what the tool asks for, up to the ceiling, else the default."""
     meta = (definition.meta if definition is not None else None) or {}
     for name, tokens in _LIMITS:
         wanted = meta.get(name)
@@ -61,15 +61,15 @@ def result_limit(definition: t.Tool | None, *, usual: int, ceiling: int) -> int:
 
 
 class Renderer:
-    """Shows content to one model."""
+    """Renders content for one model."""
 
     def __init__(self, spill: Spill, traits: Traits) -> None:
-        """Take where large outputs go, and what the model can see and hear."""
+        """Spill large outputs to ``spill``; ``traits`` say which media the model supports."""
         self._spill = spill
         self._traits = traits
 
     def result(self, result: t.CallToolResult, *, limit: int) -> Rendered:
-        """Show what a tool gave."""
+        """Render the result of a tool."""
         blocks = [shown for block in result.content[:_MOST_BLOCKS] for shown in self._block(block)]
         if len(result.content) > _MOST_BLOCKS:
             blocks.append(TextBlock(f"[{len(result.content) - _MOST_BLOCKS} more blocks are not shown]"))
@@ -79,16 +79,16 @@ class Renderer:
         return self._bounded(blocks or [TextBlock("(no output)")], limit)
 
     def resource(self, contents: Iterable[t.ResourceContents], *, limit: int) -> Rendered:
-        """Show what a resource holds."""
+        """Render the contents of a resource."""
         blocks = [shown for each in contents for shown in self._contents(each)]
         return self._bounded(blocks or [TextBlock("(empty)")], limit)
 
     def block(self, block: t.ContentBlock, *, limit: int) -> Rendered:
-        """Show one block, such as a message of a prompt."""
+        """Render one block, such as a message of a prompt."""
         return self._bounded(self._block(block), limit)
 
     def text(self, text: str, *, limit: int) -> Rendered:
-        """Show a text."""
+        """Render a text."""
         return self._bounded([TextBlock(text)], limit)
 
     # --- one block ---------------------------------------------------------------------------------------------------
@@ -118,18 +118,18 @@ class Renderer:
         try:
             data = b64decode(contents.blob, validate=True)
         except (binascii.Error, ValueError):
-            return [TextBlock(f"[resource {contents.uri}: it is no base64]")]
+            return [TextBlock(f"[resource {contents.uri}: invalid base64]")]
         return [self._kept(data, f"resource {contents.uri}, {kind or 'binary'}", "bin")]
 
     def _picture(self, data: str, said: str) -> Shown:
         try:
             picture, content = look_at(data)
         except PictureError as problem:
-            return TextBlock(f"[a picture ({_word(said)}) cannot be shown: {problem}]")
+            return TextBlock(f"[an image ({_word(said)}) cannot be shown: {problem}]")
         kind = picture.mime_type
         if self._traits.images and picture.fits and kind is not None and len(content) <= MOST_BYTES:
             return ImageBlock(data, kind)
-        return self._kept(content, f"a picture, {kind or _word(said)}", "bin" if kind is None else kind[6:])
+        return self._kept(content, f"an image, {kind or _word(said)}", "bin" if kind is None else kind[6:])
 
     def _sound(self, data: str, said: str) -> Shown:
         try:
@@ -137,13 +137,13 @@ class Renderer:
         except (binascii.Error, ValueError):
             content = b""
         if not content:
-            return TextBlock(f"[a sound ({_word(said)}) cannot be played: it is empty or no base64]")
+            return TextBlock(f"[audio ({_word(said)}) cannot be used: it is empty or invalid base64]")
         if self._traits.audio and said in _SOUNDS and len(content) <= MOST_BYTES:
             return AudioBlock(data, said)
-        return self._kept(content, f"a sound, {_word(said)}", _SOUNDS.get(said, "bin"))
+        return self._kept(content, f"audio, {_word(said)}", _SOUNDS.get(said, "bin"))
 
     def _kept(self, content: bytes, what: str, suffix: str) -> TextBlock:
-        """Keep what cannot be shown; the model learns that it is there, the person where."""
+        """Spill what cannot be shown; the text tells the model that it exists, and the person where it is."""
         try:
             output = self._spill.keep(content, suffix=suffix)
         except OSError as error:
@@ -153,7 +153,7 @@ class Renderer:
     # --- bounds ------------------------------------------------------------------------------------------------------
 
     def _fewer(self, blocks: list[Shown], limit: int) -> list[Shown]:
-        """Keep pictures and sounds beyond the limit; the first is always shown."""
+        """Spill images and audio beyond the limit; the first is always shown."""
         shown: list[Shown] = []
         left = limit
         for block in blocks:
@@ -164,14 +164,14 @@ class Renderer:
             if cost <= left or left == limit:
                 shown.append(block)
             else:
-                what = "a picture" if isinstance(block, ImageBlock) else "a sound"
+                what = "an image" if isinstance(block, ImageBlock) else "audio"
                 suffix = block.mime_type.partition("/")[2]
                 shown.append(self._kept(b64decode(block.data), f"{what}, {block.mime_type}, one of many", suffix))
             left -= cost
         return shown
 
     def _bounded(self, blocks: list[Shown], limit: int) -> Rendered:
-        """Keep the text in a file if it is too long, and show its beginning and end."""
+        """Spill the text if it is too long, and show its beginning and end."""
         blocks = self._fewer(blocks, limit)
         text = "\n".join(block.text for block in blocks if isinstance(block, TextBlock))
         tokens = estimate_tokens(text)
@@ -179,7 +179,7 @@ class Renderer:
             return Rendered(tuple(blocks))
         room = int(min(limit, _PREVIEW_TOKENS) * _CHARACTERS_A_TOKEN)
         head = int(room * _HEAD_SHARE)
-        # Characters of some scripts are several tokens each; the shown part stays within its share of the whole.
+        # Characters of some scripts are several tokens each; the shown part is reduced accordingly.
         ratio = min(1.0, len(text) / (tokens * _CHARACTERS_A_TOKEN))
         first, last = text[: int(head * ratio)], text[-max(1, int((room - head) * ratio)) :]
         try:
@@ -194,7 +194,7 @@ class Renderer:
 
 
 def _is_shown(structured: Any, content: Iterable[t.ContentBlock]) -> bool:
-    """Tell whether the texts say what the structured value says: all of it, or what is wrapped in a lone ``result``."""
+    """Return True if the texts contain the structured value: all of it, or what is wrapped in a lone ``result``."""
     texts = [block.text for block in content if isinstance(block, t.TextContent)]
     read = [value for value in map(_decoded, texts) if value is not UNSET]
     wrapped = isinstance(structured, dict) and structured.keys() == {"result"}

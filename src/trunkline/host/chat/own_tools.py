@@ -1,7 +1,7 @@
 """The host's own tools in a conversation: two that page and search outputs, two that stand for a large catalog.
 
-They read what the conversation has already, so nobody is asked about them. What ``call_tool`` calls is judged as if it
-had been called by its name.
+They read what the conversation has already, so they need no approval. What ``call_tool`` calls is authorized as if it
+had been called by its own name.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ _MOST_HITS = 50
 
 
 class OwnToolError(ValueError):
-    """The model used a tool of the host's in a wrong way; the message tells it how."""
+    """The model used one of the host's tools incorrectly; the message tells it how to do it."""
 
 
 def output_tools() -> list[t.Tool]:
-    """Give the tools that page and search outputs."""
+    """Return the tools that page and search outputs."""
     name = {"type": "string", "description": "The output's id, such as out-1."}
     read = t.Tool(
         name=READ_OUTPUT,
@@ -63,10 +63,10 @@ def output_tools() -> list[t.Tool]:
 
 
 def use_output(spill: Spill, tool: str, arguments: Mapping[str, Any]) -> str:
-    """Page or search an output; it blocks while the file is read.
+    """Page or search an output; this blocks while the file is read.
 
     Raises:
-        OwnToolError: that cannot be done.
+        HostToolError: the arguments are invalid, or the output cannot be read.
     """
     name = arguments.get("id")
     if not isinstance(name, str):
@@ -86,10 +86,10 @@ def use_output(spill: Spill, tool: str, arguments: Mapping[str, Any]) -> str:
 
 
 def search(index: SearchIndex, arguments: Mapping[str, Any]) -> t.CallToolResult:
-    """Find tools.
+    """Search the tools.
 
     Raises:
-        OwnToolError: the arguments are wrong.
+        HostToolError: the arguments are invalid.
     """
     query, limit = arguments.get("query"), arguments.get("limit", 10)
     if not isinstance(query, str) or not isinstance(limit, int):
@@ -98,14 +98,14 @@ def search(index: SearchIndex, arguments: Mapping[str, Any]) -> t.CallToolResult
 
 
 def inner_call(arguments: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-    """Read which tool is to be called, with which arguments.
+    """Return the tool to call, and its arguments.
 
     Raises:
-        OwnToolError: that cannot be read.
+        HostToolError: the arguments are invalid.
     """
     name, inner = arguments.get("name"), arguments.get("arguments", {})
     if isinstance(inner, str):
-        # Models write arguments as a text, too.
+        # Some models write the arguments as a JSON string.
         try:
             inner = msgspec.json.decode(inner)
         except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):

@@ -1,6 +1,6 @@
-"""Pictures as models take them: of which kind one is, by its bytes, how large it is, and what it costs.
+"""Images for models: the type, read from the bytes, the dimensions, and the size in tokens.
 
-Nothing is decoded beyond the header. No I/O.
+Only the header is decoded. No I/O.
 """
 
 from __future__ import annotations
@@ -12,22 +12,22 @@ from msgspec import Struct
 
 __all__ = ["MOST_BYTES", "MOST_PIXELS", "Picture", "PictureError", "look_at", "picture_tokens"]
 
-#: What no provider takes: a picture of more bytes, or of more pixels along an edge.
+#: Limits that hold for all providers: bytes of an image, and pixels along an edge.
 MOST_BYTES = 3_750_000
 MOST_PIXELS = 8_000
 _TOKENS_A_PICTURE = 1600
-# One provider's rule, in pixels for each token; the others' results are of the same order.
+# One provider's rule, in pixels per token; the others' results are of the same order.
 _PIXELS_A_TOKEN = 750
 _HEAD = 64 * 1024
 _FRAMES = frozenset({*range(0xC0, 0xD0)} - {0xC4, 0xC8, 0xCC})
 
 
 class PictureError(ValueError):
-    """The bytes are no picture; the message says why."""
+    """The bytes are not a valid image; the message says why."""
 
 
 class Picture(Struct, frozen=True):
-    """What the header of a picture says; a type that models do not take is None, a size that is not known 0."""
+    """The header of an image; the type is None if models do not support it, an unknown dimension is 0."""
 
     mime_type: str | None
     width: int = 0
@@ -35,20 +35,20 @@ class Picture(Struct, frozen=True):
 
     @property
     def fits(self) -> bool:
-        """Whether a provider would take it, for its type and edges."""
+        """Whether providers accept its type and dimensions."""
         return self.mime_type is not None and max(self.width, self.height) <= MOST_PIXELS
 
 
 def look_at(data: str) -> tuple[Picture, bytes]:
-    """Read the header of a picture in base64, and give its bytes.
+    """Decode a base64 image, and return its header and bytes.
 
     Raises:
-        PictureError: it is empty, or no base64, or cut off before its size.
+        InvalidImage: it is empty, not base64, or truncated before its dimensions.
     """
     try:
         content = b64decode(data, validate=True)
     except (binascii.Error, ValueError) as error:
-        raise PictureError("it is no base64") from error
+        raise PictureError("it is not valid base64") from error
     if not content:
         raise PictureError("it is empty")
     return _look(content), content
@@ -67,7 +67,7 @@ def _look(content: bytes) -> Picture:
         if content.startswith(b"RIFF") and content[8:12] == b"WEBP":
             return _webp(content)
     except IndexError:
-        raise PictureError("it is cut off in its header") from None
+        raise PictureError("its header is truncated") from None
     return Picture(None)
 
 
@@ -78,7 +78,7 @@ def _sized(mime_type: str, width: int, height: int) -> Picture:
 
 
 def _jpeg(content: bytes) -> Picture:
-    """Walk from marker to marker up to the one that says the size."""
+    """Walk from marker to marker up to the one with the dimensions."""
     place = 2
     while True:
         while content[place] != 0xFF:
@@ -100,7 +100,7 @@ def _webp(content: bytes) -> Picture:
         return Picture("image/webp", (bits & 0x3FFF) + 1, (bits >> 14 & 0x3FFF) + 1)
     if kind == b"VP8 ":
         return _sized("image/webp", _little(content, 26, 2) & 0x3FFF, _little(content, 28, 2) & 0x3FFF)
-    raise PictureError("it is a WebP of no known kind")
+    raise PictureError("it is an unknown kind of WebP")
 
 
 def _big(content: bytes, place: int, size: int) -> int:
@@ -119,9 +119,9 @@ def _part(content: bytes, place: int, size: int) -> bytes:
 
 
 def picture_tokens(data: str) -> int:
-    """Estimate what a picture in base64 costs a model."""
+    """Estimate the tokens of a base64 image."""
     try:
-        # The header is in the first bytes of all but odd files, whose size is then not known.
+        # The header is in the first bytes of all but odd files, whose dimensions then stay unknown.
         picture = _look(b64decode(data[:_HEAD]))
     except (PictureError, ValueError):
         return _TOKENS_A_PICTURE

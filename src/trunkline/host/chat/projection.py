@@ -1,9 +1,9 @@
-"""Tools as a provider accepts them: the name, the description, and the input schema projected to what it understands.
+"""Tools as a provider accepts them: the name, the description, and the input schema converted to what it supports.
 
-A provider that meets one schema it does not know refuses the whole turn, and with it every tool of every server. So a
-schema is flattened (``flattening.py``), what the provider does not know is dropped or said in words, and a tool that
-cannot be put in its terms is left out alone, with a reason. The model thus sees less than the server says; what it
-sends is checked against the server's own schema. Names have their way back by a table. Pure functions.
+A provider that gets one schema it does not support rejects the whole request, and with it every tool of every server.
+So a schema is flattened, unsupported keywords are dropped or described in words, and a tool that cannot be converted is
+left out alone, with a reason. The model thus sees less than the server says; its arguments are validated against the
+server's own schema. Names are mapped back by a table. Pure functions.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from trunkline.host.models.interface import ToolSpec
 __all__ = ["DIALECTS", "Dialect", "Unfit", "dialect_of", "project"]
 
 _TYPES = ("object", "array", "string", "number", "integer", "boolean", "null")
-# Below a schema there are schemas: under names, in a list, or as the value itself.
+# Keywords that hold subschemas: by name, in a list, or as the value itself.
 _NAMED = ("properties", "patternProperties", "dependentSchemas")
 _LISTED = ("anyOf", "oneOf", "allOf", "prefixItems")
 _DIRECT = (
     *("items", "additionalProperties", "contains", "not", "if", "then", "else"),
     *("propertyNames", "unevaluatedItems", "unevaluatedProperties"),
 )
-# What names a schema or speaks to software alone.
+# Keywords that identify a schema or are for programs only.
 _NEVER = frozenset(
     {
         *("$schema", "$id", "id", "$anchor", "$dynamicAnchor", "$dynamicRef", "$recursiveAnchor", "$recursiveRef"),
@@ -39,7 +39,7 @@ _NEVER = frozenset(
         *("contentSchema", "contentEncoding", "contentMediaType", "dependencies", "additionalItems", "xml"),
     }
 )
-# Dropped, these are said in the description, as a model can still keep to them.
+# If dropped, these are added to the description, so that a model can still follow them.
 _SAYABLE = MappingProxyType(
     {
         "pattern": "matches",
@@ -84,13 +84,13 @@ class Dialect(Struct, frozen=True, kw_only=True):
     longest_description: int
     #: The keywords it knows; None: all.
     keywords: frozenset[str] | None = None
-    #: What the names of properties look like; None: anything.
+    #: The pattern that names of properties must match; None: anything.
     property_name: str | None = None
-    #: A type is one word, enums are texts, and what may be null is said apart.
+    #: ``type`` must be a single string, enums must be strings, and null is expressed by ``nullable``.
     one_type: bool = False
 
 
-#: By the name that a model's traits have for it.
+#: By the name in a model's traits.
 DIALECTS: Mapping[str, Dialect] = MappingProxyType(
     {
         "plain": Dialect(naming=OPENAI, most_tools=128, longest_description=4096, keywords=_PLAIN),
@@ -104,15 +104,15 @@ DIALECTS: Mapping[str, Dialect] = MappingProxyType(
 
 
 def dialect_of(name: str) -> Dialect:
-    """Give what a model accepts by the name in its traits; the most cautious if it is not known."""
+    """Return the dialect of this name; the most restrictive one if it is not known."""
     return DIALECTS.get(name) or DIALECTS["plain"]
 
 
 def project(tool: t.Tool, name: str, dialect: Dialect) -> ToolSpec:
-    """Put a tool in a provider's terms, under its wire name.
+    """Convert a tool for a provider, under its wire name.
 
     Raises:
-        Unfit: that cannot be done; the message says why.
+        UnsupportedTool: it cannot be converted; the message says why.
     """
     flat = flatten(write_out(tool.input_schema))
     _check_names(flat.schema["properties"], dialect)
@@ -124,14 +124,14 @@ def project(tool: t.Tool, name: str, dialect: Dialect) -> ToolSpec:
         schema = _without_talk(schema, depth=0)
         size = len(msgspec.json.encode(schema))
     if size > _MOST_BYTES:
-        raise Unfit(f"its schema has {size // 1024} KB, and {_MOST_BYTES // 1024} are allowed")
+        raise Unfit(f"its schema has {size // 1024} KB; the limit is {_MOST_BYTES // 1024}")
     return ToolSpec(name, _description(tool, flat.sentences, dialect.longest_description), schema)
 
 
 def _check_names(properties: Mapping[str, Any], dialect: Dialect) -> None:
     wrong = [name for name in properties if not re.fullmatch(dialect.property_name or "(?s:.*)", name)]
     if wrong:
-        raise Unfit(f"the provider does not take an argument named {wrong[0][:80]!r}")
+        raise Unfit(f"the provider does not accept an argument named {wrong[0][:80]!r}")
 
 
 def _description(tool: t.Tool, sentences: tuple[str, ...], longest: int) -> str:
@@ -149,7 +149,7 @@ def _clipped(text: str, longest: int) -> str:
 
 
 def _cleaned(schema: dict[str, Any], dialect: Dialect) -> dict[str, Any]:
-    """Give a schema with what the provider knows, and the rest said in its description."""
+    """Return a schema with the supported keywords, and the others described in words."""
     schema = _modern({key: value for key, value in schema.items() if key not in _NEVER and key[:2] != "x-"})
     if dialect.keywords is not None:
         schema = _simpler(schema)
@@ -175,7 +175,7 @@ def _below(key: str, value: Any, dialect: Dialect) -> Any:
     if key in _LISTED and isinstance(value, list):
         return [_any(each, dialect) for each in value]
     if key in _DIRECT:
-        # Whether there may be other properties is all that some know of them.
+        # Some providers support only a boolean here.
         return value if key == "additionalProperties" and isinstance(value, bool) else _any(value, dialect)
     return value
 
@@ -185,7 +185,7 @@ def _any(value: Any, dialect: Dialect) -> dict[str, Any]:
 
 
 def _modern(schema: dict[str, Any]) -> dict[str, Any]:
-    """Write what older dialects say in the words of the newest, and leave out what is no schema at all."""
+    """Convert keywords of older drafts to the newest, and drop invalid ones."""
     new = dict(schema)
     for exclusive, inclusive in (("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum")):
         if isinstance(new.get(exclusive), bool) and new.pop(exclusive) and inclusive in new:
@@ -205,7 +205,7 @@ def _modern(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def _simpler(schema: dict[str, Any]) -> dict[str, Any]:
-    """Say with fewer keywords what can be said with them."""
+    """Express a schema with fewer keywords where possible."""
     new = dict(schema)
     for part in new.pop("allOf", None) or ():
         if isinstance(part, dict):
@@ -220,14 +220,14 @@ def _simpler(schema: dict[str, Any]) -> dict[str, Any]:
         firsts = [each for each in new.pop("prefixItems") if isinstance(each, dict)]
         new.setdefault("items", {"anyOf": firsts} if len(firsts) > 1 else firsts[0] if firsts else {})
     for word in ("minItems", "maxItems", "minLength", "maxLength"):
-        # Some make a grammar of these, with a rule for each.
+        # Some providers compile these to a grammar, with a rule for each item.
         if isinstance(new.get(word), int) and new[word] > _LARGE_COUNT:
             del new[word]
     return new
 
 
 def _one_type(schema: dict[str, Any]) -> dict[str, Any]:
-    """Say of what type something is with one word, and apart whether it may be null."""
+    """Convert to a single type, with ``nullable`` for null."""
     new = dict(schema)
     forms = [each for each in new.get("anyOf", ()) if isinstance(each, dict)]
     others = [each for each in forms if each.get("type") != "null"]
@@ -244,7 +244,7 @@ def _one_type(schema: dict[str, Any]) -> dict[str, Any]:
     if len(others) == 1:
         new = {**others[0], **new}
     elif others:
-        # Beside alternatives nothing else is taken.
+        # Nothing else is accepted beside alternatives.
         return {"anyOf": others}
     values = new.get("enum")
     if isinstance(values, list) and not all(isinstance(value, str) for value in values):
@@ -254,7 +254,7 @@ def _one_type(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def _said(dropped: Mapping[str, Any]) -> str:
-    """Say what was dropped, as far as a model can keep to it."""
+    """Describe dropped keywords, as far as a model can follow them."""
     said = []
     for key, value in dropped.items():
         if key in _SAYABLE:
@@ -264,7 +264,7 @@ def _said(dropped: Mapping[str, Any]) -> str:
 
 
 def _without_talk(value: Any, *, depth: int) -> Any:
-    """Leave out what describes below the tool's own arguments."""
+    """Remove descriptions below the level of the tool's arguments."""
     if isinstance(value, list):
         return [_without_talk(each, depth=depth + 1) for each in value]
     if not isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""A turn for programs: one message, and what came of it as one object."""
+"""A turn for programs: one message, and the outcome as one object."""
 
 from __future__ import annotations
 
@@ -28,31 +28,31 @@ class CallRecord(Struct, frozen=True, kw_only=True):
     arguments: dict[str, Any] | None
     outcome: CallOutcome
     seconds: float
-    #: The beginning of what it gave.
+    #: The beginning of its result.
     preview: str
 
 
 class ChatReply(Struct, frozen=True, kw_only=True):
-    """What came of a message."""
+    """The outcome of a message."""
 
-    #: What the model said last, after its calls.
+    #: The last text of the model, after its calls.
     text: str
     stop: TurnReason
-    #: What to know or to do, if it did not stop by itself.
+    #: An explanation, if the model did not stop by itself.
     detail: str | None
     fault: ModelFault | None
     calls: tuple[CallRecord, ...]
     usage: Usage
     cost: float | None
     model: str
-    #: What else happened, a sentence each.
+    #: Notices of the turn, a sentence each.
     notices: tuple[str, ...] = ()
 
     def whole(self) -> ChatReply:
-        """Give it back, unless the model failed.
+        """Return this reply, or raise if the model failed.
 
         Raises:
-            ModelError: there is no answer, or not all of it.
+            ModelError: there is no answer, or only part of it.
         """
         if self.fault is not None:
             raise ModelError(self.detail or "The model failed.", fault=self.fault)
@@ -66,7 +66,7 @@ async def ask(
     attachments: Sequence[Attachment] = (),
     tell: Callable[[ChatEvent], Awaitable[None]] | None = None,
 ) -> ChatReply:
-    """Say something and wait for all that comes of it; ``tell`` is told what happens meanwhile."""
+    """Send a message and wait for the outcome; ``tell`` is called with the events meanwhile."""
     heard = _Heard()
     async with aclosing(conversation.say(text, attachments=attachments)) as events:
         async for event in events:
@@ -97,10 +97,10 @@ async def chat(
     options: ChatOptions | None = None,
     attachments: Sequence[Attachment] = (),
 ) -> ChatReply:
-    """Have a conversation of one message; a model given by its name is opened for it and closed again.
+    """Run a conversation of one message; a model given by name is opened for it and closed again.
 
     Raises:
-        ModelError: there is no answer, or not all of it.
+        ModelError: there is no answer, or only part of it.
         ConfigError: no model was chosen, or it is not known.
         TrunklineError: something cannot be attached.
     """
@@ -117,7 +117,7 @@ async def chat(
 
 
 class _Heard:
-    """What was heard of a turn so far."""
+    """Collects the events of a turn for a reply."""
 
     def __init__(self) -> None:
         self.said: list[str] = []
@@ -128,10 +128,10 @@ class _Heard:
         self._called = False
 
     def hear(self, event: ChatEvent) -> None:
-        """Take note of an event."""
+        """Add an event."""
         if isinstance(event, Said):
             if self._called:
-                # What was said before calls is not the reply once more is said after them.
+                # Text before calls is not part of the reply if more text follows them.
                 self.said, self._called = [], False
             self.said.append(event.text)
         elif isinstance(event, Proposed):

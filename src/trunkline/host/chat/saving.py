@@ -1,4 +1,4 @@
-"""A conversation in a file: what was said, where it came from, what it cost; readable by its owner alone."""
+"""A conversation in a file: the messages, their servers, and the cost; readable by its owner only."""
 
 from __future__ import annotations
 
@@ -19,32 +19,32 @@ _MOST_BYTES = 256 * 1024 * 1024
 
 
 class Saved(Struct, frozen=True, kw_only=True):
-    """What is kept of a conversation."""
+    """A saved conversation."""
 
     format: int = _FORMAT
     #: The model that was used last, as ``provider:model``.
     model: str
-    #: Names the folder of its outputs.
+    #: The name of the folder with its spilled outputs.
     outputs: str
     messages: tuple[Kept, ...] = ()
     usage: Usage = Usage()
     cost: float | None = None
-    #: How many of the oldest messages are not sent to the model any more.
+    #: How many of the oldest messages are no longer sent to the model.
     left_out: int = 0
-    #: The outputs in which results are kept whole, by the id of the call.
+    #: The ids of outputs with whole results, by the id of the call.
     kept_as: dict[str, str] = {}
 
 
 def write_saved(saved: Saved, path: str | os.PathLike[str]) -> None:
-    """Write a conversation to a file, whole or not at all."""
+    """Save a conversation to a file, atomically."""
     write_private(os.path.abspath(path), msgspec.json.format(msgspec.json.encode(saved), indent=1))
 
 
 def read_saved(path: str | os.PathLike[str]) -> Saved:
-    """Read a conversation; one that ends within a turn is completed, so that it can go on.
+    """Load a conversation; one that ends within a turn is completed, so that it can continue.
 
     Raises:
-        ConfigError: the file cannot be read, or holds no conversation.
+        ConfigError: the file cannot be read, or is not a saved conversation.
     """
     try:
         with open(path, "rb") as file:
@@ -53,14 +53,14 @@ def read_saved(path: str | os.PathLike[str]) -> Saved:
     except OSError as error:
         raise ConfigError(f"{os.fspath(path)}: the conversation cannot be read: {error.strerror}.") from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise ConfigError(f"{os.fspath(path)}: this is no saved conversation: {error}") from error
+        raise ConfigError(f"{os.fspath(path)}: not a saved conversation: {error}") from error
     if saved.format != _FORMAT:
-        raise ConfigError(f"{os.fspath(path)}: saved in format {saved.format}, and format {_FORMAT} is read here.")
+        raise ConfigError(f"{os.fspath(path)}: saved in format {saved.format}; this version reads format {_FORMAT}.")
     messages = tuple(consistent(saved.messages))
     return msgspec.structs.replace(saved, messages=messages, left_out=_within(saved.left_out, messages))
 
 
 def _within(left_out: int, messages: tuple[Kept, ...]) -> int:
-    """Begin at a message of the person's, as every request must."""
+    """Return ``left_out`` if it is at a message of the person, as every request must begin; otherwise 0."""
     fits = 0 <= left_out < len(messages) and messages[left_out].message.role == "user"
     return left_out if fits else 0

@@ -1,8 +1,8 @@
-"""Outputs that are too large for a conversation: each in a private file of its own, to be paged and searched.
+"""Outputs that are too large for a conversation: each in a private file, to be paged and searched.
 
-The files of a conversation are in a folder of its own, for their owner alone. They are bounded in size and number, the
-oldest make room for new ones, and all of them expire. A model names an output by its id, which is looked up in a table
-and is never part of a path. Everything here blocks for as long as the disk takes; callers use a thread.
+The files of a conversation are in a separate folder that only their owner can read. They are bounded in size and
+number, the oldest make room for new ones, and all of them expire. A model names an output by its id, which is looked up
+in a table and is never part of a path. Everything here blocks on the disk; callers use a thread.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from trunkline.host.folders import private_folder
 
 __all__ = ["MOST_BYTES", "MOST_OUTPUTS", "MOST_TOTAL_BYTES", "Output", "Spill", "SpillError", "sweep"]
 
-#: What one output, one conversation may have at most.
+#: Limits: bytes of one output, bytes and number of outputs of one conversation.
 MOST_BYTES = 16 * 1024 * 1024
 MOST_TOTAL_BYTES = 128 * 1024 * 1024
 MOST_OUTPUTS = 256
@@ -34,7 +34,7 @@ _SWEEP_SECONDS = 600.0
 _MOST_MATCHES = 50
 _AROUND = 120
 _LONGEST_PATTERN = 1000
-_CUT = "\n[cut off here: the output was larger than what is kept]"
+_CUT = "\n[truncated here: the output was larger than the limit]"
 
 
 class SpillError(ValueError):
@@ -42,7 +42,7 @@ class SpillError(ValueError):
 
 
 class Output(Struct, frozen=True):
-    """One output that is kept."""
+    """One spilled output."""
 
     id: str
     path: str
@@ -57,29 +57,29 @@ class Spill:
     def __init__(
         self, folder: Path, name: str, *, seconds: float = 24 * 3600.0, clock: Callable[[], float] = time.time
     ) -> None:
-        """Take the folder of all conversations and this one's name; nothing is written yet.
+        """Use the folder of all conversations and this one's name; nothing is written yet.
 
-        Outputs that are there under this name already are found again.
+        Existing outputs under this name are found again.
         """
         if not _NAME.fullmatch(name):
-            raise ValueError(f"no name of a conversation: {name!r}")
+            raise ValueError(f"not the name of a conversation: {name!r}")
         self.name = name
         self._all = folder
         self._folder = folder / name
         self._seconds = seconds
         self._clock = clock
         self._swept_at = float("-inf")
-        # Several calls may end at once, each in a thread of its own.
+        # Several calls may end at once, each in its own thread.
         self._writing = threading.Lock()
         self._outputs: dict[str, Output] = {each.id: each for each in _found(self._folder)}
         self._count = max((int(each.id.removeprefix("out-")) for each in self._outputs.values()), default=0)
 
     def __len__(self) -> int:
-        """Count the outputs that are kept."""
+        """Return the number of outputs."""
         return len(self._outputs)
 
     def keep(self, content: str | bytes, *, suffix: str = "txt") -> Output:
-        """Write an output to a file; what is beyond the bound of one is cut off, and the file says so.
+        """Write an output to a file; one beyond the limit is truncated, and the file says so.
 
         Raises:
             OSError: it cannot be written.
@@ -106,24 +106,24 @@ class Spill:
                 file.write(data)
                 file.flush()
             except OSError:
-                # Half an output would be taken for all of it.
+                # A partial output would be mistaken for the whole.
                 os.unlink(path)
                 raise
         output = self._outputs[name] = Output(name, str(path), len(data), text)
         return output
 
     def clear(self) -> None:
-        """Delete all of it."""
+        """Delete all outputs."""
         for name in tuple(self._outputs):
             self._drop(name)
         with suppress(OSError):
             self._folder.rmdir()
 
     def read(self, name: str, *, offset: int = 0, limit: int = 8000) -> str:
-        """Give a part of an output, in characters, with a line that says which part it is.
+        """Return a part of an output, in characters, with a line that says which part it is.
 
         Raises:
-            SpillError: there is no such output, or it is no text.
+            SpillError: there is no such output, or it is not text.
         """
         text = self._text(name)
         offset = max(0, offset)
@@ -135,20 +135,19 @@ class Spill:
         return f"[{name}, characters {offset} to {end} of {len(text)}; {more}]\n{part}"
 
     def search(self, name: str, pattern: str) -> str:
-        """Give the places of an output that fit a pattern, each with what stands around it.
+        """Return the matches of a pattern in an output, each with some context.
 
-        The pattern is RE2's, which takes time in proportion to the text; without that engine it is looked for as it
-        stands.
+        The pattern is RE2, which matches in linear time; without that engine it is searched for literally.
 
         Raises:
-            SpillError: there is no such output, or it is no text, or the pattern is none.
+            SpillError: there is no such output, it is not text, or the pattern is invalid.
         """
         if not pattern or len(pattern) > _LONGEST_PATTERN:
-            raise SpillError(f"A pattern has 1 to {_LONGEST_PATTERN} characters.")
+            raise SpillError(f"A pattern must have 1 to {_LONGEST_PATTERN} characters.")
         text = self._text(name)
         spans, linear = _spans(text, pattern)
         found = list(islice(spans, _MOST_MATCHES + 1))
-        how = "" if linear else " (looked for as it stands: no engine for patterns is installed)"
+        how = "" if linear else " (searched literally: no regular expression engine is installed)"
         if not found:
             return f"[{name}: nothing matches{how}]"
         more = f"the first {_MOST_MATCHES} of more" if len(found) > _MOST_MATCHES else str(len(found))
@@ -162,7 +161,7 @@ class Spill:
             known = ", ".join(islice(reversed(self._outputs), 5))
             raise SpillError(f"There is no output {name[:40]!r}" + (f"; the latest are {known}." if known else "."))
         if not output.text:
-            raise SpillError(f"{name} is no text.")
+            raise SpillError(f"{name} is not text.")
         try:
             return Path(output.path).read_text(encoding="utf-8", errors="replace")
         except OSError:
@@ -170,7 +169,7 @@ class Spill:
             raise SpillError(f"{name} has expired; call the tool again if you need its output.") from None
 
     def _make_room(self, size: int) -> None:
-        """Let the oldest go until there is room for one more."""
+        """Delete the oldest outputs until there is room for one more."""
         while self._outputs and (
             len(self._outputs) >= MOST_OUTPUTS
             or sum(each.bytes for each in self._outputs.values()) + size > MOST_TOTAL_BYTES
@@ -183,9 +182,9 @@ class Spill:
 
 
 def sweep(folder: Path, *, older_than: float) -> int:
-    """Delete outputs of all conversations that are older than a moment; gives how many.
+    """Delete outputs of all conversations that are older than a moment; return how many.
 
-    Only files whose names are those of outputs are touched, and no link is followed.
+    Only files with names of outputs are touched, and links are not followed.
     """
     count = 0
     for entry in _listed(folder):
@@ -197,7 +196,7 @@ def sweep(folder: Path, *, older_than: float) -> int:
                     os.unlink(each.path)
                     count += 1
         with suppress(OSError):
-            # A conversation that still writes finds its folder made again.
+            # A conversation that still writes creates its folder again.
             os.rmdir(entry.path)
     return count
 
@@ -222,7 +221,7 @@ def _found(folder: Path) -> Iterable[Output]:
 
 
 def _spans(text: str, pattern: str) -> tuple[Iterator[tuple[int, int]], bool]:
-    """Find a pattern; the second says whether it was read as one."""
+    """Return the matches of a pattern, and whether it was used as a regular expression."""
     from importlib import import_module
 
     try:
@@ -236,7 +235,7 @@ def _spans(text: str, pattern: str) -> tuple[Iterator[tuple[int, int]], bool]:
     except re2.error as error:
         why = error.args[0]
         shown = why.decode(errors="replace") if isinstance(why, bytes) else str(why)
-        raise SpillError(f"That is no pattern of RE2: {shown}") from None
+        raise SpillError(f"Not a valid RE2 pattern: {shown}") from None
     return (match.span() for match in compiled.finditer(text)), True
 
 
@@ -248,7 +247,7 @@ def _plain_spans(text: str, words: str) -> Iterator[tuple[int, int]]:
 
 
 def _around(text: str, start: int, end: int) -> str:
-    """Give a match with some of its line."""
+    """Return a match with some of its line."""
     left = max(text.rfind("\n", 0, start) + 1, start - _AROUND)
     line_end = text.find("\n", start)
     right = min(len(text) if line_end < 0 else line_end, max(end, start) + _AROUND, start + 4 * _AROUND)

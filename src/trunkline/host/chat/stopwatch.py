@@ -1,6 +1,6 @@
-"""The time of one turn: it stands still while a person is waited for, and ends the turn when it is up.
+"""The time limit of a turn, which is paused while the host waits for a person.
 
-It has no clock of its own: the event loop's is used.
+It uses the clock of the event loop.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ __all__ = ["PausingDesk", "PausingFace", "Stopwatch"]
 
 
 class Stopwatch:
-    """Seconds that are left for a turn."""
+    """A pausable timeout for a turn."""
 
     def __init__(self) -> None:
-        """Start with nothing to time."""
+        """Start without a limit."""
         self._timeout: asyncio.Timeout | None = None
         self._left = 0.0
         self._since = 0.0
@@ -34,12 +34,12 @@ class Stopwatch:
 
     @property
     def expired(self) -> bool:
-        """Whether the time was up."""
+        """Whether the time limit was reached."""
         return self._timeout is not None and self._timeout.expired()
 
     @asynccontextmanager
     async def limit(self, seconds: float | None) -> AsyncIterator[None]:
-        """Let what runs inside take so many seconds; TimeoutError when they are over."""
+        """Raise TimeoutError in the block after so many seconds, not counting pauses."""
         self._pauses = 0
         if seconds is None:
             self._timeout = None
@@ -51,7 +51,7 @@ class Stopwatch:
 
     @contextmanager
     def pause(self) -> Iterator[None]:
-        """Stop the time while what is inside lasts; more than one may do so at once."""
+        """Pause the timer while the block runs; pauses may overlap."""
         timeout, now = self._timeout, asyncio.get_running_loop().time
         if timeout is None or timeout.expired():
             yield
@@ -70,17 +70,17 @@ class Stopwatch:
 
 
 class PausingFace:
-    """Asks a person about one call, with the time standing still; questions are put in one row with the face's own."""
+    """A prompter that pauses the timer; it equals the wrapped one, so that both share one queue of requests."""
 
     def __init__(self, face: Face, watch: Stopwatch) -> None:
-        """Take who is asked, and the time to stop."""
+        """Wrap a prompter, and pause this timer while it asks."""
         self._face: Callable[[Question], Awaitable[Answer | None]] = face
         self._watch = watch
-        #: The arguments as the person changed them; None if they did not.
+        #: The arguments as edited by the person; None if unchanged.
         self.changed: dict[str, Any] | None = None
 
     async def __call__(self, question: Question) -> Answer | None:
-        """Ask."""
+        """Ask the person."""
         with self._watch.pause():
             answer = await self._face(question)
         if isinstance(answer, Answer) and answer.allow:
@@ -95,19 +95,19 @@ class PausingFace:
 
 
 class PausingDesk:
-    """Answers a server's question, with the time standing still."""
+    """A server request handler that pauses the timer."""
 
     def __init__(self, desk: Desk, watch: Stopwatch) -> None:
-        """Take who answers, and the time to stop."""
+        """Wrap a handler, and pause this timer while it answers."""
         self._desk = desk
         self._watch = watch
 
     @property
     def capabilities(self) -> Mapping[str, Any]:
-        """What can be asked at the desk."""
+        """The capabilities of the wrapped handler."""
         return self._desk.capabilities
 
     async def answer(self, entry: ServerEntry, method: str, params: Any, session: HostSession) -> Raw:
-        """Have it answered."""
+        """Answer the request through the wrapped handler."""
         with self._watch.pause():
             return await self._desk.answer(entry, method, params, session)

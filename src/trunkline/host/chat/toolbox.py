@@ -1,8 +1,8 @@
-"""What a model is offered at a moment: the tools it may see, in its provider's terms, and the way back from names.
+"""The tools that a model is offered at a moment, converted for its provider, and the mapping back from names.
 
-Policy says what a model may see; the share of its window says whether tools are shown or searched; the provider's
-dialect says how each is put, and which cannot be. The toolbox is made anew when the catalog changes, and says in short
-what is different. The model is offered tools only: no prompt and no resource.
+The policy decides what a model may see; the share of its window whether tools are listed or searched; the provider's
+dialect how each is converted, and which cannot be. The toolbox is rebuilt when the catalog changes, with a summary of
+what changed. The model is offered tools only: no prompts and no resources.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _MOST_INSTRUCTIONS = 32 * 1024
 
 
 class Viewpoint(Struct, frozen=True, kw_only=True):
-    """Who looks at a catalog, and with what room."""
+    """For whom a toolbox is built, and with how much space."""
 
     policy: Policy
     dialect: Dialect
@@ -46,15 +46,15 @@ class Viewpoint(Struct, frozen=True, kw_only=True):
     search: Mode = "auto"
     window_tokens: int = 128_000
     share: float = 0.10
-    #: Servers whose tools are shown whole in any case.
+    #: Servers whose tools are always listed.
     always: frozenset[str] = frozenset()
-    #: What to know of servers that cannot be used now.
+    #: Notes on servers that cannot be used now.
     notes: Mapping[str, str] = _NOTHING
-    #: Whether there are outputs in files, so that the tools for them are offered.
+    #: Whether there may be spilled outputs, so that the tools for them are offered.
     outputs: bool = False
 
     def sees(self, item: Item) -> bool:
-        """Tell whether a model may know of a tool at all."""
+        """Return True if the model may see a tool."""
         act = Act(
             kind="tool",
             server=item.server,
@@ -76,34 +76,34 @@ class Viewpoint(Struct, frozen=True, kw_only=True):
 class Toolbox(Struct, frozen=True, kw_only=True, eq=False):
     """The tools of a turn."""
 
-    #: What the provider is given.
+    #: The tools as sent to the provider.
     specs: tuple[ToolSpec, ...] = ()
-    #: Tools of servers by the name the model has for them, also those it finds by searching.
+    #: Tools of servers by the name that the model uses, including those found by searching.
     by_name: Mapping[str, Item] = MappingProxyType({})
     #: The host's own tools, by name.
     own: Mapping[str, t.Tool] = MappingProxyType({})
-    #: Why a tool is not offered, by its id.
+    #: The tools that are not offered, with the reasons, by id.
     skipped: Mapping[str, str] = _NOTHING
-    #: Whether tools are searched, and in what.
+    #: The search index; None if tools are listed.
     index: SearchIndex | None = None
-    #: What there is to be searched, where the provider has no room for it beside the tool.
+    #: An overview of the searchable tools, if it is too long for the description of the search tool.
     overview: str | None = None
-    #: What the offer costs in tokens, and how many tools there are in it, by server.
+    #: The size of the tools in tokens, and their number, by server.
     tokens: Mapping[str, int] = MappingProxyType({})
     counts: Mapping[str, int] = MappingProxyType({})
 
     def near(self, name: str) -> str | None:
-        """Give the name that somebody may have meant."""
+        """Return the closest known name; None if there is none."""
         names = [*self.by_name, *self.own]
         own = [each for each, item in self.by_name.items() if item.name == name]
         return own[0] if own else next(iter(difflib.get_close_matches(name[:200], names, n=1, cutoff=0.5)), None)
 
 
 def open_toolbox(catalog: Catalog, view: Viewpoint) -> Toolbox:
-    """Choose and project what a model is offered of a catalog."""
+    """Choose and convert what a model is offered of a catalog."""
     items = [item for item in catalog.tools.values() if view.sees(item)]
     named, clashing = unambiguous((wire_name(item.server, item.name, view.dialect.naming), item) for item in items)
-    skipped = {item.id: f"its name would be {name}, and so would another's" for name, item in clashing}
+    skipped = {item.id: f"its name would be {name}, like that of another tool" for name, item in clashing}
     exposure = choose(
         named.values(),
         mode="on" if view.search == "auto" and len(named) > view.dialect.most_tools - 4 else view.search,
@@ -148,7 +148,7 @@ def _own_tools(catalog: Catalog, view: Viewpoint, items: Iterable[Item], *, sear
 
 
 def _brief(tools: list[t.Tool], longest: int) -> tuple[list[t.Tool], str | None]:
-    """Take what a provider has no room for out of the descriptions."""
+    """Shorten descriptions that are too long for the provider; return the tools, and the removed text."""
     brief, rest = [], []
     for tool in tools:
         said = tool.description or ""
@@ -174,11 +174,11 @@ def _shares(
     return tokens, counts
 
 
-# --- what is different -----------------------------------------------------------------------------------------------
+# --- changes ---------------------------------------------------------------------------------------------------------
 
 
 def changes(before: Toolbox, after: Toolbox) -> str | None:
-    """Say in short which tools came, went or changed; None if none did."""
+    """Return a summary of tools that were added, removed or changed; None if there are none."""
     old = {item.id: (name, item.pin) for name, item in before.by_name.items()}
     new = {item.id: (name, item.pin) for name, item in after.by_name.items()}
     groups = (
@@ -198,11 +198,11 @@ def _some(names: list[str]) -> str:
     return f"{shown} and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else shown
 
 
-# --- what servers say of themselves ----------------------------------------------------------------------------------
+# --- instructions of servers ----------------------------------------------------------------------------------------
 
 
 def instructions_text(catalog: Catalog, servers: Iterable[str], *, most_bytes: int) -> dict[str, str]:
-    """Give what each of these servers says of how to use it, bounded, marked as its own words."""
+    """Return the instructions of these servers, bounded, and marked as the server's text."""
     found: dict[str, str] = {}
     room = _MOST_INSTRUCTIONS
     said = catalog.instructions
@@ -220,11 +220,11 @@ def instructions_text(catalog: Catalog, servers: Iterable[str], *, most_bytes: i
 
 
 def _plain(text: str) -> str:
-    """Leave out what is not seen, and what would end the marking."""
+    """Remove invisible characters, and text that would end the marking."""
     seen = "".join(character for character in text if character.isprintable() or character in "\n\t")
     return seen.replace("server_instructions", "server instructions").strip()
 
 
 def offered_servers(toolbox: Toolbox) -> list[str]:
-    """Name the servers that have a tool here, also one that is found by searching."""
+    """Return the servers with a tool in the toolbox, including those found by searching."""
     return list(dict.fromkeys(item.server for item in toolbox.by_name.values()))

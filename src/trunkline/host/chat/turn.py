@@ -1,8 +1,8 @@
-"""One turn: from what the person said to the moment in which it is theirs again.
+"""One turn: from the person's message to the end of the model's answer.
 
-The model is asked, the calls it wants are made, and it is asked again with their results, until it wants none or a
-limit is reached. It all runs in one task, which tells what happens; whoever listens may stop listening at any moment.
-However the task ends, no call is left without a result and no text that was said is lost.
+The model is called, its tool calls are made, and it is called again with their results, until it makes no more calls or
+a limit is reached. It all runs in one task, which emits events; a listener may stop listening at any moment. However
+the task ends, no call is left without a result and no text of the model is lost.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ __all__ = ["Turn"]
 
 log = logging.getLogger("trunkline.host.chat")
 
-# A listener that stays so far behind hears no more of progress until it has caught up.
+# A listener that is this far behind gets no more progress events until it has caught up.
 _MOST_PROGRESS = 1000
 _REASONS: Mapping[StopReason, tuple[TurnReason, str | None]] = MappingProxyType(
     {
         "end": ("end", None),
         "tools": ("end", None),
         "stop_sequence": ("end", None),
-        "length": ("length", "The model's answer was cut off at the most tokens it may have."),
+        "length": ("length", "The model's answer was truncated at the maximum number of tokens."),
         "refusal": ("refusal", "The model refused to answer."),
     }
 )
@@ -53,15 +53,15 @@ class _Over(Struct, frozen=True):
     reason: TurnReason
     detail: str | None = None
     fault: ModelFault | None = None
-    #: What stands as the result of calls that were not made.
+    #: The result of calls that were not made.
     missing: str = "Not called: the turn ended."
 
 
 class Turn:
-    """The work of one turn, in a task of its own."""
+    """One turn, run in its own task."""
 
     def __init__(self, talk: Talk, calling: Calling) -> None:
-        """Take the conversation; nothing happens before ``begin``."""
+        """Prepare a turn of a conversation; it starts with ``begin``."""
         self._talk = talk
         self._calling = calling
         self._limits = talk.options.limits
@@ -70,28 +70,28 @@ class Turn:
         self._cost: float | None = None
         self._repeats = Repeats()
         self._relieved = False
-        #: What calls gave whose results are not in the history yet, and whose those are.
+        #: Results that are not in the history yet, and their servers, by the id of the call.
         self._results: dict[str, ToolResultBlock] = {}
         self._servers: dict[str, str] = {}
         self._task: asyncio.Task[None] | None = None
 
     def begin(self) -> None:
-        """Start it."""
+        """Start the task."""
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     def cancel(self) -> None:
-        """Call it off: what runs is stopped, and the last event says so."""
+        """Cancel the turn; its last event says so."""
         if self._task is not None:
             self._task.cancel()
 
     async def stop(self) -> None:
-        """Call it off and wait until it is over."""
+        """Cancel the turn and wait until it has ended."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
 
     async def events(self) -> AsyncIterator[ChatEvent]:
-        """Give what happens, to the end."""
+        """Yield the events until the turn ends."""
         while (event := await self._events.get()) is not None:
             yield event
         if self._task is not None:
@@ -100,14 +100,14 @@ class Turn:
                 self._task.result()
 
     def tell(self, event: ChatEvent) -> None:
-        """Tell what happened."""
+        """Emit an event."""
         if not isinstance(event, Progressed) or self._events.qsize() < _MOST_PROGRESS:
             self._events.put_nowait(event)
 
     # --- the task ----------------------------------------------------------------------------------------------------
 
     async def _run(self) -> None:
-        over = _Over("cancelled", "The turn was called off.", missing="Called off by the user.")
+        over = _Over("cancelled", "The turn was cancelled.", missing="Cancelled by the user.")
         watch = self._calling.watch
         try:
             async with watch.limit(self._limits.seconds):
@@ -115,13 +115,13 @@ class Turn:
         except TimeoutError:
             if not watch.expired:
                 raise
-            sentence = f"The turn took its limit of {self._limits.seconds:g} s."
-            over = _Over("limit", sentence, missing=f"Called off: {sentence}")
+            sentence = f"The turn reached its time limit of {self._limits.seconds:g} s."
+            over = _Over("limit", sentence, missing=f"Cancelled: {sentence}")
         finally:
             self._finish(over)
 
     def _finish(self, over: _Over) -> None:
-        """Leave the history whole, and tell that it is the person's turn."""
+        """Complete the history, and emit the last event."""
         try:
             self._answer(over.missing)
             account = self._talk.account()
@@ -130,7 +130,7 @@ class Turn:
             self._events.put_nowait(None)
 
     async def _rounds(self) -> _Over:
-        """Ask the model and make its calls, until there are none."""
+        """Call the model and make its tool calls, until there are none."""
         for number in range(1, max(1, self._limits.turns) + 1):
             await self._prepare(first=number == 1)
             limit = self._spent(ahead=True)
@@ -145,7 +145,7 @@ class Turn:
                 return _Over(reason, detail)
             limit = self._spent(ahead=False)
             if limit is None and number >= self._limits.turns:
-                limit = f"The model was asked {number} times, which is the limit; say more to let it go on."
+                limit = f"The model was called {number} times, which is the limit; send a message to let it continue."
             if limit is not None:
                 return _Over("limit", limit, missing=f"Not called: {limit}")
             if await self._call(done.message):
@@ -154,35 +154,35 @@ class Turn:
         return _Over("limit", "The limit of turns is reached.")
 
     async def _prepare(self, *, first: bool) -> None:
-        """See which tools there are now, and that there is room."""
+        """Update the tools, and make room in the window."""
         notices, for_model = self._talk.refresh()
         if for_model is not None:
             self._talk.history.say(f"[Note of the host: {for_model}]")
         for notice in [*notices, *await self._talk.make_room()]:
             self.tell(Noticed(notice))
         if first and self._limits.cost is not None and self._talk.model.traits.input_price is None:
-            self.tell(Noticed(f"The prices of {self._talk.model.name} are not known: the limit on cost does not hold."))
+            self.tell(Noticed(f"The prices of {self._talk.model.name} are not known: the cost limit has no effect."))
 
     def _spent(self, *, ahead: bool) -> str | None:
-        """Say which limit is reached, with what the next request will take if that is ahead."""
+        """Return the limit that is reached, if any; ``ahead`` includes the estimate of the next request."""
         limits, talk = self._limits, self._talk
         used = talk.usage.input_tokens + talk.usage.output_tokens
         coming = talk.tokens if ahead else 0
         if limits.tokens is not None and used + coming >= limits.tokens:
-            return f"The conversation took {used} of the {limits.tokens} tokens that it may take."
+            return f"The conversation has used {used} of its {limits.tokens} tokens."
         if limits.cost is not None:
             cost = (talk.cost or 0.0) + (talk.model.traits.cost(Usage(coming)) or 0.0)
             if cost >= limits.cost:
-                return f"The conversation took ${talk.cost or 0.0:.4f} of the ${limits.cost:g} that it may cost."
+                return f"The conversation has cost ${talk.cost or 0.0:.4f} of its limit of ${limits.cost:g}."
         return None
 
     # --- the model ---------------------------------------------------------------------------------------------------
 
     async def _ask(self) -> Finished:
-        """Ask the model; one that finds the request too long is asked once more with a shorter one.
+        """Call the model; if the request is too long, call it once more with a shorter one.
 
         Raises:
-            ModelError: there is no answer, or not all of it; what came of it is kept.
+            ModelError: there is no answer, or only part of it, which is kept.
         """
         try:
             return await self._stream()
@@ -219,7 +219,7 @@ class Turn:
                 self._talk.history.say("".join(said), role="assistant")
             await _close(stream)
         if done is None:
-            raise ModelError(f"{self._talk.model.name} ended its answer early; say more to go on.", fault="cut off")
+            raise ModelError(f"{self._talk.model.name} stopped early; send a message to continue.", fault="cut off")
         self._usage = self._usage + done.usage
         cost = self._talk.spent(done.usage)
         if cost is not None:
@@ -230,7 +230,7 @@ class Turn:
     # --- its calls ---------------------------------------------------------------------------------------------------
 
     async def _call(self, message: Message) -> bool:
-        """Make the calls of an answer; tells whether the model is stuck."""
+        """Make the calls of an answer; return True if the model is stuck."""
         talk, toolbox = self._talk, self._talk.toolbox
         plans = read_calls(message.tool_uses, toolbox, most=self._limits.calls_in_a_turn)
         counted = [(plan, self._repeats.count(plan.name, plan.arguments)) for plan in plans]
@@ -251,12 +251,12 @@ class Turn:
         return any(times >= STUCK_AT for _, times in counted)
 
     def _answer(self, missing: str) -> None:
-        """Put the results of the last calls into the history, with a text for each that is missing."""
+        """Add the results of the last calls to the history, with a text for each that is missing."""
         self._talk.history.answer(self._results, self._servers, missing=missing)
 
 
 def _worth(message: Message) -> Message:
-    """Leave out texts with nothing in them, which providers refuse."""
+    """Remove empty text blocks, which providers reject."""
     kept = tuple(block for block in message.content if not isinstance(block, TextBlock) or block.text.strip())
     return Message(message.role, kept)
 

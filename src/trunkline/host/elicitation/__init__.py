@@ -1,4 +1,4 @@
-"""Servers that ask the user something: by a form, or by a page to open."""
+"""Requests that servers send to the host: sampling, elicitation and roots."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Answers servers that ask the user something: by a form, or by a page to open, put before a person by a face.
+"""Elicitation: servers ask the user something by a form, or by a page to open, which a prompter shows to a person.
 
-What reaches the face is read already: forms are flat and ask for no credentials, addresses are http or https and come
-with their warnings, and the server that asks is always named. Nothing is fetched or opened here. Where nobody can be
-asked, the answer is to decline.
+The prompter gets only checked questions: forms are flat and ask for no credentials, URLs are http or https and come
+with their warnings, and the server that asks is always named. Nothing is fetched or opened here. Without a prompter the
+answer is to decline.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ _MODES: Mapping[str, Any] = MappingProxyType({"form": {}, "url": {}})
 
 
 class FormQuestion(Struct, frozen=True, kw_only=True):
-    """A form for a person: who asks, in the server's own words, and the fields as a flat schema."""
+    """A form for a person: the server that asks, its message, and the fields as a flat schema."""
 
     server: str
-    #: The server's whole command or URL, secrets left out.
+    #: The server's whole command or URL, without secrets.
     command: str
     message: str
     schema: dict[str, Any]
 
 
 class PageQuestion(Struct, frozen=True, kw_only=True):
-    """A page that a person is to open: who asks, in the server's own words, and where it is."""
+    """A page for a person to open: the server that asks, its message, and the URL."""
 
     server: str
     command: str
@@ -52,41 +52,41 @@ class PageQuestion(Struct, frozen=True, kw_only=True):
     address: Address
 
 
-#: Puts a question before a person; None: they did not answer. It is cancelled when the question is withdrawn.
+#: Shows a prompt to a person; None: no answer. It is cancelled when the question is withdrawn.
 ElicitationFace: TypeAlias = Callable[["FormQuestion | PageQuestion"], Awaitable["t.ElicitResult | None"]]
 
 
 class ElicitationDesk:
-    """Has forms filled in and pages shown."""
+    """Answers elicitation requests through a prompter."""
 
     def __init__(self, face: ElicitationFace | None, *, notice: Notice | None = None, tell: Tell | None = None) -> None:
-        """Take who asks the person, None if nobody does; ``notice`` is told what was refused, ``tell`` all of it."""
+        """Use this prompter, or None; ``notice`` is called with what was declined, ``tell`` with every outcome."""
         self._face = face
         self._notice = notice
         self._tell = tell
 
     @property
     def capabilities(self) -> Mapping[str, Any]:
-        """What can be asked here: nothing if there is nobody."""
+        """The capabilities to declare: none without a prompter."""
         return {} if self._face is None else {"elicitation": dict(_MODES)}
 
     async def answer(self, entry: ServerEntry, question: t.ElicitRequestParams, session: HostSession) -> t.ElicitResult:
-        """Answer a question of a server's.
+        """Answer a server's request.
 
         Raises:
-            LocalProtocolError: the face gave what is no answer to the question.
+            LocalProtocolError: the prompter returned an answer that does not match the form.
         """
         by, note = "policy", None
         try:
             asked = _read(entry, question)
         except (FormRefused, AddressRefused) as refusal:
             what, note = "page" if question.mode == "url" else "form", str(refusal)
-            self._say(f"{entry.name} asks by a {what}, which was declined: {note}.")
+            self._say(f"The {what} of {entry.name} was declined: {note}.")
             result = _DECLINE
         else:
             if self._face is None:
-                note = "nobody is here to be asked"
-                self._say(f"{entry.name} asks something, which was declined: {note}.")
+                note = "there is no terminal or client to ask"
+                self._say(f"A question of {entry.name} was declined: {note}.")
                 result = _DECLINE
             else:
                 by, result = "user", _checked(await self._face(asked) or _CANCEL, asked)
@@ -113,7 +113,7 @@ def _read(entry: ServerEntry, question: t.ElicitRequestParams) -> FormQuestion |
 
 
 def _checked(result: t.ElicitResult, question: FormQuestion | PageQuestion) -> t.ElicitResult:
-    """Make sure that what leaves is what was asked for, and nothing else."""
+    """Check that the answer has what the form asks for, and nothing else."""
     if result.action != "accept" or isinstance(question, PageQuestion):
         return t.ElicitResult(action=result.action)
     from trunkline.protocol.json_schema import SchemaError, compile_schema

@@ -1,9 +1,9 @@
-"""Which forms of servers are shown to a person: flat ones that do not ask for what opens doors.
+"""The forms of servers that are shown to a person: flat ones that do not ask for credentials.
 
-What is typed into a form goes through the host and may end where nobody meant it to. So passwords, keys, tokens, codes
-and the like are never filled into one: the specification wants them entered on a page of the server's own. What a field
-asks for is judged by its name, its title, its description and its format, and by the message above the form. That finds
-what says what it is; it is no proof against a server that lies. Pure functions.
+What is typed into a form goes through the host and may leak. So passwords, keys, tokens, codes and the like are never
+entered in one: the specification wants them entered on a page of the server itself. A field is judged by its name, its
+title, its description and its format, and by the message above the form. That finds forms that say what they ask for;
+it is no proof against a server that lies. Pure functions.
 """
 
 from __future__ import annotations
@@ -30,31 +30,31 @@ _ASKED = re.compile(
     r"\b(?:enter|provide|type|paste|supply|give|share|send|input|insert|submit|tell|need|needs|require|requires|confirm"
     rf"|what is|your)\b(?: \w+){{0,6}}? {ASKED_SECRET}\b|{ASKED_IN_OTHER_SCRIPTS}"
 )
-# Letters that are written as digits and signs, to be read as the letters.
+# Digits and symbols used in place of letters, mapped back.
 _LOOKALIKES = str.maketrans("013457@$!", "oieastasi")
 
 
 class FormRefused(ValueError):
-    """A form is not shown; the message is a sentence that says why."""
+    """A form is not shown to the user; the message says why."""
 
 
 def read_form(question: t.ElicitRequestParams) -> dict[str, Any]:
-    """Give the schema of a form that may be shown, written plainly: no references, and no field that may be null.
+    """Return the schema of a form, simplified: without references, and without nullable fields.
 
     Raises:
-        FormRefused: it asks for credentials, or is no form that a person can fill in.
+        FormDenied: it asks for credentials, or is not a form that a person can fill in.
     """
     schema = question.requested_schema
     if not isinstance(schema, dict):
         raise FormRefused("the form has no schema")
     if len(question.message) > _LONGEST_TEXT:
         raise FormRefused(f"the message has more than {_LONGEST_TEXT} characters")
-    # Before anything else: of a form that also has other faults, this is what a person has to know.
+    # Checked first: if the form has other faults too, this is the one that a person has to know.
     asked = credentials_in(question.message, schema)
     if asked:
         named = ", ".join(asked)
         raise FormRefused(
-            f"it asks for credentials ({named}), which are entered on a page of the server's own, never in a form"
+            f"it asks for credentials ({named}), which must be entered on a page of the server itself, never in a form"
         )
     try:
         plain = inline_defs(schema)
@@ -71,7 +71,7 @@ def read_form(question: t.ElicitRequestParams) -> dict[str, Any]:
 
 
 def _never_null(field: Any) -> Any:
-    """Take away that a field may be null: leaving it out says the same."""
+    """Return a field that is not nullable: leaving it out means the same."""
     if not isinstance(field, dict):
         return field
     kinds, forms = field.get("type"), field.get("anyOf")
@@ -91,7 +91,7 @@ def _never_null(field: Any) -> Any:
 
 
 def credentials_in(message: str, schema: dict[str, Any]) -> tuple[str, ...]:
-    """Name the fields of a form that ask for credentials, or ``the message`` if that does."""
+    """Return the fields of a form that ask for credentials, or ``the message`` if that does."""
     fields = schema.get("properties")
     free = {
         str(name): field
@@ -105,7 +105,7 @@ def credentials_in(message: str, schema: dict[str, Any]) -> tuple[str, ...]:
 
 
 def _is_free(field: dict[str, Any]) -> bool:
-    """Tell whether anything can be typed into a field: a choice or a switch takes no password."""
+    """Return True if a field accepts free text: a choice or a switch cannot take a password."""
     return field.get("type") not in ("boolean", "array") and not {"enum", "oneOf"} & field.keys()
 
 
@@ -119,12 +119,12 @@ def _asks(name: str, field: dict[str, Any]) -> bool:
 
 
 def _without_no(text: str) -> str:
-    """Take out what a text says is not asked for."""
+    """Return the words of a text without negated mentions ("never enter your password")."""
     return _NEGATED.sub(" ", _words(text))
 
 
 def _words(text: str) -> str:
-    """Write a text or an identifier in small letters, words one space apart, without what cannot be seen."""
+    """Return a text or an identifier as lower-case words, one space apart, without invisible characters."""
     seen = "".join(
         each for each in unicodedata.normalize("NFKC", text[:_LONGEST_TEXT]) if unicodedata.category(each) != "Cf"
     )

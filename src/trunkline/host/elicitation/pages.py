@@ -1,7 +1,7 @@
-"""The address of a page that a server wants a person to open: read, and looked at for what could deceive them.
+"""The URL of a page that a server wants a person to open: parsed, and checked for what could deceive them.
 
-Nothing is fetched, and no name is looked up. An address that software reads in more than one way is refused; what can
-be read but may not be what it seems gets a warning for each reason.
+Nothing is fetched, and no name is looked up. A URL that programs read in more than one way is rejected; one that is
+valid but may not be what it seems gets a warning for each reason.
 """
 
 from __future__ import annotations
@@ -21,37 +21,37 @@ __all__ = ["Address", "AddressRefused", "read_address"]
 
 _LONGEST = 16_384
 _PORTS: Mapping[str, int] = MappingProxyType({"http": 80, "https": 443})
-# What browsers drop, or read as something else.
+# Characters that browsers drop or reinterpret.
 _UNREADABLE = re.compile(r"[\x00-\x20\x7f-\xa0\\\ud800-\udfff]")
 _NUMBERS = re.compile(r"(?:0x[0-9a-f]*|[0-9]+)(?:\.(?:0x[0-9a-f]*|[0-9]*))*", re.IGNORECASE)
-# Ends of names under which many different people have sites; inside of a name they only look like its end.
+# Common top-level domains; in the middle of a host they only look like its end.
 _ENDS = frozenset({"app", "com", "dev", "edu", "gov", "io", "net", "org"})
 
 
 class AddressRefused(ValueError):
-    """An address is not shown as one to open; the message is a sentence that says why."""
+    """A URL must not be opened; the message says why."""
 
 
 class Address(Struct, frozen=True, kw_only=True):
-    """An address, cut so that its host can be made to stand out."""
+    """A parsed URL, split so that its host can be highlighted."""
 
-    #: The whole of it, as the server gave it.
+    #: The whole URL, as the server sent it.
     url: str
-    #: Its parts: what stands before the host, the host as written, and the rest.
+    #: Its parts: the text before the host, the host as written, and the rest.
     before: str
     host: str
     after: str
-    #: The host as it is looked up: letters beyond ASCII in their ``xn--`` form.
+    #: The host as it is looked up: non-ASCII letters in their ``xn--`` form.
     ascii_host: str
     #: Why it may not be what it seems, a sentence each.
     warnings: tuple[str, ...] = ()
 
 
 def read_address(url: str) -> Address:
-    """Read the address of a page.
+    """Parse the URL of a page.
 
     Raises:
-        AddressRefused: it is none that a browser should be sent to.
+        InvalidPageUrl: a browser should not be sent there.
     """
     if len(url) > _LONGEST:
         raise AddressRefused(f"the address has {len(url)} characters, and {_LONGEST} are allowed")
@@ -90,7 +90,7 @@ def _cut(url: str, parts: SplitResult) -> tuple[str, str, str]:
 def _ascii(host: str) -> str:
     if host.isascii():
         return host
-    # A full stop of another script is one all the same.
+    # IDNA treats the ideographic full stop as a dot.
     plain = unicodedata.normalize("NFKC", host).replace("\u3002", ".")
     try:
         return plain.encode("idna").decode().lower()
@@ -101,7 +101,7 @@ def _ascii(host: str) -> str:
 def _warnings(parts: SplitResult, host: str, ascii_host: str, *, port: int | None) -> Iterator[str]:
     loopback = is_loopback(ascii_host)
     if parts.scheme == "http" and not loopback:
-        yield "it is not encrypted (http): others on the way can read and change the page"
+        yield "it is not encrypted (http): others on the network can read and change the page"
     if "@" in parts.netloc:
         yield f"what stands before the @ is no host: the page is at {ascii_host}"
     if port is not None and port != _PORTS[parts.scheme]:
@@ -112,7 +112,7 @@ def _warnings(parts: SplitResult, host: str, ascii_host: str, *, port: int | Non
     yield from _about_letters(host, ascii_host)
     labels = ascii_host.rstrip(".").split(".")
     if _ENDS & set(labels[1:-1]) and len(labels) > 3:
-        yield f"whose page it is, the end of the host says: {'.'.join(labels[-2:])}"
+        yield f"the owner of the page is named at the end of the host: {'.'.join(labels[-2:])}"
 
 
 def _about_number(host: str, *, loopback: bool) -> Iterator[str]:
@@ -123,14 +123,14 @@ def _about_number(host: str, *, loopback: bool) -> Iterator[str]:
             yield "the host is a number, which browsers read as an address"
         return
     what = None if loopback else special_range(address)
-    yield "the host is an address and no name" + (f": {what}" if what else "")
+    yield "the host is an IP address, not a name" + (f": {what}" if what else "")
 
 
 def _about_letters(host: str, ascii_host: str) -> Iterator[str]:
     shown = ".".join(map(_unicode, ascii_host.split(".")))
     if shown == ascii_host:
         return
-    yield f"its letters may look like another name's: it is {ascii_host}, which browsers may show as {shown}"
+    yield f"its letters may imitate another name: it is {ascii_host}, which browsers may show as {shown}"
     for label in shown.split("."):
         scripts = sorted(set(_scripts(label)))
         if len(scripts) > 1:
@@ -147,7 +147,7 @@ def _unicode(label: str) -> str:
 
 
 def _scripts(label: Iterable[str]) -> Iterator[str]:
-    """Name the script of each letter, as its Unicode name begins."""
+    """Yield the script of each letter: the first word of its Unicode name."""
     for each in label:
         if each.isalpha():
             yield unicodedata.name(each, "UNKNOWN").split(" ")[0].capitalize()

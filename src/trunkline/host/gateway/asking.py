@@ -1,7 +1,7 @@
-"""Asks the gateway's client for consent by elicitation, unless the gateway has its own consent callback.
+"""Approval by elicitation: the gateway's client is asked, unless the gateway has its own prompter.
 
-The client may answer by itself: many agents do. So an answer that outlives the session is offered only if ``lasting``
-says that the client is the user's own (over stdio, or at a loopback address with the user's own token).
+The client may answer by itself, as many agents do. So an answer that outlives the session is offered only if
+``lasting`` says that the client is the user's own (over stdio, or at a loopback address with the user's own token).
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ _LASTING: tuple[Remember, ...] = ("always", "read-only")
 
 
 def consent_face(front: Front, *, lasting: bool = False) -> Face | None:
-    """Return the callback that asks a client for consent; None if it cannot be asked.
+    """Return the prompter that asks a client for approval; None if it cannot be asked.
 
-    ``lasting`` offers answers that outlive the session as well.
+    ``lasting`` also offers answers that outlive the session.
     """
     if not supports(front.capabilities, "elicitation.form"):
         return None
@@ -45,7 +45,7 @@ def consent_face(front: Front, *, lasting: bool = False) -> Face | None:
 
 
 def _read(raw: bytes | msgspec.Raw, choices: dict[str, Remember | None]) -> Answer:
-    """Return the client's answer; everything that is not one of the choices is a no, with its kind."""
+    """Decode the client's answer; anything that is not one of the choices is a denial, with its kind."""
     try:
         answer = msgspec.json.decode(raw, type=t.ElicitResult)
     except msgspec.DecodeError:
@@ -60,7 +60,7 @@ def _read(raw: bytes | msgspec.Raw, choices: dict[str, Remember | None]) -> Answ
 
 
 def _choices(question: Question, *, lasting: bool) -> dict[str, Remember | None]:
-    """Return the choices, each with how long it holds; None is a no."""
+    """Return the choices, each with how long it holds; None for a denial."""
     offered = (*_PASSING, *_LASTING) if lasting else _PASSING
     # If the form does not show everything, a yes is for this call only.
     lengths = [each for each in question.can_remember if each in offered] if _whole(question) else []
@@ -111,7 +111,7 @@ def _form(question: Question, choices: dict[str, Remember | None]) -> t.ElicitRe
 
 
 def _unfolded(question: Question) -> list[str]:
-    """Return the lines that are never left out: the findings of the scan, and the changes."""
+    """Return the lines that are always shown: the scan's findings, and the changes."""
     lines = [f"The scan found in its definition: {_line(each)}" for each in question.warnings]
     lines += [f"Its definition changed: {_line(each)}" for each in question.changed]
     if lines or question.act.flagged or question.act.changed:
@@ -133,7 +133,7 @@ def _names(names: list[str]) -> str:
 
 
 def _line(text: str) -> str:
-    """Return a text of a server or client on one line, with invisible characters written out."""
+    """Return a text of a server or client on one line, with invisible characters escaped."""
     return visible(" ".join(text.split()))
 
 

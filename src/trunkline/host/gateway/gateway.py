@@ -1,8 +1,8 @@
 """The catalog of a host as one MCP server.
 
-It is a ``Server`` whose shelves are filled from the catalog and whose handlers pass requests on, judged by the policy:
-what the policy never allows is not listed, and calling it gives the very answer that calling nothing gives. Admission,
-eras, sessions and lists are the server's own; what happens between a call and the server behind is the host's core.
+It is a ``Server`` whose registry is filled from the catalog and whose handlers forward requests, subject to the policy:
+what the policy never allows is not listed, and calling it gets the same error as calling something that does not exist.
+Request validation, eras, sessions and lists are the server's; the path from a call to an upstream is the host core's.
 """
 
 from __future__ import annotations
@@ -63,12 +63,12 @@ __all__ = ["Gateway"]
 T = TypeVar("T")
 _LISTS = ("tools/list", "prompts/list", "resources/list", "resources/templates/list")
 _SUBSCRIBE_SECONDS = 5.0
-#: How long a list waits until it is known what servers list to a client that can be asked.
+#: How long a list waits for what servers list only to clients with certain capabilities.
 _LEARN_SECONDS = 10.0
 
 
 class Gateway(Server):
-    """Serves what a host's servers offer, to whoever may use it."""
+    """Serves the catalog of a host to the callers that may use it."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class Gateway(Server):
         face: Face | None = None,
         limits: Limits | None = None,
     ) -> None:
-        """Serve a host; ``face`` is asked for consent in place of the client that calls.
+        """Serve a host; ``prompter`` is asked for approval in place of the calling client.
 
         Raises:
             ConfigError: there is no such approval mode.
@@ -89,7 +89,7 @@ class Gateway(Server):
             raise ConfigError(f"{self.options.approval!r} is not an approval mode: use {', '.join(APPROVALS)}.")
         profile = self.options.profile
         super().__init__(
-            # What is sealed for one profile is sealed for its name, too: it is nothing in another.
+            # The name is part of sealed request state, so state of one profile is invalid in another.
             self.options.name if profile is None else f"{self.options.name}/{profile}",
             version=__version__,
             capabilities=("tools", "prompts", "resources", "completions"),
@@ -106,9 +106,9 @@ class Gateway(Server):
         self._following = False
         #: The session whose list is being built; building never awaits, so there is one at a time.
         self._listing_for: HostSession | None = None
-        #: What each session and each listener wants to hear of, by URI in front, and on whose connection.
+        #: The URIs that each session and each listener is subscribed to, and on whose connection.
         self._wants: dict[object, tuple[Ear, Callable[[], Iterable[str]]]] = {}
-        #: Who sees what, for the catalog at hand.
+        #: Which items each principal may see; a cache for the current catalog.
         self._seen: dict[tuple[Any, Item], bool] = {}
         self._shelves: Shelves | None = None
         self._meta_tools: dict[str, MetaTool] = {}
@@ -135,7 +135,7 @@ class Gateway(Server):
         self._fill()
 
     async def aclose(self) -> None:
-        """Stop serving: end listeners, watches and guests."""
+        """Stop serving: close listeners, upstream subscriptions and sessions."""
         self._unfollow()
         self._unfollow_resources()
         self.close()
@@ -155,7 +155,7 @@ class Gateway(Server):
             self.changed(outer_uri(server, uri))
 
     def _fill(self) -> None:
-        """Put the catalog on the shelves; what did not change stays."""
+        """Fill the registry from the catalog; entries that did not change are reused."""
         catalog = self._core.catalog
         items = [
             item
@@ -178,7 +178,7 @@ class Gateway(Server):
     def _serves(self, server: str) -> bool:
         return server in self._core.catalog.parts and self._in_profile(server)
 
-    # --- who sees what -----------------------------------------------------------------------------------------------
+    # --- visibility --------------------------------------------------------------------------------------------------
 
     def _visible(self, caller: Caller, definition: Any) -> bool:
         if not isinstance(definition, Shelved):
@@ -186,7 +186,7 @@ class Gateway(Server):
         return self._sees(caller, definition.item)
 
     def _sees(self, caller: Caller, item: Item) -> bool:
-        """Return True if the policy lets a caller see an item, and its connection to the server lists it."""
+        """Return True if the policy lets a caller see an item, and the caller's own view of the server lists it."""
         session = self._listing_for or self._guests.find(caller)
         return self._may_see(caller, item) and self._core.views.shows(item, session, caller.capabilities)
 
@@ -204,7 +204,7 @@ class Gateway(Server):
         return seen
 
     def _named(self, caller: Caller, server: str, name: str, kind: Any) -> Act:
-        """Make the act that stands for all uses of a thing, whatever the arguments."""
+        """Return the act for any use of an item, whatever the arguments."""
         principal = caller.principal
         return Act(
             kind=kind,
@@ -232,9 +232,9 @@ class Gateway(Server):
         return handle
 
     async def _find_out(self, name: str) -> None:
-        """Wait for what a name that no list has may mean: it may be of a server that is starting.
+        """Wait for servers that are starting, one of which may have an item with this unknown name.
 
-        The server that the name itself points to is waited for as long as a call to it would be.
+        For the server that the name itself points to, it waits as long as a call to it would.
         """
         meant = name.partition(DEFAULT_NAMING.joiner)[0]
         if (upstream := self._core.supervisor.upstreams.get(meant)) is not None and self._in_profile(meant):
@@ -249,7 +249,7 @@ class Gateway(Server):
         await self._learn(exchange)
         if not self._meta_tools:
             return self._page("tools/list", exchange, params)
-        # What stands for the rest names it, so it depends on who asks.
+        # The descriptions of the search tools name the other tools, so they depend on the caller.
         shown = self._searching.described(lambda item: self._sees(caller, item))
         listed = {} if self._shelves is None else dict(self._shelves.of["tool"])
         for item in self._searching.found(self._guests.session(exchange)):
@@ -265,7 +265,7 @@ class Gateway(Server):
         return lists
 
     async def _learn(self, exchange: Exchange) -> None:
-        """List what servers offer only to clients with these capabilities; see ``Views.learn``."""
+        """Load what servers list only to clients with these capabilities; see ``SessionViews.learn``."""
         capabilities = exchange.admitted.caller.capabilities
         if Needs.of(capabilities, logs=False).asks:
             await self._core.views.learn(self._guests.session(exchange), capabilities, _LEARN_SECONDS)
@@ -304,17 +304,17 @@ class Gateway(Server):
             try:
                 return await self._core.call_tool(item, arguments, asker)
             except PolicyDenied as denial:
-                # For the model to read: a refusal is no fault of the protocol's.
+                # For the model to read: a denial is not a protocol error.
                 return failed(denial.told)
 
         return outward(await self._for(exchange, item.server, call), item.server)
 
     def _tool(self, exchange: Exchange, params: t.CallToolRequestParams) -> Item:
-        """Find the tool that is called.
+        """Return the tool that is called.
 
         Raises:
-            InvalidParams: there is none that this caller may know of.
-            HeaderMismatch: headers say other arguments than the body.
+            InvalidParams: there is none that this caller may see.
+            HeaderMismatch: the arguments in headers differ from those in the body.
         """
         name = params.name
         shelved = self._on_shelf("tool", name)
@@ -323,14 +323,14 @@ class Gateway(Server):
             self._note_hidden(exchange, item)
             raise InvalidParams(f"Unknown tool: {name}", data={"name": name})
         if shelved is None and name in self._guests.session(exchange).found:
-            # It is listed to this session, with the headers that its arguments go in.
+            # It is listed to this session, with the headers for its arguments.
             shelved = Shelved(item)
         if shelved is not None and shelved.headers:
             check_headers(shelved, exchange, params.arguments)
         return item
 
     def _note_hidden(self, exchange: Exchange, item: Item | None) -> None:
-        """Record the use of what the policy never allows; the caller is told that there is no such thing."""
+        """Record the use of an item that the policy never allows; the caller gets an "unknown" error."""
         caller: Caller = exchange.admitted.caller
         if item is None or self._may_see(caller, item):
             return
@@ -342,7 +342,7 @@ class Gateway(Server):
         self._core.judge.note_denied(act, self.policy.decide(act, now=time.time()))
 
     def _search(self, exchange: Exchange, arguments: dict[str, Any]) -> t.CallToolResult:
-        """Search the tools; in mode ``client`` list those found to this session, to be called by their own names."""
+        """Search the tools; in mode ``client`` the ones found are listed to this session, to be called by name."""
         caller: Caller = exchange.admitted.caller
         found = self._searching.search(arguments, lambda item: self._sees(caller, item))
         if self.options.approval == "client" and self._searching.remember(self._guests.session(exchange), found.items):
@@ -361,10 +361,10 @@ class Gateway(Server):
         return None if self._shelves is None else self._shelves.find(kind, name)
 
     def _prompt(self, exchange: Exchange, name: str) -> Item:
-        """Find a prompt.
+        """Return a prompt.
 
         Raises:
-            InvalidParams: there is none that this caller may know of.
+            InvalidParams: there is none that this caller may see.
         """
         shelved = self._on_shelf("prompt", name)
         if shelved is None or not self._sees(exchange.admitted.caller, shelved.item):
@@ -432,7 +432,7 @@ class Gateway(Server):
         ear = self._ear(exchange)
         self._wants[session] = (ear, lambda: session.subscriptions)
         self._follow()
-        # Whoever is told that it is subscribed may change the resource at once, and wants to hear of it.
+        # Once subscribed, the client may change the resource at once, and expects the notification.
         await self._watches.settled(self._wishes(ear, [params.uri]), _SUBSCRIBE_SECONDS)
         return t.EmptyResult()
 
@@ -454,7 +454,7 @@ class Gateway(Server):
         return self._listen(exchange, replace(wanted, resource_subscriptions=uris or None))
 
     async def _listen(self, exchange: Exchange, wanted: t.SubscriptionFilter) -> Any:
-        """Listen at the servers first, then tell the client that it is heard."""
+        """Subscribe at the servers first, then acknowledge to the client."""
         uris = wanted.resource_subscriptions or []
         if not uris:
             return await listen(exchange, self.hub, wanted=wanted, most=self.limits.notices)
@@ -482,10 +482,10 @@ class Gateway(Server):
     # --- what the handlers share -------------------------------------------------------------------------------------
 
     def _find(self, exchange: Exchange, outer: str) -> tuple[str, str, Item | None]:
-        """Say which resource of which server a URI in front means, if the caller may know.
+        """Resolve a URI of the gateway to a server, its own URI, and the item if there is one.
 
         Raises:
-            InvalidParams, ResourceNotFound: it is none, or not for this caller.
+            InvalidParams, ResourceNotFound: there is no such resource that this caller may see.
         """
         caller: Caller = exchange.admitted.caller
         catalog = self._core.catalog
@@ -507,10 +507,10 @@ class Gateway(Server):
         return True
 
     async def _for(self, exchange: Exchange, server: str, work: Callable[[Asker], Awaitable[T]]) -> T:
-        """Do something for a caller within its budget, and answer what goes wrong so that it helps and tells nothing.
+        """Run ``work`` for a caller within its budget, and turn failures into errors without internals.
 
         Raises:
-            RequestFailed: what the caller is told.
+            RequestFailed: the error for the caller.
         """
         via = came_through(exchange.params, self._core.id)
         session = self._guests.session(exchange)
@@ -541,10 +541,10 @@ class Gateway(Server):
             strict=mode == "deny",
         )
 
-    # --- those who listen --------------------------------------------------------------------------------------------
+    # --- subscriptions -----------------------------------------------------------------------------------------------
 
     def _follow_soon(self) -> None:
-        """Look, in the next turn of the loop, what is to be listened to."""
+        """Update the upstream subscriptions in the next iteration of the event loop."""
         if not self._following:
             self._following = True
             asyncio.get_running_loop().call_soon(self._follow)
@@ -554,7 +554,7 @@ class Gateway(Server):
         self._watches.follow(wish for ear, uris in self._wants.values() for wish in self._wishes(ear, uris()))
 
     def _wishes(self, ear: Ear, uris: Iterable[str]) -> Iterator[Wish]:
-        """Say at which server, and on whose connection, each resource is listened to."""
+        """Yield for each resource the server, and the connection to subscribe on."""
         parts, upstreams = self._core.catalog.parts, self._core.supervisor.upstreams
         for pair in (inner_uri(uri, parts) for uri in uris):
             if pair is None or not self._serves(pair[0]) or pair[0] not in upstreams:

@@ -1,7 +1,7 @@
-"""The sessions of the gateway's clients: one for each handshake session, one for each principal that has none.
+"""The sessions of the gateway's clients: one per handshake session, and one per principal for stateless clients.
 
-A stateless client says with each request who it is; what outlives a request (grants for a session, connections to
-servers) belongs to its principal then. Nobody's budget grows by opening more sessions: it is the principal's.
+A stateless client identifies itself with each request; what outlives a request (session grants, connections to servers)
+then belongs to its principal. Opening more sessions does not increase a budget: it belongs to the principal.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ _MOST = 10_000
 
 
 class Guests:
-    """Who is served, and what belongs to them."""
+    """The host sessions and budgets of the gateway's clients."""
 
     def __init__(self, core: HostCore, options: GatewayOptions, *, notify: Callable[[Session, str, Any], None]) -> None:
-        """Start without guests; ``notify`` sends a handshake session a notification outside of any request."""
+        """Start without sessions; ``notify`` sends a handshake session a notification outside of any request."""
         self._core = core
         self._options = options
         self._notify = notify
@@ -40,12 +40,12 @@ class Guests:
         self._leaving: set[asyncio.Task[None]] = set()
 
     def session(self, exchange: Exchange) -> HostSession:
-        """Give the session that a request belongs to."""
+        """Return the session that a request belongs to."""
         caller: Caller = exchange.admitted.caller
         who = None if caller.principal is None else caller.principal.identity
         key: Any = caller.session
         if key is None:
-            # Without a name, who speaks on one connection is one; over HTTP all without a name are.
+            # Anonymous callers are told apart by connection; over HTTP all anonymous callers share one session.
             key = (who, None if caller.origin.transport == "http" or who is not None else exchange.connection)
         found = self._sessions.get(key)
         if found is None:
@@ -56,7 +56,7 @@ class Guests:
                     profile=self._options.profile,
                     budget=self._budget(who if who is not None or caller.session is None else key),
                     credentials=personal(self._core.folder, caller.principal),
-                    # What has no session may be many conversations: one's words would taint another's acts.
+                    # Without a session there may be many conversations: text in one would taint acts of another.
                     conversation=caller.session is not None,
                 )
             )
@@ -84,7 +84,7 @@ class Guests:
         return log
 
     def left(self, session: Session | None) -> None:
-        """Learn that a handshake session is over."""
+        """Called when a handshake session ends."""
         found = None if session is None else self._sessions.pop(session, None)
         if found is not None:
             self._end(found)
@@ -96,7 +96,7 @@ class Guests:
             self._spawn(self._core.abandon_session(found))
 
     async def aclose(self) -> None:
-        """Let all go."""
+        """Close all sessions."""
         sessions, self._sessions = list(self._sessions.values()), OrderedDict()
         await asyncio.gather(*map(self._core.close_session, sessions))
         if self._leaving:

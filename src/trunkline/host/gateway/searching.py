@@ -1,10 +1,10 @@
-"""Tool search in front of the gateway: a large catalog is shown as two tools, one that finds and one that calls.
+"""Tool search in the gateway: a large catalog is listed as two tools, one that searches and one that calls.
 
-What a search finds, and what may be called by it, is what the one who asks may see; a call made this way is judged,
-asked about and recorded as if it had been made by name.
+A search finds only tools that the caller may see; a call made this way is authorized, asked about and recorded as if it
+had been made by name.
 
 In approval mode ``client`` the client's user approves by the name of the tool, and ``call_tool`` does not say which
-tool is meant. So what a search found is listed to that session from then on, to be called by its own name.
+tool is meant. So the tools that a search found are listed to that session from then on, to be called by name.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from trunkline.server.tools import failed
 
 __all__ = ["Found", "MetaTool", "Searching"]
 
-# Of one session: more would fill the very window that a search is there to spare.
+# Per session: more would fill the very window that the search is meant to spare.
 _MOST_LISTED = 64
 
 
@@ -37,7 +37,7 @@ class Found(NamedTuple):
 
 
 class MetaTool:
-    """A tool of the gateway's own, as its shelf shows it."""
+    """A tool of the gateway itself, in the form of a registry entry."""
 
     __slots__ = ("_tool", "function", "name")
 
@@ -46,21 +46,21 @@ class MetaTool:
     source: Any = None
 
     def __init__(self, tool: t.Tool) -> None:
-        """Take its definition."""
+        """Wrap this definition."""
         self.name = tool.name
         self.function = tool
         self._tool = tool
 
     def listed(self) -> t.Tool:
-        """Describe it."""
+        """Return the definition."""
         return self._tool
 
 
 class Searching:
-    """Chooses how the tools are shown, and serves the two that stand for the rest."""
+    """Decides whether tools are listed or searched, and serves the two search tools."""
 
     def __init__(self, core: HostCore, options: GatewayOptions) -> None:
-        """Show everything until the catalog is known."""
+        """List everything until the catalog is known."""
         self._core = core
         self._options = options
         self._hidden: dict[str, Item] = {}
@@ -69,7 +69,7 @@ class Searching:
         self._searched = False
 
     def choose(self, items: Iterable[Item]) -> list[Item]:
-        """Give what is shown whole of a catalog."""
+        """Return the items of a catalog that are listed directly."""
         everything = list(items)
         tools = [item for item in everything if item.kind == "tool"]
         upstreams = self._core.supervisor.upstreams
@@ -85,11 +85,11 @@ class Searching:
         return [*exposure.listed, *(item for item in everything if item.kind != "tool")]
 
     def meta_tools(self) -> dict[str, MetaTool]:
-        """Give the two tools, if the catalog is searched, without a word of what there is."""
+        """Return the two search tools, if the catalog is searched, with generic descriptions."""
         return {tool.name: MetaTool(tool) for tool in meta_tools(())} if self._searched else {}
 
     def described(self, sees: Callable[[Item], bool]) -> list[t.Tool]:
-        """Give the two tools with the names of what somebody may see, and of nothing else."""
+        """Return the two search tools, described with the names of the tools that a caller may see."""
         seen = [item for item in self._all if sees(item)]
         servers = {item.server for item in seen}
         instructions = {name: text for name, text in self._core.catalog.instructions.items() if name in servers}
@@ -97,7 +97,7 @@ class Searching:
         return meta_tools(seen, instructions=instructions, notes=self._notes(), by_name=by_name)
 
     def hidden(self, name: str) -> Item | None:
-        """Find a tool that is not shown but may be called by its name: a model may have learnt of it by a search."""
+        """Return a tool that is not listed but may be called by name: a model may know it from a search."""
         return self._hidden.get(name)
 
     def search(self, arguments: dict[str, Any], sees: Callable[[Item], bool]) -> Found:
@@ -124,7 +124,7 @@ class Searching:
         """
         name, inner = arguments.get("name"), arguments.get("arguments", {})
         if isinstance(inner, str):
-            # Models write arguments as a text, too.
+            # Some models write the arguments as a JSON string.
             try:
                 inner = msgspec.json.decode(inner)
             except (msgspec.DecodeError, RecursionError):
@@ -137,7 +137,7 @@ class Searching:
         return item, inner
 
     def remember(self, session: HostSession, items: Iterable[Item]) -> bool:
-        """Remember what a session found, the latest last; return True if the session's list changes."""
+        """Remember the tools that a session found, the latest last; return True if the session's list changes."""
         found, news = session.found, False
         for item in items:
             news |= item.wire not in found
@@ -148,11 +148,11 @@ class Searching:
         return news
 
     def found(self, session: HostSession) -> list[Item]:
-        """Return what a session found by searching, as far as it is still there."""
+        """Return the tools that a session found by searching and that still exist."""
         return [self._hidden[wire] for wire in session.found if wire in self._hidden]
 
     def _notes(self) -> dict[str, str]:
-        """Say which servers cannot be used now: what they offer would be missed otherwise."""
+        """Return notes on servers that cannot be used now, so that the model knows why their tools are missing."""
         notes = {}
         for name, upstream in self._core.supervisor.upstreams.items():
             status = upstream.status

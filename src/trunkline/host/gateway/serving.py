@@ -1,7 +1,7 @@
-"""Serves a host: over stdio to the one who started it, or over HTTP to whoever has a token.
+"""Serves a host: over stdio to the process that started it, or over HTTP to clients with a token.
 
-Each profile is a gateway of its own, at a path of its own, over the same servers. Nobody comes in without a token
-unless the user says so; a token is made up if none is given.
+Each profile is a separate gateway at its own path, over the same servers. A token is required unless the user turns
+authentication off; one is generated if none is given.
 """
 
 from __future__ import annotations
@@ -33,33 +33,33 @@ __all__ = ["GatewayApp", "Profile", "ServeOptions", "application", "exposure_of"
 
 
 class Profile(Struct, frozen=True, kw_only=True):
-    """A virtual server: some of the servers, with filters, limits and a policy of its own."""
+    """A virtual server: some of the servers, with its own filters, limits and policy."""
 
     #: The servers; None for all.
     servers: tuple[str, ...] | None = None
     tools: Filters = NO_FILTERS
-    #: Rules instead of the host's.
+    #: A policy in place of the host's.
     policy: Policy | str | None = None
     per_minute: float | None = None
     concurrent: int | None = None
     search: str | None = None
-    #: Who asks a person before a call, if another than for the rest.
+    #: The approval mode, if it differs from the gateway's.
     approval: Approval | None = None
 
 
 class ServeOptions(TypedDict, total=False):
-    """How a host is served."""
+    """The options of ``serve`` and ``application``."""
 
     #: ``HOST:PORT`` or a port; None for stdio.
     http: str | int | None
     path: str
-    #: A bearer token; without one, or ``auth=``, one is made up and told to ``started``.
+    #: A bearer token; without it and without ``auth=`` one is generated and passed to ``started``.
     token: str | None
     #: A verifier such as ``JWTVerifier(...)``, or a function from headers to a ``Principal``.
     auth: Auth | None
-    #: Ask nobody who they are.
+    #: Serve without authentication.
     no_auth: bool
-    #: Who asks a person before a call: ``client`` if the client in front does, ``ask`` unless said, or ``deny``.
+    #: Who asks a person before a call: ``client`` if the client does, ``ask`` (the default), or ``deny``.
     approval: Approval
     profiles: Mapping[str, Profile]
     #: Over stdio: serve this profile.
@@ -76,16 +76,16 @@ class ServeOptions(TypedDict, total=False):
     allowed_hosts: Sequence[str]
     allowed_origins: Sequence[str]
     resource: str | None
-    #: Called once serving begins, with the URL and the token, if one is required; over stdio with ``stdio`` and None.
+    #: Called when serving begins, with the URL and the token, if one is required; over stdio with ``stdio`` and None.
     started: Callable[[str, str | None], None] | None
     stopping: asyncio.Event | None
 
 
 async def serve(assembly: Assembly, options: ServeOptions) -> None:
-    """Serve until told to stop.
+    """Serve a host until ``stopping`` is set or the transport closes.
 
     Raises:
-        ConfigError: it cannot be served so; one sentence says what to change.
+        ConfigError: the options are invalid; the message says what to change.
     """
     _check_ancestors(assembly)
     address = options.get("http")
@@ -97,7 +97,7 @@ async def serve(assembly: Assembly, options: ServeOptions) -> None:
     host, port = _address(address)
     auth, token = _auth(options)
     if auth is None and not is_loopback(host.strip("[]"), below=False):
-        raise ConfigError(f"{host} can be reached by others: a gateway there asks for a token; leave out --no-auth.")
+        raise ConfigError(f"{host} can be reached by others, so it needs authentication: leave out --no-auth.")
     app = _application(assembly, options, auth)
     tell = options.get("started")
     try:
@@ -116,23 +116,23 @@ async def serve(assembly: Assembly, options: ServeOptions) -> None:
 
 
 def application(assembly: Assembly, options: ServeOptions) -> GatewayApp:
-    """Give the gateway as an ASGI application; whoever runs it says who may come in, by ``auth=`` or ``token=``."""
+    """Return the gateway as an ASGI application; ``auth=``, ``token=`` or ``no_auth=`` is required."""
     if not (options.get("auth") or options.get("token") or options.get("no_auth")):
-        raise ConfigError("A gateway asks who comes in: give auth=, token=, or no_auth=True.")
+        raise ConfigError("A gateway needs authentication: pass auth= or token=, or no_auth=True to go without.")
     return _application(assembly, options, _auth(options)[0])
 
 
 class GatewayApp:
-    """The gateways of a host behind one address: the whole at a path, each profile below it."""
+    """The gateways of a host as one ASGI application: the main one at a path, each profile below it."""
 
     def __init__(self, gateways: Sequence[Gateway], endpoints: Mapping[str, Endpoint], path: str) -> None:
-        """Take the gateways, and their endpoints by path."""
+        """Serve these gateways; ``endpoints`` are by path."""
         self._gateways = gateways
         self._endpoints = dict(sorted(endpoints.items(), key=lambda pair: -len(pair[0])))
         self.path = path
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        """Bring a request to the gateway it is for."""
+        """Dispatch a request to the gateway for its path."""
         if scope["type"] == "lifespan":
             await self._live(receive, send)
             return
@@ -145,11 +145,11 @@ class GatewayApp:
         await endpoint(scope, receive, send)
 
     async def drain(self, seconds: float) -> None:
-        """Let what is in flight finish."""
+        """Wait for requests in flight to finish, for at most this many seconds."""
         await asyncio.gather(*(endpoint.drain(seconds) for endpoint in self._endpoints.values()))
 
     async def aclose(self) -> None:
-        """End the gateways; the host goes on."""
+        """Close the gateways; the host stays open."""
         await asyncio.gather(*(endpoint.aclose() for endpoint in self._endpoints.values()))
         await asyncio.gather(*(gateway.aclose() for gateway in self._gateways))
 
@@ -168,7 +168,7 @@ async def _serve_stdio(assembly: Assembly, options: ServeOptions) -> None:
     name = options.get("profile")
     profiles = options.get("profiles") or {}
     if name is not None and name not in profiles:
-        raise ConfigError(f"There is no profile {name!r}; there are: {', '.join(profiles) or 'none'}.")
+        raise ConfigError(f"There is no profile {name!r}; the profiles are: {', '.join(profiles) or 'none'}.")
     gateway = _gateway(assembly, options, name, None if name is None else profiles[name])
     started = options.get("started")
     try:
@@ -240,13 +240,13 @@ def exposure_of(options: ServeOptions) -> Exposure:
 
 
 def _auth(options: ServeOptions) -> tuple[Any, str | None]:
-    """Say who is let in, and the token to tell the user."""
+    """Return the verifier to use, and the token to show to the user."""
     given, token = options.get("auth"), options.get("token")
     if given is not None and token is not None:
-        raise ConfigError("auth= and token= both say who may come in: give one of them.")
+        raise ConfigError("auth= and token= exclude each other: pass one of them.")
     if options.get("no_auth"):
         if given is not None or token is not None:
-            raise ConfigError("no_auth=True lets everybody in: leave out auth= and token=, or no_auth=.")
+            raise ConfigError("no_auth=True turns authentication off: leave out auth= and token=, or no_auth=.")
         return None, None
     if given is not None:
         return given, None
@@ -260,15 +260,15 @@ def _address(given: str | int) -> tuple[str, int]:
     text = str(given)
     host, _, port = text.rpartition(":")
     if not port.isdigit() or int(port) > 65535:
-        raise ConfigError(f"{text!r} is no address to listen at: give [HOST:]PORT.")
+        raise ConfigError(f"{text!r} is not an address to listen on: use [HOST:]PORT.")
     return host or "127.0.0.1", int(port)
 
 
 def _check_ancestors(assembly: Assembly) -> None:
-    """Refuse to run as a server of the very gateway one would be.
+    """Check that this gateway was not started by itself.
 
     Raises:
-        ConfigError: the configuration leads to itself.
+        ConfigError: an entry of the configuration runs the same gateway.
     """
     if assembly.fingerprint in os.environ.get(ANCESTORS, "").split():
         raise ConfigError(

@@ -1,7 +1,7 @@
-"""The catalog as a server's registry holds it: under names and URIs that are good in front of the gateway.
+"""The catalog in the form of a server's registry, under the names and URIs that clients of the gateway use.
 
-A definition here is only shown; a call goes to the server behind it by its own name. What a result says about resources
-is put under the same URIs, so that a link that a tool gives can be read through the gateway.
+A definition here is only listed; a call goes to the upstream server under the item's own name. URIs in results are
+rewritten to the gateway's, so that a link that a tool returns can be read through the gateway.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ __all__ = ["Shelved", "Shelves", "outward"]
 
 
 class Shelved:
-    """One thing of the catalog as the gateway shows it."""
+    """One item of the catalog as the gateway lists it."""
 
     __slots__ = ("_headers", "_listed", "_template", "function", "item", "name")
 
-    #: What a registry's definition may have and these have not.
+    #: Attributes of a registry definition that these entries do not use.
     scopes: tuple[str, ...] = ()
     owners: tuple[Any, ...] = ()
     source: Any = None
 
     def __init__(self, item: Item) -> None:
-        """Take a thing of the catalog."""
+        """Wrap an item of the catalog."""
         self.item = item
         self.name = item.wire
         self.function = item
@@ -42,14 +42,14 @@ class Shelved:
         self._headers: tuple[HeaderParameter, ...] | None = None
 
     def listed(self) -> Any:
-        """Describe it under its name here."""
+        """Return the definition under its gateway name."""
         if self._listed is None:
             self._listed = self.item.outer
         return self._listed
 
     @property
     def headers(self) -> tuple[HeaderParameter, ...]:
-        """The arguments that HTTP repeats in headers."""
+        """The arguments that HTTP mirrors in headers."""
         if self._headers is None:
             try:
                 tool = self.item.definition
@@ -60,13 +60,13 @@ class Shelved:
 
 
 class Shelves(Struct, frozen=True):
-    """What the gateway shows, by kind and by name or URI in front."""
+    """What the gateway lists, by kind and by gateway name or URI."""
 
     of: Mapping[Kind, Mapping[str, Shelved]]
 
     @classmethod
     def filled(cls, items: Iterable[Item], before: Shelves | None) -> Shelves:
-        """Put the things of a catalog on shelves; those that did not change are taken as they are."""
+        """Build the entries of a catalog's items; entries of unchanged items are reused."""
         kept = {} if before is None else {each.item: each for shelf in before.of.values() for each in shelf.values()}
         shelves: dict[Kind, dict[str, Shelved]] = {kind: {} for kind in KINDS}
         for item in items:
@@ -74,11 +74,11 @@ class Shelves(Struct, frozen=True):
         return cls(shelves)
 
     def find(self, kind: Kind, name: str) -> Shelved | None:
-        """Find a thing by its name or URI in front."""
+        """Return the entry with this gateway name or URI; None if there is none."""
         return self.of[kind].get(name)
 
     def registry(self, counter: int, more_tools: Mapping[str, Any]) -> Registry:
-        """Give all of it in the form that a server lists from."""
+        """Return the entries as a server registry."""
         tools: Any = {**more_tools, **self.of["tool"]}
         others: Any = self.of
         return Registry(
@@ -94,16 +94,16 @@ class Shelves(Struct, frozen=True):
 
 
 def outward(result: Any, server: str) -> Any:
-    """Give a server's result as the gateway may pass it on: its URIs under the server's name, no word of who made it.
+    """Return a server's result as the gateway sends it: with gateway URIs, and without the server's identity.
 
-    How long a result may be kept depends on who asks, which the server behind does not know: nothing is promised.
+    How long a result may be cached depends on the caller, which the upstream does not know, so caching is disabled.
     """
     changes: dict[str, Any] = {}
     meta = result.meta
     if meta is not None and t.META_SERVER_INFO in meta:
         changes["meta"] = {name: value for name, value in meta.items() if name != t.META_SERVER_INFO} or None
     if result.result_type not in (None, "complete"):
-        # A server of an era that has no kinds may say anything here; what the client gets is always a result.
+        # A handshake server, whose era has no result types, may send anything here; the client always gets a result.
         changes["result_type"] = None
     if isinstance(result, t.CallToolResult):
         if any(type(block) is not t.TextContent for block in result.content):

@@ -1,9 +1,9 @@
-"""Subscriptions through the gateway: which resources of which servers somebody in front wants to hear of.
+"""Subscriptions through the gateway: the resources of upstream servers that clients of the gateway are subscribed to.
 
-What is wanted is said anew, whole, whenever somebody comes or goes; so nothing is counted, and nothing can leak. A
-server is listened to by one task, which is begun again when what is wanted there changes or the server is lost; each
-change goes to the gateway's hub under the URI it has in front. Who has connections of his own is listened for there:
-what his calls change, they change in that process.
+The complete set of watched resources is passed again whenever a subscriber comes or goes, so there are no counters that
+could leak. One task subscribes to each server; it is restarted when the set changes or the server is lost. Each change
+goes to the gateway's hub under its gateway URI. For a session with dedicated connections the subscription is made on
+those: the changes that its calls make happen in that process.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ _LONGEST_PAUSE = 60.0
 
 
 class GatewayHub(Hub):
-    """Brings changes to those in front, and says when one goes."""
+    """Delivers changes to the gateway's clients, and reports when one leaves."""
 
     __slots__ = ("_on_leave",)
 
     def __init__(self, on_leave: Callable[[Sink], None]) -> None:
-        """Say whom to tell."""
+        """Start empty; ``on_leave`` is called when a sink is detached."""
         super().__init__()
         self._on_leave = on_leave
 
     def detach(self, sink: Sink) -> None:
-        """Let somebody go."""
+        """Detach a sink, and report it."""
         known = sink in self._sinks
         super().detach(sink)
         if known:
@@ -48,40 +48,40 @@ class GatewayHub(Hub):
 
 
 class Ear(NamedTuple):
-    """On whose connection a server is listened to."""
+    """The session on whose connection a subscription is made."""
 
     session: HostSession
     needs: Needs
-    #: Whether it is that of a handshake client.
+    #: Whether it is the session of a handshake client.
     shakes_hands: bool = False
 
 
 class Wish(NamedTuple):
-    """A resource that somebody wants to hear of: the server, its own URI, and whose ear, if not everybody's."""
+    """A resource to watch: the server, its own URI, and the owner of the connection; None for the shared one."""
 
     server: str
     uri: str
     ear: Ear | None = None
 
 
-#: A server, and on whose connection it is listened to.
+#: A server, and the owner of the connection.
 _Place: TypeAlias = tuple[str, Ear | None]
 
 
 class Watches:
-    """The servers that are listened to."""
+    """The subscriptions at upstream servers."""
 
     def __init__(self, upstreams: Callable[[], Mapping[str, Upstream]], tell: Callable[[str], None]) -> None:
-        """Take where servers are found, and whom to tell of a change, by the URI in front."""
+        """Watch servers of ``upstreams``; ``tell`` is called with the gateway URI of each changed resource."""
         self._upstreams = upstreams
         self._tell = tell
         self._watched: dict[_Place, tuple[frozenset[str], asyncio.Task[None]]] = {}
-        #: Set while a server is really listened to.
+        #: Set while the subscription at a server is active.
         self._heard: dict[_Place, asyncio.Event] = {}
         self._leaving: set[asyncio.Task[None]] = set()
 
     def follow(self, wishes: Iterable[Wish]) -> None:
-        """Listen to what is wanted from now on."""
+        """Replace the set of watched resources."""
         by_place: dict[_Place, set[str]] = {}
         for wish in wishes:
             by_place.setdefault((wish.server, wish.ear), set()).add(wish.uri)
@@ -94,7 +94,7 @@ class Watches:
                 self._begin(place, frozenset(wants), before)
 
     def _begin(self, place: _Place, uris: frozenset[str], before: asyncio.Task[None] | None) -> None:
-        """Listen to a server; what listened before goes on until the new one does, so that nothing falls between."""
+        """Subscribe at a server; the previous task runs until the new one is active, so that no change is missed."""
         heard = self._heard[place] = asyncio.Event()
         if before is not None:
             self._leaving.add(before)
@@ -105,7 +105,7 @@ class Watches:
             task.add_done_callback(lambda done: before.cancel())
 
     async def settled(self, wishes: Iterable[Wish], seconds: float) -> None:
-        """Wait until all of it is listened to, but not for long: a server that cannot be keeps nobody waiting."""
+        """Wait until the subscriptions are active, for a bounded time: a failing server must not block the client."""
         places = {(wish.server, wish.ear) for wish in wishes}
         waits = [heard.wait() for place in places if (heard := self._heard.get(place)) is not None]
         try:
@@ -115,7 +115,7 @@ class Watches:
             log.debug("not listening to all of %s yet", [server for server, _ in places])
 
     async def aclose(self) -> None:
-        """Listen to nothing any more."""
+        """Cancel all subscriptions."""
         tasks = [*(task for _, task in self._watched.values()), *self._leaving]
         self._watched = {}
         for task in tasks:
@@ -141,7 +141,7 @@ class Watches:
                             for uri in uris if change.uri is None else (change.uri,):
                                 self._tell(outer_uri(server, uri))
             except MissingCapability as error:
-                # It may tell of changes all the same: what it says unasked is passed on by the host.
+                # It may still send notifications: the host forwards those without a subscription, too.
                 log.debug("not listening to %s: %s", server, error)
                 heard.set()
                 return
@@ -150,13 +150,13 @@ class Watches:
             heard.clear()
             await asyncio.sleep(pause)
             pause = min(pause * 2, _LONGEST_PAUSE)
-            # What was changed while nobody listened is not known: whoever wanted to hear looks again.
+            # Changes during the gap are not known, so every watched resource is reported as changed.
             for uri in uris:
                 self._tell(outer_uri(server, uri))
 
 
 async def _client(upstream: Upstream, ear: Ear | None) -> tuple[Client, AbstractContextManager[object]]:
-    """Give the connection to listen on, and what keeps it while that lasts."""
+    """Return the client to subscribe on, and a context manager that keeps it open meanwhile."""
     if ear is None:
         return await upstream.reach(), nullcontext()
     roots, needs = upstream.entry.settings.roots, ear.needs.within(upstream.entry.settings.asks)

@@ -1,4 +1,4 @@
-"""Whether something is done at a server: the policy's word, what was granted, a person who is asked, and the taint."""
+"""Authorization of acts at servers: the policy's decision, earlier grants, approval by a person, and taint."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Settles what the policy wants asked: by what the user allowed earlier, else by asking whoever is there, else no.
+"""Approval of acts that the policy wants asked about: by an earlier grant, else by prompting a person, else denied.
 
-A face is a function that puts a question before a person and gives the answer: a terminal, a page, a client that can
-be asked. It is asked one question at a time; those who wait take turns by session, so that one that asks a lot does
-not keep the others waiting. Everything but a clear yes is a no: silence beyond the deadline, a face that fails, an
-answer that does not fit the question. What the policy denies is not asked about, and no answer undoes it.
+A prompter is a function that shows an approval request to a person and returns the answer: a terminal, a page, or a
+client that supports elicitation. It gets one request at a time; waiting requests take turns by session, so that a busy
+session does not hold up the others. Anything but a clear yes is a denial: no answer before the deadline, a prompter
+that fails, an answer that does not fit the request. An act that the policy denies is never put to a person.
 """
 
 from __future__ import annotations
@@ -52,29 +52,29 @@ _MOST_WAITING = 64
 
 
 class Question(Struct, frozen=True, kw_only=True):
-    """What a person is asked, with all that they need to know."""
+    """A question to a person about one act, with all they need to decide."""
 
     act: Act
     decision: Decision
-    #: The server's own words; they may say anything.
+    #: Texts of the server; they are untrusted.
     title: str | None = None
     description: str | None = None
-    #: The server's whole command or URL, secrets left out.
+    #: The server's whole command or URL, without secrets.
     command: str = ""
     arguments: Mapping[str, Any] | None = None
-    #: The definition that the act's pin is of, whole; None if it is not known.
+    #: The whole definition that the act's pin was taken of; None if it is not known.
     definition: Any = None
     #: The arguments may be changed.
     editable: bool = False
-    #: Where the untrusted words in the conversation came from; None if there are none that matter here.
+    #: Where the untrusted text in the session came from; None if none affects this act.
     tainted_by: str | None = None
-    #: What the scan found in the definition; always shown, never folded.
+    #: The findings of the scan in the definition; always shown, never collapsed.
     warnings: tuple[str, ...] = ()
-    #: How the definition differs from the one that was accepted, a line for each change; always shown, never folded.
+    #: How the definition differs from the accepted one, a line for each change; always shown, never collapsed.
     changed: tuple[str, ...] = ()
     #: The tools of the server that a server-wide answer would allow: those usable now, neither flagged nor changed.
     tools: tuple[ServerTool, ...] = ()
-    #: How long a yes may hold, besides this once; ``Consent`` takes away what cannot be offered here.
+    #: How long a yes may hold, besides this once; ``Approver`` removes what cannot be offered here.
     can_remember: tuple[Remember, ...] = ("session", "always", "read-only", "server", "alike")
 
     @property
@@ -84,48 +84,48 @@ class Question(Struct, frozen=True, kw_only=True):
 
 
 class Answer(Struct, frozen=True, kw_only=True):
-    """What the person said."""
+    """The answer to an approval request."""
 
     allow: bool
-    #: How a no came about.
+    #: The kind of denial, if it is one.
     no: No = "declined"
-    #: Who answered: the user at a face of this host, or the client in front, which may answer by itself.
+    #: Who answered: the user at a prompter of this host, or the gateway's client, which may answer by itself.
     by: Literal["user", "client"] = "user"
     remember: Remember = "once"
-    #: For arguments like these: a pointer to the one that may differ, and the glob it must fit.
+    #: For ``alike``: a pointer to the argument that may differ, and the glob that it must match.
     vary: str | None = None
     like: str | None = None
-    #: The arguments as the person changed them; None if they did not.
+    #: The arguments as edited by the person; None if unchanged.
     arguments: dict[str, Any] | None = None
-    #: Until when it is remembered, in seconds since the epoch; None: as long as is usual.
+    #: When the grant expires, in seconds since the epoch; None: the default.
     expires: float | None = None
-    #: How often it may be used, besides now; None: any number of times.
+    #: How many more times it may be used after this call; None: unlimited.
     uses: int | None = None
 
 
-#: Puts a question before a person; None: they did not answer. It is cancelled when the question is withdrawn.
+#: Shows a request to a person and returns the answer; None: no answer. It is cancelled when the request is withdrawn.
 Face: TypeAlias = Callable[[Question], Awaitable[Answer | None]]
 
 
 class Ruling(Struct, frozen=True, kw_only=True):
-    """What came of it: whether the act may be done, and on whose word."""
+    """The outcome of an approval: whether the act is allowed, and by whom."""
 
     allowed: bool
     #: ``policy``, ``grant:<id>``, ``client``, ``user`` or ``deadline``.
     by: str
     rule: str
     reason: str
-    #: The arguments to use instead; None: those that were judged.
+    #: The arguments to use instead; None: the original ones.
     arguments: dict[str, Any] | None = None
-    #: What was remembered by this answer.
+    #: The grant that this answer created.
     grant: Grant | None = None
 
 
 def can_remember(act: Act, definition: Any, tools: tuple[ServerTool, ...] = ()) -> tuple[Remember, ...]:
-    """Return how long a yes may hold: no longer than for what the question shows, or shows when asked to.
+    """Return how long a yes may hold: only for what the request shows, or can show on demand.
 
-    Without a pin nothing fixes what a tool is. Without the definition there is no way to see what other arguments would
-    do. Where the definition is flagged or changed, an answer is about that one tool and never about its server.
+    Without a pin nothing identifies the tool's definition. Without the definition a person cannot see what other
+    arguments would do. If the definition is flagged or changed, an answer is about that one tool, never its server.
     """
     if act.kind == "tool" and act.pin is None:
         return ()
@@ -143,12 +143,12 @@ def _server_wide(act: Act, tools: tuple[ServerTool, ...]) -> tuple[Remember, ...
 
 
 class Consent:
-    """Settles questions."""
+    """Resolves acts that need approval, by a grant or by a prompter."""
 
     def __init__(
         self, grants: GrantBook | None, *, deadline: float = 300.0, clock: Callable[[], float] = time.time
     ) -> None:
-        """Take what was allowed earlier, and the seconds a question may stand, and wait for its turn."""
+        """Use these stored grants; ``deadline`` is in seconds, for an answer and for the turn of a request each."""
         self._grants = grants
         self._deadline = deadline
         self._clock = clock
@@ -166,12 +166,12 @@ class Consent:
         refusal: Callable[[str | None], str] | None = None,
         by_command: bool = True,
     ) -> Ruling:
-        """Settle an act; the policy judges arguments that the person changed by ``rejudge``.
+        """Resolve an act; ``reevaluate`` has the policy decide on arguments that the person edited.
 
-        ``refusal`` returns the text for when no person can be asked, given what is wrong with the file of grants.
+        ``refusal`` returns the denial message if no person can be asked, given any problem with the grants file.
         ``by_command`` is whether a command could allow the act (see ``allow_command``).
 
-        Cancelling this withdraws the question.
+        Cancelling this withdraws the request.
         """
         if decision.effect != "ask":
             allowed = decision.effect == "allow"
@@ -190,7 +190,7 @@ class Consent:
         try:
             async with asyncio.timeout(self._deadline) as waiting, queue.turn(case.act.session or ""):
                 waiting.reschedule(None)
-                # The answer to an earlier question may allow this act too.
+                # The answer to an earlier request may have allowed this act too.
                 recalled = self._recall(case)
                 if isinstance(recalled, Ruling):
                     return recalled
@@ -204,7 +204,7 @@ class Consent:
                 self._queues.pop(face, None)
 
     async def _put(self, case: _Case, face: Face, question: Question) -> Ruling:
-        """Put the question; anything that goes wrong is a no."""
+        """Prompt the person; any failure is a denial."""
         try:
             async with asyncio.timeout(self._deadline) as patience:
                 answer = await face(question)
@@ -223,7 +223,7 @@ class Consent:
             if task is not None and task.cancelling():
                 raise
             return case.unasked("the question was withdrawn")
-        except Exception as error:  # noqa: BLE001 - a face is foreign code, and its failure is a no
+        except Exception as error:  # noqa: BLE001 - a prompter is foreign code, and its failure is a denial
             return case.unasked(type(error).__name__)
         if patience.expired():
             return case.unanswered(self._deadline)
@@ -234,7 +234,7 @@ class Consent:
         return self._accept(case, question, answer) if answer.allow else case.refused(answer)
 
     def _accept(self, case: _Case, question: Question, answer: Answer) -> Ruling:
-        """Take a yes: hold changed arguments to the policy, and remember what is to be remembered."""
+        """Accept a yes: have the policy decide on edited arguments, and store a grant if the answer asks for one."""
         act, decision = case.act, case.decision
         if answer.arguments is not None:
             if not question.editable or case.rejudge is None:
@@ -257,17 +257,17 @@ class Consent:
     def _remember(
         self, act: Act, answer: Answer, tools: tuple[ServerTool, ...], session_grants: SessionGrants | None
     ) -> Grant:
-        """Keep a grant for what was answered.
+        """Store a grant for an answer.
 
         Raises:
-            ConfigError: the file of grants cannot be read or written.
-            ValueError: there is no place to keep it, or nothing fixes what was allowed.
+            ConfigError: the grants file cannot be read or written.
+            ValueError: there is no store for it, or nothing identifies what was allowed.
         """
         grant = self._granted(act, answer, tools)
         book = session_grants if grant.scope == "session" else self._grants
         if book is None:
             raise ValueError("there is no place to keep it")
-        # A request that is resumed carries the answer of its last round again.
+        # A resumed request (input_required) carries the answer of its last round again.
         known = next((kept for kept in book.all() if is_same(kept, grant)), None)
         if known is None:
             book.add(grant)
@@ -286,11 +286,11 @@ class Consent:
         return make_grant(act, length, now=now, match=match, expires=answer.expires, uses=answer.uses)
 
     def _recall(self, case: _Case) -> Ruling | str | None:
-        """Return the ruling of a grant that allows the act; None if there is none, a text if grants cannot be read."""
+        """Return the result of a grant that allows the act; None without one, a text if grants cannot be read."""
         now = self._clock()
         try:
             for book in (case.session_grants, self._grants):
-                # A grant may be used up by another process after it was found; then the next one is tried.
+                # Another process may have used up the grant since it was found; then the next one is tried.
                 while book is not None and (grant := book.find(case.act, now)) is not None:
                     if book.spend(grant):
                         reason = f"allowed earlier ({grant.scope})"
@@ -301,7 +301,7 @@ class Consent:
 
 
 class _Case(Struct, frozen=True):
-    """One act that is being settled."""
+    """One act that waits for approval."""
 
     act: Act
     decision: Decision
@@ -310,11 +310,11 @@ class _Case(Struct, frozen=True):
     by_command: bool
 
     def no(self, by: str, reason: str) -> Ruling:
-        """Return a ruling that refuses the act."""
+        """Return a denial."""
         return Ruling(allowed=False, by=by, rule=self.decision.rule, reason=reason)
 
     def refused(self, answer: Answer) -> Ruling:
-        """Return the ruling for an answer that is a no."""
+        """Return the denial for a negative answer."""
         if answer.no == "misfit":
             return self.misfit(f"the {answer.by} chose nothing that was offered")
         if answer.no == "cancelled":
@@ -322,17 +322,17 @@ class _Case(Struct, frozen=True):
         return self.no(answer.by, f"the {answer.by} declined {self.act.server}/{self.act.name}")
 
     def misfit(self, what: str) -> Ruling:
-        """Return the ruling for an answer that does not fit the question."""
+        """Return the denial for an answer that does not fit the request."""
         return self.no("policy", f"the answer to {self.question} does not fit it: {what}{self.step}")
 
     def unanswered(self, seconds: float | None) -> Ruling:
-        """Return the ruling for a question that was not answered in time; None: the face returned no answer."""
+        """Return the denial for a missing answer; ``seconds`` is None if the prompter returned without one."""
         if seconds is None:
             return self.no("policy", f"{self.question} was left without an answer{self.step}")
         return self.no("deadline", f"{self.question} was not answered within {seconds:g} s{self.step}")
 
     def unasked(self, why: str, *, by: str = "policy") -> Ruling:
-        """Return the ruling for a question that could not be asked."""
+        """Return the denial for a request that could not be shown."""
         return self.no(by, f"{self.question} could not be asked: {why}{self.step}")
 
     @property
@@ -348,31 +348,31 @@ class _Case(Struct, frozen=True):
 
 
 def _trimmed(question: Question) -> Question:
-    """Return a question that offers only the lengths for which it shows enough."""
+    """Return a request that offers only the scopes for which it shows enough."""
     shown = can_remember(question.act, question.definition, question.tools)
     return replace(question, can_remember=tuple(each for each in question.can_remember if each in shown))
 
 
 class _Full(Exception):
-    """Too many questions wait."""
+    """Too many requests of one session are queued."""
 
 
 class _Queue:
-    """Those who wait for one face, in turns by session."""
+    """The requests that wait for one prompter, taking turns by session."""
 
     def __init__(self) -> None:
-        """Start with nobody waiting."""
+        """Start with an empty queue."""
         self._busy = False
         self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
 
     @property
     def idle(self) -> bool:
-        """Whether nobody asks or waits."""
+        """Whether no request is shown or queued."""
         return not self._busy and not self._waiting
 
     @asynccontextmanager
     async def turn(self, session: str) -> AsyncIterator[None]:
-        """Wait for the turn, and have it."""
+        """Wait for a turn, and hold it while the context is open."""
         if self._busy:
             await self._wait(session)
         self._busy = True
@@ -392,7 +392,7 @@ class _Queue:
             await mine
         except BaseException:
             if mine.done() and not mine.cancelled():
-                # The turn came in the same moment in which it was given up.
+                # The turn was assigned in the same loop iteration in which the waiter was cancelled.
                 self._busy = False
                 self._next()
             else:
@@ -403,13 +403,13 @@ class _Queue:
             raise
 
     def _next(self) -> None:
-        """Give the turn to the session that had none for longest."""
+        """Pass the turn to the session that has waited longest."""
         while self._waiting:
             session = next(iter(self._waiting))
             line = self._waiting.pop(session)
             mine = line.popleft() if line else None
             if line:
-                # Behind the others, until its turn comes again.
+                # To the back of the queue.
                 self._waiting[session] = line
             if mine is not None and not mine.done():
                 self._busy = True

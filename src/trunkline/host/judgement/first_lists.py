@@ -1,7 +1,7 @@
-"""Turns a grant that waits for a server into one for the read-only tools of the server's first list.
+"""Deferred grants: they become grants for the read-only tools of a server when it is first listed.
 
-``trunkline import`` writes such grants when the user allows the read-only tools of servers that never ran here. The
-grant then covers the tools of the first list, each with its pin. Tools added or changed later are asked about.
+``trunkline import`` writes such grants when the user allows the read-only tools of servers that never ran here. Once
+resolved, the grant covers the tools of the first list, each with its pin. Tools added or changed later need approval.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def grantable_tools(
 def grants_for_reading(entries: Iterable[ServerEntry], pinned: Iterable[ServerPins], *, now: float) -> list[Grant]:
     """Return a grant without an expiry for the read-only tools of each server.
 
-    For a server that was listed before it covers the pinned tools; for any other it waits for the first list.
+    For a server that was listed before, it covers the pinned tools; for any other it is deferred to the first list.
     """
     views = views_of(pinned)
     made = []
@@ -64,22 +64,22 @@ def grants_for_reading(entries: Iterable[ServerEntry], pinned: Iterable[ServerPi
 
 
 class FirstLists:
-    """Settles waiting grants with each catalog of a host; passed as ``HostCore(on_catalog=...)``."""
+    """Resolves deferred grants with each catalog of a host; passed as ``HostCore(on_catalog=...)``."""
 
     def __init__(self, grants: GrantBook, entry_of: Callable[[str], ServerEntry | None]) -> None:
-        """Set the grants to settle and the function that finds the entry of a server."""
+        """Resolve grants of this store; ``entry_of`` returns the entry of a server."""
         self._grants = grants
         self._entry_of = entry_of
         self._told: str | None = None
 
     def __call__(self, catalog: Catalog) -> None:
-        """Settle the grants whose servers are listed in this catalog."""
+        """Resolve the grants whose servers are listed in this catalog."""
         try:
             for grant in self._grants.waiting():
                 if self._is_listed(catalog, grant.server, grant.awaits):
                     self._grants.settle(grant, grantable_tools(catalog, grant.server))
         except ConfigError as problem:
-            # Without its grants a host asks, which is safe; the refusal of the first call names the problem too.
+            # Without its grants a host asks, which is safe; the denial of the first call names the problem too.
             if str(problem) != self._told:
                 self._told = str(problem)
                 log.warning("%s", problem)

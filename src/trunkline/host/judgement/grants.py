@@ -1,13 +1,13 @@
-"""What the user allowed earlier, so that the same is not asked again: for a session, for arguments like these, always.
+"""Grants: acts that the user allowed earlier, for a session, for similar arguments, or always.
 
 A grant is bound to the server, the name and the pin of what was shown when it was given, and to the principal and the
-profile it was given under. It only ever answers a question: what a policy denies it does not allow. Grants of a session
-live in memory with the session; the others in one file, which is read again whenever it changed, so that a revocation
-holds at once in every process. A file that cannot be read grants nothing and is not written over.
+profile it was given under. It only ever answers an approval request: it never allows what a policy denies. Grants of a
+session live in memory with the session; the others in one file, which is read again whenever it changed, so that a
+revocation takes effect at once in every process. A file that cannot be read grants nothing and is not overwritten.
 
 A grant for a whole server is the set of its tools, each with its pin, at the moment of the answer. Tools that are added
-or changed later are not in it. A grant may also wait for a server that was never listed: it becomes the set of the
-read-only tools in the first list, and allows nothing before.
+or changed later are not in it. A grant may also be deferred, for a server that was never listed: it becomes the set of
+the read-only tools in the first list, and allows nothing before.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ GrantScope: TypeAlias = Literal["session", "alike", "always"]
 
 #: How long an answer of "always" holds, in days.
 GRANT_DAYS = 30
-#: Tools in one grant. A server with more tools needs a rule, or is asked about tool by tool.
+#: Tools in one grant. A server with more tools needs a policy rule, or approval tool by tool.
 MOST_TOOLS = 2000
 
 _LIFETIME = GRANT_DAYS * 24 * 3600.0
@@ -60,19 +60,19 @@ _encoder = msgspec.json.Encoder(order="sorted")
 
 
 class Likeness(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """Which arguments are like those that were shown: all the same, but for one that may differ."""
+    """Matches arguments that equal those of the approved call, except for one that may differ."""
 
-    #: The digest of all arguments but the one that may differ; they themselves may be secret.
+    #: The digest of all arguments but the one that may differ; the arguments themselves may be secret.
     rest: str
-    #: A JSON pointer to the one that may differ; None if none may.
+    #: A JSON pointer to the argument that may differ; None if none may.
     vary: str | None = None
-    #: What it must look like: a glob over its segments between ``/``, ``**`` for any number of them; None: anything.
+    #: The glob it must match, segment by segment between ``/``, ``**`` for any number of segments; None: anything.
     like: str | None = None
-    #: The arguments as they were, redacted, for people to read.
+    #: The arguments of the approved call, redacted, for display.
     shown: Any = None
 
     def fits(self, arguments: Mapping[str, Any] | None) -> bool:
-        """Tell whether other arguments are like these."""
+        """Return True if these arguments match."""
         taken = _take(arguments or {}, self.vary)
         if taken is None:
             return False
@@ -81,16 +81,16 @@ class Likeness(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unk
 
 
 class ServerTool(Struct, frozen=True):
-    """A tool that a server offers at this moment, as far as a grant for the whole server needs to know it."""
+    """A tool that a server offers now, with what a grant for the whole server needs of it."""
 
     name: str
     pin: str
-    #: The server says that the tool only reads (``readOnlyHint``).
+    #: The server marks the tool as read-only (``readOnlyHint``).
     read_only: bool = False
 
 
 class Grant(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """Something that was allowed in advance."""
+    """A permission given in advance."""
 
     id: str
     scope: GrantScope
@@ -101,39 +101,39 @@ class Grant(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknow
     pin: str | None = None
     #: For several tools of the server: the pin of each, by name.
     tools: dict[str, str] | None = None
-    #: The several tools are those that only read, by the server's own word.
+    #: The several tools are those that the server marks as read-only.
     read_only: bool = False
-    #: It waits for the first list of the server that is reached in this way (``pins.book.reach_of``).
+    #: It is deferred to the first list of the server with this identity (``endpoint_identity``).
     awaits: str | None = None
     principal: str | None = None
     profile: str | None = None
-    #: The session it is for, if it is for one.
+    #: The session it is limited to, if any.
     session: str | None = None
-    #: The arguments it is for; None for any.
+    #: The arguments it is limited to; None for any.
     match: Likeness | None = None
-    #: It was given knowing that something untrusted had come into the session.
+    #: It was given while the session was tainted, and says so.
     tainted: bool = False
-    #: It was given knowing what the scan found in the definition, or how the definition changed.
+    #: It was given with the scan's findings, or the changes of the definition, on display.
     flagged: bool = False
     created: float = 0.0
     #: Seconds since the epoch.
     expires: float | None = None
-    #: How often it may still be used; None: any number of times.
+    #: How many uses are left; None: unlimited.
     uses: int | None = None
 
 
 class _Kept(Struct, frozen=True, forbid_unknown_fields=True):
-    """The file."""
+    """The content of the grants file."""
 
     format: int
     grants: list[Grant]
 
 
 def alike(arguments: Mapping[str, Any] | None, *, vary: str | None = None, like: str | None = None) -> Likeness:
-    """Say which arguments are like these: equal in all, but for the one that the pointer ``vary`` leads to.
+    """Return the pattern of arguments that equal these, except for the one at the pointer ``vary``.
 
     Raises:
-        ValueError: the pointer leads nowhere, or the pattern could never fit.
+        ValueError: the pointer leads nowhere, or the glob can never match.
     """
     taken = _take(arguments or {}, vary)
     if taken is None:
@@ -144,7 +144,7 @@ def alike(arguments: Mapping[str, Any] | None, *, vary: str | None = None, like:
 
 
 def covers(grant: Grant, act: Act, now: float) -> bool:
-    """Tell whether a grant allows an act."""
+    """Return True if a grant allows an act."""
     return (
         (grant.kind, grant.server, grant.principal, grant.profile) == (act.kind, act.server, act.principal, act.profile)
         and _is_for(grant, act)
@@ -157,9 +157,9 @@ def covers(grant: Grant, act: Act, now: float) -> bool:
 
 
 def allow_command(act: Act, *, by_command: bool = True) -> str | None:
-    """Return the command that allows an act from now on without asking; None if no grant made by a command can.
+    """Return the command that allows an act without asking from now on; None if no such command exists.
 
-    ``by_command`` is False where the command line does not reach the host's grants: servers that are objects of a
+    ``by_command`` is False where the command line has no access to the host's grants: servers that are objects of a
     program, and hosts that keep their files elsewhere.
     """
     target = shlex.quote(f"{act.server}/{act.name}")
@@ -174,7 +174,7 @@ def allow_command(act: Act, *, by_command: bool = True) -> str | None:
 
 
 def is_same(one: Grant, other: Grant) -> bool:
-    """Return True if two grants allow the same; when they were made and when they end does not count."""
+    """Return True if two grants allow the same, regardless of when they were created and expire."""
     plain = [msgspec.structs.replace(grant, id="", created=0.0, expires=None) for grant in (one, other)]
     return plain[0] == plain[1]
 
@@ -191,8 +191,8 @@ def _is_for(grant: Grant, act: Act) -> bool:
 def _holds_tainted(grant: Grant, act: Act) -> bool:
     """Return True if the grant holds in a tainted session.
 
-    A read-only grant holds for tools with ``openWorldHint: false``, like the default for a trusted server: what
-    untrusted text could have read has no way out.
+    A read-only grant holds for tools with ``openWorldHint: false``, like the default for a trusted server: data that
+    untrusted text makes the model read has no way out.
     """
     return grant.tainted or (grant.read_only and act.annotations.open_world is False)
 
@@ -206,15 +206,15 @@ def make_grant(
     expires: float | None = None,
     uses: int | None = None,
 ) -> Grant:
-    """Make a grant for an act and those like it; one that outlives its session ends after 30 days if nobody says when.
+    """Make a grant for an act and similar ones; one that outlives its session expires after 30 days by default.
 
     Raises:
-        ValueError: nothing fixes what was allowed: a tool without a pin, or likeness without arguments.
+        ValueError: nothing identifies what was allowed: a tool without a pin, or ``alike`` without arguments.
     """
     if act.kind == "tool" and act.pin is None:
         raise ValueError(f"{act.server}/{act.name} has no pin: what would be allowed is not known")
     if (scope == "alike") is not (match is not None):
-        raise ValueError("a grant for arguments like these says which; no other does")
+        raise ValueError("a grant has an argument pattern if and only if its scope is alike")
     if scope != "session" and expires is None:
         expires = now + _LIFETIME
     return Grant(
@@ -274,7 +274,7 @@ def make_server_grant(
 
 
 def make_waiting_grant(server: str, awaits: str, *, now: float) -> Grant:
-    """Make a grant for the read-only tools in the first list of a server that was never listed; it has no end."""
+    """Make a grant for the read-only tools in the first list of a server that was never listed; it never expires."""
     return Grant(id=_new_id(), scope="always", kind="tool", server=server, read_only=True, awaits=awaits, created=now)
 
 
@@ -283,22 +283,22 @@ def _new_id() -> str:
 
 
 class SessionGrants:
-    """What was allowed for one session; it ends with the object."""
+    """The grants of one session, in memory."""
 
     def __init__(self) -> None:
-        """Start with nothing allowed."""
+        """Start without grants."""
         self._kept: dict[str, Grant] = {}
 
     def find(self, act: Act, now: float) -> Grant | None:
-        """Find what allows an act."""
+        """Return a grant that allows an act; None if there is none."""
         return _first(self._kept.values(), act, now)
 
     def add(self, grant: Grant) -> None:
-        """Allow something."""
+        """Add a grant."""
         self._kept[grant.id] = grant
 
     def spend(self, grant: Grant) -> bool:
-        """Use a grant once; false if it is used up or revoked."""
+        """Use a grant once; return False if it is used up or revoked."""
         kept = _spent(self._kept, grant.id)
         if kept is None:
             return False
@@ -306,49 +306,49 @@ class SessionGrants:
         return True
 
     def revoke(self, id: str) -> bool:
-        """Take a grant back; tells whether there was one."""
+        """Revoke a grant; return True if it existed."""
         return self._kept.pop(id, None) is not None
 
     def all(self) -> list[Grant]:
-        """List what is allowed."""
+        """Return all grants."""
         return list(self._kept.values())
 
 
 class GrantBook:
-    """What was allowed beyond a session, in a file."""
+    """The grants that outlive a session, in a file."""
 
     def __init__(self, path: str | os.PathLike[str], *, clock: Callable[[], float] = time.time) -> None:
-        """Take the file's path; it is made when something is first allowed."""
+        """Use the file at this path; it is created with the first grant."""
         self._path = os.path.abspath(os.fspath(path))
         self._clock = clock
         self._mark: tuple[int, int, int] | None = None
         self._known: dict[str, Grant] = {}
 
     def __repr__(self) -> str:
-        """Show where it is."""
+        """Show the path of the file."""
         return f"GrantBook({self._path!r})"
 
     def find(self, act: Act, now: float | None = None) -> Grant | None:
-        """Find what allows an act.
+        """Return a grant that allows an act; None if there is none.
 
         Raises:
-            ConfigError: the file cannot be read; nothing is allowed by it.
+            ConfigError: the file cannot be read; it grants nothing.
         """
         return _first(self._current().values(), act, self._clock() if now is None else now)
 
     def add(self, grant: Grant) -> None:
-        """Allow something, for all processes; what is over meanwhile is forgotten.
+        """Add a grant for all processes; expired ones are removed.
 
         Raises:
             ConfigError: the file cannot be read or written.
-            ValueError: it is a session's grant, which is not kept.
+            ValueError: it is a session grant, which is not stored.
         """
         if grant.scope == "session":
             raise ValueError("a grant for a session is not kept in a file")
         self._change(lambda kept: {**kept, grant.id: grant})
 
     def spend(self, grant: Grant) -> bool:
-        """Use a grant once; false if it is used up or revoked. Only one that is counted is written.
+        """Use a grant once; return False if it is used up or revoked. The file is written only if uses are counted.
 
         Raises:
             ConfigError: the file cannot be read or written.
@@ -368,7 +368,7 @@ class GrantBook:
         return bool(found)
 
     def revoke(self, id: str) -> bool:
-        """Take a grant back; tells whether there was one.
+        """Revoke a grant; return True if it existed.
 
         Raises:
             ConfigError: the file cannot be read or written.
@@ -377,7 +377,7 @@ class GrantBook:
         return id in before
 
     def revoke_all(self) -> int:
-        """Take every grant back; tells how many there were.
+        """Revoke all grants; return how many there were.
 
         Raises:
             ConfigError: the file cannot be read or written.
@@ -385,7 +385,7 @@ class GrantBook:
         return len(self._change(lambda kept: {}))
 
     def waiting(self) -> list[Grant]:
-        """Return the grants that wait for the first list of their server.
+        """Return the grants that are deferred to the first list of their server.
 
         Raises:
             ConfigError: the file cannot be read.
@@ -393,7 +393,7 @@ class GrantBook:
         return [grant for grant in self._current().values() if grant.awaits is not None]
 
     def settle(self, waiting: Grant, tools: Iterable[ServerTool]) -> None:
-        """Turn a grant that waits into one for the read-only tools of a list; without any it is removed.
+        """Turn a deferred grant into one for the read-only tools of a list; without any it is removed.
 
         Does nothing if another process did it first, or if the grant was revoked.
 
@@ -413,7 +413,7 @@ class GrantBook:
         self._change(change)
 
     def all(self) -> list[Grant]:
-        """List what is allowed, and not over.
+        """Return the grants that have not expired.
 
         Raises:
             ConfigError: the file cannot be read.
@@ -422,26 +422,26 @@ class GrantBook:
         return [grant for grant in self._current().values() if _lasts(grant, now)]
 
     def _current(self) -> dict[str, Grant]:
-        """Give what the file says now; it is read only if it changed."""
+        """Return the current grants; the file is read only if it changed."""
         try:
             found = os.stat(self._path)
         except OSError:
-            # Absent, or hidden by its folder: reading tells which.
+            # Absent, or its folder is not accessible: reading tells which.
             self._mark, self._known = None, _read(self._path)
             return self._known
         mark = (found.st_ino, found.st_size, found.st_mtime_ns)
         if mark != self._mark:
-            # Forgotten first: what cannot be read must not leave the old ones standing.
+            # Cleared first: an unreadable file must not leave the old grants in force.
             self._mark, self._known = None, {}
             self._known = _read(self._path)
             self._mark = mark
         return self._known
 
     def _change(self, change: Callable[[dict[str, Grant]], dict[str, Grant]]) -> dict[str, Grant]:
-        """Read, change and write as the only one; give what there was before."""
+        """Read, change and write the file under its lock; return the grants from before."""
         try:
             with locked(self._path):
-                # Whatever is found here, the next look is a fresh one.
+                # The next access reads the file again, whatever happens here.
                 self._mark = None
                 before = _read(self._path)
                 now = self._clock()
@@ -450,9 +450,9 @@ class GrantBook:
                     write_private(self._path, _encode(after.values()))
                 return before
         except Busy as error:
-            raise ConfigError(f"{self._path}: what was allowed cannot be kept: {error}.") from error
+            raise ConfigError(f"{self._path}: grants cannot be saved: {error}.") from error
         except OSError as error:
-            raise ConfigError(f"{self._path}: what was allowed cannot be kept: {error.strerror}.") from error
+            raise ConfigError(f"{self._path}: grants cannot be saved: {error.strerror}.") from error
 
 
 def _first(grants: Iterable[Grant], act: Act, now: float) -> Grant | None:
@@ -464,7 +464,7 @@ def _lasts(grant: Grant, now: float) -> bool:
 
 
 def _spent(kept: Mapping[str, Grant], id: str) -> Grant | None:
-    """Give a grant with one use less; None if there is none left, or no such grant."""
+    """Return a grant with one use less; None if none is left, or there is no such grant."""
     grant = kept.get(id)
     if grant is None or grant.uses is None:
         return grant
@@ -472,18 +472,18 @@ def _spent(kept: Mapping[str, Grant], id: str) -> Grant | None:
 
 
 def _read(path: str) -> dict[str, Grant]:
-    data = read_private(path, what="what was allowed")
+    data = read_private(path, what="grants")
     if data is None:
         return {}
     try:
         kept = msgspec.json.decode(data, type=_Kept)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise ConfigError(
-            f"{path}: nothing is allowed by it, since it cannot be read: {error}. Delete it to be asked anew."
+            f"{path}: the grants cannot be read, so none is used: {error}. Delete the file to be asked again."
         ) from error
     if kept.format != _FORMAT:
         raise ConfigError(
-            f"{path}: nothing is allowed by it: its format is {kept.format}, and this version knows {_FORMAT}."
+            f"{path}: the grants cannot be read, so none is used: its format is {kept.format}, not {_FORMAT}."
         )
     return {grant.id: grant for grant in kept.grants}
 
@@ -492,11 +492,11 @@ def _encode(grants: Iterable[Grant]) -> bytes:
     return msgspec.json.format(msgspec.json.encode(_Kept(_FORMAT, list(grants))), indent=2) + b"\n"
 
 
-# --- arguments like these --------------------------------------------------------------------------------------------
+# --- argument patterns -----------------------------------------------------------------------------------------------
 
 
 def _take(arguments: Mapping[str, Any], pointer: str | None) -> tuple[Any, str] | None:
-    """Give what a pointer leads to, and the digest of all the rest; None if it leads nowhere."""
+    """Return the value at a pointer and the digest of the rest; None if the pointer leads nowhere."""
     if pointer is None:
         return None, _digest(arguments)
     try:
@@ -507,7 +507,7 @@ def _take(arguments: Mapping[str, Any], pointer: str | None) -> tuple[Any, str] 
 
 
 def _without(value: Any, steps: tuple[str, ...]) -> tuple[Any, Any]:
-    """Give what the steps lead to, and a copy of the value with null in its place."""
+    """Return the value that the steps lead to, and a copy of the whole with null in its place."""
     if not steps:
         return value, None
     step, further = steps[0], steps[1:]
@@ -522,19 +522,19 @@ def _without(value: Any, steps: tuple[str, ...]) -> tuple[Any, Any]:
 
 
 def _digest(value: Any) -> str:
-    # By their JSON, in which 1, 1.0 and true are different, as they are to whoever receives them.
+    # Of the JSON, in which 1, 1.0 and true are different, as they are for the server.
     return f"sha256:{sha256(_encoder.encode(value)).hexdigest()}"
 
 
 def _is_plain(text: str) -> bool:
-    """Tell whether a path means what it says: nothing in it leads up, back or elsewhere when it is resolved."""
+    """Return True if a path is literal: nothing in it leads up or elsewhere when it is resolved."""
     lowered = text.lower()
     odd = any(each in lowered for each in ("\\", "\0", "%2e", "%2f", "%5c", "%00"))
     return not odd and not any(segment in (".", "..") for segment in text.split("/"))
 
 
 def _fits_glob(value: str, pattern: str) -> bool:
-    """Match segment by segment; ``**`` stands for any number of segments, the other signs for none of them."""
+    """Match segment by segment; ``**`` matches any number of segments, the other wildcards stay within one."""
     if not _is_plain(value):
         return False
     segments, wanted = value.split("/"), pattern.split("/")
@@ -547,7 +547,7 @@ def _fits_glob(value: str, pattern: str) -> bool:
         elif step < len(wanted) and fnmatchcase(segments[at], wanted[step]):
             at, step = at + 1, step + 1
         elif star >= 0:
-            # The last ** takes one segment more.
+            # The last ** matches one segment more.
             resume += 1
             at, step = resume, star + 1
         else:

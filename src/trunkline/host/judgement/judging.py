@@ -1,7 +1,7 @@
-"""The one way to do anything at a server: judged by the policy, consented to if need be, recorded, done, recorded.
+"""The single path for every act at a server: decided by the policy, approved if needed, recorded, performed, recorded.
 
-Every face goes through here: programs, the command line, the gateway and later a model. An act that cannot be recorded
-is not done. What is denied never reaches the server.
+Every caller goes through here: programs, the command line, the gateway and a model in a chat. An act that cannot be
+recorded is not performed. What is denied never reaches the server.
 """
 
 from __future__ import annotations
@@ -40,31 +40,31 @@ Work = Callable[[Mapping[str, Any]], Awaitable[tuple[Any, Raw]]]
 
 
 class Case(Struct, frozen=True, kw_only=True):
-    """An act with all that is needed to judge it and to do it."""
+    """A call with all that is needed to authorize and perform it."""
 
     kind: ActKind
     entry: ServerEntry
-    #: The name or URI at the server itself.
+    #: The server's own name or URI for it.
     name: str
     arguments: Mapping[str, Any]
-    #: What is known of it; None for a resource that is in no list.
+    #: The catalog item; None for a resource that is not listed.
     item: Item | None
     session: HostSession
     front: Front
     policy: Policy
-    #: Who is asked for consent; None if nobody is there.
+    #: The prompter to ask for approval; None if there is none.
     face: Face | None
     caller: str
     work: Work
-    #: Who consented to this call before it arrived; None if no one did.
+    #: Who approved this call before it arrived; None if no one did.
     consented_by: ConsentedBy | None = None
-    #: Why no person can be asked, if there is no face.
+    #: Why no person can be asked, if there is no prompter.
     unasked: Unasked = NO_ONE
-    #: The gateway tool (``call_tool``) through which this one is called; only a rule or a grant allows that unasked.
+    #: The gateway tool (``call_tool``) that this one is called through; only a rule or a grant allows it then.
     by_proxy: str | None = None
     #: Whether a command could allow it; see ``allow_command``.
     by_command: bool = True
-    #: The tools of the server that an answer for the whole server would be about.
+    #: Returns the tools that an answer for the whole server would cover.
     tools: Callable[[], tuple[ServerTool, ...]] = tuple
 
     @property
@@ -91,23 +91,23 @@ class Case(Struct, frozen=True, kw_only=True):
 
 
 class Judge:
-    """Judges, records and does."""
+    """Decides on calls, asks for approval, records and performs them."""
 
     def __init__(
         self, *, consent: Consent, audit: AuditTrail | None, events: Events, secrets: SecretBook | None = None
     ) -> None:
-        """Take what consent, the trail and events go through, and what must be in none of them."""
+        """Use this approver, audit trail and event bus; ``secrets`` are hidden in all of them."""
         self._consent = consent
         self._audit = audit
         self._events = events
         self._secrets = SecretBook() if secrets is None else secrets
 
     async def perform(self, case: Case) -> Any:
-        """Do an act if it is allowed, and give its result.
+        """Perform a call if it is allowed, and return its result.
 
         Raises:
-            PolicyDenied: it is not; the message says which rule, or that nobody consented.
-            AuditFailed: it could not be recorded, so it was not done.
+            PolicyDenied: it is not; the message says which rule denies it, or why it was not approved.
+            AuditFailed: it could not be recorded, so it was not performed.
         """
         act, started = case.act, time.perf_counter()
         decision = _unnamed(case, case.policy.decide(act, now=time.time()))
@@ -138,7 +138,7 @@ class Judge:
             outcome = "lost"
             raise
         except RequestFailed:
-            # What an error says is read as a result is.
+            # The text of an error is read like a result.
             _taint(case, act)
             raise
         finally:
@@ -146,12 +146,12 @@ class Judge:
             self._end(act, act_id, outcome=outcome, digest=digest, seconds=seconds)
 
     def note_question(self, act: Act, decision: Decision) -> None:
-        """Record that a server asks something, and what the policy says of that; what it asks is not recorded."""
+        """Record a request of a server and the policy's decision on it; its content is not recorded."""
         if self._audit is not None:
             self._audit.record(note_of(act, effect=decision.effect, rule=decision.rule, by="policy"))
 
     def note_denied(self, act: Act, decision: Decision) -> None:
-        """Record an act that was answered like something that does not exist, since the policy never allows it."""
+        """Record an act that was answered as if its target did not exist, since the policy never allows it."""
         if self._audit is not None:
             more = {"effect": decision.effect, "rule": decision.rule, "by": "policy", "outcome": "denied"}
             self._audit.record(replace(note_of(act, **more), stage="denied", pin=act.pin, note=decision.reason))
@@ -247,14 +247,14 @@ class Judge:
 
 
 def _unnamed(case: Case, decision: Decision) -> Decision:
-    """Return the decision on a call, which the default table does not allow if it comes through a proxy tool."""
+    """Return the decision on a call; through a proxy tool, an allow of the default table becomes ask."""
     if case.by_proxy is None or decision.effect != "allow" or decision.cause != "default":
         return decision
     return replace(decision, effect="ask", reason=f"it is called through {case.by_proxy}, and no rule allows it")
 
 
 def _consented(case: Case, act: Act, decision: Decision) -> Ruling | None:
-    """Return the ruling on a call that arrived with consent; None if the consent does not cover it."""
+    """Return the result for a call that arrived with consent; None if the consent does not cover it."""
     if case.consented_by is None or not covered(act, decision):
         return None
     reason = "the client in front asks its own user" if case.consented_by == "client" else "the user typed it"
@@ -262,7 +262,7 @@ def _consented(case: Case, act: Act, decision: Decision) -> Ruling | None:
 
 
 def _change_note(case: Case) -> str | None:
-    """Return how the definition differs from the one that was accepted; None if it does not."""
+    """Return how the definition differs from the accepted one; None if it does not."""
     changed = () if case.item is None else case.item.changed
     return f"What changed: {brief(changed)}" if changed else None
 
@@ -272,13 +272,13 @@ def _taint_source(case: Case, act: Act) -> str | None:
 
 
 def _taint_note(case: Case, act: Act) -> str | None:
-    """Return the note in the audit trail for a call in a tainted session; None if it is not tainted."""
+    """Return the audit note for a call in a tainted session; None if it is not tainted."""
     source = _taint_source(case, act)
     return None if source is None else f"untrusted text came into the session from {source}"
 
 
 def _taint(case: Case, act: Act) -> None:
-    """Note that words of a server came into the conversation."""
+    """Taint the session with the output of a server."""
     case.session.taint.take(act.server, act.name, trusted=act.trusted, hints=act.annotations)
 
 
@@ -301,10 +301,10 @@ def _question(case: Case, act: Act, decision: Decision) -> Question:
 
 
 def decoded(arguments: Raw | None) -> dict[str, Any]:
-    """Decode the arguments of a call, once: what is judged is what is sent.
+    """Decode the arguments of a call, once: what is authorized is what is sent.
 
     Raises:
-        RequestFailed: they are no JSON object.
+        RequestFailed: they are not a JSON object.
     """
     try:
         value = {} if arguments is None else msgspec.json.decode(arguments)

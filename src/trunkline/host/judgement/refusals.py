@@ -1,4 +1,4 @@
-"""The texts of refusals: the tool, the reason in words, and the exact command or rule that would allow the call."""
+"""The messages of denials: the tool, the reason in words, and the exact command or rule that would allow the call."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def needs_approval(
     problem: str | None = None,
     by_command: bool = True,
 ) -> str:
-    """Return the refusal of an act that needs approval where no person can be asked."""
+    """Return the message for an act that needs approval where no person can be asked."""
     text = f"{_id(act)} needs approval ({decision.reason}), and {unasked.why}."
     if decision.cause == "taint" and tainted_by:
         text += f" The untrusted text came from {tainted_by}."
@@ -76,7 +76,7 @@ def needs_approval(
         grant = allow_command(accepted, by_command=by_command) if unasked == NEVER_ASKS else None
         return f"{text}{ALLOW_IT}{command}{'' if grant is None else f'; then, unless a rule allows it: {grant}'}"
     if decision.cause == "rule":
-        # Within a tier ask wins over allow, so another rule would change nothing, and neither would consent.
+        # Within a tier ask beats allow, so another rule would change nothing, and neither would consent.
         change = 'change the effect of that rule to "allow", or make the call where you can be asked'
         return f"{text}{ALLOW_IT}{change if command is None else f'{command}; or {change}'}"
     other_way = "" if unasked.instead is None else f"{unasked.instead}; or "
@@ -84,7 +84,7 @@ def needs_approval(
 
 
 def denied(act: Act, decision: Decision) -> str:
-    """Return the refusal of an act that a rule denies, for the user who wrote the rule."""
+    """Return the message for an act that a rule denies, for the user who wrote the rule."""
     why = f"{_id(act)} is denied: {decision.reason}."
     if decision.cause != "rule":
         return why
@@ -114,7 +114,7 @@ def rule_to_add(act: Act) -> str:
 
 
 def _toml(text: str) -> str:
-    # TOML takes JSON's escapes; DEL is the one character that must be escaped in TOML and not in JSON.
+    # TOML accepts JSON's escapes; DEL is the one character that must be escaped in TOML and not in JSON.
     return msgspec.json.encode(text).decode().replace("\x7f", "\\u007f")
 
 

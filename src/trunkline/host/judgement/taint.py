@@ -1,19 +1,19 @@
-"""The taint of a conversation: whose words came into it that nobody vouches for, and which acts they might steer.
+"""The taint of a session: where untrusted text in it came from, and which acts that text might influence.
 
-A result, a text of a resource, a prompt or an error of a server that is not trusted may hold instructions, and whoever
-reads it next may follow them. So a session remembers where such words came from, and an act elsewhere is *tainted*: the
-policy then asks before anything is changed, whatever would allow it (``policy/policy.py``).
+A result, a resource, a prompt or an error of an untrusted server may contain instructions, and the model that reads it
+next may follow them. So a session remembers where such text came from, and an act elsewhere is *tainted*: the policy
+then asks before anything is changed, even if a rule would allow it (``policy/policy.py``).
 
-Two kinds of source are told apart:
+There are two kinds of source:
 
-- **a server** that is not trusted. Its words do not taint acts at itself: it could have done those without asking.
-- **a tool that reaches out into the world** by its own word (``openWorldHint``), of a trusted server too. What it
-  brings (an issue, a page, a mail) is a stranger's and not the server's, so it taints writing at the same server as
-  well: an issue must not make an assistant publish what is private beside it. Reading there goes on, and so does the
-  tool itself.
+- **a server** that is not trusted. Its text does not taint acts at the same server: it could have done those anyway.
+- **a tool that reaches the outside world** by its own hint (``openWorldHint``), even of a trusted server. What it
+  returns (an issue, a page, a mail) was written by third parties, so it taints writing at the same server as well: an
+  issue must not make an assistant publish private data beside it. Reading there stays untainted, and so does the tool
+  itself.
 
-Hints only raise here: a source that says nothing of the world counts as its server does, and what the second kind adds
-is taken back by nothing but a hint of the same server that the act only reads. It does no I/O and knows no clock.
+Hints can only add taint here: a source without ``openWorldHint`` counts as its server does, and the taint of the second
+kind is lifted only by a hint of the same server that the act is read-only. No I/O and no clock.
 """
 
 from __future__ import annotations
@@ -23,33 +23,33 @@ from trunkline.host.policy.acts import Annotations
 
 __all__ = ["Taint"]
 
-# A conversation that hears more strangers than this is tainted for everybody.
+# A session with more sources than this is tainted for every server.
 _MOST_SOURCES = 256
 _TOO_MANY = "/many"
 _NO_HINTS = Annotations()
 
 
 class Taint:
-    """Where untrusted words in one conversation came from; it only grows."""
+    """The sources of untrusted text in one session; the set only grows."""
 
     __slots__ = ("kept", "sources")
 
     def __init__(self, *, kept: bool = True) -> None:
-        """Start clean; ``kept`` is false where requests are no conversation, and then it stays clean."""
+        """Start clean; ``kept`` is False where requests do not form a conversation, and then it stays clean."""
         self.kept = kept
-        #: Names of servers, and ids (``server/tool``) of tools that reach out.
+        #: Names of servers, and ids (``server/tool``) of open-world tools.
         self.sources: frozenset[str] = frozenset()
 
     def __bool__(self) -> bool:
-        """Tell whether anything untrusted came in."""
+        """Return True if the session is tainted."""
         return bool(self.sources)
 
     def __repr__(self) -> str:
-        """Name the sources."""
+        """List the sources."""
         return f"Taint({', '.join(sorted(self.sources))})"
 
     def take(self, server: str, name: str, *, trusted: bool, hints: Annotations = _NO_HINTS) -> None:
-        """Note that words of a server came in: of its tool, prompt or resource of this name."""
+        """Add the text of a server as a source: of its tool, prompt or resource with this name."""
         if not self.kept:
             return
         found = set() if trusted else {server}
@@ -61,7 +61,7 @@ class Taint:
         self.sources = known if len(known) <= _MOST_SOURCES else self.sources | {_TOO_MANY}
 
     def reaches(self, server: str, name: str, *, hints: Annotations = _NO_HINTS) -> bool:
-        """Tell whether what came in might steer an act at this server."""
+        """Return True if the untrusted text might influence an act at this server."""
         if not self.sources:
             return False
         own, prefix = id_of(server, name), id_of(server, "")
@@ -71,5 +71,5 @@ class Taint:
         )
 
     def told(self, server: str, name: str) -> str:
-        """Name, for people, where the words came from that taint an act."""
+        """Return the sources that taint an act, as a text."""
         return ", ".join(sorted(self.sources - {server, id_of(server, name)}))

@@ -1,8 +1,8 @@
-"""The book of pins: what every server offered when it was first seen, in one file that several processes may write.
+"""The store of pins: what every server offered when it was first seen, in one file that several processes may write.
 
-A server is known by its name and by how it is reached (``reach_of``), so another server under the same name starts
-anew. A file that cannot be read, or not be written, vouches for nothing: whoever asks is told so and serves nothing of
-what should be pinned. It is never written over unread.
+A server is identified by its name and by how it is reached (``endpoint_identity``), so another server under the same
+name starts anew. If the file cannot be read or written, nothing can be vouched for: the caller gets an error and serves
+nothing that should be pinned. The file is never overwritten unread.
 """
 
 from __future__ import annotations
@@ -32,38 +32,38 @@ from trunkline.host.trust.fingerprints import readable, shown_url
 
 __all__ = ["Observed", "PinBook", "reach_of"]
 
-# Of one name: whoever starts a server in ever new ways forgets the oldest.
+# Records of one name; if a server is started in ever new ways, the oldest records are dropped.
 _MOST_WAYS = 32
-# Of one name: definitions that were accepted before the present one.
+# Definitions of one name that were accepted before the current one.
 _MOST_FORMER = 8
 _Records = dict[tuple[str, str], ServerPins]
 
 
 class Observed(Struct, frozen=True):
-    """What came of looking at servers."""
+    """The result of comparing servers with their pins."""
 
-    #: What is pinned of each server, as it holds for what was seen.
+    #: The pins of each server, as they apply to its snapshot.
     records: Mapping[str, ServerPins]
     notices: tuple[Notice, ...] = ()
-    #: What the book keeps of each server.
+    #: The records to store.
     kept: tuple[ServerPins, ...] = ()
 
 
 class _Book(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """The file, as it lies there."""
+    """The content of the pins file."""
 
     version: Literal[1]
     servers: list[ServerPins] = []
-    #: What was imported for servers, to be found there when they are first seen.
+    #: Imported pins, expected of servers when they are first seen.
     expected: PinLock = PinLock()
 
 
 def reach_of(entry: ServerEntry) -> tuple[str, str]:
-    """Say how a server is reached: as a digest, and as it may be shown.
+    """Return how a server is reached: as a digest, and as a text for display.
 
-    It is the command with its arguments, where its script is, and the folder if the entry names one; or the address
-    without its query's values. Secrets, variables and headers are left out: a renewed token is no new server, and one
-    that is taken for the old although it is not is compared with it, and shows itself as changed.
+    It is the command with its arguments, the path of its script, and the folder if the entry names one; or the URL
+    without the values of its query. Secrets, variables and headers are left out: a renewed token does not make a new
+    server. If a different server is mistaken for the old one, it is compared with it, and shows up as changed.
     """
     if entry.url is not None:
         parts = urlsplit(entry.url) if "://" in entry.url else None
@@ -73,7 +73,7 @@ def reach_of(entry: ServerEntry) -> tuple[str, str]:
         words = [entry.redact(word) for word in entry.command]
         cwd = os.path.realpath(entry.cwd or os.curdir)
         scripts = [path for kind, path in run_by(entry.command, cwd) if kind == "file"]
-        # A program that is named by a path from where we are is another one elsewhere.
+        # A program with a relative path is another one in another folder.
         beside = os.sep in entry.command[0] and not os.path.isabs(entry.command[0])
         words += [*scripts, entry.cwd or "", cwd if beside else ""]
         shown = entry.shown
@@ -91,17 +91,17 @@ def _port(parts: object) -> int | None:
 
 
 class PinBook:
-    """What is pinned, in a file."""
+    """The pins of all servers, in a file."""
 
     def __init__(self, path: str | os.PathLike[str], *, clock: Callable[[], float] = time.time) -> None:
-        """Take the file's path; it is made when a server is first seen."""
+        """Use the file at this path; it is created when a server is first seen."""
         self._path = os.path.abspath(os.fspath(path))
         self._clock = clock
         self._mark: tuple[int, int, int] | None = None
         self._known = _Book(version=1)
 
     def __repr__(self) -> str:
-        """Name the file."""
+        """Show the path of the file."""
         return f"PinBook({self._path!r})"
 
     @property
@@ -111,62 +111,62 @@ class PinBook:
 
     @property
     def outdated(self) -> bool:
-        """Tell whether the file is another one than was last read: somebody accepted something."""
+        """Whether the file changed since it was last read, for example because a change was accepted."""
         return _mark(self._path) != self._mark
 
     def servers(self) -> list[ServerPins]:
-        """List what is pinned, by name.
+        """Return the records of all servers, sorted by name.
 
         Raises:
-            ConfigError: the book cannot be read.
+            ConfigError: the file cannot be read.
         """
         return sorted(self._read().servers, key=lambda record: (record.name, -record.since))
 
     def observe(
         self, sights: Iterable[Sight], *, lock: PinLock | None = None, hide: Callable[[str], str] = str
     ) -> Observed:
-        """Take looks at servers in, and give what is pinned of each now; only what changed is written.
+        """Update the pins from snapshots of servers, and return them; the file is written only if they changed.
 
-        Of a look at what a server offered in an earlier run nothing is written and nothing is noticed: it is only held
-        to what is pinned.
+        A snapshot from an earlier run (a cached catalog) is only compared with the pins: it changes none and causes no
+        notices.
 
-        ``hide`` takes secrets out of what is kept to be shown.
+        ``hide`` removes secrets from texts that are stored for display.
 
         Raises:
-            ConfigError: the book cannot be read or written, so nothing can be said.
+            ConfigError: the file cannot be read or written, so nothing can be vouched for.
         """
         looks = tuple(sights)
         observed = self._observed(self._read(), looks, lock, hide)
         if not _differs(observed, self._known):
             return observed
         with self._changing() as records:
-            # Another process may have looked in the meantime.
+            # Another process may have updated the file in the meantime.
             observed = self._observed(self._known, looks, lock, hide)
             records.update({(record.name, record.key): record for record in observed.kept})
         return observed
 
     def accept(self, server: ServerPins, kind: str, name: str, *, pin: str, exact: bool = False) -> Pin:
-        """Accept what is there under a name, as somebody has seen it: drift, and what the scan finds in it.
+        """Accept the current definition of a name, as a person has seen it: its drift, and the scan's findings in it.
 
-        If it differs from what was accepted in nothing but order, every order is accepted from now on where the order
-        differs (``orders.py``); ``exact`` accepts this order only. If it was accepted once before, the server
-        alternates between definitions, and those that were accepted since then stay accepted beside it. If the accepted
-        definition was seen after it, another process has that one, and both are accepted.
+        If it differs from the accepted one in nothing but order, any order is accepted from now on where the order
+        differs; ``exact`` accepts this order only. If it was accepted once before, the server alternates between
+        definitions, and those that were accepted since then stay accepted beside it. If the accepted definition was
+        seen after it, another process sees that one, and both are accepted.
 
         Raises:
-            ConfigError: it is not there any more, or is another one by now; or the book cannot be read or written.
+            ConfigError: it is gone, or has changed again; or the file cannot be read or written.
         """
         return self._look(server, kind, name, pin=pin, vetted=True, exact=exact)
 
     def note_look(self, server: ServerPins, kind: str, name: str, *, pin: str) -> Pin:
-        """Note that somebody has looked at something that was new; raises as ``accept``."""
+        """Mark a new definition as viewed by a person; raises as ``accept``."""
         return self._look(server, kind, name, pin=pin, vetted=False)
 
     def expect(self, lock: PinLock) -> int:
-        """Take the pins of a lock file as accepted, also for servers that were not seen yet; give how many differed.
+        """Accept the pins of a lock file, also for servers not seen yet; return how many pins changed.
 
         Raises:
-            ConfigError: the book cannot be read or written.
+            ConfigError: the file cannot be read or written.
         """
         count = 0
         with self._changing(expected=lock) as records:
@@ -178,10 +178,10 @@ class PinBook:
         return count
 
     def forget(self, server: str) -> int:
-        """Forget all that is pinned of a server; it is new when it is next seen. Gives how many records there were.
+        """Delete the pins of a server, so that it is new when it is next seen; return the number of records.
 
         Raises:
-            ConfigError: the book cannot be read or written.
+            ConfigError: the file cannot be read or written.
         """
         with self._changing() as records:
             found = [key for key in records if key[0] == server]
@@ -220,10 +220,10 @@ class PinBook:
             record = records.get((server.name, server.key))
             known = None if record is None else record.find(kind, name)
             if record is None or known is None:
-                raise ConfigError(f"{server.name}/{name} is not pinned any more.")
+                raise ConfigError(f"{server.name}/{name} is no longer pinned.")
             after = self._accepted(known, pin, vetted=vetted, exact=exact)
             if after is None:
-                raise ConfigError(f"{server.name}/{name} has changed again since it was shown: look at it once more.")
+                raise ConfigError(f"{server.name}/{name} has changed again since it was shown: review it again.")
             pins = [after if each.key == known.key else each for each in record.pins]
             records[record.name, record.key] = replace(record, pins=pins)
         return after
@@ -251,7 +251,7 @@ class PinBook:
         )
 
     def _locked(self, pin: Pin, lock: PinLock, server: str) -> Pin:
-        """Give what a lock file makes of a pin."""
+        """Return a pin after importing a lock file."""
         entry = lock.find(server, pin.kind, pin.name)
         known = entry is not None and is_pin(entry.pin, pin.pin, pin.definition)
         if entry is None or (known and pin.vetted >= entry.vetted and not pin.new):
@@ -267,7 +267,7 @@ class PinBook:
             definition=pin.drift.definition if here and pin.drift is not None else None,
             vetted=entry.vetted,
             gone_since=pin.gone_since,
-            # What is there now is not what the file wants.
+            # The current definition is not the one in the lock file.
             drift=None if here else pin.drift,
         )
 
@@ -275,7 +275,7 @@ class PinBook:
 
     @contextmanager
     def _changing(self, *, expected: PinLock | None = None) -> Iterator[_Records]:
-        """Read, have it changed and write it back while nobody else does."""
+        """Read the file, yield its records to be changed, and write it back, under its lock."""
         try:
             with locked(self._path):
                 before = self._read()
@@ -288,8 +288,8 @@ class PinBook:
                     self._known, self._mark = after, _mark(self._path)
         except OSError as error:
             raise ConfigError(
-                f"{self._path}: pins cannot be kept ({error.strerror or error}), so nothing that should be pinned is "
-                "served: make the folder writable, or have TRUNKLINE_HOME name another."
+                f"{self._path}: pins cannot be saved ({error.strerror or error}), so nothing that should be pinned is "
+                "served: make the folder writable, or set TRUNKLINE_HOME to another."
             ) from error
 
     def _read(self) -> _Book:
@@ -301,7 +301,7 @@ class PinBook:
             self._known = _Book(version=1) if content is None else msgspec.json.decode(content, type=_Book)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise ConfigError(
-                f"{self._path}: pins cannot be understood ({error}), so nothing that should be pinned is served. "
+                f"{self._path}: pins cannot be parsed ({error}), so nothing that should be pinned is served. "
                 "Repair the file, or delete it: every server is then new, and is pinned as it is."
             ) from error
         self._mark = mark
@@ -322,7 +322,7 @@ def _differs(observed: Observed, book: _Book) -> bool:
 
 
 def _bounded(records: _Records) -> list[ServerPins]:
-    """Sort records, and forget the oldest of a name that is reached in ever new ways."""
+    """Sort records, and drop the oldest ones of a name that has too many."""
     kept: list[ServerPins] = []
     for name in sorted({name for name, _ in records}):
         own = sorted((each for each in records.values() if each.name == name), key=lambda each: -each.since)

@@ -1,8 +1,8 @@
-"""What differs between two definitions, told so that a person sees it at once.
+"""The differences between two definitions, in a form that a person sees at once.
 
-Member by member, down into schemas, each difference under its JSON pointer; of texts the words that were taken out and
-put in, with a little of what stands around them. Whatever cannot be seen is written out. Pure; it knows JSON and
-nothing of servers. The work is bounded, since both sides come from strangers.
+Member by member, down into schemas, each difference under its JSON pointer; for texts the removed and added words, with
+a little context. Invisible characters are escaped. Pure; it knows JSON and nothing about servers. The work is bounded,
+since both sides come from untrusted servers.
 """
 
 from __future__ import annotations
@@ -36,30 +36,30 @@ _WORDS = re.compile(r"\s+|[^\s]+")
 class Change(Struct, frozen=True):
     """One difference."""
 
-    #: Where it is, as a JSON pointer; empty for the whole.
+    #: The JSON pointer of the place; empty for the whole definition.
     pointer: str
     what: Difference
-    #: What is there now, what was there, or both with ``[-…-]`` around what went and ``{+…+}`` around what came.
+    #: The added value, the removed value, or both with ``[-…-]`` around the old text and ``{+…+}`` around the new.
     text: str
 
     def __str__(self) -> str:
-        """Say it in a line, or as many as the text has."""
+        """Format it as a line, or as many as the text has."""
         return f"{_SIGNS[self.what]} {visible(self.pointer) or '(all of it)'}: {self.text}"
 
 
 def compare(before: Any, after: Any) -> tuple[Change, ...]:
-    """Tell two JSON values apart; nothing if they are equal."""
+    """Return the differences between two JSON values; none if they are equal."""
     found: list[Change] = []
     for change in _differences("", before, after):
         if len(found) == _MOST_CHANGES:
-            found.append(Change("", "changed", f"more than {_MOST_CHANGES} differences; the rest is not told"))
+            found.append(Change("", "changed", f"more than {_MOST_CHANGES} differences; the rest is not shown"))
             break
         found.append(change)
     return tuple(found)
 
 
 def brief(changes: Sequence[Change | str]) -> str:
-    """Write changes in one line, for a message: the first few, each cut to a length that a line can hold."""
+    """Format changes as one line for a message: the first few, each shortened."""
     told = [" ".join(str(change).split()) for change in changes[:_MOST_BRIEF]]
     cut = [text if len(text) <= _LONGEST_BRIEF else f"{text[:_LONGEST_BRIEF]}..." for text in told]
     more = len(changes) - len(told)
@@ -67,7 +67,7 @@ def brief(changes: Sequence[Change | str]) -> str:
 
 
 def same_but_for_name(one: Any, other: Any) -> bool:
-    """Tell whether two definitions say and take the same under different names: one was renamed to the other."""
+    """Return True if two definitions have the same text and arguments under different names: one was renamed."""
     if not isinstance(one, dict) or not isinstance(other, dict):
         return False
     kept = ("description", "inputSchema", "arguments", "uriTemplate")
@@ -89,7 +89,7 @@ def _differences(pointer: str, before: Any, after: Any) -> Iterator[Change]:
     if isinstance(before, str) and isinstance(after, str):
         if before != after:
             yield Change(pointer, "changed", _words(before, after))
-    # By their canonical forms: to Python, true is 1.
+    # Compared in canonical form: in Python, True equals 1.
     elif canonical(before) != canonical(after):
         yield Change(pointer, "changed", f"[-{_json(before)}-] {{+{_json(after)}+}}")
 
@@ -106,7 +106,7 @@ def _members(pointer: str, before: Mapping[str, Any], after: Mapping[str, Any]) 
 
 
 def _by_name(values: list[Any]) -> dict[str, Any] | None:
-    """Give the elements of a list by their names, if all have one of their own."""
+    """Return the elements of a list by name; None unless all have a unique one."""
     names = [each.get("name") if isinstance(each, dict) else None for each in values]
     if not all(isinstance(name, str) for name in names) or len(set(names)) < len(names):
         return None
@@ -129,7 +129,7 @@ def _cut(text: str) -> str:
 
 
 def _words(before: str, after: str) -> str:
-    """Show what went from a text and what came into it."""
+    """Return the changes of a text, with removed and added words marked."""
     one, other = _WORDS.findall(before), _WORDS.findall(after)
     start = _shared(one, other)
     end = _shared(one[start:][::-1], other[start:][::-1])
@@ -159,7 +159,7 @@ def _replaced(gone: list[str], come: list[str]) -> list[str]:
 
 
 def _context(words: list[str], *, last: bool | None) -> str:
-    """Keep some words of what did not change: the last, the first, or both ends of it."""
+    """Return some words of unchanged text as context: its end, its start, or both."""
     most = 2 * _AROUND
     if len(words) <= 2 * most:
         return "".join(words)

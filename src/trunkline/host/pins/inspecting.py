@@ -1,7 +1,7 @@
-"""Looks at each catalog of a host before anybody sees it, and tells what it notices.
+"""Reviews each catalog of a host before it is served, and emits events for what it notices.
 
-It keeps what ``reviewing`` needs from one catalog to the next: the book of pins, the lock file, and what was scanned
-already. If pins cannot be read or written, nothing that should be pinned is served.
+It keeps the state that a review needs from one catalog to the next: the pin store, the lock file, and cached scans. If
+pins cannot be read or written, nothing that should be pinned is served.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _NO_RECORDS: Mapping[str, ServerPins] = MappingProxyType({})
 
 
 class Inspector:
-    """Reviews each catalog of a host: give it as ``HostCore(inspector=...)``."""
+    """Reviews each catalog of a host; passed as ``HostCore(inspector=...)``."""
 
     def __init__(
         self,
@@ -43,11 +43,11 @@ class Inspector:
         in_process: bool = False,
         hide: Callable[[str], str] = str,
     ) -> None:
-        """Take the book of pins, or None to hold nobody to any, and what finds a server's entry.
+        """Use this pin store, or None for no pins; ``entry_of`` returns the entry of a server.
 
-        ``hide`` takes secrets out of what is kept and told.
+        ``hide`` removes secrets from what is stored and reported.
 
-        Servers that a program gives as objects are its own code, and are held to pins only if ``in_process`` says so.
+        Servers that a program passes as objects are its own code, and are pinned only if ``in_process`` is True.
         """
         self._book = book
         self._entry_of = entry_of
@@ -60,20 +60,20 @@ class Inspector:
         self._scanned: Scanned = {}
         self._reached: dict[str, tuple[ServerEntry, tuple[str, str]]] = {}
         self._told: set[Inspected] = set()
-        #: What came of the last catalog.
+        #: The review of the last catalog.
         self.last: Reviewed | None = None
-        #: Why nothing is served that should be pinned; None if all is well.
+        #: Why nothing is served that should be pinned; None if there is no problem.
         self.problem: str | None = None
 
     @property
     def outdated(self) -> bool:
-        """Tell whether a catalog would be reviewed otherwise now: somebody accepted something in the meantime."""
+        """Whether a review might have another result now, because a change was accepted in the meantime."""
         if self.last is None or self._book is None:
             return False
         return self.problem is not None or self._book.outdated
 
     def __call__(self, catalog: Catalog) -> Catalog:
-        """Review a catalog; what is noticed is told as events."""
+        """Review a catalog, and emit events for what is noticed."""
         if len(self._scanned) > _MOST_SCANNED:
             self._scanned.clear()
         try:
@@ -106,14 +106,14 @@ class Inspector:
         return self._book.observe(sights, lock=self._lock, hide=self._hide)
 
     def _reach(self, entry: ServerEntry) -> tuple[str, str]:
-        """Say how a server is reached; files are looked for only once."""
+        """Return the identity of a server; it is computed once per entry, since that looks for files."""
         known = self._reached.get(entry.name)
         if known is None or known[0] is not entry:
             known = self._reached[entry.name] = entry, reach_of(entry)
         return known[1]
 
     def _closed(self, problem: str) -> None:
-        """Tell, once, that nothing is served that should be pinned."""
+        """Report, once, that nothing is served that should be pinned."""
         if problem != self.problem:
             log.error("%s", problem)
             if self._events is not None:
@@ -121,7 +121,7 @@ class Inspector:
         self.problem = problem
 
     def _pinned(self, catalog: Catalog) -> dict[str, ServerEntry]:
-        """Return the servers that are held to their pins."""
+        """Return the entries of the servers that are pinned."""
         entries = (
             (server, self._entry_of(server)) for server, part in catalog.parts.items() if part.settings.pins != "off"
         )
@@ -139,7 +139,7 @@ class Inspector:
             told = Inspected(notice.server, notice.kind, notice.name, notice.what, f"it is {notice.what}{before}")
             if notice.what != "changed":
                 self._events.tell(told)
-        # The rest holds from one catalog to the next, and is told once.
+        # The rest lasts from one catalog to the next, and is reported once.
         for told in self.lasting:
             if told not in self._told:
                 self._events.tell(told)
@@ -147,7 +147,7 @@ class Inspector:
 
     @property
     def lasting(self) -> tuple[Inspected, ...]:
-        """The definitions of the last catalog that changed, were flagged or were taken out of it."""
+        """Events for the definitions of the last catalog that changed, were flagged or were removed from it."""
         if self.last is None:
             return ()
         out = [

@@ -1,7 +1,7 @@
-"""A lock file: the pins that a team agreed on, by server and name, to keep beside the configuration.
+"""The lock file: the pins that a team agreed on, by server and name, to keep beside the configuration.
 
-It holds digests and nothing else, sorted, so that a change of it is one line. It says nothing of how a server is
-reached, which differs from one machine to the next. Reading it is all the I/O there is.
+It holds digests only, sorted, so that a change to it is one line. How a server is reached is not in it, since that
+differs between machines. Reading the file is the only I/O here.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ _MOST_BYTES = 32 * 1024 * 1024
 
 
 class LockedPin(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """What must be found under one name."""
+    """The pin that is required under one name."""
 
     pin: str
-    #: Somebody has seen what the scan finds in it, and accepts that.
+    #: A person has accepted the scan's findings in it.
     vetted: bool = False
 
 
@@ -36,21 +36,21 @@ class PinLock(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unkn
     servers: dict[str, dict[str, dict[str, LockedPin]]] = {}
 
     def find(self, server: str, kind: str, name: str) -> LockedPin | None:
-        """Find what must be there under a name."""
+        """Return the required pin of a name; None if the file has none."""
         return self.servers.get(server, {}).get(kind, {}).get(name)
 
     def pins_of(self, server: str) -> dict[Key, str]:
-        """Give the pins of a server."""
+        """Return the pins of a server."""
         kinds = self.servers.get(server, {})
         return {(kind, name): each.pin for kind in PINNED for name, each in kinds.get(kind, {}).items()}
 
     def joined(self, other: PinLock) -> PinLock:
-        """Give this one with the servers of another in place of its own."""
+        """Return this lock file with the servers of another one added or replaced."""
         return PinLock(servers={**self.servers, **other.servers})
 
 
 def lock_of(records: Iterable[ServerPins]) -> PinLock:
-    """Make a lock file of what is accepted; what is gone is not in it. Of two records of a name the newer counts."""
+    """Build a lock file from the accepted pins that are not gone; of two records of a name the newer counts."""
     servers: dict[str, dict[str, dict[str, LockedPin]]] = {}
     for record in sorted(records, key=lambda each: (each.name, each.since)):
         kinds: dict[str, dict[str, LockedPin]] = {}
@@ -66,7 +66,7 @@ def _locked(pin: Pin) -> LockedPin:
 
 
 def written(lock: PinLock) -> bytes:
-    """Write a lock file: equal locks are equal bytes."""
+    """Encode a lock file; equal locks give equal bytes."""
     whole = {"version": lock.version, "servers": lock.servers}
     return msgspec.json.format(msgspec.json.encode(whole, order="sorted"), indent=2) + b"\n"
 
@@ -75,7 +75,7 @@ def read_lock(path: str | os.PathLike[str]) -> PinLock:
     """Read a lock file.
 
     Raises:
-        ConfigError: there is none, or it cannot be understood.
+        ConfigError: it cannot be read or parsed.
     """
     try:
         with open(path, "rb") as file:
@@ -88,5 +88,5 @@ def read_lock(path: str | os.PathLike[str]) -> PinLock:
         return msgspec.json.decode(content, type=PinLock)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ConfigError(
-            f"{os.fspath(path)}: this is no lock file ({error}); make one with: trunkline pins export FILE"
+            f"{os.fspath(path)}: not a lock file ({error}); create one with: trunkline pins export FILE"
         ) from error

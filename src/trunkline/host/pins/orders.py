@@ -5,7 +5,7 @@ covers that, since a list of twelve has 479,001,600 orders. So accepting a defin
 accepts every order from then on, in the places where the order differed and nowhere else: a list, or the sentence of a
 text in which words moved. What stands before and after that sentence stays as it was accepted, and so does every word.
 
-Pure; it knows JSON and nothing of servers. The pin book bounds the size of both definitions.
+Pure; it knows JSON and nothing about servers. The pin store bounds the size of both definitions.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def is_within(orders: Orders, before: Any, after: Any) -> bool:
 
 
 def _moves(before: Any, after: Any) -> dict[str, _Move] | None:
-    """Return the places where two definitions differ in order; None if they differ in anything else, too."""
+    """Return the places where two definitions differ in order; None if they also differ in anything else."""
     found: dict[str, _Move] = {}
     return found if _differ_in_order("", normal_form(before), normal_form(after), found) else None
 
@@ -95,7 +95,7 @@ def _differ_in_order(pointer: str, before: Any, after: Any, found: dict[str, _Mo
                 return False
             found[pointer] = _Move(*_fixed_ends(before, after), after)
         return True
-    # By their canonical forms: to Python, true is 1.
+    # Compared in canonical form: in Python, True equals 1.
     return canonical(before) == canonical(after)
 
 

@@ -1,24 +1,24 @@
-"""The pin of a definition: a digest that changes whenever the definition says something else.
+"""The pin of a definition: a digest that changes whenever the definition does.
 
 What a user approves is a definition, not a name, so approvals, grants and the audit trail name a pin. It is the
 SHA-256 of the definition's canonical JSON: members sorted by name, no white space, UTF-8, every member the protocol
-knows (name, title, description, schemas, annotations, icons, ``_meta``). Members it does not know are gone when a
-definition is decoded, so they reach no one and are in no pin.
+knows (name, title, description, schemas, annotations, icons, ``_meta``). Unknown members are dropped when a definition
+is decoded, so they reach no client and are in no pin.
 
-Canonical JSON is near to RFC 8785: the order of members never matters, and ``1``, ``1.0`` and ``1e0`` are one number,
-as they are for JSON Schema and for most programs that re-encode. It differs in two points, where the RFC would lose
-something or cost much: an integer beyond 2**53 is written with all its digits, and members are sorted by code point
+Canonical JSON is close to RFC 8785: the order of members never matters, and ``1``, ``1.0`` and ``1e0`` are the same
+number, as for JSON Schema and for most programs that re-encode. It differs in two points, where the RFC would lose
+information or cost much: an integer beyond 2**53 is written with all its digits, and members are sorted by code point
 rather than by UTF-16 unit. Unicode is not normalised: two texts that look alike are two texts.
 
-Before that, a tool is brought into its *normal form*, in which the same tool is equal in every revision and at every
+Before that, a tool is converted to its *normal form*, in which the same tool is equal in every revision and at every
 start of its server. Each step removes a difference that carries no text and does not change which values are valid:
 
 - ``required``, ``enum`` and ``type`` lists are sets to JSON Schema, so they are sorted, but only where a schema stands:
   a ``default``, ``const`` or ``examples`` is a value, and a property may be called "required".
-- ``execution`` is left out: it exists in 2025-11-25 only, and its one member is one of three words of that revision.
-- ``$schema`` is left out where it names the dialect that holds without it.
+- ``execution`` is left out: it exists in 2025-11-25 only, and its one member has one of three values of that revision.
+- ``$schema`` is left out if it names the default dialect.
 - An output schema of anything but an object is wrapped into ``{"result": ...}``, as it is in revisions before
-  2026-07-28, and the mark by which FastMCP says that it wrapped one is left out.
+  2026-07-28, and the marker that FastMCP adds to a wrapped schema is left out.
 
 All other lists keep their order, which may mean something.
 """
@@ -38,10 +38,10 @@ from trunkline.protocol.shaping import needs_wrapping, wrap_schema
 __all__ = ["canonical", "exact_pin", "is_pin", "normal_form", "pin_of"]
 
 _encoder = msgspec.json.Encoder(order="sorted")
-# How a float that is a whole number is written by the encoder; it may stand in a text as well, which costs time only.
+# How the encoder writes a float with an integer value; a match inside a string costs time only.
 _WHOLE_FLOAT = re.compile(rb"\d\.0(?!\d)|\de\d")
 
-# The keywords of JSON Schema whose order means nothing, and those that hold a schema, a list of them, or them by name.
+# JSON Schema keywords whose order means nothing, and those that hold a schema, a list of schemas, or schemas by name.
 _SETS = frozenset({"enum", "required", "type"})
 _ONE_OR_MORE = frozenset(
     {
@@ -75,9 +75,9 @@ def pin_of(definition: t.Tool | t.Prompt | t.Resource | t.ResourceTemplate, *, m
     """Return the pin of a definition: 64 hexadecimal digits.
 
     Raises:
-        ValueError: it holds a text that is no Unicode, or takes more bytes than that.
+        ValueError: it has a string that is not valid Unicode, or takes more bytes than ``most_bytes``.
         RecursionError: it is nested too deeply.
-        TypeError: it holds what JSON cannot.
+        TypeError: it has a value that JSON cannot hold.
     """
     written = canonical(_normal_tool(definition) if isinstance(definition, t.Tool) else definition)
     if most_bytes is not None and len(written) > most_bytes:
@@ -93,8 +93,8 @@ def exact_pin(definition: Any) -> str:
 def is_pin(digest: str, pin: str, definition: Any) -> bool:
     """Return True if a digest is a definition's pin, or was its pin before there was a normal form.
 
-    The second is the stricter of the two: it is equal only for the very same definition. None is a definition that is
-    not known.
+    The second is the stricter of the two: it is equal only for the identical definition. ``definition`` is None if it
+    is not known.
     """
     return digest == pin or (definition is not None and digest == exact_pin(definition))
 
@@ -111,16 +111,16 @@ def normal_form(document: Any) -> Any:
 
 
 def canonical(value: Any) -> bytes:
-    """Write a value so that equal JSON gives equal bytes; raises as ``pin_of``."""
+    """Encode a value so that equal JSON gives equal bytes; raises as ``pin_of``."""
     written = _encoder.encode(value)
     if _WHOLE_FLOAT.search(written):
-        # Decoding keeps integers of any size; only what the encoder has just written is read.
+        # Decoding keeps integers of any size; only the encoder's own output is decoded.
         written = _encoder.encode(_whole(msgspec.json.decode(written)))
     return written
 
 
 def _whole(value: Any) -> Any:
-    """Make every float that is a whole number an integer."""
+    """Convert every float with an integer value to an integer."""
     if isinstance(value, dict):
         return {name: _whole(member) for name, member in value.items()}
     if isinstance(value, list):
@@ -173,7 +173,7 @@ def _normal_part(word: str, part: Any) -> Any:
     if word in _ONE_OR_MORE:
         return _normal_schema(part)
     if word in _BY_NAME and isinstance(part, Mapping):
-        # A list here is one of names ("dependencies" of older drafts), and no list of schemas.
+        # A list here holds names ("dependencies" of older drafts), not schemas.
         return {name: each if isinstance(each, list) else _normal_schema(each) for name, each in part.items()}
     return part
 

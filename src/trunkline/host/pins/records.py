@@ -1,29 +1,29 @@
-"""What was pinned of each server, and what becomes of that when the server shows itself again.
+"""The pins of each server, and how they change when the server is seen again.
 
-A pin is trust on first use: what a server offers when it is first seen is taken as it is, and remembered. From then on
-a definition that differs is *drift*, and is kept apart from the one that was accepted until somebody accepts it. What
-comes later under a new name is taken, and marked as new until somebody looks. Pure: no I/O, no clock.
+A pin is trust on first use: what a server offers when it is first seen is accepted as it is, and remembered. From then
+on a definition that differs is *drift*, and is kept apart from the accepted one until a person accepts it. What is
+added later under a new name is accepted, and marked as new until a person views it. Pure: no I/O, no clock.
 
 ====================  ===================================  =============================================
 what the server has   what is remembered                   what follows
 ====================  ===================================  =============================================
-the same pin          that pin                             nothing; drift that was noted is over, and is kept
+the same pin          that pin                             nothing; noted drift is over, and is kept
                                                            for a day as the other definition last seen
-another pin           that pin, and the other as drift     it is asked about, or hidden, until it is accepted
-a name not known      its pin, marked new unless the list  it is served, and reported; a definition that
-                      is seen for the first time           says the same as one that went is a rename
+another pin           that pin, and the other as drift     it needs approval, or is hidden, until accepted
+an unknown name       its pin, marked new unless the list  it is served, and reported; a definition with
+                      is seen for the first time           the text of one that is gone is a rename
 nothing any more      the pin, and since when it is gone   it comes back as it was, or as drift
 ====================  ===================================  =============================================
 
-Some definitions count as the same although their pin is another: the accepted one without the members that the
-negotiated revision does not have, the accepted one in another order where any order was accepted (``orders.py``), one
-that was accepted earlier by a server that alternates, and the accepted one under the digest that older versions of this
-program wrote. The last is written anew when it is seen.
+Some definitions count as the same although their pin differs: the accepted one without the members that the negotiated
+revision does not have, the accepted one in another order where any order was accepted, one that was accepted earlier
+for a server that alternates, and the accepted one under the digest that older versions of this program wrote. The last
+is updated when it is seen.
 
-Several processes may run one server, each in another version, and all write to one record. So the accepted definition
-may be seen while another one waits to be accepted. The first time, the other is kept apart (``Pin.other``) and can
-still be accepted. If it is seen again, two processes see two definitions (``Drift.beside``): it waits as drift until it
-is accepted or was not seen for a day, and ``as_seen`` gives each process the record as it holds for what it sees.
+Several processes may run one server in different versions, and all write to one record. So the accepted definition may
+be seen while another one waits to be accepted. The first time, the other is kept apart (``Pin.other``) and can still be
+accepted. If it is seen again, two processes see two definitions (``Drift.beside``): it waits as drift until it is
+accepted or was not seen for a day, and ``record_for_snapshot`` returns the record as it applies to what a process sees.
 """
 
 from __future__ import annotations
@@ -67,18 +67,18 @@ PINNED: tuple[PinKind, ...] = ("tool", "prompt", "template", "instructions")
 Key: TypeAlias = tuple[PinKind, str]
 Noted: TypeAlias = Literal["new", "renamed", "changed", "returned", "gone"]
 
-# A definition beyond this is pinned all the same, but cannot be compared word by word.
+# A larger definition is still pinned, but cannot be compared word by word.
 _MOST_BYTES = 64 * 1024
 _MOST_KEPT_BYTES = 8 * 1024 * 1024
-# What went is remembered, or leaving and coming back would be a way to change.
+# Removed definitions are remembered; otherwise removing and re-adding one would be a way to change it unnoticed.
 _MOST_GONE = 2000
-# Seconds: how long a definition is remembered while only the accepted one is seen, and how often a sight is noted.
+# Seconds: how long a definition is remembered while only the accepted one is seen, and how often that is updated.
 _OTHER_SECONDS = 86_400.0
 _NOTED_SECONDS = 3600.0
 
 
 class Drift(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """A definition that differs from the one that was accepted."""
+    """A definition that differs from the accepted one."""
 
     pin: str
     since: float
@@ -91,7 +91,7 @@ class Drift(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True)
 
 
 class Former(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """A definition that was accepted before the present one."""
+    """A definition that was accepted before the current one."""
 
     pin: str
     #: The findings of the scan in it were reviewed and accepted.
@@ -101,37 +101,37 @@ class Former(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True
 
 
 class Pin(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """What was accepted under one name."""
+    """The accepted definition of one name."""
 
     kind: PinKind
     name: str
     pin: str
-    #: Since when it is accepted, in seconds since the epoch.
+    #: When it was accepted, in seconds since the epoch.
     since: float
     #: As JSON, or the text of instructions; None if it is too large to keep, or came from a lock file.
     definition: Any = None
-    #: It came after the server was first seen, and nobody has looked at it yet.
+    #: It was added after the server was first seen, and no person has viewed it yet.
     new: bool = False
     renamed_from: str | None = None
-    #: Somebody has seen what the scan finds in it, and accepts that.
+    #: A person has accepted the scan's findings in it.
     vetted: bool = False
     gone_since: float | None = None
     drift: Drift | None = None
     #: A definition that was drift until the accepted one was seen again; another process may still see it.
     other: Drift | None = None
-    #: What was accepted before, the latest first.
+    #: The definitions accepted before, the latest first.
     former: list[Former] = []
-    #: Where any order is accepted (``orders.py``).
+    #: The places where any order is accepted.
     orders: dict[str, tuple[int, int]] = {}
 
     @property
     def key(self) -> Key:
-        """Its kind and name."""
+        """The kind and the name."""
         return self.kind, self.name
 
     @property
     def standing(self) -> dict[str, bool]:
-        """The other accepted pins, each with True if the findings of the scan in it are accepted too."""
+        """The other accepted pins, each with True if the scan's findings in it are accepted too."""
         return {each.pin: each.vetted for each in self.former if each.stands}
 
     def other_at(self, now: float) -> Drift | None:
@@ -140,7 +140,7 @@ class Pin(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_
 
     @property
     def state(self) -> str:
-        """Say where it stands: ``changed``, ``gone``, ``new`` or ``pinned``."""
+        """The state: ``changed``, ``gone``, ``new`` or ``pinned``."""
         if self.drift is not None:
             return "changed"
         if self.gone_since is not None:
@@ -149,53 +149,53 @@ class Pin(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_
 
 
 class ServerPins(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """What was pinned of one server, reached in one way."""
+    """The pins of one server with one identity."""
 
     name: str
-    #: How it is reached, as a digest, and as it may be shown.
+    #: How it is reached, as a digest, and as a text for display.
     key: str
     shown: str
     since: float
-    #: The kinds of which a whole list was seen.
+    #: The kinds that were listed completely.
     listed: list[PinKind] = []
     pins: list[Pin] = []
 
     def find(self, kind: str, name: str) -> Pin | None:
-        """Find what is pinned under a name."""
+        """Return the pin of a name; None if there is none."""
         return next((pin for pin in self.pins if pin.kind == kind and pin.name == name), None)
 
 
 class Seen(Struct, frozen=True):
-    """What a server shows under one name."""
+    """The definition that a server offers now under one name."""
 
     pin: str
     #: The definition, or the text of instructions.
     definition: Any
 
     def has_pin(self, pin: str) -> bool:
-        """Return True if this is the definition that was pinned so."""
+        """Return True if this definition has the given pin."""
         return is_pin(pin, self.pin, self.definition)
 
 
 class Sight(Struct, frozen=True, kw_only=True):
-    """One look at a server."""
+    """What a server offers at one moment."""
 
     server: str
     key: str
     shown: str
     items: Mapping[Key, Seen]
-    #: The kinds that could not be listed: what is missing there may still be there.
+    #: The kinds that could not be listed: missing items may still exist.
     unlisted: frozenset[str] = frozenset()
-    #: What is there, but is not served for other reasons.
+    #: Items that exist, but are not served for other reasons.
     aside: frozenset[tuple[str, str]] = frozenset()
     #: The revision in which it was listed.
     revision: str = ""
-    #: It is what the server offered in an earlier run; the server itself was not asked yet.
+    #: It is from an earlier run (a cached catalog); the server itself was not asked yet.
     recalled: bool = False
 
 
 class Notice(Struct, frozen=True):
-    """Something that was noticed when a server showed itself."""
+    """A change that was noticed in a snapshot."""
 
     server: str
     kind: PinKind
@@ -210,9 +210,9 @@ _TYPES: Mapping[PinKind, Any] = MappingProxyType({"tool": t.Tool, "prompt": t.Pr
 
 
 def compared(pin: Pin) -> tuple[Change, ...]:
-    """Return what differs between what was accepted and what is there now; there is something whenever there is drift.
+    """Return the differences between the accepted and the current definition; never empty if there is drift.
 
-    What is no part of a pin, as the order of an enum, is no difference.
+    What is not part of a pin, such as the order of an enum, is not a difference.
     """
     if pin.drift is None:
         return ()
@@ -236,17 +236,17 @@ def sighted(
     accepts: Callable[[Key, Seen], bool] | None = None,
     hide: Callable[[str], str] = str,
 ) -> tuple[ServerPins, tuple[Notice, ...]]:
-    """Take a look at a server into its record; what is unchanged is the very same object.
+    """Update the record of a server from a snapshot; unchanged objects are reused.
 
-    ``siblings`` are records of servers that had its name and were reached in another way, ``expected`` are pins that
-    were imported for it, ``accepts`` says of what changed whether somebody has accepted it elsewhere, and ``hide``
-    takes secrets out of what is kept to be shown; pins are of the definitions as they are.
+    ``siblings`` are records of servers with the same name and another identity, ``expected`` are pins that were
+    imported for it, ``accepts`` returns True if a changed definition was accepted elsewhere, and ``hide`` removes
+    secrets from what is stored for display; pins are taken of the original definitions.
     """
     return _Looking(record, sight, now=now, siblings=siblings, expected=expected, accepts=accepts, hide=hide).result()
 
 
 def as_seen(record: ServerPins, sight: Sight) -> ServerPins:
-    """Return a record, which this look was taken into, without the drift that only other processes see."""
+    """Return a record, updated from this snapshot, without the drift that only other processes see."""
 
     def elsewhere(pin: Pin) -> bool:
         seen = sight.items.get(pin.key)
@@ -258,7 +258,7 @@ def as_seen(record: ServerPins, sight: Sight) -> ServerPins:
 
 
 class _Looking:
-    """One look being taken in."""
+    """The update of one record from one snapshot."""
 
     def __init__(
         self,
@@ -284,7 +284,7 @@ class _Looking:
         self._notices: list[Notice] = []
 
     def result(self) -> tuple[ServerPins, tuple[Notice, ...]]:
-        """Give the record as it is now, and what was noticed."""
+        """Return the updated record, and what was noticed."""
         changed: dict[Key, Pin] = {}
         for key, pin in self._known.items():
             seen = self._sight.items.get(key)
@@ -301,7 +301,7 @@ class _Looking:
         return replace(self._record, listed=listed, pins=_bounded(pins)), tuple(self._notices)
 
     def _again(self, pin: Pin, seen: Seen) -> Pin:
-        """Take in something that is known."""
+        """Return a pin after its name was seen again."""
         if seen.has_pin(pin.pin) or _digest_now(pin) == seen.pin:
             back = self._returned(pin)
             if back is pin and seen.pin == pin.pin:
@@ -340,7 +340,7 @@ class _Looking:
         return replace(pin, drift=drift, other=None, gone_since=None)
 
     def _returned(self, pin: Pin) -> Pin:
-        """Return a pin whose accepted definition is there; what was drift is kept apart for a time."""
+        """Return a pin after its accepted definition was seen; former drift is kept apart for a time."""
         drift, other = pin.drift, pin.other_at(self._now)
         if drift is not None and (not drift.beside or _is_past(drift, self._now)):
             self._note(pin.key, "returned")
@@ -351,7 +351,7 @@ class _Looking:
         return replace(pin, drift=drift, other=other, gone_since=None)
 
     def _is_accepted(self, pin: Pin, seen: Seen) -> bool:
-        """Return True if a definition counts as the accepted one although its pin is another."""
+        """Return True if a definition counts as the accepted one although its pin differs."""
         if seen.pin in pin.standing:
             return True
         if pin.definition is None:
@@ -361,7 +361,7 @@ class _Looking:
         )
 
     def _missing(self, pin: Pin) -> Pin:
-        """Take in that something is not there."""
+        """Return a pin after its name was missing."""
         unsure = pin.kind in self._sight.unlisted or pin.key in self._sight.aside
         if unsure or pin.gone_since is not None:
             return pin
@@ -369,7 +369,7 @@ class _Looking:
         return replace(pin, gone_since=self._now)
 
     def _new(self, key: Key, seen: Seen) -> Pin:
-        """Take in something that was never seen."""
+        """Return the pin of a name that was never seen."""
         kind, name = key
         document = self._kept(seen)
         wanted = self._expected.get(key, seen.pin)
@@ -392,7 +392,7 @@ class _Looking:
         return next((pin.name for pin in went if same_but_for_name(pin.definition, document)), None)
 
     def _kept(self, seen: Seen) -> Any:
-        """Give a definition as the JSON to keep; None if it is too large, or is none without its secrets."""
+        """Return a definition as JSON to store; None if it is too large, or not valid JSON without its secrets."""
         written = canonical(seen.definition)
         if len(written) > _MOST_BYTES:
             return None
@@ -406,10 +406,10 @@ class _Looking:
 
 
 def _reduced_pin(pin: Pin, revision: str) -> str | None:
-    """Return the pin of what was accepted without the members that a revision does not have; None if it has them all.
+    """Return the pin of the accepted definition without members that a revision lacks; None if it has them all.
 
-    The other way round, members that were not there when the definition was accepted are a change like any other: a
-    server chooses the revision, so it could bring in a title or a hint unseen by choosing a newer one.
+    The other way round, members that were missing when the definition was accepted are a change like any other: a
+    server chooses the revision, so it could add a title or a hint unseen by choosing a newer one.
     """
     known = find(revision)
     if known is None or pin.kind not in _TYPES:
@@ -423,9 +423,9 @@ def _reduced_pin(pin: Pin, revision: str) -> str | None:
 
 
 def _digest_now(pin: Pin) -> str | None:
-    """Return the pin that a kept definition has now, if it was kept under the digest of older versions; else None.
+    """Return the pin of a stored definition whose digest was written by an older version; otherwise None.
 
-    A definition that is kept without its secrets does not fit its digest, and is known only when it is seen unchanged.
+    A definition stored without its secrets does not match its digest, and is recognised only if it is seen unchanged.
     """
     if pin.kind not in _TYPES or pin.definition is None or exact_pin(pin.definition) != pin.pin:
         return None
@@ -436,15 +436,15 @@ def _digest_now(pin: Pin) -> str | None:
 
 
 def _is_past(drift: Drift, now: float) -> bool:
-    # A clock that was set back makes nothing wait for longer than it should.
+    # abs(): a clock that was set back must not make anything wait longer than it should.
     return abs(now - drift.last_seen) >= _OTHER_SECONDS
 
 
 def succeeded(known: Pin, pin: str) -> list[Former]:
-    """Return the formerly accepted definitions after a pin is accepted in place of the present one.
+    """Return the formerly accepted definitions after a pin is accepted in place of the current one.
 
     If that pin was accepted before, the server alternates: all that was accepted since then stays accepted. If the
-    present one was seen after the other, another process has it: it stays accepted, too.
+    current one was seen after the other, another process has it: it stays accepted, too.
     """
     seen_since = known.drift is None or known.drift.beside
     history = [Former(known.pin, known.vetted, seen_since), *known.former]
@@ -456,7 +456,7 @@ def succeeded(known: Pin, pin: str) -> list[Former]:
 
 
 def _bounded(pins: list[Pin]) -> list[Pin]:
-    """Keep the file within bounds: what went longest ago is forgotten, and what is largest is kept by its pin alone."""
+    """Bound the size of the file: drop the pins gone longest, and the definitions beyond a total size."""
     gone = sorted((pin.gone_since, pin.key) for pin in pins if pin.gone_since is not None)
     forgotten = {key for _, key in gone[: max(0, len(gone) - _MOST_GONE)]}
     kept, room = [], _MOST_KEPT_BYTES

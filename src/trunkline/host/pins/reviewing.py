@@ -1,12 +1,12 @@
-"""What of a catalog may be seen, and what is asked about: definitions that changed, and what the scan finds.
+"""The review of a catalog: which items are served, and which need approval, by their pins and the scan.
 
-The order is: the lock file, if one was named (only what is in it passes); the pins; the scan (hidden, or flagged so
-that the policy asks). What changed since it was accepted is served as it is now, and marked, so that the policy asks
-before every use (``Item.changed``); of a server whose entry says ``"pins": "strict"`` it is taken out. Instructions
-that changed are always taken out: they are read, not called, so there is no use before which one could be asked.
+The order is: the lock file, if there is one (only what is in it passes); the pins; the scan (hidden, or flagged so that
+the policy asks). A definition that changed since it was accepted is served in its new form, and marked, so that the
+policy asks before every use (``CatalogItem.changed``); for a server whose entry says ``"pins": "strict"`` it is
+removed. Instructions that changed are always removed: they are read, not called, so there is no use to ask about.
 
-What is taken out stands in the catalog's ``dropped`` with the reason and the command that accepts it; it cannot be
-found, listed or called. Pure: what is pinned comes in as an argument.
+What is removed is in the catalog's ``dropped``, with the reason and the command that accepts it; it cannot be found,
+listed or called. Pure: the pins are passed in.
 """
 
 from __future__ import annotations
@@ -42,25 +42,25 @@ __all__ = [
     "sight_of",
 ]
 
-#: What is done about findings: as bad as they are, at most asked about, or nothing.
+#: What happens to findings: according to their severity, at most asked about, or nothing.
 Scanning: TypeAlias = Literal["hide", "ask", "off"]
-#: What was found in a definition before, by kind and pin: the definition itself, since one pin may have several orders;
-#: the findings; and the words that may be names of tools.
+#: Results of earlier scans, by kind and pin: the definition itself, since one pin may have several orders; the
+#: findings; and the words that may be names of tools.
 Scanned: TypeAlias = dict[tuple[str, str], tuple[Any, tuple[Finding, ...], frozenset[str]]]
 
-# Bytes of one server's definitions that are scanned at one time, which takes some seconds; the rest waits for the
+# Bytes of one server's definitions that are scanned at a time, which takes some seconds; the rest waits for the
 # next catalog.
 _MOST_LOOKED = 4 * 1024 * 1024
 _METHODS: Mapping[PinKind, str] = MappingProxyType(
     {"tool": "tools/list", "prompt": "prompts/list", "template": "resources/templates/list"}
 )
 _NO_RECORDS: Mapping[str, ServerPins] = MappingProxyType({})
-# The rule of the finding that ``weigh`` adds to several others.
+# The rule of the finding that ``combine_findings`` adds to several others.
 _TOGETHER = "together"
 
 
 class Quarantined(Struct, frozen=True):
-    """Something that was taken out of a catalog, and why."""
+    """An item that was removed from a catalog, and why."""
 
     server: str
     kind: str
@@ -73,27 +73,27 @@ class Quarantined(Struct, frozen=True):
 
 
 class Reviewed(Struct, frozen=True, kw_only=True):
-    """A catalog as it may be seen, and what was found."""
+    """A catalog as it may be served, and what was found."""
 
     catalog: Catalog
     quarantined: tuple[Quarantined, ...] = ()
-    #: By kind and id, for what is still there.
+    #: The findings in items that are still served, by kind and id.
     findings: Mapping[tuple[str, str], tuple[Finding, ...]] = MappingProxyType({})
-    #: The items that are flagged or changed, or that are known by the pin of what was accepted, by kind and id.
+    #: The items that are flagged or changed, or that use the pin of the accepted definition, by kind and id.
     marked: Mapping[tuple[str, str], Item] = MappingProxyType({})
-    #: In a sentence, how those that changed differ and what accepts them, by kind and id.
+    #: How changed items differ and the command that accepts them, as a sentence, by kind and id.
     changed: Mapping[tuple[str, str], str] = MappingProxyType({})
 
 
 def instructions_pin(text: str) -> str:
-    """Give the pin of a server's instructions."""
+    """Return the pin of a server's instructions."""
     return sha256(canonical(text)).hexdigest()
 
 
 def sight_of(part: Part, reach: tuple[str, str], *, hide: Callable[[str], str] = str) -> Sight:
-    """Make a look at a server of its part of the catalog and of how it is reached.
+    """Make a snapshot of a server from its part of the catalog and its identity.
 
-    A name that has a secret in it cannot be kept, so what is called by it is not pinned.
+    A name with a secret in it cannot be stored, so an item with such a name is not pinned.
     """
     items: dict[Key, Seen] = {
         (item.kind, item.name): Seen(item.pin, item.definition)
@@ -126,9 +126,9 @@ def review(
     before: Reviewed | None = None,
     hide: Callable[[str], str] = str,
 ) -> Reviewed:
-    """Remove what should not be seen from a catalog, and mark what should be asked about.
+    """Remove what must not be served from a catalog, and mark what needs approval.
 
-    ``records`` are the pins of each server, updated with this catalog; a server without any is not held to pins.
+    ``records`` are the pins of each server, updated with this catalog; a server without any is not pinned.
     ``scanned`` caches findings, so that no definition is scanned twice. Items of ``before`` that are still marked the
     same are reused, and ``hide`` removes secrets from reasons.
     """
@@ -164,7 +164,7 @@ class _Review:
         self._looked: dict[str, int] = {}
 
     def result(self, before: Mapping[tuple[str, str], Item]) -> Reviewed:
-        """Judge everything, and make the catalog of what is left."""
+        """Review all items, and build the catalog of what is left."""
         out: dict[tuple[str, str, str], Quarantined] = {}
         marked: dict[tuple[str, str], Item] = {}
         for item in self._items():
@@ -194,7 +194,7 @@ class _Review:
             yield from self._catalog.of(kind).values()
 
     def _withheld(self, server: str, kind: str, name: str, pin: str, definition: Any) -> Quarantined | None:
-        """Say why something is not to be seen; None if it is. What the scan found is noted either way."""
+        """Return why an item must not be served; None if it may be. The scan's findings are stored either way."""
         if kind in PINNED:
             unlocked = self._unlocked(server, kind, name, pin, definition)
             if unlocked is not None:
@@ -206,7 +206,7 @@ class _Review:
             return None
         found = self._unvetted(server, kind, name, pin, definition)
         severity = worst(found)
-        # Instructions are given or not: there is nothing that one could be asked before.
+        # Instructions are sent or not: there is no use to ask about.
         hidden = severity == "hide" or (severity == "ask" and kind == "instructions")
         if hidden and (self._scanning == "hide" or kind == "instructions"):
             said = "; ".join(f"{each.pointer}: {each.message}" for each in found if each.severity != "info")
@@ -236,7 +236,7 @@ class _Review:
         return kind == "instructions" or self._catalog.parts[server].settings.pins == "strict"
 
     def _marked(self, item: Item) -> Item:
-        """Return an item with what a person should see before it is used, under the pin of what was accepted."""
+        """Return an item with its marks for approval, and with the pin of the accepted definition."""
         flagged = tuple(map(self._hide, flagged_by(self._findings.get((item.kind, item.id), ()))))
         known = self._known(item.server, item.kind, item.name)
         changed: tuple[str, ...] = ()
@@ -245,7 +245,7 @@ class _Review:
             changed = tuple(self._hide(str(change)) for change in compared(known))
             self._changed[item.kind, item.id] = self._hide(change_told(item.server, known, hidden=False))
         elif known is not None and pin not in known.standing:
-            # It counts as the accepted one, so what was allowed for that holds for it.
+            # It counts as the accepted definition, so grants for that one apply to it.
             pin = known.pin
         if not flagged and not changed and pin == item.pin:
             return item
@@ -276,9 +276,7 @@ class _Review:
             document = msgspec.to_builtins(definition)
             self._looked[server] = self._looked.get(server, 0) + len(msgspec.json.encode(document))
             if self._looked[server] > _MOST_LOOKED:
-                return (
-                    Finding("too much", "size", "hide", "", "", "the server offers more than can be looked through"),
-                )
+                return (Finding("too much", "size", "hide", "", "", "the server offers more text than can be scanned"),)
             scanned = self._scanned[kind, pin] = definition, scan(document, kind=kind), references_in(document)
         _, texts, words = scanned
         others = names_of_others(server, words, self._names)
@@ -289,12 +287,12 @@ class _Review:
 
 
 def flagged_by(findings: tuple[Finding, ...]) -> tuple[str, ...]:
-    """Give, as texts, the findings that have somebody asked; none if nobody is."""
+    """Return the findings that need approval, as texts."""
     return tuple(str(each) for each in findings if each.severity == "ask")
 
 
 def _unless_same(item: Item, before: Item | None) -> Item:
-    """Return the item of the last catalog if it has the same marks, so that a comparison finds no change."""
+    """Return the previous item if it has the same marks, so that a comparison finds no change."""
     if before is None or before.definition is not item.definition:
         return item
     now, then = ((each.wire, each.trusted, each.pin, each.flagged, each.changed) for each in (item, before))
@@ -306,7 +304,7 @@ def _capped(findings: tuple[Finding, ...]) -> tuple[Finding, ...]:
 
 
 def scan_tool_names(catalog: Catalog) -> dict[str, frozenset[str]]:
-    """Give what tools are called, each name with the servers that have such a tool."""
+    """Return the names of all tools, each with the servers that have such a tool."""
     found: dict[str, frozenset[str]] = {}
     for item in catalog.tools.values():
         for name in (item.name, item.wire, item.id):
@@ -317,7 +315,7 @@ def scan_tool_names(catalog: Catalog) -> dict[str, frozenset[str]]:
 def _without(
     catalog: Catalog, out: Mapping[tuple[str, str, str], Quarantined], marked: Mapping[tuple[str, str], Item]
 ) -> Catalog:
-    """Make a catalog without some of another's items, and with others marked."""
+    """Return a catalog without the removed items, and with the marked ones replaced."""
 
     def kept(table: Mapping[str, Item]) -> Mapping[str, Item]:
         return MappingProxyType(
@@ -375,7 +373,7 @@ def _part_without(
 
 
 def closed(catalog: Catalog, servers: Collection[str], reason: str) -> Catalog:
-    """Make a catalog without anything of these servers that should be pinned."""
+    """Return a catalog without the items of these servers that should be pinned."""
     out: dict[tuple[str, str, str], Quarantined] = {}
     kinds: tuple[Kind, ...] = ("tool", "prompt", "template")
     for kind in kinds:

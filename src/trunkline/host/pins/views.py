@@ -1,6 +1,6 @@
-"""What is pinned as people look at it: each pin with its server, what the scan finds in it, and its state.
+"""Views of pins for people: each pin with its server, the scan's findings in it, and its state.
 
-Nothing is started or asked for: a view is of what was last seen and kept. Pure.
+No server is started or asked: a view shows what was last seen and stored. Pure.
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ _MOST_PLACES = 8
 
 
 class PinView(Struct, frozen=True):
-    """One pin, with all that there is to know of it."""
+    """One pin with its server, findings and state."""
 
     server: ServerPins
     pin: Pin
-    #: What the scan finds in the definition that is there now, unless somebody accepted that.
+    #: The scan's findings in the current definition, unless they were accepted.
     findings: tuple[Finding, ...] = ()
     #: Only another process saw this definition; what was last seen is the accepted one.
     elsewhere: bool = False
 
     @property
     def id(self) -> str:
-        """How it is called: ``server/name``, or the server's name for its instructions."""
+        """Its id: ``server/name``, or the server's name for its instructions."""
         return self.server.name if self.pin.kind == "instructions" else id_of(self.server.name, self.pin.name)
 
     @property
@@ -68,33 +68,33 @@ class PinView(Struct, frozen=True):
 
     @property
     def is_pending(self) -> bool:
-        """Tell whether it waits for somebody to look."""
+        """Whether it needs a person's attention."""
         return self.state not in ("pinned", "gone")
 
     @property
     def is_usable(self) -> bool:
-        """Return True if it is served as it is: neither changed, gone, hidden nor flagged."""
+        """Whether it is served as it is: neither changed, gone, hidden nor flagged."""
         return self.state in ("pinned", "new")
 
     @property
     def is_read_only(self) -> bool:
-        """Return True if the accepted definition says that the tool only reads (``readOnlyHint``)."""
+        """Whether the accepted definition marks the tool as read-only (``readOnlyHint``)."""
         hints = self.pin.definition.get("annotations") if isinstance(self.pin.definition, dict) else None
         return isinstance(hints, dict) and hints.get("readOnlyHint") is True
 
     @property
     def now(self) -> str:
-        """The pin of what is there now."""
+        """The pin of the current definition."""
         return self.pin.pin if self.pin.drift is None else self.pin.drift.pin
 
     @property
     def definition(self) -> Any:
-        """What is there now, as JSON; None if it was too large to keep."""
+        """The current definition, as JSON; None if it was too large to store."""
         return self.pin.definition if self.pin.drift is None else self.pin.drift.definition
 
     @property
     def changes(self) -> tuple[Change, ...]:
-        """What differs from what was accepted."""
+        """The differences from the accepted definition."""
         return compared(self.pin)
 
     @property
@@ -105,7 +105,7 @@ class PinView(Struct, frozen=True):
 
 
 class Discrepancy(Struct, frozen=True):
-    """Something that a lock file and this machine do not agree on."""
+    """A difference between a lock file and the pins on this machine."""
 
     server: str
     kind: str
@@ -119,7 +119,7 @@ def target_of(server: str, kind: str, name: str) -> str:
 
 
 def change_told(server: str, pin: Pin, *, hidden: bool) -> str:
-    """Return how a definition changed, what follows from that, and the command that accepts it."""
+    """Return a sentence on how a definition changed, the consequence, and the command that accepts it."""
     changes = compared(pin)
     places = ", ".join(dict.fromkeys(change.pointer or "all of it" for change in changes[:_MOST_PLACES]))
     then = "it is hidden" if hidden else "you are asked before every use"
@@ -128,7 +128,7 @@ def change_told(server: str, pin: Pin, *, hidden: bool) -> str:
 
 
 def views_of(records: Iterable[ServerPins]) -> list[PinView]:
-    """Look at all that is pinned; tools of other servers are those that are pinned, too."""
+    """Return views of all pins; the other servers' tools for the scan are those that are pinned."""
     known = list(records)
     names: dict[str, frozenset[str]] = {}
     for record in known:
@@ -156,14 +156,14 @@ def tools_of(views: Iterable[PinView], server: str, *, key: str | None = None) -
 
 
 def find_views(views: Iterable[PinView], target: str) -> list[PinView]:
-    """Find what a person means by ``server``, all of it, or by ``server/name``."""
+    """Return the views that ``server`` (all of it) or ``server/name`` names."""
     server, slash, name = target.partition("/")
     own = (view for view in views if view.server.name == server)
     return [view for view in own if not slash or (view.pin.name == name and name != "")]
 
 
 def against_lock(records: Iterable[ServerPins], lock: PinLock) -> Iterator[Discrepancy]:
-    """Compare what is there with a lock file; what only the file has is no discrepancy."""
+    """Yield the differences between pins and a lock file; pins that only the file has are not one."""
     for record in records:
         for pin in record.pins:
             wanted = lock.find(record.name, pin.kind, pin.name)

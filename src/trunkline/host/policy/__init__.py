@@ -1,9 +1,9 @@
-"""The user's rules as one pure function: from an act that somebody wants done to allow, ask or deny, with the reason.
+"""The user's rules as one pure function: from an act to allow, ask or deny, with the reason.
 
-It imports no clock or chance, and no I/O but in ``reading``: what a decision depends on comes in with the act. A file
-goes through ``reading`` and ``members`` to ``rules``, where ``dead`` looks for rules that never decide; ``matching``
-makes functions of them, with ``predicates`` for arguments; ``policy`` asks them in order, and where none holds the
-row of ``defaults`` that fits.
+It uses no clock or randomness, and no I/O except in ``loader``: everything a decision depends on comes in with the act.
+``loader`` and ``toml_keys`` parse a file into rules, where ``lint`` looks for rules that never decide; ``rules``
+compiles them, with ``predicates`` for arguments; ``policy`` evaluates them in order and falls back to the default table
+in ``decisions``.
 """
 
 from __future__ import annotations

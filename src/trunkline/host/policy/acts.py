@@ -1,4 +1,4 @@
-"""What policy judges, and what it says: an act that somebody wants done, and the decision on it."""
+"""What the policy judges and what it returns: an act at a server, and the decision on it."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ __all__ = ["Act", "ActKind", "Annotations", "Cause", "Decision", "Effect"]
 
 ActKind: TypeAlias = Literal["tool", "resource", "prompt", "sampling", "elicitation", "roots"]
 Effect: TypeAlias = Literal["allow", "ask", "deny"]
-#: What a decision comes from: a rule that was written, a row of the default table, the taint of the session, or a
-#: definition that the scan flagged or that changed since it was accepted.
+#: The cause of a decision: a rule of the user, a row of the default table, the taint of the session, or a definition
+#: that the scan flagged or that changed since it was accepted.
 Cause: TypeAlias = Literal["rule", "default", "taint", "flagged", "changed"]
 
 
 class Annotations(Struct, frozen=True):
-    """What a tool's server, or the user in its place, says of the tool's effects; None where nothing is said."""
+    """Hints about a tool's effects, from its server or overridden by the user; None where there is none."""
 
     read_only: bool | None = None
     destructive: bool | None = None
@@ -26,26 +26,26 @@ class Annotations(Struct, frozen=True):
 
 
 class Act(Struct, frozen=True, kw_only=True):
-    """Something that somebody wants done at a server."""
+    """An act at a server that a caller asks for: a tool call, a read, a prompt, or a request of the server itself."""
 
     kind: ActKind
     server: str
-    #: The tool's or prompt's own name, the resource's own URI, or the question's method.
+    #: The server's own name of the tool or prompt, the URI of the resource, or the method of the server's request.
     name: str
-    #: The arguments as they will be sent; None while only the name is judged, as for a list.
+    #: The arguments as they will be sent; None if only the name is judged, as for a list.
     arguments: Mapping[str, Any] | None = None
     annotations: Annotations = Annotations()
-    #: The digest of the definition that is meant.
+    #: The pin (digest) of the definition.
     pin: str | None = None
-    #: The user trusts what this server says of its tools.
+    #: The user trusts this server's hints about its tools.
     trusted: bool = False
-    #: Something from an untrusted server came into this session before.
+    #: Untrusted text came into this session before.
     tainted: bool = False
-    #: The scan found something in the definition that a person should see before it is used.
+    #: The scan found something in the definition that a person should see before its first use.
     flagged: bool = False
-    #: The definition differs from the one that was accepted, and no one has accepted the change yet.
+    #: The definition differs from the accepted one, and the change has not been accepted yet.
     changed: bool = False
-    #: Who asks: ``model``, ``user``, ``gateway`` or ``server``.
+    #: The caller: ``model``, ``user``, ``gateway`` or ``server``.
     caller: str = "user"
     #: The authenticated subject, if there is one.
     principal: str | None = None
@@ -54,15 +54,15 @@ class Act(Struct, frozen=True, kw_only=True):
 
 
 class Decision(Struct, frozen=True):
-    """What the policy says of an act, and which rule said it."""
+    """The policy's decision on an act, and the rule that made it."""
 
     effect: Effect
-    #: The rule's name: the one it was given, ``file:line``, or ``default: …``.
+    #: The rule's name: its own, ``file:line``, or ``default: …``.
     rule: str
     reason: str
-    #: What whoever is denied may read; None says nothing, not even that there is a rule.
+    #: The message for a denied caller; None reveals nothing, not even that there is a rule.
     message: str | None = None
-    #: What it comes from. Consent that was given before the call covers ``default`` and ``taint``, and nothing else.
+    #: Consent given before the call covers ``default`` and ``taint``, and nothing else.
     cause: Cause = "rule"
 
     @property

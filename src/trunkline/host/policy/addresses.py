@@ -1,7 +1,7 @@
-"""URLs and URIs as policy reads them: which host a URL means beyond doubt, and in which ways a URI may be spelt.
+"""URLs and URIs as the policy reads them: which host a URL means beyond doubt, and which spellings a URI may have.
 
-Programs disagree about odd URLs, and a server may use any of them. So a host is told only where all agree; a URL with a
-user in it, a backslash, an escape in its host, a number in place of an address or a character beyond ASCII has none.
+Programs disagree about odd URLs, and a server may use any of them. So a host is returned only where all agree; a URL
+with a user, a backslash, an escape in its host, a number in place of an address or a non-ASCII character has none.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ _URL = re.compile(
 )
 _CONTROL = re.compile(r"[\x00-\x20\x7f-\xa0\u2028\u2029\ud800-\udfff]")
 _LABEL = re.compile(r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?", re.ASCII)
-# The URL standard of browsers reads any host that ends so as an IPv4 address, in four notations.
+# The WHATWG URL standard reads any host that ends like this as an IPv4 address, in four notations.
 _NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*", re.ASCII)
 _URI = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(//[^/?#]*)?([^?#]*)(.*)", re.ASCII | re.DOTALL)
-# What an escape may stand for without changing the meaning (RFC 3986, 2.3), and what would change the path.
+# Escapes of unreserved characters (RFC 3986, 2.3), and of those that would change the path.
 _ESCAPE = re.compile(r"%(2[de]|2f|3[0-9]|4[1-9a-f]|5[0-9ac]|5f|6[1-9a-f]|7[0-9ae])", re.IGNORECASE)
 _CASELESS = frozenset({"ftp", "http", "https", "ws", "wss"})
-# Programs take these out of a URI wherever they stand, and those from its ends.
+# Programs remove the former anywhere in a URI, and the latter from its ends.
 _REMOVED = re.compile(r"[\t\n\r]")
 _STRIPPED = "".join(map(chr, range(0x21)))
 _FILE = re.compile(r"[\x00-\x20]*" + r"[\t\n\r]*".join("file:"), re.IGNORECASE)
@@ -50,23 +50,23 @@ _MOST_DECODINGS = 4
 
 
 class HostError(ValueError):
-    """A pattern names no host; the message says why and what to write."""
+    """A pattern is not a host; the message says why and what to write."""
 
 
 def host_of(url: str) -> str | None:
-    """Say which host a URL means, in small letters; None where programs may disagree."""
+    """Return the host of a URL, in lower case; None where programs may disagree."""
     found = None if len(url) > _MOST_TEXT or _CONTROL.search(url) else _URL.fullmatch(url)
     if found is None or int(found["port"] or 0) > 65535:
         return None
     rest = found["rest"] or ""
-    # Where no slash ends the authority, some look for a user beyond the '?' or '#'.
+    # If no slash ends the authority, some parsers look for a user after the '?' or '#'.
     if rest[:1] in ("?", "#") and ("@" in rest or "\\" in rest):
         return None
     return _plain_host(found["host"].lower())
 
 
 def _plain_host(host: str) -> str | None:
-    """Give a host in its one spelling; None if it has none."""
+    """Return the canonical spelling of a host; None if it has none."""
     if host.startswith("["):
         return _address(host[1:-1], version=6)
     host = host.removesuffix(".")
@@ -89,17 +89,17 @@ def _address(text: str, *, version: int) -> str | None:
 
 
 def compile_hosts(patterns: Iterable[str]) -> Callable[[str], bool]:
-    """Make the function that tells whether a host is one of these, or below one that is written ``*.example.com``.
+    """Return a function that checks if a host is one of these, or below one written as ``*.example.com``.
 
     Raises:
-        HostError: a pattern is neither.
+        InvalidHostPattern: a pattern is neither.
     """
     exact, below = set[str](), list[str]()
     for pattern in patterns:
         under = pattern.startswith("*.")
         host = _plain_host(_bracketed(pattern.removeprefix("*.").lower()))
         if host is None or (under and _NUMBER.fullmatch(host.rpartition(".")[2])):
-            raise HostError(f"{pattern!r} is no host: {_host_fix(pattern)}")
+            raise HostError(f"{pattern!r} is not a host: {_host_fix(pattern)}")
         below.append(f".{host}") if under else exact.add(host)
     hosts, ends = frozenset(exact), tuple(below)
     return lambda host: host in hosts or host.endswith(ends)
@@ -121,13 +121,13 @@ def _host_fix(pattern: str) -> str:
 
 
 def uri_matcher(patterns: Iterable[str], *, opens: bool) -> Callable[[str], bool]:
-    """Return the function that tells whether a URI fits one of the globs, in the spellings it may have.
+    """Return a function that checks if a URI matches one of the globs, in the spellings it may have.
 
-    Where fitting opens the door, the URI must fit in every form that a server may read it as; where fitting closes it,
-    one form is enough. A URI that is written out in a rule is meant as written.
+    For a rule that allows, the URI must match in every form that a server may read it as; for one that asks or denies,
+    one form is enough. A URI that is written out literally in a rule matches itself.
 
     Raises:
-        GlobError: a pattern is no glob.
+        InvalidGlob: a pattern is not a valid glob.
     """
     given = tuple(patterns)
     literals = frozenset(given)
@@ -142,7 +142,7 @@ def uri_matcher(patterns: Iterable[str], *, opens: bool) -> Callable[[str], bool
             return every(written(form) for form in uri_forms(uri))
         forms = file_uri_forms(uri)
         fitting = [bool(written(forms.written)), *(bool(decoded(form)) for form in forms.decoded)]
-        # A file is the same with a slash after it; a folder's own rule may be written with one.
+        # A trailing slash means the same file; the rule for a folder may be written with one.
         return every(fitting) or (not opens and any(decoded(form.rstrip("/")) for form in forms.decoded))
 
     return fits
@@ -162,25 +162,25 @@ def uri_forms(uri: str) -> tuple[str, ...]:
 
 
 class FileForms(NamedTuple):
-    """What a ``file:`` URI may be read as."""
+    """The forms that a ``file:`` URI may be read as."""
 
-    #: As written; if it is beyond doubt on this machine, in the one spelling ``file:///path``.
+    #: As written; in the canonical spelling ``file:///path`` if it is beyond doubt on this machine.
     written: str
-    #: With escapes, dots and double slashes resolved: one for each way in which programs read it.
+    #: With escapes, dots and double slashes resolved: one for each way that programs read it.
     decoded: tuple[str, ...]
 
 
 def is_file_uri(text: str) -> bool:
-    """Return True if a program may read a text as a ``file:`` URI: capitals, and spaces around it, do not matter."""
+    """Return True if a program may read a text as a ``file:`` URI, ignoring case and surrounding spaces."""
     return _FILE.match(text) is not None
 
 
 def file_uri_forms(uri: str) -> FileForms:
     """Return the forms of a ``file:`` URI.
 
-    ``file:/x``, ``file:///x``, ``file://localhost/x`` and a loopback address in its place are one (RFC 8089). Programs
-    differ in more than that: some take no notice of any host, some end the path at ``?`` and ``#`` and some do not,
-    some remove backslashes or undo escapes twice. Each of these is a form.
+    ``file:/x``, ``file:///x``, ``file://localhost/x`` and a loopback address as host are equivalent (RFC 8089).
+    Programs differ in more than that: some ignore any host, some end the path at ``?`` and ``#`` and some do not, some
+    convert backslashes or decode escapes twice. Each of these is a form.
     """
     cleaned = _clean(uri)
     authority, path, rest = _file_parts(cleaned.partition(":")[2].replace("\\", "/"))
@@ -196,7 +196,7 @@ def file_uri_forms(uri: str) -> FileForms:
 
 
 def _clean(uri: str) -> str:
-    """Remove what programs take out of a URI before they read it, as the URL standard of browsers says."""
+    """Remove the characters that programs drop from a URI before parsing, following the WHATWG URL standard."""
     return _REMOVED.sub("", uri).strip(_STRIPPED)
 
 
@@ -219,7 +219,7 @@ def _is_this_machine(host: str) -> bool:
 
 
 def _decodings(text: str) -> Iterator[str]:
-    """Yield a text with its escapes undone once, and as often as a careless program may undo them."""
+    """Yield a text with its escapes decoded once, and as often as a careless program may decode them."""
     for _ in range(_MOST_DECODINGS):
         decoded = unquote(text, errors="surrogateescape")
         yield decoded.replace("\\", "/")
@@ -229,7 +229,7 @@ def _decodings(text: str) -> Iterator[str]:
 
 
 def _straight(path: str) -> str:
-    """Resolve dots and double slashes of an absolute path; a slash at the end is kept."""
+    """Resolve dots and double slashes of an absolute path; a trailing slash is kept."""
     if not path.startswith("/"):
         return path
     straight = posixpath.normpath(path)
@@ -237,13 +237,13 @@ def _straight(path: str) -> str:
 
 
 def _with_plain_authority(pattern: str) -> str:
-    """Return a pattern of local files in the spelling ``file:///path``; every other one as it is."""
+    """Return a pattern of local files in the spelling ``file:///path``; any other pattern unchanged."""
     found = _FILE_PATTERN.fullmatch(pattern)
     return f"file://{found[2]}" if found is not None and _is_this_machine((found[1] or "").lower()) else pattern
 
 
 def _decoded_pattern(pattern: str) -> str:
-    """Return a pattern with its escapes undone, to be compared with what is decoded; no escape becomes a star."""
+    """Return a pattern with its escapes decoded, to match decoded forms; no escape becomes a wildcard."""
     plain = _with_plain_authority(pattern)
     if not is_glob(plain) and is_file_uri(plain):
         return escape_glob(file_uri_forms(plain).decoded[-1])

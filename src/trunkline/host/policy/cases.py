@@ -1,6 +1,6 @@
-"""Tests of a policy, written in TOML: an act, and what must be decided about it, by which rule.
+"""Tests of a policy, written in TOML: an act, the expected decision, and the rule that should make it.
 
-They stand in the policy file itself as ``[[test]]``, or in a file of their own.
+They are ``[[test]]`` tables in the policy file itself, or in a separate file.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = ["Case", "Outcome", "read_cases", "run_cases"]
 
 
 class Case(Struct, frozen=True, kw_only=True):
-    """What must be decided about an act."""
+    """One test: an act and the expected decision."""
 
     name: str
     where: str
@@ -28,25 +28,25 @@ class Case(Struct, frozen=True, kw_only=True):
     expect: Effect
     #: The rule that must decide; None: any.
     rule: str | None = None
-    #: Whether a list must show it; None: either.
+    #: Whether lists must show it; None: either.
     listed: bool | None = None
     now: float | None = None
 
 
 class Outcome(Struct, frozen=True):
-    """How one case went."""
+    """The result of one test."""
 
     case: Case
     decision: Decision
-    #: What is not as it must be; None if all is.
+    #: What differs from the expectation; None if the test passed.
     failure: str | None
 
 
 def read_cases(text: str, *, file: str, with_policy: bool = False) -> tuple[Case, ...]:
-    """Read the tests of a file; one that holds a policy, too, may have its tables.
+    """Parse the tests of a file; with ``with_policy`` it may also contain the tables of a policy.
 
     Raises:
-        ConfigError: something in it is wrong; the message has a line for each mistake, with its place and the fix.
+        ConfigError: the file is invalid; the message has a line for each mistake, with its place and the fix.
     """
     tables, faults = read_tables(text, file=file, known=("redact", "rule", "test") if with_policy else ("test",))
     cases: list[Case] = []
@@ -68,7 +68,7 @@ def _case(table: Table, faults: list[str]) -> Case:
         raise wrong[-1]
     for needed in ("server", "expect"):
         if needed not in members:
-            raise Wrong(f"a test says its {needed}: add {needed} = '...'")
+            raise Wrong(f"{needed} is missing: add {needed} = '...'")
     targets = [key for key in TARGETS if key in members]
     if len(targets) > 1:
         raise Wrong(f"it has both {targets[0]} and {targets[1]}: write a test for each", targets[1])
@@ -96,7 +96,7 @@ def _case(table: Table, faults: list[str]) -> Case:
 
 
 def run_cases(policy: Policy, cases: Iterable[Case], *, now: float | None = None) -> tuple[Outcome, ...]:
-    """Decide each case; ``now`` is for those that say no time themselves."""
+    """Run each test; ``now`` is for those that set no time themselves."""
     return tuple(_run(policy, case, case.now if case.now is not None else now) for case in cases)
 
 

@@ -1,6 +1,7 @@
-"""What is wrong with a policy beside the servers that there are: rules about nothing, and rules that are over.
+"""Checks of a policy against the configured servers: rules about nothing, and rules that have expired.
 
-A policy is right or wrong by itself when it is read; this looks at what it is used with. It only tells.
+Whether a policy is valid by itself is checked when it is loaded; this checks it against what it is used with. It only
+reports.
 """
 
 from __future__ import annotations
@@ -19,14 +20,14 @@ __all__ = ["Finding", "check"]
 
 
 class Finding(Struct, frozen=True):
-    """Something that a policy says to no effect."""
+    """Something in a policy that has no effect."""
 
     severity: Literal["error", "warning"]
     where: str
     message: str
 
     def __str__(self) -> str:
-        """Say it on one line."""
+        """Format it as one line."""
         return f"{self.where}: {self.message}"
 
 
@@ -37,9 +38,9 @@ def check(
     tools: Mapping[str, Collection[str]] | None = None,
     now: float | None = None,
 ) -> tuple[Finding, ...]:
-    """Look for servers and tools that do not exist, and for rules that have expired.
+    """Report servers and tools that do not exist, and rules that have expired.
 
-    ``known`` are the names of all servers, ``tools`` those of the tools of servers whose catalog is known.
+    ``known`` are the names of all servers, ``tools`` the tool names of servers whose catalog is known.
     """
     return (
         *(finding for each in policy.rules for finding in _of_rule(each, known, tools, now)),
@@ -54,7 +55,7 @@ def _of_rule(
     if tools is not None and rule.kinds == ("tool",):
         yield from _of_tools(rule, tools)
     if now is not None and rule.expires is not None and now >= rule.expires:
-        yield Finding("warning", rule.where, f"{_named(rule)}has expired: it does nothing; remove it")
+        yield Finding("warning", rule.where, f"{_named(rule)}has expired and has no effect; remove it")
 
 
 def _of_servers(rule: Rule | Redact, known: Collection[str] | None) -> Iterator[Finding]:
@@ -63,15 +64,15 @@ def _of_servers(rule: Rule | Redact, known: Collection[str] | None) -> Iterator[
     for pattern in rule.servers:
         if is_glob(pattern):
             if not any(map(compile_glob(pattern), known)):
-                yield Finding("warning", rule.where, f"{_named(rule)}no server is like {pattern!r}")
+                yield Finding("warning", rule.where, f"{_named(rule)}no server matches {pattern!r}")
         elif pattern not in known:
             near = nearest(pattern, known)
-            meant = f"did you mean {near!r}?" if near else f"there are {', '.join(sorted(known)) or 'none'}"
+            meant = f"did you mean {near!r}?" if near else f"configured: {', '.join(sorted(known)) or 'none'}"
             yield Finding("error", rule.where, f"{_named(rule)}there is no server {pattern!r}: {meant}")
 
 
 def _of_tools(rule: Rule, tools: Mapping[str, Collection[str]]) -> Iterator[Finding]:
-    """Look for names that no tool has, among the servers whose tools are known."""
+    """Report names that no tool has, among the servers whose tools are known."""
     fits = [compile_glob(pattern) for pattern in rule.servers or ("*",)]
     meant = [server for server in tools if any(fit(server) for fit in fits)]
     names = {name for server in meant for name in tools[server]}
@@ -79,7 +80,8 @@ def _of_tools(rule: Rule, tools: Mapping[str, Collection[str]]) -> Iterator[Find
         if not any(map(compile_glob(pattern), names)):
             near = None if is_glob(pattern) else nearest(pattern, names)
             hint = f": did you mean {near!r}?" if near else ""
-            yield Finding("warning", rule.where, f"{_named(rule)}no tool of {', '.join(meant)} is {pattern!r}{hint}")
+            said = f"{_named(rule)}no tool of {', '.join(meant)} matches {pattern!r}{hint}"
+            yield Finding("warning", rule.where, said)
 
 
 def _named(rule: Rule | Redact) -> str:

@@ -1,7 +1,7 @@
-"""Rules that can never decide, because another one is asked before and holds wherever they do.
+"""Rules that can never decide, because another rule is evaluated before them and holds wherever they do.
 
-Only what is certain is reported: a rule that covers another by its patterns and has no condition that the other has
-not. Two conditions that mean the same in different words are not seen through.
+Only what is certain is reported: a rule that covers another by its patterns and has no condition that the other lacks.
+Conditions with the same meaning in different words are not recognised.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _STRICTNESS = ("allow", "ask", "deny")
 
 
 def dead_rules(rules: Sequence[Rule]) -> Iterator[str]:
-    """Give a sentence about each rule that never decides, with its place and what stands in its way."""
+    """Yield a sentence about each rule that never decides, with its place and the rule that shadows it."""
     wide, named = _by_server(rules)
     for at, rule in enumerate(rules):
         for other_at, other in (*wide, *named.get(rule.servers[0] if rule.servers else "*", ())):
@@ -29,7 +29,7 @@ def dead_rules(rules: Sequence[Rule]) -> Iterator[str]:
 
 
 def _by_server(rules: Sequence[Rule]) -> tuple[list[tuple[int, Rule]], dict[str, list[tuple[int, Rule]]]]:
-    """Sort rules into those with a pattern for their server, and those that name theirs, by name."""
+    """Split rules into those with a server pattern, and those with literal server names, by name."""
     wide: list[tuple[int, Rule]] = []
     named: dict[str, list[tuple[int, Rule]]] = {}
     for at, rule in enumerate(rules):
@@ -48,7 +48,7 @@ def _comes_first(one: Rule, other: Rule, *, earlier: bool) -> bool:
 
 def _why(other: Rule, rule: Rule) -> str:
     if other.tier != rule.tier:
-        return f"{other} is of a higher tier and holds wherever this one does; remove one of them"
+        return f"{other} has a higher tier and holds wherever this one does; remove one of them"
     if other.effect != rule.effect:
         return f"{other} {_SAYS[other.effect]} all of it, and {other.effect} beats {rule.effect}; remove one of them"
     return f"{other} comes before it and holds wherever it does; remove this one, or put it first"
@@ -58,13 +58,13 @@ _SAYS = MappingProxyType({"allow": "allows", "ask": "asks about", "deny": "denie
 
 
 def _covers(wide: Rule, narrow: Rule) -> bool:
-    """Tell whether a rule holds wherever another does."""
+    """Return True if a rule holds wherever another does."""
     opens = wide.effect == narrow.effect == "allow" and wide.tier == narrow.tier
     if opens and narrow.allows_taint is not wide.allows_taint:
-        # In a tainted session only the one that says so allows. The other way round the narrow one is dead, but files
-        # that were written while ``tainted = true`` held for tainted sessions alone have both, and must be readable.
+        # In a tainted session only the rule with ``tainted = true`` allows. The other way round the narrow rule is
+        # unreachable, but files written while ``tainted = true`` meant tainted sessions only have both, and must load.
         return False
-    # A rule that opens holds for less than one that closes with the same words: what cannot be judged is not in it.
+    # An allow rule holds for less than an ask or deny rule with the same words: doubtful values do not match it.
     doubt = wide.effect == "allow" and narrow.effect != "allow"
     if doubt and (wide.when or ("resource" in wide.kinds and wide.names)):
         return False
@@ -84,12 +84,12 @@ def _covers(wide: Rule, narrow: Rule) -> bool:
 
 
 def _taint_condition(rule: Rule) -> bool | None:
-    """Return which sessions a rule is limited to; None for both, as of one that allows also in tainted ones."""
+    """Return whether a rule is limited to tainted sessions (True) or untainted ones; None for both."""
     return None if rule.allows_taint else rule.tainted
 
 
 def _patterns_cover(wide: tuple[str, ...], narrow: tuple[str, ...]) -> bool:
-    """Tell whether patterns fit wherever others do; no patterns fit everything."""
+    """Return True if patterns match wherever others do; no patterns match everything."""
     if not wide:
         return True
     return bool(narrow) and all(any(_pattern_covers(one, other) for one in wide) for other in narrow)

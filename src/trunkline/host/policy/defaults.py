@@ -1,7 +1,7 @@
-"""What holds where no rule decides: a table over what a tool is said to do, read from top to bottom.
+"""The default decisions for acts that no rule decides: a table over the hints of a tool, read from top to bottom.
 
-Where a server says nothing of a tool, the specification's own defaults stand (it may write, destroy and reach out), and
-they are the worst. So leaving a server's hints out is the same as assuming the worst of its tools.
+Where a server gives no hints about a tool, the specification's defaults apply (it may write, destroy and reach out),
+and they are the worst case. So leaving out a server's hints means assuming the worst of its tools.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ NO_HINTS = Annotations()
 
 
 class Default(Struct, frozen=True, kw_only=True):
-    """One row of the table; None is either."""
+    """One row of the table; None matches both."""
 
     kinds: tuple[ActKind, ...]
     trusted: bool | None = None
@@ -43,14 +43,14 @@ def _says(effect: Effect, name: str, reason: str, cause: Cause = "default") -> D
     return Decision(effect, f"default: {name}", reason, cause=cause)
 
 
-#: Why a session in which an untrusted text may steer what is done is looked at more closely.
+#: Why a session in which untrusted text may influence the model needs more approval.
 TAINTED = "something from an untrusted server came into this session before"
 _TAINTED = f"{TAINTED}, and no rule allows it"
-#: What holds for a definition that the scan flagged, whatever allows it.
+#: The decision on a definition that the scan flagged, even if a rule allows it.
 FLAGGED = _says(
     "ask", "flagged definition", "the scan found something in its definition; trunkline pins diff shows what", "flagged"
 )
-#: The same for a definition that is another than the one that was accepted.
+#: The same for a definition that differs from the accepted one.
 CHANGED = _says(
     "ask",
     "changed definition",
@@ -58,7 +58,7 @@ CHANGED = _says(
     "changed",
 )
 
-#: The first row that fits decides; the last two fit whatever comes.
+#: The first row that matches decides; the last two match everything that is left.
 DEFAULTS: tuple[Default, ...] = (
     Default(
         kinds=("tool",),
@@ -83,21 +83,21 @@ DEFAULTS: tuple[Default, ...] = (
     ),
     Default(
         kinds=("tool",),
-        decision=_says("allow", "reading tool", "the tool only reads, says a server that is trusted"),
+        decision=_says("allow", "reading tool", "the tool is read-only by the hint of a trusted server"),
     ),
     Default(
         kinds=("resource", "prompt"),
-        decision=_says("allow", "resources and prompts", "whoever uses the host picks them"),
+        decision=_says("allow", "resources and prompts", "the user of the host picks them"),
     ),
     Default(
         kinds=("sampling", "elicitation", "roots"),
-        decision=_says("ask", "questions of servers", "a question of a server's is reviewed unless a rule says more"),
+        decision=_says("ask", "questions of servers", "a request of a server is reviewed unless a rule decides it"),
     ),
 )
 
 
 def effective(hints: Annotations) -> Annotations:
-    """Fill in what is not said: the specification's defaults; what only reads destroys nothing unless it says so."""
+    """Fill in missing hints with the specification's defaults; a read-only tool is not destructive by default."""
     read_only = hints.read_only is True
     return Annotations(
         read_only=read_only,
@@ -108,7 +108,7 @@ def effective(hints: Annotations) -> Annotations:
 
 
 def default_decision(act: Act, hints: Annotations) -> Decision:
-    """Say what holds for an act that no rule decides, if these are the hints to go by."""
+    """Return the decision on an act that no rule decides, based on these hints."""
     return held_back(act) or _of(act.kind, act.trusted, act.tainted, hints)
 
 

@@ -1,8 +1,8 @@
 """Globs over names: ``*`` is any text, ``?`` one character, ``[abc]`` and ``[!a-z]`` one of a set or none of it.
 
-Nothing else is special. Names are compared exactly, never folded, and ``*`` crosses slashes and dots too. The time a
-match takes grows with the length of the text, whatever the pattern: a piece between two stars has one length, its first
-place in the text is as good as any, and what was found is never taken back.
+Nothing else is special. Names are compared exactly, without case folding, and ``*`` crosses slashes and dots too. A
+match takes time linear in the text, for any pattern: a piece between two stars has a fixed length, its first occurrence
+is as good as any, and the match never backtracks over it.
 """
 
 from __future__ import annotations
@@ -13,26 +13,26 @@ from typing import TypeAlias
 
 __all__ = ["GlobError", "Matcher", "any_glob", "compile_glob", "escape_glob", "is_glob"]
 
-#: Tells whether a text fits; what it gives is true or not.
+#: Returns a truthy value if a text matches.
 Matcher: TypeAlias = Callable[[str], object]
 
 _SPECIAL = frozenset("*?[")
 
 
 class GlobError(ValueError):
-    """A pattern is no glob; the message says why and what to write."""
+    """A pattern is not a valid glob; the message says why and what to write."""
 
 
 def is_glob(pattern: str) -> bool:
-    """Tell a pattern from a literal name."""
+    """Return True if a pattern has wildcards, False if it is a literal name."""
     return not _SPECIAL.isdisjoint(pattern)
 
 
 def compile_glob(pattern: str) -> Matcher:
-    """Make the matcher of a pattern.
+    """Compile a pattern into a matcher.
 
     Raises:
-        GlobError: it is none.
+        InvalidGlob: the pattern is invalid.
     """
     if not is_glob(pattern):
         return pattern.__eq__
@@ -48,12 +48,12 @@ def compile_glob(pattern: str) -> Matcher:
 
 
 def escape_glob(text: str) -> str:
-    """Return the pattern that fits a text and nothing else."""
+    """Return the pattern that matches a text and nothing else."""
     return "".join(f"[{character}]" if character in _SPECIAL else character for character in text)
 
 
 def any_glob(patterns: Iterable[str]) -> Matcher:
-    """Make a matcher that fits where one of the patterns does."""
+    """Compile patterns into a matcher that matches if one of them does."""
     literals = frozenset(each for each in patterns if not is_glob(each))
     globs = tuple(compile_glob(each) for each in patterns if is_glob(each))
     if not globs:
@@ -71,12 +71,12 @@ def _expression(pieces: list[str]) -> str:
     if len(pieces) == 1:
         return pieces[0]
     head, *middle, tail = pieces
-    # Atomic groups: the first place of a piece is kept, so that no pattern can make the engine try them all again.
+    # Atomic groups: the first occurrence of a piece is kept, so that no pattern can cause backtracking.
     return head + "".join(f"(?>.*?{piece})" for piece in middle) + ".*" + tail
 
 
 def _pieces(pattern: str) -> list[str]:
-    """Cut a pattern at its stars; each piece is an expression of one length."""
+    """Split a pattern at its stars; each piece is an expression of fixed length."""
     pieces = [""]
     at = 0
     while at < len(pattern):
@@ -84,7 +84,7 @@ def _pieces(pattern: str) -> list[str]:
         at += 1
         if character == "*":
             if pattern[at : at + 1] == "*":
-                raise GlobError(f"{pattern!r} has '**': one '*' is any text already, slashes included")
+                raise GlobError(f"{pattern!r} has '**': a single '*' matches any text already, slashes included")
             pieces.append("")
         elif character == "?":
             pieces[-1] += "."
@@ -97,12 +97,12 @@ def _pieces(pattern: str) -> list[str]:
 
 
 def _set(pattern: str, start: int) -> tuple[int, str]:
-    """Read a set of characters after its bracket; give where it ends, and its expression."""
+    """Parse a set of characters after its bracket; return where it ends, and its expression."""
     negated = pattern[start : start + 1] == "!"
     start += negated
     if pattern[start : start + 1] == "^":
         raise GlobError(f"{pattern!r} has '[^': write '[!' for every character but these")
-    # A bracket in the first place belongs to the set: it could not be empty.
+    # A bracket in the first position belongs to the set, which cannot be empty.
     end = pattern.find("]", start + 1)
     if end < 0:
         raise GlobError(f"{pattern!r} has a '[' without its ']': write '[[]' for a bracket itself")

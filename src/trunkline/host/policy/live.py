@@ -1,8 +1,8 @@
-"""A policy that can be exchanged while it is held: whoever has it judges by the rules that count now.
+"""A policy that can be replaced while it is held, so that its holders always decide by the current rules.
 
-A ``Policy`` itself never changes, and one that was given in code stays what it is. What is read from a file is held by
-gateways, desks and conversations for as long as they last; so they hold this, and a file that is read again takes its
-place in all of them in one step, between two decisions and never within one.
+A ``Policy`` itself never changes, and one that was passed in code stays what it is. One that is loaded from a file is
+held by gateways, request handlers and conversations for as long as they live; so they hold this object, and reloading
+the file replaces the rules for all of them in one step, between two decisions and never within one.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ __all__ = ["LivePolicy"]
 
 
 class LivePolicy(Policy):
-    """The rules of another policy, until it is told to take those of a third."""
+    """A policy with the rules of another one, which can be replaced."""
 
     __slots__ = ()
 
     def __init__(self, now: Policy) -> None:
-        """Take the rules that count first."""
+        """Start with the rules of ``now``."""
         super().__init__()
         self.become(now)
 
     def become(self, other: Policy) -> bool:
-        """Judge by the rules of another policy from now on; tell whether that makes a difference."""
+        """Use the rules of another policy from now on; return True if they differ."""
         differs = _said(self) != _said(other)
         for name in Policy.__slots__:
             setattr(self, name, getattr(other, name))

@@ -1,7 +1,7 @@
-"""From a rule to functions: what it is about (kind, server, name), and the conditions that an act must meet.
+"""Rules compiled to functions: what a rule is about (kind, server, name), and the conditions that an act must meet.
 
-A condition is true, false or not known: arguments are not known while a list is made, nor is the time to who gives
-none. Deciding, listing and explaining all ask the same conditions; only what follows from *not known* differs.
+A condition is true, false or unknown: arguments are unknown while a list is built, and so is the time if none is
+passed. Deciding, listing and explaining evaluate the same conditions; they differ only in what follows from *unknown*.
 """
 
 from __future__ import annotations
@@ -23,38 +23,38 @@ __all__ = ["Compiled", "Condition", "compile_rule"]
 
 
 class Condition(NamedTuple):
-    """A condition of a rule, and what it says for people."""
+    """A condition of a rule, with a text for people."""
 
     text: str
     test: Test
 
 
 class Compiled(NamedTuple):
-    """A rule made ready."""
+    """A compiled rule."""
 
     rule: Rule
     decision: Decision
-    #: What it is about.
+    #: The kinds, servers and names that it is about.
     of_kind: frozenset[ActKind]
     of_server: Callable[[str], object]
     of_name: Callable[[ActKind, str], object]
     conditions: tuple[Condition, ...]
-    #: All conditions at once.
+    #: All conditions combined.
     state: Test
-    #: Hints of a tool play a part.
+    #: Whether a condition reads the hints of a tool.
     reads_hints: bool
-    #: What a rule that allows says of a writing tool once the session is tainted; None if it allows that too.
+    #: The decision of an allow rule on a writing tool in a tainted session; None if it allows that too.
     when_tainted: Decision | None = None
-    #: What a rule that allows says of something that the scan flagged, and of something that changed.
+    #: The decisions of an allow rule on a definition that the scan flagged, and on one that changed.
     when_flagged: Decision | None = None
     when_changed: Decision | None = None
 
 
 def compile_rule(rule: Rule, paths: Paths) -> Compiled:
-    """Make a rule ready.
+    """Compile a rule.
 
     Raises:
-        ValueError: something in it cannot be understood; the message says what to write.
+        ValueError: something in it is invalid; the message says what to write.
     """
     conditions = tuple(_conditions(rule, paths))
     return Compiled(
@@ -71,7 +71,7 @@ def compile_rule(rule: Rule, paths: Paths) -> Compiled:
 
 
 def _held_back(rule: Rule) -> tuple[Decision | None, Decision | None, Decision | None]:
-    """Return what a rule that allows says where a person has to look first: tainted, flagged, changed."""
+    """Return the decisions of an allow rule where a person has to look first: tainted, flagged, changed."""
     if rule.effect != "allow":
         return None, None, None
     came = f"rule {rule} allows it, but {TAINTED}; tainted = true in the rule would allow it even then"
@@ -83,7 +83,7 @@ def _held_back(rule: Rule) -> tuple[Decision | None, Decision | None, Decision |
 
 
 def _all_of(tests: tuple[Test, ...]) -> Test:
-    """Make one test of several: false if one is, else not known if one is not."""
+    """Combine tests: False if one is, else unknown if one is unknown."""
     if len(tests) == 1:
         return tests[0]
 
@@ -101,7 +101,7 @@ def _all_of(tests: tuple[Test, ...]) -> Test:
 
 
 def _reason(rule: Rule) -> str:
-    said = {"allow": "allows", "ask": "wants it asked about", "deny": "denies"}[rule.effect]
+    said = {"allow": "allows", "ask": "requires approval", "deny": "denies"}[rule.effect]
     return f"rule {rule} {said}"
 
 
@@ -117,7 +117,7 @@ def _name_matcher(rule: Rule) -> Callable[[ActKind, str], object]:
 
 
 def _conditions(rule: Rule, paths: Paths) -> Iterator[Condition]:
-    """Give the conditions of a rule, those that cost least first."""
+    """Yield the conditions of a rule, the cheapest first."""
     if rule.trusted is not None:
         yield Condition(f"trusted is {_word(rule.trusted)}", _is_trusted(rule.trusted))
     if rule.allows_taint:

@@ -1,7 +1,7 @@
-"""The members that tables of a policy file have, and how each is read: one row a member, whatever table it stands in.
+"""The keys that tables of a policy file may have, and a parser for each: one row per key, for all tables.
 
-A row takes what TOML gave and makes what a rule wants of it, or says what to write instead. It knows neither files nor
-lines; ``reading`` puts the place before the sentence.
+A parser converts a TOML value to what a rule needs, or says what to write instead. It knows neither files nor lines;
+``loader`` adds the place to the message.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from trunkline.host.policy.rules import KINDS, TIERS, WITH_ARGUMENTS
 __all__ = ["CALLERS", "TARGETS", "Reader", "Wrong", "kinds_and_names", "read_members", "readers"]
 
 CALLERS = ("gateway", "model", "server", "user")
-#: The members that name what a rule is about, and the kind that each is of.
+#: The keys that name what a rule is about, and the kind of each.
 TARGETS: Mapping[str, ActKind] = MappingProxyType({"tool": "tool", "prompt": "prompt", "uri": "resource"})
 
 Reader: TypeAlias = Callable[[Any], Any]
@@ -30,22 +30,22 @@ _HINTS = Annotations.__struct_fields__
 
 
 class Wrong(ValueError):
-    """A member is wrong; the message says why and what to write."""
+    """A key or its value is invalid; the message says why and what to write."""
 
     def __init__(self, message: str, key: str | None = None) -> None:
-        """Name the member, where it is known."""
+        """Set the message, and the key if it is known."""
         super().__init__(message)
         self.key = key
 
 
 def read_members(table: Mapping[str, Any], known: Mapping[str, Reader]) -> tuple[dict[str, Any], list[Wrong]]:
-    """Read all members of a table; give those that are right, and what is wrong with the others."""
+    """Parse all keys of a table; return the valid ones, and the errors of the others."""
     found: dict[str, Any] = {}
     faults: list[Wrong] = []
     for key, value in table.items():
         try:
             if key not in known:
-                raise Wrong(f"there is no member {key!r}{_meant(key, known)}")
+                raise Wrong(f"unknown key {key!r}{_meant(key, known)}")
             found[key] = known[key](value)
         except ValueError as error:
             faults.append(Wrong(str(error) if key not in known else f"{key}: {error}", key))
@@ -53,10 +53,10 @@ def read_members(table: Mapping[str, Any], known: Mapping[str, Reader]) -> tuple
 
 
 def kinds_and_names(members: Mapping[str, Any]) -> tuple[tuple[ActKind, ...], tuple[str, ...]]:
-    """Say what a table is about: the kinds, and globs over names; tools where it says nothing.
+    """Return what a table is about: the kinds (tools by default), and globs over names.
 
     Raises:
-        Wrong: it says two things that do not go together.
+        InvalidKey: two keys contradict each other.
     """
     targets = [key for key in TARGETS if key in members]
     if len(targets) > 1:
@@ -66,28 +66,28 @@ def kinds_and_names(members: Mapping[str, Any]) -> tuple[tuple[ActKind, ...], tu
     kind = TARGETS[targets[0]]
     kinds: tuple[ActKind, ...] = members.get("kind", (kind,))
     if kinds != (kind,):
-        raise Wrong(f"{targets[0]} is about the kind {kind!r} alone: leave kind out", targets[0])
+        raise Wrong(f"{targets[0]} implies the kind {kind!r}: leave kind out", targets[0])
     return kinds, members[targets[0]]
 
 
 def _meant(name: str, known: Collection[str]) -> str:
     near = nearest(name, known)
-    return f": did you mean {near!r}?" if near else f"; it may have {', '.join(sorted(known))}"
+    return f": did you mean {near!r}?" if near else f"; the keys are {', '.join(sorted(known))}"
 
 
-# --- how one value is read -------------------------------------------------------------------------------------------
+# --- values ----------------------------------------------------------------------------------------------------------
 
 
 def _text(value: Any) -> str:
     if not isinstance(value, str) or not value:
-        raise Wrong(f"write a text in quotes, not {value!r}")
+        raise Wrong(f"write a string in quotes, not {value!r}")
     return value
 
 
 def _texts(value: Any) -> tuple[str, ...]:
     texts = tuple(_text(each) for each in (value if isinstance(value, list) else [value]))
     if not texts:
-        raise Wrong("an empty list fits nothing: leave it out for any")
+        raise Wrong("an empty list matches nothing: leave the key out to match anything")
     return texts
 
 
@@ -120,7 +120,7 @@ def _choice(choices: Collection[str]) -> Reader:
         if not isinstance(value, str) or value not in choices:
             near = nearest(value, choices) if isinstance(value, str) else None
             hint = f": did you mean {near!r}?" if near else f": write one of {', '.join(choices)}"
-            raise Wrong(f"{value!r} is not known{hint}")
+            raise Wrong(f"{value!r} is not valid{hint}")
         return value
 
     return read
@@ -143,7 +143,7 @@ def _tier(value: Any) -> int:
 
 
 def _moment(value: Any) -> float:
-    """Read a date or a time, of UTC where it does not say which, as seconds since the epoch."""
+    """Parse a date or a time, in UTC unless it has an offset, as seconds since the epoch."""
     if isinstance(value, str):
         try:
             value = datetime.datetime.fromisoformat(value)
@@ -160,7 +160,7 @@ def _hints(value: Any) -> Annotations:
     found, faults = read_members(_table(value), dict.fromkeys(_HINTS, _truth))
     _first(faults)
     if not found:
-        raise Wrong("it names no hint: leave it out, or write { read_only = true }")
+        raise Wrong("it has no hint: leave it out, or write { read_only = true }")
     return Annotations(**found)
 
 
@@ -179,11 +179,11 @@ def _first(faults: list[Wrong]) -> None:
 
 
 def _json(value: Any) -> Any:
-    """Take a value that JSON has, too."""
+    """Return a TOML value that JSON also has."""
     for inner in value if isinstance(value, list) else value.values() if isinstance(value, dict) else ():
         _json(inner)
     if not isinstance(value, str | bool | int | float | list | dict):
-        raise Wrong(f"{value!r} is no JSON value: write it in quotes")
+        raise Wrong(f"{value!r} is not a JSON value: write it in quotes")
     return value
 
 
@@ -232,7 +232,7 @@ def _predicate(table: Mapping[str, Any]) -> Predicate:
     found, faults = read_members(table, _PREDICATE)
     _first(faults)
     if "arg" not in found:
-        raise Wrong("a predicate says which argument it is about: add arg = '/...'")
+        raise Wrong("a predicate needs the argument it is about: add arg = '/...'")
     tests = [name for name in _TESTS if name in found]
     if not tests:
         raise Wrong(f"the predicate on {found['arg']!r} tests nothing: add one of {', '.join(_TESTS)}")
@@ -289,5 +289,5 @@ _READERS: Mapping[str, Mapping[str, Reader]] = MappingProxyType(
 
 
 def readers(table: str) -> Mapping[str, Reader]:
-    """Give the members that a table of this name may have."""
+    """Return the keys that a table of this name may have, with their parsers."""
     return _READERS[table]

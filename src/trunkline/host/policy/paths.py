@@ -1,8 +1,8 @@
-"""Whether a path that a tool is given lies in a folder, read so that no spelling of it leads out.
+"""Whether a path in the arguments of a tool lies in a folder, checked so that no spelling of it can escape.
 
-It reads texts alone. What links there are is said by a function that comes from outside, and so are the home folder and
-the folders that servers run in. A path that cannot be read with certainty (a link to somewhere, a ``~``, a scheme, a
-backslash, an escape, a control character) is neither inside nor outside.
+It works on text only. Symbolic links are resolved by a function that is passed in; the home folder and the working
+directories of servers are passed in too. A path that cannot be read with certainty (a link that cannot be resolved, a
+``~``, a scheme, a backslash, an escape, a control character) is neither inside nor outside.
 """
 
 from __future__ import annotations
@@ -24,32 +24,32 @@ _ODD = re.compile(
 
 
 class PathError(ValueError):
-    """A folder in a rule cannot be understood; the message says why and what to write."""
+    """A folder in a rule is invalid; the message says why and what to write."""
 
 
 class Places(Struct, frozen=True, kw_only=True):
-    """What paths mean here."""
+    """How paths are resolved on this machine."""
 
     #: What ``~`` in a rule stands for.
     home: str | None = None
-    #: Where each server runs; a relative path that is meant for another one cannot be judged.
+    #: The working directory of each server; a relative path for any other server cannot be judged.
     folders: Mapping[str, str] = MappingProxyType({})
-    #: Follows the links of an absolute path; None: paths are compared as they are written.
+    #: Resolves the links of an absolute path; None: paths are compared as written.
     resolve: Callable[[str], str] | None = None
 
 
 class Paths:
-    """Reads paths, each once while one act is judged: a link may lead elsewhere the next time."""
+    """Reads paths, each once per decision: a link may lead elsewhere the next time."""
 
     __slots__ = ("_read", "places")
 
     def __init__(self, places: Places) -> None:
-        """Take what paths mean here."""
+        """Read paths in this context."""
         self.places = places
         self._read: dict[tuple[str, str], _Path | None] = {}
 
     def read(self, value: str, server: str) -> _Path | None:
-        """Read a path that is meant for a server; None if it cannot be judged."""
+        """Read a path as a server would; None if it cannot be judged."""
         key = (value, server)
         try:
             return self._read[key]
@@ -60,13 +60,13 @@ class Paths:
         return path
 
     def forget(self) -> None:
-        """Forget what was read, for the next act."""
+        """Clear the cache, for the next decision."""
         if self._read:
             self._read.clear()
 
 
 class _Path:
-    """A path in its forms; what its links lead to is found when it is first wanted."""
+    """A path in its forms; its links are resolved on first use."""
 
     __slots__ = ("_real", "_written", "folded", "straight")
 
@@ -77,10 +77,10 @@ class _Path:
         self._real: _Path | None = None
 
     def real(self, resolve: Callable[[str], str]) -> _Path:
-        """Follow the links.
+        """Return the path with its links resolved.
 
         Raises:
-            OSError, ValueError: they cannot be followed.
+            OSError, ValueError: they cannot be resolved.
         """
         if self._real is None:
             self._real = _Path(resolve(self._written))
@@ -88,19 +88,19 @@ class _Path:
 
 
 def compile_within(folders: Iterable[str], *, paths: Paths, loose: bool) -> Callable[[str, str], bool | None]:
-    """Make the function from a path and the server it is for to whether it lies in one of the folders; None: unclear.
+    """Return a function that checks if a path, for a server, lies in one of the folders; None: unknown.
 
-    Where being inside is what opens the door, a path is inside only in every form it has: as written and with its links
-    followed. Where being inside is what closes it (``loose``), one form is enough, and capitals make no difference.
+    Where being inside allows something, a path must be inside in every form: as written and with its links resolved.
+    Where being inside restricts it (``lenient``), one form is enough, and case is ignored.
 
     Raises:
-        PathError: a folder is not absolute.
+        InvalidFolder: a folder is not absolute.
     """
     resolve = paths.places.resolve
     written = [_folder(each, paths.places) for each in folders]
     real_ones = [_straight(resolve(each)) for each in written if resolve is not None]
     roots = tuple(dict.fromkeys(map(_fold, (*written, *real_ones)) if loose else (*written, *real_ones)))
-    # Of one text it is found out faster than of one of several.
+    # ``startswith`` is faster with a string than with a tuple.
     starts = roots[0] if len(roots) == 1 else roots
     read = paths.read
 
@@ -124,10 +124,10 @@ def _folder(text: str, places: Places) -> str:
     path = text
     if text == "~" or text.startswith("~/"):
         if places.home is None:
-            raise PathError(f"{text!r}: nobody said where '~' is; write the whole path")
+            raise PathError(f"{text!r}: the home folder '~' is not known; write the whole path")
         path = places.home + text[1:]
     if not path.startswith("/") or _ODD.search(path):
-        raise PathError(f"{text!r} is no absolute path: begin it with '/' or '~/'")
+        raise PathError(f"{text!r} is not an absolute path: begin it with '/' or '~/'")
     return _straight(path)
 
 
@@ -140,8 +140,8 @@ def _absolute(value: str, cwd: str | None) -> str | None:
 
 
 def _straight(path: str) -> str:
-    """Resolve dots and double slashes; the end is a slash, so that what begins with a folder lies in it."""
-    # Two leading slashes are kept by POSIX, and mean one everywhere that matters here.
+    """Resolve dots and double slashes; it ends with a slash, so that a prefix is a containing folder."""
+    # POSIX keeps two leading slashes; on all systems that matter here they mean one.
     straight = posixpath.normpath(path).strip("/")
     return f"/{straight}/" if straight else "/"
 

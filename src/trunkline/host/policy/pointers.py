@@ -1,8 +1,8 @@
 """JSON pointers (RFC 6901) into arguments, with ``*`` for every element; they lead to values, or to one of two marks.
 
-``MISSING``: there is nothing. ``UNJUDGED``: the way leads through something that is neither object nor array, or to
-more elements than are looked at; a server may still find a value there, such as JSON inside a text, so nobody may
-conclude that there is none.
+``MISSING``: there is nothing. ``UNJUDGED``: the path leads through a value that is neither object nor array, or to more
+elements than are examined; a server may still find a value there, such as JSON inside a string, so nothing may be
+concluded.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ __all__ = ["MISSING", "UNJUDGED", "Mark", "PointerError", "follow", "parse_point
 
 
 class Mark(Enum):
-    """What a pointer leads to in place of a value."""
+    """The result of a pointer that does not lead to a value."""
 
     MISSING = "nothing"
     UNJUDGED = "something that cannot be judged"
@@ -32,27 +32,27 @@ _LONE_TILDE = re.compile(r"~(?![01])")
 
 
 class PointerError(ValueError):
-    """A text is no JSON pointer; the message says why and what to write."""
+    """A text is not a JSON pointer; the message says why and what to write."""
 
 
 def parse_pointer(text: str) -> tuple[str, ...]:
-    """Cut a pointer into its parts, unescaped.
+    """Split a pointer into its unescaped parts.
 
     Raises:
-        PointerError: it is none.
+        InvalidPointer: it is not a valid pointer.
     """
     if text and not text.startswith("/"):
-        raise PointerError(f"{text!r} is no JSON pointer: write {'/' + text!r}")
+        raise PointerError(f"{text!r} is not a JSON pointer: write {'/' + text!r}")
     if _LONE_TILDE.search(text):
         raise PointerError(f"{text!r} has a '~' by itself: write '~0' for '~' and '~1' for '/'")
     parts = tuple(part.replace("~1", "/").replace("~0", "~") for part in text.split("/")[1:])
     if len(parts) > _MOST_PARTS:
-        raise PointerError(f"a pointer of {len(parts)} parts: {_MOST_PARTS} are the most")
+        raise PointerError(f"the pointer has {len(parts)} parts; the limit is {_MOST_PARTS}")
     return parts
 
 
 def follow(arguments: Mapping[str, Any], parts: tuple[str, ...]) -> list[Any]:
-    """Follow a pointer to what it leads to: one thing, or more where it has a ``*``; never none."""
+    """Return the values that a pointer leads to: one, or several if it has a ``*``; the list is never empty."""
     found: list[Any] = [arguments]
     for part in parts:
         if part == "*":

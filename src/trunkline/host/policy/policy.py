@@ -1,19 +1,20 @@
-"""The policy: rules asked in one order, and the first that holds decides.
+"""The policy: rules evaluated in one order, and the first that holds decides.
 
 The order is tiers from high to low, and within a tier deny, ask, allow, each as written: so the highest tier with a
-rule that holds decides whole, and in it deny beats ask beats allow. Where none holds, ``defaults`` does.
+rule that holds decides alone, and in it deny beats ask beats allow. If none holds, the default table decides.
 
-What is not known (arguments while a list is made, the time) counts against the act when it is decided, and for it when
-one asks whether it may be seen: ``sees`` is false only if no arguments could be allowed or asked about.
+What is unknown (arguments while a list is built, the time) counts against the act when it is decided, and for it when
+its visibility is asked: ``is_visible`` is False only if no arguments could be allowed or asked about.
 
-Where the session is tainted, a rule that allows a writing tool counts only if it says ``tainted = true``; else it asks.
-Nothing is allowed unasked of a definition that the scan flagged, or that is another than the one that was accepted.
+In a tainted session, a rule that allows a writing tool counts only if it says ``tainted = true``; otherwise the call
+needs approval. A definition that the scan flagged, or that differs from the accepted one, is never allowed without
+asking.
 
-Of two decisions that are equally strict, the one that a rule made is given, then the one about the definition: what a
-row of the default table asks may have been consented to before (``judgement/approval.py``), and those may not.
+Of two decisions that are equally strict, one made by a rule wins, then one about the definition: consent given before
+the call may cover what a row of the default table asks (``authorization/approval.py``), and never those.
 
-Hints of a server that is not trusted may only raise the level: its acts are judged once without the hints and, where a
-rule reads any, once with them, and the stricter decision holds.
+Hints of an untrusted server may only make a decision stricter: its acts are judged without the hints and, if a rule
+reads any, also with them, and the stricter decision holds.
 """
 
 from __future__ import annotations
@@ -34,64 +35,64 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 _STRICTNESS = ("allow", "ask", "deny")
-# From what consent given before the call covers to what it never does.
+# From what consent given before the call covers to what it never covers.
 _CAUSES: tuple[Cause, ...] = ("default", "taint", "changed", "flagged", "rule")
-# What is remembered of names is bounded, for URIs are without number; longer ones are looked at anew each time.
+# The cache by name is bounded, since there may be any number of URIs; longer names are not cached.
 _MOST_NAMES = 4096
 _LONGEST_NAME = 512
 
 
 class _About(NamedTuple):
-    """The rules about one name, in the order of asking."""
+    """The rules about one name, in evaluation order."""
 
     rules: tuple[Compiled, ...]
     read_hints: bool
 
 
 class Policy:
-    """Rules, made ready to decide; it never changes."""
+    """Compiled rules; a policy never changes."""
 
     __slots__ = ("_names", "_ordered", "_paths", "_servers", "places", "redactions", "rules")
 
     def __init__(
         self, rules: Iterable[Rule] = (), *, redactions: Iterable[Redact] = (), places: Places | None = None
     ) -> None:
-        """Take the rules in the order they are written in.
+        """Compile the rules, in the order in which they are written.
 
         Raises:
-            ValueError: a rule cannot be understood; the message says what to write.
+            ValueError: a rule is invalid; the message says what to write.
         """
         #: The rules as written.
         self.rules = tuple(rules)
-        #: Which arguments the audit trail must not show.
+        #: The arguments that the audit trail must not show.
         self.redactions = tuple(redactions)
         self.places = Places() if places is None else places
         self._paths = Paths(self.places)
         ready = (compile_rule(rule, self._paths) for rule in self.rules)
         self._ordered = tuple(sorted(ready, key=_rank))
-        # Answers that never change, kept: which rules are about a server, and which about a name.
+        # Caches: the rules about a server, and those about a name; they never change.
         self._servers: dict[tuple[ActKind, str], tuple[Compiled, ...]] = {}
         self._names: dict[tuple[ActKind, str, str], _About] = {}
 
     def decide(self, act: Act, now: float | None = None) -> Decision:
-        """Say whether an act may be done; what cannot be evaluated is denied.
+        """Decide on an act; if the rules cannot be evaluated, it is denied.
 
-        ``now`` is in seconds since the epoch; without it, rules that expire count where they deny or ask alone.
+        ``now`` is in seconds since the epoch; without it, rules that expire count only if they deny or ask.
         """
         try:
             return self._judge(act, now, _decided)
-        except Exception as error:  # noqa: BLE001 - whatever goes wrong in here must not open a door
+        except Exception as error:  # noqa: BLE001 - a failure in here must never allow anything
             return _failure(error)
 
     def sees(self, act: Act, now: float | None = None) -> bool:
-        """Tell whether an act may be shown at all, whatever its arguments will be."""
+        """Return True if an act may be listed: some arguments could be allowed or asked about."""
         try:
             return self._judge(act, now, _hoped).effect != "deny"
         except Exception:  # noqa: BLE001 - (the same)
             return False
 
     def explain(self, act: Act, now: float | None = None) -> Trace:
-        """Decide, and tell of every rule why it held or not."""
+        """Decide on an act, and return for every rule why it held or not."""
         decision = self.decide(act, now)
         hints, notes = self._hints_that_decided(act, now)
         return Trace(decision, tell_steps(self._ordered, act, hints, now=now, decision=decision), notes)
@@ -115,11 +116,11 @@ class Policy:
         except Exception:  # noqa: BLE001 - (the same)
             raised = False
         if raised:
-            return act.annotations, ("the server is not trusted: its hints raised the level",)
-        return NO_HINTS, ("the server is not trusted: its hints are left out",)
+            return act.annotations, ("the server is not trusted: its hints made the decision stricter",)
+        return NO_HINTS, ("the server is not trusted: its hints are ignored",)
 
     def _about(self, kind: ActKind, server: str, name: str) -> _About:
-        """Find the rules about a name, in the order of asking."""
+        """Return the rules about a name, in evaluation order."""
         key = (kind, server, name)
         found = self._names.get(key)
         if found is None:
@@ -139,19 +140,19 @@ class Policy:
 
 
 def join_policies(*policies: Policy) -> Policy:
-    """Make one policy of several; the places are those of the first."""
+    """Join policies into one; the path context is that of the first."""
     rules = [rule for policy in policies for rule in policy.rules]
     redactions = [each for policy in policies for each in policy.redactions]
     return Policy(rules, redactions=redactions, places=policies[0].places if policies else None)
 
 
-# --- asking rules in order -------------------------------------------------------------------------------------------
+# --- evaluating rules in order ----------------------------------------------------------------------------------------
 
 _Way: TypeAlias = Callable[[tuple[Compiled, ...], Act, Annotations, "float | None"], Decision]
 
 
 def _decided(rules: tuple[Compiled, ...], act: Act, hints: Annotations, now: float | None) -> Decision:
-    """Ask the rules; what is not known counts against the act."""
+    """Evaluate the rules; what is unknown counts against the act."""
     least: Decision | None = None
     for compiled in rules:
         state = compiled.state(act, hints, now)
@@ -159,13 +160,13 @@ def _decided(rules: tuple[Compiled, ...], act: Act, hints: Annotations, now: flo
             said = _held(compiled, act, hints) if act.tainted or act.flagged or act.changed else compiled.decision
             return _stricter(said, least)
         if state is None and compiled.rule.effect == "ask" and least is None:
-            # It may not hold, and then a rule further down would decide: the stricter of the two is meant.
+            # It may not hold, and then a later rule would decide: the stricter of the two applies.
             least = compiled.decision
     return _stricter(default_decision(act, hints), least)
 
 
 def _held(compiled: Compiled, act: Act, hints: Annotations) -> Decision:
-    """Give what a rule says of an act that somebody may have to look at, whatever the rule allows."""
+    """Return the decision of a rule that holds; flagged, changed or tainted acts need approval even if it allows."""
     if act.flagged and compiled.when_flagged is not None:
         return compiled.when_flagged
     if act.changed and compiled.when_changed is not None:
@@ -177,7 +178,7 @@ def _held(compiled: Compiled, act: Act, hints: Annotations) -> Decision:
 
 
 def _hoped(rules: tuple[Compiled, ...], act: Act, hints: Annotations, now: float | None) -> Decision:
-    """Ask the rules; what is not known counts for the act."""
+    """Evaluate the rules; what is unknown counts for the act."""
     for compiled in rules:
         state = compiled.state(act, hints, now)
         if state is True or (state is None and compiled.rule.effect != "deny"):
@@ -199,7 +200,7 @@ def _failure(error: Exception) -> Decision:
 
 
 def _rank(compiled: Compiled) -> tuple[int, int, bool]:
-    # A rule that allows things in a tainted session says more than one that allows them, and is asked before it.
+    # A rule that also allows acts in a tainted session is more specific, and is evaluated before one that does not.
     return -compiled.rule.tier, -_STRICTNESS.index(compiled.rule.effect), not compiled.rule.allows_taint
 
 

@@ -1,8 +1,8 @@
-"""Predicates on arguments: a pointer, a test and what it is compared with; each test is a row of one table.
+"""Predicates on arguments: a pointer, a test and its operand; each test is a row of one table.
 
-A test says yes, no, or that it cannot judge the value (None): it has another type than the test is for, or it is too
-long or too odd to be read with certainty. What then follows depends on what the rule does, so that doubt never opens a
-door:
+A test returns True, False, or None if it cannot judge the value: it has another type than the test is for, or it is too
+long or too odd to be read with certainty. What follows depends on the effect of the rule, so that doubt never allows
+anything:
 
 ====================  ===========  ================
 the value             allow rule   ask, deny rule
@@ -14,7 +14,7 @@ is missing            no           no
 several, by ``*``     all of them  any of them
 ====================  ===========  ================
 
-``not`` turns yes and no round, and leaves the other two as they are.
+``not`` swaps the first two rows, and leaves the other two as they are.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ from trunkline.host.policy.pointers import MISSING, UNJUDGED, follow, parse_poin
 
 __all__ = ["TESTS", "Predicate", "PredicateError", "Test", "compile_predicate", "type_of"]
 
-#: From an act, the hints to go by and the time to true, false, or None for not known.
+#: Takes an act, the effective hints and the time; returns True, False, or None for unknown.
 Test: TypeAlias = Callable[[Act, Annotations, "float | None"], "bool | None"]
-#: From a value and the act it belongs to: yes, no, or None for what cannot be judged.
+#: Takes a value and its act; returns True, False, or None if the value cannot be judged.
 _Judge: TypeAlias = Callable[[Any, Act], "bool | None"]
 
-# Longer texts are for no pattern; reading them would hold everybody else up.
+# Longer texts are not matched: that would block the event loop.
 _MOST_TEXT = 1_000_000
 _TYPES = ("array", "boolean", "integer", "null", "number", "object", "string")
 
 
 class PredicateError(ValueError):
-    """What a test is compared with does not fit it; the message says why and what to write."""
+    """The operand of a test is invalid; the message says why and what to write."""
 
 
 class Predicate(Struct, frozen=True):
@@ -54,36 +54,36 @@ class Predicate(Struct, frozen=True):
     arg: str
     #: The name of a row of ``TESTS``.
     test: str
-    #: What is compared with; of ``range`` the least and the most, None where there is no bound.
+    #: The operand; for ``range`` the minimum and the maximum, None where there is no bound.
     value: Any = None
     negated: bool = False
 
     def __str__(self) -> str:
-        """Say it, for people."""
+        """Describe the predicate for people."""
         said = TESTS[self.test].say(self.value)
         return f"{self.arg or 'all arguments'} {'not ' if self.negated else ''}{said}"
 
 
 class _Circumstances(NamedTuple):
     paths: Paths
-    #: Passing the test is what closes the door.
+    #: Passing the test restricts the act, so one matching form is enough.
     loose: bool
 
 
 class _Test(NamedTuple):
-    """A row: how a test is made of what it is compared with, and how it is said."""
+    """A row: how a test is compiled from its operand, and how it is described."""
 
     make: Callable[[Any, _Circumstances], _Judge]
     say: Callable[[Any], str]
 
 
 def compile_predicate(predicate: Predicate, *, opens: bool, paths: Paths) -> Test:
-    """Make the function that tells whether a predicate holds; None while the arguments are not known.
+    """Return a function that checks if a predicate holds; it returns None while the arguments are unknown.
 
-    ``opens`` is true of a rule that allows.
+    ``for_allow`` is True for a rule that allows.
 
     Raises:
-        ValueError: the pointer or what is compared with cannot be understood; the message says what to write.
+        ValueError: the pointer or the operand is invalid; the message says what to write.
     """
     parts = parse_pointer(predicate.arg)
     judge = TESTS[predicate.test].make(predicate.value, _Circumstances(paths, loose=opens is predicate.negated))
@@ -123,7 +123,7 @@ def _of_many(parts: tuple[str, ...], judge: _Judge, opens: bool) -> Test:
 def _negation(judge: _Judge) -> _Judge:
     def negated(value: Any, act: Act) -> bool | None:
         verdict = judge(value, act)
-        # Nothing is no value that could fail a test; of the two tests that ask for it, the row itself is turned round.
+        # A missing value cannot fail a test; ``absent`` and ``present`` are about it, so they are negated as they are.
         if verdict is None or (value is MISSING and judge not in (_absent, _present)):
             return verdict
         return not verdict
@@ -135,7 +135,7 @@ def _negation(judge: _Judge) -> _Judge:
 
 
 def type_of(value: Any) -> str:
-    """Name the JSON type of a value; a truth value is no number."""
+    """Return the JSON type of a value; a boolean is not a number."""
     match value:
         case None:
             return "null"
@@ -150,11 +150,11 @@ def type_of(value: Any) -> str:
         case Mapping():
             return "object"
         case _:
-            raise PredicateError(f"{value!r} is no JSON value")
+            raise PredicateError(f"{value!r} is not a JSON value")
 
 
 def _of_text(test: Callable[[str], bool | None]) -> _Judge:
-    """Make a judge of a test that is for texts."""
+    """Return a value test for a test of strings."""
 
     def judge(value: Any, act: Act) -> bool | None:
         if type(value) is str and len(value) <= _MOST_TEXT:
@@ -181,7 +181,7 @@ def _glob(patterns: list[str], given: _Circumstances) -> _Judge:
 
 
 def _in_forms(test: Callable[[str], bool | None], *, loose: bool) -> Callable[[str], bool | None]:
-    """Return a test that asks a ``file:`` URI in every form it may be read as, so that no spelling escapes it."""
+    """Return a test that checks a ``file:`` URI in every form it may be read as, so that no spelling escapes it."""
 
     def of_forms(value: str) -> bool | None:
         if not is_file_uri(value):
@@ -202,14 +202,14 @@ def _regex(pattern: str, given: _Circumstances) -> _Judge:
     try:
         re2: Any = import_module("re2")
     except ImportError:
-        raise PredicateError("regex needs a linear engine: pip install 'trunkline[host]'") from None
+        raise PredicateError("regex needs the linear-time engine RE2: pip install 'trunkline[host]'") from None
     options = re2.Options()
     options.log_errors, options.never_capture = False, True
     try:
         fits = re2.compile(pattern, options).fullmatch
     except re2.error as error:
         why = error.args[0]
-        raise PredicateError(f"{pattern!r} is no pattern of RE2: {why.decode(errors='replace')}") from None
+        raise PredicateError(f"{pattern!r} is not a valid RE2 pattern: {why.decode(errors='replace')}") from None
 
     def test(value: str) -> bool | None:
         try:
@@ -261,7 +261,7 @@ def _one_of(wanted: list[Any], given: _Circumstances) -> _Judge:
 
 
 def _same(one: Any, other: Any) -> bool:
-    """Compare JSON values; a truth value equals no number."""
+    """Return True if two JSON values are equal; a boolean never equals a number."""
     kind = type_of(one)
     if kind != type_of(other):
         return False
@@ -274,7 +274,7 @@ def _same(one: Any, other: Any) -> bool:
 
 def _type(wanted: list[str], given: _Circumstances) -> _Judge:
     if unknown := [each for each in wanted if each not in _TYPES]:
-        raise PredicateError(f"{unknown[0]!r} is no JSON type: write one of {', '.join(_TYPES)}")
+        raise PredicateError(f"{unknown[0]!r} is not a JSON type: write one of {', '.join(_TYPES)}")
 
     def judge(value: Any, act: Act) -> bool | None:
         if isinstance(value, type(MISSING)):
@@ -286,7 +286,7 @@ def _type(wanted: list[str], given: _Circumstances) -> _Judge:
 
 
 def _absent(value: Any, act: Act) -> bool | None:
-    # Some servers take null for nothing and some do not: it is whichever is worse.
+    # Some servers treat null as missing and some do not, so null cannot be judged.
     return None if value is None or value is UNJUDGED else value is MISSING
 
 
@@ -305,7 +305,7 @@ def _say_range(bounds: tuple[float | None, float | None]) -> str:
     return " and ".join(words)
 
 
-#: Every test by its name in a rule; ``range`` is what ``min`` and ``max`` make together.
+#: Every test by its name in a rule; ``range`` combines ``min`` and ``max``.
 TESTS: Mapping[str, _Test] = MappingProxyType(
     {
         "absent": _Test(lambda _, given: _absent, lambda _: "absent"),

@@ -1,7 +1,7 @@
-"""Reads policies: TOML in, a ``Policy`` out, or every mistake in it with its file and line and what to write instead.
+"""Loads policies: TOML in, a ``Policy`` out, or every mistake in it with its file and line and what to write instead.
 
-This is the one module of policy that touches files, and only in ``load_policy`` and ``places_here``. TOML says no
-lines, so they are found again in the text by the tables' headers.
+This is the one module of the policy package that touches files, and only in ``load_policy`` and
+``local_path_context``. The TOML parser gives no line numbers, so they are found in the text by the tables' headers.
 """
 
 from __future__ import annotations
@@ -29,34 +29,34 @@ _MOST_BYTES = 4_000_000
 
 
 class Table(NamedTuple):
-    """One ``[[name]]`` of a file, and where it stands."""
+    """One ``[[name]]`` table of a file, and its position."""
 
     name: str
     members: Mapping[str, Any]
     file: str
-    #: The line of its header; None where that could not be found.
+    #: The line of its header; None if it could not be found.
     line: int | None
-    #: The lines of its members.
+    #: The lines of its keys.
     lines: Mapping[str, int]
     number: int
 
     @property
     def where(self) -> str:
-        """The place, for people; unique within a file."""
+        """The position for messages; unique within a file."""
         return f"{self.file}: {self.name} {self.number}" if self.line is None else f"{self.file}:{self.line}"
 
     def fault(self, wrong: Wrong) -> str:
-        """Put the place before what is wrong: the member's own, if it is known."""
+        """Format an error with its position: that of the key, if it is known."""
         line = self.lines.get(wrong.key or "")
         return f"{self.where if line is None else f'{self.file}:{line}'}: {wrong}"
 
 
 class Located(Protocol):
-    """What policy wants to know of a server: its name, and where it is started, if it is."""
+    """What the policy needs of a server: its name, and where it is started if it is a process."""
 
     @property
     def name(self) -> str:
-        """Its name."""
+        """The name of the server."""
         ...
 
     @property
@@ -66,32 +66,32 @@ class Located(Protocol):
 
     @property
     def cwd(self) -> str | None:
-        """The folder it is started in; None for ours."""
+        """The folder it is started in; None for the current one."""
         ...
 
 
 def load_policy(path: str | os.PathLike[str], *, places: Places | None = None) -> Policy:
-    """Read a policy from a file; paths in it and in arguments mean what they mean on this machine, unless said.
+    """Load a policy from a file; paths are resolved on this machine unless another context is passed.
 
     Raises:
-        ConfigError: the file cannot be read or something in it is wrong.
+        ConfigError: the file cannot be read or is invalid.
     """
     file = os.fspath(path)
     return read_policy(read_text(file), file=file, places=places_here() if places is None else places)
 
 
 def places_here(entries: Iterable[Located] = ()) -> Places:
-    """Say what paths mean on this machine, and to these servers: one that is reached by a URL has no folder here."""
+    """Return the path context of this machine and these servers; one that is reached by a URL has no folder here."""
     home = os.path.expanduser("~")
     folders = {each.name: os.path.abspath(each.cwd or ".") for each in entries if each.command is not None}
     return Places(home=home if home.startswith("/") else None, folders=folders, resolve=os.path.realpath)
 
 
 def read_text(file: str) -> str:
-    """Read a file of policy.
+    """Read a policy file.
 
     Raises:
-        ConfigError: there is none, or it is no text.
+        ConfigError: it cannot be read, or is not text.
     """
     try:
         with open(file, "rb") as opened:
@@ -99,18 +99,18 @@ def read_text(file: str) -> str:
     except OSError as error:
         raise ConfigError(f"{file} cannot be read: {error.strerror}") from error
     if len(data) > _MOST_BYTES:
-        raise ConfigError(f"{file} is larger than {_MOST_BYTES} bytes, which no policy is")
+        raise ConfigError(f"{file} is larger than {_MOST_BYTES} bytes, which is too large for a policy")
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise ConfigError(f"{file} is no UTF-8 text (byte {error.start}); save it as UTF-8") from None
+        raise ConfigError(f"{file} is not UTF-8 text (byte {error.start}); save it as UTF-8") from None
 
 
 def read_policy(text: str, *, file: str, places: Places | None = None) -> Policy:
-    """Read a policy; ``file`` is what messages and rules without a name call it.
+    """Parse a policy; ``file`` is its name in messages and in the names of unnamed rules.
 
     Raises:
-        ConfigError: something in it is wrong; the message has a line for each mistake, with its place and the fix.
+        ConfigError: the policy is invalid; the message has a line for each mistake, with its place and the fix.
     """
     places = Places() if places is None else places
     tables, faults = read_tables(text, file=file, known=_TABLES)
@@ -136,10 +136,10 @@ def read_policy(text: str, *, file: str, places: Places | None = None) -> Policy
 
 
 def read_tables(text: str, *, file: str, known: tuple[str, ...]) -> tuple[list[Table], list[str]]:
-    """Cut a text into its tables; give them, and what is wrong with the text as a whole.
+    """Parse a text into its tables; return them, and the errors of the text as a whole.
 
     Raises:
-        ConfigError: it is no TOML.
+        ConfigError: it is not TOML.
     """
     import tomllib
 
@@ -148,18 +148,19 @@ def read_tables(text: str, *, file: str, known: tuple[str, ...]) -> tuple[list[T
     except tomllib.TOMLDecodeError as error:
         found = _LINE.search(str(error))
         place = f"{file}:{found[1]}" if found else file
-        raise ConfigError(f"{place}: this is no TOML: {error}") from None
+        raise ConfigError(f"{place}: not valid TOML: {error}") from None
     except RecursionError:
-        raise ConfigError(f"{file}: this is no TOML that could be read: it is nested too deeply") from None
+        raise ConfigError(f"{file}: the TOML is nested too deeply") from None
     tables: list[Table] = []
     faults: list[str] = []
     for name, value in document.items():
         if name not in known:
             near = nearest(name, known)
-            meant = f"did you mean [[{near}]]?" if near else f"it may have {', '.join(f'[[{each}]]' for each in known)}"
-            faults.append(f"{_top_place(text, file, name)}: there is no table {name!r}: {meant}")
+            tables_known = ", ".join(f"[[{each}]]" for each in known)
+            meant = f"did you mean [[{near}]]?" if near else f"the tables are {tables_known}"
+            faults.append(f"{_top_place(text, file, name)}: unknown table {name!r}: {meant}")
         elif not isinstance(value, list) or not all(isinstance(each, dict) for each in value):
-            faults.append(f"{_top_place(text, file, name)}: {name}: write [[{name}]], in two brackets each")
+            faults.append(f"{_top_place(text, file, name)}: {name}: write [[{name}]], with double brackets")
         else:
             tables += _located(text, file, name, value)
     return tables, faults
@@ -175,7 +176,7 @@ def _located(text: str, file: str, name: str, tables: list[dict[str, Any]]) -> I
     lines = text.splitlines()
     header = re.compile(rf"\s*\[\[\s*[\"']?{name}[\"']?\s*\]\]")
     starts = [number for number, line in enumerate(lines, 1) if header.match(line)]
-    # Written in another way, or with a header inside a text: no line is better than a wrong one.
+    # Written in another way, or with a header inside a string: no line is better than a wrong one.
     placed: list[int | None] = [*starts] if len(starts) == len(tables) else [None] * len(tables)
     for number, (members, start) in enumerate(zip(tables, placed, strict=True), 1):
         yield Table(name, members, file, start, {} if start is None else _member_lines(lines, start), number)
@@ -195,17 +196,17 @@ def _member_lines(lines: list[str], start: int) -> dict[str, int]:
 
 
 def _rule(table: Table, places: Places, faults: list[str]) -> Rule:
-    """Make a rule of a table.
+    """Build a rule from a table.
 
     Raises:
-        Wrong: it cannot be made.
+        InvalidKey: the table is invalid.
     """
     members, wrong = read_members(table.members, readers("rule"))
     faults += map(table.fault, wrong[:-1])
     if wrong:
         raise wrong[-1]
     if "effect" not in members:
-        raise Wrong("a rule says what it does: add effect = 'allow', 'ask' or 'deny'")
+        raise Wrong("a rule needs an effect: add effect = 'allow', 'ask' or 'deny'")
     kinds, names = kinds_and_names(members)
     rule = Rule(
         name=members.get("name", table.where),
@@ -232,25 +233,25 @@ _AS_THEY_ARE = ("when", "annotations", "tainted", "trusted", "message", "expires
 
 
 def _check(rule: Rule) -> None:
-    """Refuse what each member by itself may say, and all together may not.
+    """Check the combination of keys.
 
     Raises:
-        Wrong: the rule says what can never hold, or more than it may.
+        InvalidKey: the rule can never hold, or allows more than a rule may.
     """
     allows = rule.effect == "allow"
     if allows and not rule.servers:
-        raise Wrong("a rule that allows names its server: add server = '...'")
+        raise Wrong("a rule that allows must name its server: add server = '...'")
     if allows and (globs := [each for each in rule.servers if is_glob(each)]):
         fix = "name each server; only ask and deny may use '*', '?' and '['"
         raise Wrong(f"server: a rule that allows may not use the pattern {globs[0]!r}: {fix}", "server")
     if rule.message is not None and rule.effect != "deny":
-        raise Wrong("message: it is for who is denied; this rule denies nothing", "message")
+        raise Wrong("message: it is only for rules that deny, and this one does not", "message")
     if rule.when and (without := [kind for kind in rule.kinds if kind not in WITH_ARGUMENTS]):
         raise Wrong(f"when: {without[0]} has no arguments, so this rule could never hold for it", "when")
     if _reads_hints(rule) and rule.kinds != ("tool",):
         raise Wrong("annotations: only tools have them: leave kind out", "annotations")
     if allows and _reads_hints(rule) and rule.trusted is False:
-        fix = "hints of untrusted servers never open anything; leave one of the two out"
+        fix = "hints of untrusted servers never allow anything; leave one of the two out"
         raise Wrong(f"annotations: together with trusted = false this rule can never hold: {fix}", "annotations")
 
 
@@ -264,7 +265,7 @@ def _redact(table: Table, faults: list[str]) -> Redact:
     if wrong:
         raise wrong[-1]
     if "arg" not in members:
-        raise Wrong("it says which argument to hide: add arg = '/...'")
+        raise Wrong("a redaction needs the argument to hide: add arg = '/...'")
     kinds, names = kinds_and_names(members)
     if kinds == ("resource",):
         raise Wrong("uri: a resource has no arguments to hide", "uri")
@@ -278,5 +279,5 @@ def _twice(rules: list[Rule]) -> Iterator[str]:
     first: dict[str, Rule] = {}
     for rule in rules:
         if rule.name in first:
-            yield f"{rule.where}: the rule at {first[rule.name].where} has the name {rule.name!r} already: give another"
+            yield f"{rule.where}: the rule at {first[rule.name].where} has the name {rule.name!r} already: use another"
         first.setdefault(rule.name, rule)

@@ -1,6 +1,6 @@
-"""Rules as data: what a policy is made of once it has been read, whoever wrote it.
+"""Rules as data, as they are after parsing.
 
-Nothing here decides; ``matching`` makes functions of rules, ``policy`` asks them in order.
+Nothing here decides: rules are compiled to functions, and ``policy`` evaluates them in order.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from trunkline.host.policy.predicates import Predicate
 __all__ = ["KINDS", "TIERS", "WITH_ARGUMENTS", "Redact", "Rule"]
 
 KINDS: tuple[ActKind, ...] = ("tool", "resource", "prompt", "sampling", "elicitation", "roots")
-#: What has arguments, or params that a rule may look into.
+#: The kinds with arguments, or with params that a rule can test.
 WITH_ARGUMENTS: frozenset[ActKind] = frozenset({"tool", "prompt", "sampling", "elicitation"})
-#: The tiers that have names; any whole number is one too.
+#: The tiers that have names; any integer is a tier too.
 TIERS: Mapping[str, int] = MappingProxyType({"managed": 1000, "user": 0, "default": -1000})
 
 
 class Rule(Struct, frozen=True, kw_only=True):
-    """One rule: what it is about, under which conditions, and what it says then; an empty tuple means any."""
+    """One rule: what it is about, its conditions, and its effect; an empty tuple matches anything."""
 
-    #: The name it was given, or where it is written.
+    #: Its name, or its position in the file.
     name: str
     where: str
     effect: Effect
@@ -42,26 +42,26 @@ class Rule(Struct, frozen=True, kw_only=True):
     callers: tuple[str, ...] = ()
     principals: tuple[str, ...] = ()
     profiles: tuple[str, ...] = ()
-    #: On a rule that allows, ``True`` is a permission: also in a tainted session. Everywhere else it is a condition.
+    #: On a rule that allows, ``True`` extends it to tainted sessions. Everywhere else it is a condition.
     tainted: bool | None = None
     trusted: bool | None = None
-    #: What whoever is denied may read.
+    #: The message for a denied caller.
     message: str | None = None
-    #: Seconds since the epoch from which on it holds no more.
+    #: When it expires, in seconds since the epoch.
     expires: float | None = None
 
     def __str__(self) -> str:
-        """Name it, for people, with the place it is written at."""
+        """Name the rule and its position, for people."""
         return self.where if self.name == self.where else f"{self.name!r} ({self.where})"
 
     @property
     def allows_taint(self) -> bool:
-        """Whether it allows its acts in a tainted session too, by an explicit ``tainted = true``."""
+        """Whether it also allows acts in a tainted session, by an explicit ``tainted = true``."""
         return self.effect == "allow" and self.tainted is True
 
 
 class Redact:
-    """Arguments that the audit trail must not show."""
+    """A ``[[redact]]`` table: arguments that the audit trail must not show."""
 
     __slots__ = ("_name_fits", "_server_fits", "kinds", "names", "pointers", "servers", "where")
 
@@ -74,10 +74,10 @@ class Redact:
         kinds: tuple[ActKind, ...] = ("tool",),
         where: str = "",
     ) -> None:
-        """Take JSON pointers, ``*`` standing for every element, and globs over what they are about.
+        """Redact what these JSON pointers lead to, ``*`` for every element, for acts that match the globs.
 
         Raises:
-            ValueError: a pointer or a glob is none.
+            ValueError: a pointer or a glob is invalid.
         """
         for pointer in pointers:
             parse_pointer(pointer)
@@ -89,5 +89,5 @@ class Redact:
         )
 
     def matches(self, act: Act) -> bool:
-        """Tell whether it is about the arguments of an act."""
+        """Return True if it applies to the arguments of an act."""
         return act.kind in self.kinds and bool(self._server_fits(act.server) and self._name_fits(act.name))

@@ -1,6 +1,6 @@
-"""How a decision came about: every rule in the order of asking, with the conditions that held, failed or are not known.
+"""Traces of decisions: every rule in evaluation order, with the conditions that held, failed or are unknown.
 
-It asks the very conditions that decide, and changes nothing about the decision.
+It evaluates the same conditions as the decision, and does not affect it.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from trunkline.host.policy.matching import Compiled
 
 __all__ = ["Step", "StepOutcome", "Trace", "tell_steps"]
 
-#: ``decided``; ``matched``, but another rule did; ``possible`` while the arguments or the time are not known; ``no``.
+#: ``decided``; ``matched``, but another rule decided; ``possible`` if the arguments or the time are unknown; ``no``.
 StepOutcome: TypeAlias = Literal["decided", "matched", "possible", "no"]
 
 
 class Step(Struct, frozen=True):
-    """One rule as an explanation tells of it."""
+    """One rule in a trace."""
 
     rule: str
     where: str
@@ -28,12 +28,12 @@ class Step(Struct, frozen=True):
     tier: int
     outcome: StepOutcome
     why: str
-    #: It is about this kind, server and name at all.
+    #: Whether it is about this kind, server and name at all.
     relevant: bool
 
 
 class Trace(Struct, frozen=True):
-    """A decision, every rule in the order of asking, and what else mattered."""
+    """A decision, every rule in evaluation order, and notes on what else mattered."""
 
     decision: Decision
     steps: tuple[Step, ...]
@@ -43,7 +43,7 @@ class Trace(Struct, frozen=True):
 def tell_steps(
     rules: Iterable[Compiled], act: Act, hints: Annotations, *, now: float | None, decision: Decision
 ) -> tuple[Step, ...]:
-    """Tell of each rule whether it held for an act, and why."""
+    """Return for each rule whether it held for an act, and why."""
     return tuple(_step(each, act, hints, now, decision) for each in rules)
 
 
@@ -57,7 +57,7 @@ def _step(compiled: Compiled, act: Act, hints: Annotations, now: float | None, d
 
 
 def _elsewhere(compiled: Compiled, act: Act) -> str:
-    """Say what a rule is about, if that is something else."""
+    """Return what a rule is about if it does not match the act; empty if it does."""
     rule = compiled.rule
     if act.kind not in compiled.of_kind:
         return f"it is about {' and '.join(rule.kinds)}, not {act.kind}"
@@ -69,7 +69,7 @@ def _elsewhere(compiled: Compiled, act: Act) -> str:
 def _conditions(compiled: Compiled, act: Act, hints: Annotations, now: float | None) -> tuple[StepOutcome, str]:
     try:
         states = [(condition.text, condition.test(act, hints, now)) for condition in compiled.conditions]
-    except Exception as error:  # noqa: BLE001 - a rule that was asked has denied already; the others are told all the same
+    except Exception as error:  # noqa: BLE001 - a failing rule has denied already; the others are still traced
         return "possible", f"it cannot be evaluated: {type(error).__name__}: {error}"[:200]
     failed = [text for text, state in states if state is False]
     unknown = [text for text, state in states if state is None]

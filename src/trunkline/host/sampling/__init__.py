@@ -1,4 +1,4 @@
-"""Servers that want a model's answer: reviewed, limited, answered by the models that the user has."""
+"""Sampling: servers that request completions of the user's models, under review and within limits."""
 
 from __future__ import annotations
 

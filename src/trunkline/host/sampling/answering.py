@@ -1,11 +1,11 @@
-"""Answers servers that want a model's answer: reviewed by a person, within limits, by the models that the user has.
+"""Answers sampling requests of servers: reviewed by a person, within limits, with the user's models.
 
-Both ways are looked at: the request before a model sees it, and the answer before the server does. A person may change
-either, or say no; without anybody to look, the answer is no unless a rule of the policy allows it. A request goes to
-the model as the server wrote it: nothing of the conversation, of the host or of other servers is added, and no tool but
-the request's own is offered. What the server itself answered in this session goes along only if a person says so.
+Both directions are reviewed: the request before a model sees it, and the answer before the server does. A person may
+edit either, or deny it; without a reviewer it is denied unless a rule of the policy allows it. A request goes to the
+model as the server wrote it: nothing of the conversation, of the host or of other servers is added, and no tool but the
+request's own is offered. Earlier results of the same server in this session are included only if a person says so.
 
-To the server a refusal says no more than it needs to know; the user gets the reason as a notice.
+A denial tells the server no more than it needs to know; the user gets the reason as a notice.
 """
 
 from __future__ import annotations
@@ -43,37 +43,37 @@ __all__ = ["SamplingDesk", "SamplingOptions"]
 log = logging.getLogger("trunkline.host")
 
 _METHOD = "sampling/createMessage"
-# What a yes for the session is remembered by, for answers.
+# The name under which a session-wide yes to answers is stored as a grant.
 _ANSWERS = "sampling/createMessage answers"
-# The code that the specification has for a user's no.
+# The error code of the specification for a rejection by the user.
 _REJECTED = -1
 _CONTEXT_HEADING = "What this server answered earlier:"
 
 
 class SamplingOptions(Struct, frozen=True, kw_only=True):
-    """What a sampling desk can be told besides its models and the policy."""
+    """The options of a sampling handler besides its models and the policy."""
 
-    #: Shows requests and answers to a person; None if nobody is there.
+    #: Shows requests and answers to a person; None if there is no one to ask.
     review: SamplingFace | None = None
-    #: What a server may have whose entry does not say.
+    #: The limits of servers whose entries set none.
     limits: SamplingLimits = SamplingLimits()
-    #: Gives what a server itself answered in a session, for requests that ask for context; None: nothing is known.
+    #: Returns the earlier results of a server in a session, for requests that ask for context; None: there are none.
     results: Callable[[HostSession, str], str] | None = None
-    #: Seconds that a review may stand, and that a model may take.
+    #: Timeouts in seconds of a review, and of the model.
     review_seconds: float = 300.0
     model_seconds: float = 300.0
-    #: Is told what was refused and why, in a sentence for the user.
+    #: Called with what was denied and why, as a sentence for the user.
     notice: Notice | None = None
-    #: Is told what came of each request.
+    #: Called with the outcome of each request.
     tell: Tell | None = None
     clock: Callable[[], float] = time.monotonic
 
 
 class SamplingDesk:
-    """Has models answer, under review."""
+    """Answers sampling requests with the user's models, under review."""
 
     def __init__(self, models: SamplingModels, policy: Policy, options: SamplingOptions | None = None) -> None:
-        """Take the models that may answer, and the rules."""
+        """Use these models and this policy."""
         self.models = models
         self.policy = policy
         self.options = options or SamplingOptions()
@@ -81,7 +81,7 @@ class SamplingDesk:
 
     @property
     def capabilities(self) -> Mapping[str, Any]:
-        """What can be asked here: nothing where there is no model, or where the answer could only be no."""
+        """The capabilities to declare: none without a model, or if every request would be denied."""
         by_rule = any(rule.effect == "allow" and "sampling" in rule.kinds for rule in self.policy.rules)
         if not self.models.names or (self.options.review is None and not by_rule):
             return {}
@@ -90,10 +90,10 @@ class SamplingDesk:
     async def answer(
         self, entry: ServerEntry, question: t.CreateMessageRequestParams, session: HostSession
     ) -> t.CreateMessageResult:
-        """Answer a request of a server's.
+        """Answer a server's request.
 
         Raises:
-            RequestFailed: it is refused, cannot be answered, or breaks the protocol.
+            RequestFailed: it is denied, cannot be answered, or breaks the protocol.
         """
         account = self._accounts.setdefault(entry.name, SamplingAccount(self.options.clock))
         case = _Case(self, entry, session, account)
@@ -117,7 +117,7 @@ class SamplingDesk:
 
 
 class _Refused(Exception):
-    """Somebody said no."""
+    """The request or its answer was denied."""
 
     def __init__(self, by: str, why: str) -> None:
         super().__init__(why)
@@ -126,7 +126,7 @@ class _Refused(Exception):
 
 
 class _Case:
-    """One request under way."""
+    """The handling of one request."""
 
     def __init__(self, desk: SamplingDesk, entry: ServerEntry, session: HostSession, account: SamplingAccount) -> None:
         self._desk = desk
@@ -135,12 +135,12 @@ class _Case:
         self._session = session
         self._account = account
         self._limits = desk.options.limits
-        #: On whose word it went to the model, and what came of it.
+        #: Who allowed it, and a note on the outcome.
         self.by = "policy"
         self.note: str | None = None
 
     async def run(self, question: t.CreateMessageRequestParams) -> t.CreateMessageResult:
-        """Review, ask, review."""
+        """Review the request, call the model, and review its answer."""
         self._limits = limits_for(self._entry, self._options.limits)
         with self._account.request(self._limits):
             decision = self._judged(question)
@@ -155,16 +155,16 @@ class _Case:
                 result = await self._answer_reviewed(result, finished, plan, decision)
             return result
 
-    # --- telling -----------------------------------------------------------------------------------------------------
+    # --- reporting ---------------------------------------------------------------------------------------------------
 
     def refused(self, question: t.CreateMessageRequestParams, by: str, why: str) -> None:
-        """Tell the user, and whoever keeps records, that there was no answer."""
-        log.info("sampling for %s was refused: %s", self._entry.name, why)
-        self._notify(f"{self._entry.name} asked for a model's answer and got none: {why}")
+        """Report a denial to the user and to the audit callback."""
+        log.info("sampling for %s was denied: %s", self._entry.name, why)
+        self._notify(f"A sampling request of {self._entry.name} was denied: {why}")
         self.tell(question, by, why, allowed=False)
 
     def tell(self, question: t.CreateMessageRequestParams, by: str, note: str | None, *, allowed: bool) -> None:
-        """Tell whoever keeps records what came of it."""
+        """Report the outcome to the audit callback."""
         if self._options.tell is not None:
             self._options.tell(Reviewed(act=self._act(question), allowed=allowed, by=by, note=note))
 
@@ -172,7 +172,7 @@ class _Case:
         if self._options.notice is not None:
             self._options.notice(text)
 
-    # --- before a model sees it --------------------------------------------------------------------------------------
+    # --- the request -------------------------------------------------------------------------------------------------
 
     def _act(self, question: t.CreateMessageRequestParams, name: str = _METHOD) -> Act:
         return replace(question_act(self._entry, _METHOD, question, self._session), name=name)
@@ -185,12 +185,12 @@ class _Case:
         if decision.effect == "ask" and self._options.review is None:
             raise _Refused(
                 "policy",
-                f"nobody is here to review it. To have it answered without a review, {advice(act)}",
+                f"there is no terminal or client to review it. To have it answered without a review, {advice(act)}",
             )
         return decision
 
     def _granted(self, question: t.CreateMessageRequestParams, name: str) -> bool:
-        """Tell whether the person said before that this needs no review in this session."""
+        """Return True if the person has allowed this for the session."""
         grants = self._session.grants
         found = grants.find(self._act(question, name), time.time())
         if found is None or not grants.spend(found):
@@ -213,15 +213,15 @@ class _Case:
         )
 
     async def _request_reviewed(self, plan: Plan, decision: Decision) -> Plan:
-        """Have the request looked at; gives it as the person left it."""
+        """Have the request reviewed; return the plan with the person's edits."""
         said = await self._put(self._review(plan, decision))
         self.by = "user"
         if said.model is not None and said.model not in plan.models:
-            raise _Refused("user", f"the model {said.model!r} is none of those it may have")
+            raise _Refused("user", f"the model {said.model!r} is not one of those it may use")
         if said.request is not None or said.model is not None:
             changed = said.request or plan.request
             self._judged(changed)
-            # What goes along is what the person saw, whatever was answered meanwhile.
+            # The context is what the person saw, even if the server has answered more since.
             plan = replace(self._planned(changed, said.model or plan.choice.name), context=plan.context)
         if said.remember == "session":
             self._remember(plan.request, _METHOD)
@@ -230,7 +230,7 @@ class _Case:
     # --- the model ---------------------------------------------------------------------------------------------------
 
     async def _asked(self, plan: Plan) -> Finished:
-        """Get the model's answer, and count what it took."""
+        """Call the model, and count the tokens used."""
         prepared, size = plan.prepared, plan.input_tokens
         if plan.context:
             system = "\n\n".join(filter(None, (prepared.system, _CONTEXT_HEADING, plan.context)))
@@ -248,19 +248,19 @@ class _Case:
         except TimeoutError as late:
             raise RequestFailed("The model did not answer in time") from late
         except (ModelError, ConfigError) as failure:
-            # Whose key is missing and who is down is the user's business.
+            # Which key is missing or which provider is down is not for the server to know.
             self._notify(f"{plan.choice.name} did not answer: {failure}")
             why = failure.fault if isinstance(failure, ModelError) else "not set up"
             raise RequestFailed(f"The model did not answer ({why})") from failure
         finally:
             settle(used)
 
-    # --- before the server sees it -----------------------------------------------------------------------------------
+    # --- the answer --------------------------------------------------------------------------------------------------
 
     async def _answer_reviewed(
         self, result: t.CreateMessageResult, finished: Finished, plan: Plan, decision: Decision
     ) -> t.CreateMessageResult:
-        """Have the answer looked at; gives it as the person left it."""
+        """Have the answer reviewed; return it with the person's edits."""
         cost = plan.traits.cost(finished.usage)
         review = self._review(plan, decision)
         review = replace(review, stage="response", response=result, usage=finished.usage, cost=cost)
@@ -270,7 +270,7 @@ class _Case:
             self._remember(plan.request, _ANSWERS)
         return result if said.response is None else said.response
 
-    # --- asking a person ---------------------------------------------------------------------------------------------
+    # --- the reviewer ------------------------------------------------------------------------------------------------
 
     def _review(self, plan: Plan, decision: Decision) -> SamplingReview:
         return SamplingReview(
@@ -292,7 +292,7 @@ class _Case:
         )
 
     async def _put(self, review: SamplingReview) -> SamplingDecision:
-        """Put a review before a person; everything but a clear yes is a no."""
+        """Show a review to a person; anything but a clear yes is a denial."""
         face, seconds = self._options.review, self._options.review_seconds
         assert face is not None
         try:
@@ -300,7 +300,11 @@ class _Case:
                 said = await face(review)
         except TimeoutError:
             late = patience.expired()
-            why = f"nobody answered within {seconds:g} s" if late else "the review could not be shown: TimeoutError"
+            why = (
+                f"the review was not answered within {seconds:g} s"
+                if late
+                else "the review could not be shown: TimeoutError"
+            )
             raise _Refused("deadline" if late else "policy", why) from None
         except Exception as error:
             log.exception("the review of a sampling request failed")
@@ -313,7 +317,7 @@ class _Case:
 
 
 async def _finished(model: Model, request: ModelRequest) -> Finished:
-    """Take a turn of a model whole; whoever stops waiting stops it at the provider."""
+    """Return the complete answer of a model; cancelling this stops it at the provider."""
     stream = model.stream(request)
     try:
         async for event in stream:

@@ -1,8 +1,8 @@
-"""Which model answers a server's sampling request: the server's wishes, mapped to the models that it may have.
+"""The choice of the model for a sampling request: the server's preferences, mapped to the models that it may use.
 
-Hints are parts of names, tried in their order; the first that fits any model decides which are considered. Among those
-the server's priorities are weighed against what is known of each model. Equal ones keep the user's order. The same
-request gets the same model, and the reasons are there to be shown. Pure functions.
+Hints are substrings of names, tried in order; the first that matches any model limits the choice to those. Among them
+the server's priorities are weighed against what is known about each model; ties keep the user's order. The same request
+gets the same model, and the reasons can be shown. Pure functions.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ __all__ = ["Choice", "choose_by_wishes", "names_like", "wishes_text"]
 
 
 class Choice(Struct, frozen=True):
-    """The model, and why it is this one: a sentence a reason."""
+    """The chosen model, and the reasons, a sentence each."""
 
     name: str
     why: tuple[str, ...]
 
 
 def choose_by_wishes(models: Mapping[str, Traits], wishes: t.ModelPreferences | None) -> Choice:
-    """Choose among models, which stand in the order the user gave; there is at least one."""
+    """Choose one of the models, which are in the user's order; there is at least one."""
     names, why = list(models), []
     if len(names) == 1:
         return Choice(names[0], ("it is the only one that may answer",))
@@ -49,7 +49,7 @@ def choose_by_wishes(models: Mapping[str, Traits], wishes: t.ModelPreferences | 
 
 
 def wishes_text(wishes: t.ModelPreferences | None) -> str:
-    """Say what a server wishes of a model, for people."""
+    """Describe a server's preferences for people."""
     hints = [hint.name for hint in (wishes.hints if wishes else None) or () if hint.name]
     said = [f"{word} {weight:g}" for word, weight in _weights(wishes).items()]
     return "; ".join(part for part in (f"hints: {', '.join(hints)}" if hints else "", ", ".join(said)) if part)
@@ -72,7 +72,7 @@ def _scores(models: Mapping[str, Traits], weights: Mapping[str, float]) -> dict[
     scores = {}
     for name, traits in models.items():
         price = prices[name]
-        # A model whose price nobody knows is none that saves money.
+        # A model with an unknown price is not considered cheap.
         cheap = 0.0 if price is None else 1.0 if not dearest else 1.0 - price / dearest
         known = {"cost": cheap, "speed": traits.speed, "intelligence": traits.intelligence}
         scores[name] = sum(weight * known[word] for word, weight in weights.items())
@@ -86,7 +86,7 @@ def _price(traits: Traits) -> float | None:
 
 
 def names_like(names: Sequence[str], globs: Sequence[str]) -> list[str]:
-    """Give the names that fit a glob, in the order of the globs."""
+    """Return the names that match a glob, in the order of the globs."""
     from fnmatch import fnmatchcase
 
     return list(dict.fromkeys(name for glob in globs for name in names if fnmatchcase(name, glob)))

@@ -1,8 +1,8 @@
-"""What a server answered earlier in a session, kept so that it can go along with that server's own sampling request.
+"""Earlier results of a server in a session, kept as context for that server's own sampling requests.
 
-A server may ask for context (``includeContext``). It gets none unless a person says so, and then only what it gave
-itself: results are kept by session and by server, and nobody asks for those of another. The newest few are kept, each
-cut to a length; they end with the session.
+A server may ask for context (``includeContext``). It gets none unless a person says so, and then only its own results:
+they are kept by session and by server, and no server gets those of another. The latest few are kept, each cut to a
+maximum length; they are dropped with the session.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ class ServerResults:
         self._kept: dict[str, deque[str]] = {}
 
     def keep(self, server: str, name: str, result: Any) -> None:
-        """Keep what a server answered: to a tool call, a read or a prompt; what has no text is not kept."""
+        """Keep the result of a tool call, a read or a prompt; one without text is not kept."""
         text = _text(result)
         if not text:
             return
         kept = self._kept.pop(server, None) or deque(maxlen=_MOST_RESULTS)
-        # The server that was used last comes last, so that the one used longest ago makes room.
+        # Ordered by last use, so that the least recently used server is dropped first.
         self._kept[server] = kept
         if len(self._kept) > _MOST_SERVERS:
             del self._kept[next(iter(self._kept))]
@@ -45,7 +45,7 @@ class ServerResults:
         kept.append(f"{name}:\n{cut}")
 
     def text(self, server: str) -> str:
-        """Give what one server answered, oldest first; empty if nothing is kept."""
+        """Return the results of one server, oldest first; empty if there are none."""
         return "\n\n".join(self._kept.get(server, ()))
 
 

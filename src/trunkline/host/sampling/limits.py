@@ -1,8 +1,8 @@
-"""What a server may have of the user's models: which ones, how often, and how many tokens; and the count of it.
+"""The sampling limits of a server (which models, how many requests and tokens), and the count of what it used.
 
-The limits of a server stand in its entry, under ``sampling``. An entry of a project may only make them narrower than
-those of the host. A setting that cannot be understood gives the server nothing. Counts are kept by server, whatever the
-session, in memory; the caller gives the time.
+The limits of a server are in its entry, under ``sampling``. An entry of a project can only make them stricter than
+those of the host. An invalid setting gives the server nothing. Usage is counted per server, across sessions, in memory;
+the clock is passed in.
 """
 
 from __future__ import annotations
@@ -27,27 +27,27 @@ _HOUR = 3600.0
 
 
 class SamplingLimits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How much a server may have of the user's models."""
+    """How much a server may use of the user's models."""
 
-    #: The models that may answer it, as globs over ``provider:model``; None: those of the host.
+    #: The models that may answer it, as globs over ``provider:model``; None: the host's.
     models: tuple[str, ...] | None = None
-    #: Requests in a minute, those that are denied included.
+    #: Requests per minute, including those that are denied.
     per_minute: int = 10
-    #: Tokens in an hour, of requests and answers together.
+    #: Tokens per hour, of requests and answers together.
     tokens: int = 100_000
     #: Tokens of one answer.
     max_tokens: int = 4096
-    #: Requests at once; those beyond are refused.
+    #: Concurrent requests; further ones are denied.
     concurrent: int = 4
-    #: How often a model may have called tools before, in the conversation that is sent.
+    #: How many tool-calling rounds the conversation in a request may have.
     rounds: int = 16
 
     def __post_init__(self) -> None:
-        """Refuse what is no number of things."""
+        """Reject negative numbers."""
         for each in fields(self):
             value = getattr(self, each.name)
             if isinstance(value, int) and value < 0:
-                raise ValueError(f"{each.name} is a whole number from 0 on")
+                raise ValueError(f"{each.name} must be an integer of at least 0")
 
 
 _COUNTS = tuple(each.name for each in fields(SamplingLimits) if each.name != "models")
@@ -55,37 +55,37 @@ _NAMES = tuple(each.name for each in fields(SamplingLimits))
 
 
 def limits_for(entry: ServerEntry, usual: SamplingLimits) -> SamplingLimits:
-    """Give the limits of a server: what its entry says, else what is usual.
+    """Return the limits of a server: those of its entry, else the defaults.
 
     Raises:
-        ConfigError: what the entry says makes no sense.
+        ConfigError: the entry's limits are invalid.
     """
     written = entry.settings.sampling
     if written is None:
         return usual
     if not isinstance(written, Mapping):
-        raise ConfigError(f"{entry.name}: sampling is an object with {', '.join(_NAMES)}")
+        raise ConfigError(f"{entry.name}: sampling must be an object with {', '.join(_NAMES)}")
     given = {re.sub(r"(?<=[a-z])([A-Z])", r"_\1", str(name)).lower(): value for name, value in written.items()}
     try:
         own = msgspec.convert({**msgspec.to_builtins(usual), **given}, SamplingLimits)
     except msgspec.ValidationError as error:
-        raise ConfigError(f"{entry.name}: sampling makes no sense: {error}; it has {', '.join(_NAMES)}") from error
+        raise ConfigError(f"{entry.name}: sampling is invalid: {error}; its keys are {', '.join(_NAMES)}") from error
     if entry.source.scope != "project":
         return own
-    # Whoever wrote a project does not say what its servers may have of this user's.
+    # The author of a project must not decide how much of this user's models its servers may use.
     narrower = {name: min(getattr(own, name), getattr(usual, name)) for name in _COUNTS}
     return SamplingLimits(models=usual.models, **narrower)
 
 
 class OverBudget(RequestFailed):
-    """A server asked for more than it may have."""
+    """A server exceeded its sampling limits."""
 
 
 class SamplingAccount:
-    """What one server had lately."""
+    """The recent usage of one server."""
 
     def __init__(self, now: Callable[[], float]) -> None:
-        """Start with nothing."""
+        """Start without usage."""
         self._now = now
         self._asked: deque[float] = deque()
         self._spent: deque[_Spent] = deque()
@@ -93,10 +93,10 @@ class SamplingAccount:
 
     @contextmanager
     def request(self, limits: SamplingLimits) -> Iterator[None]:
-        """Count a request while it lasts.
+        """Count a request while the context is open.
 
         Raises:
-            OverBudget: there were too many in the last minute, or are at once.
+            SamplingLimitExceeded: there are too many in the last minute, or at once.
         """
         now = self._now()
         while self._asked and self._asked[0] <= now - _MINUTE:
@@ -118,18 +118,18 @@ class SamplingAccount:
             self._open -= 1
 
     def requests_left(self, limits: SamplingLimits) -> int:
-        """Say how many more requests this minute has."""
+        """Return how many requests are left in this minute."""
         return max(0, limits.per_minute - len(self._asked))
 
     def tokens_left(self, limits: SamplingLimits) -> int:
-        """Say how many more tokens this hour has."""
+        """Return how many tokens are left in this hour."""
         before = self._now() - _HOUR
         while self._spent and self._spent[0].at <= before:
             self._spent.popleft()
         return max(0, limits.tokens - sum(each.tokens for each in self._spent))
 
     def reserve(self, tokens: int) -> Callable[[int], None]:
-        """Count the tokens that may be used now; the function that comes back is told how many it were."""
+        """Reserve tokens; return a function to call with the number actually used."""
         spent = _Spent(self._now(), tokens)
         self._spent.append(spent)
 
@@ -140,7 +140,7 @@ class SamplingAccount:
 
 
 class _Spent:
-    """Tokens that were had at a time."""
+    """Tokens used at one moment."""
 
     __slots__ = ("at", "tokens")
 

@@ -1,6 +1,6 @@
-"""Makes a server's sampling request ready for a model: which one, in its terms, cut to what the server may have.
+"""Plans a sampling request: which model answers it, in the model's terms, cut to the server's limits.
 
-Nothing is asked or spent here. What differs from the server's wishes is written down as notes, for whoever reviews it.
+No model is called here. Differences from what the server asked for become notes for the reviewer.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ _REJECTED = -1
 
 
 class Plan(Struct, frozen=True, kw_only=True):
-    """A request that is ready for a model."""
+    """A sampling request that is ready for a model."""
 
     request: t.CreateMessageRequestParams
     choice: Choice
-    #: All models that could answer it.
+    #: All models that can answer it.
     models: tuple[str, ...]
     traits: Traits
     prepared: ModelRequest
     names: Names
-    #: The size of the request, estimated.
+    #: The estimated size of the request.
     input_tokens: int
     notes: tuple[str, ...]
-    #: The server's own results that may go along; empty if it asked for none.
+    #: Earlier results of the server that may be included; empty if it asked for none.
     context: str
 
 
@@ -53,17 +53,17 @@ def make_plan(
     results: str = "",
     model: str | None = None,
 ) -> Plan:
-    """Make a request ready; ``results`` is what the server answered before, ``model`` the one that the user chose.
+    """Plan a request; ``results`` are earlier results of the server, ``model`` is the user's choice, if any.
 
     Raises:
         InvalidParams: it breaks the protocol.
-        OverBudget: it is more than the server may have.
+        SamplingLimitExceeded: it exceeds the server's limits.
         RequestFailed: no model can take it.
-        ConfigError: the server may have no model that is there.
+        ConfigError: no available model is allowed for the server.
     """
     check_messages(request)
     if tool_rounds(request) > limits.rounds:
-        raise OverBudget(f"The model called tools {limits.rounds} times already: that is the limit", code=_REJECTED)
+        raise OverBudget(f"The model has called tools {limits.rounds} times, which is the limit", code=_REJECTED)
     fitting = _fitting(request, models, limits)
     choice = choose_by_wishes({name: models.traits(name) for name in fitting}, request.model_preferences)
     if model is not None and model in fitting and model != choice.name:
@@ -87,15 +87,15 @@ def make_plan(
 
 
 def _fitting(request: t.CreateMessageRequestParams, models: SamplingModels, limits: SamplingLimits) -> list[str]:
-    """Name the models that the server may have and that can take the request."""
+    """Return the models that the server may use and that can take the request."""
     allowed = models.allowed(limits.models)
     if not allowed:
-        raise ConfigError("no model is there that it may have")
+        raise ConfigError("no available model is allowed for it")
     wants = Wants.of(request)
     fitting = [name for name in allowed if not wants.missing(models.traits(name))]
     if not fitting:
         missing = wants.missing(models.traits(allowed[0]))
-        raise RequestFailed(f"The model {allowed[0]} does not take {' or '.join(missing)}")
+        raise RequestFailed(f"The model {allowed[0]} does not support {' or '.join(missing)}")
     return fitting
 
 
@@ -122,30 +122,30 @@ def _size(request: ModelRequest) -> int:
 def _most(
     request: t.CreateMessageRequestParams, traits: Traits, size: int, *, limits: SamplingLimits, tokens_left: int
 ) -> int:
-    """Say how many tokens the answer may have."""
+    """Return the maximum number of tokens of the answer."""
     most = min(request.max_tokens, limits.max_tokens, traits.output_tokens, traits.window_tokens - size)
     if traits.window_tokens <= size:
         raise RequestFailed(f"The request is too long for the model: about {size} tokens")
     if tokens_left <= size or most < 1:
-        raise OverBudget("The tokens that this server may have in an hour are used up", code=_REJECTED)
+        raise OverBudget("The hourly token limit of this server is used up", code=_REJECTED)
     return min(most, tokens_left - size)
 
 
 def _notes(request: t.CreateMessageRequestParams, most: int, traits: Traits, *, context: bool) -> Iterator[str]:
-    """Say what differs from what the server asked for."""
+    """Yield notes on what differs from what the server asked for."""
     if most < request.max_tokens:
         yield f"it asked for {request.max_tokens} tokens, and gets {most} at most"
     if request.temperature is not None and not traits.temperature:
-        yield "the model takes no temperature, so its own is used"
+        yield "the model does not support a temperature, so its default is used"
     if len(request.stop_sequences or ()) > _MOST_STOPS:
         yield f"only the first {_MOST_STOPS} stop sequences are used"
     if request.metadata:
-        yield "its metadata is not passed on"
+        yield "its metadata is not forwarded"
     if request.include_context == "allServers":
-        yield "it asked for the context of all servers, which is treated as thisServer: no other's is ever given"
+        yield "it asked for the context of all servers, which is treated as thisServer: no other is ever included"
     if request.include_context in ("thisServer", "allServers"):
         yield (
-            "what it answered itself in this session goes along only if you say so"
+            "its own earlier results in this session are included only if you say so"
             if context
             else "it asked for context, and there is none of its own in this session"
         )

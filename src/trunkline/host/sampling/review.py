@@ -1,4 +1,4 @@
-"""What a person is shown of a server's sampling request and of the model's answer, and what they say to it."""
+"""The review of a sampling request and of the model's answer: what a person is shown, and their decision."""
 
 from __future__ import annotations
 
@@ -19,28 +19,28 @@ class SamplingReview(Struct, frozen=True, kw_only=True):
 
     stage: Literal["request", "response"]
     server: str
-    #: The server's whole command or URL, secrets left out.
+    #: The server's whole command or URL, without secrets.
     command: str
-    #: The request, whole, as it stands now.
+    #: The whole request, with edits so far.
     request: t.CreateMessageRequestParams
-    #: The model that would answer, and why it is this one.
+    #: The chosen model, and the reasons.
     model: str
     why: tuple[str, ...]
     #: The models that may be chosen instead.
     models: tuple[str, ...]
-    #: The most tokens that the answer may have.
+    #: The maximum number of tokens of the answer.
     max_tokens: int
-    #: The size of the request in tokens, estimated, and what it can cost at most in US dollars; None: not known.
+    #: The estimated size of the request in tokens, and the maximum cost in US dollars; None: not known.
     input_tokens: int
     most_cost: float | None
     #: What the server has left: requests in this minute, tokens in this hour.
     requests_left: int
     tokens_left: int
-    #: What the policy says.
+    #: The policy's decision.
     decision: Decision
-    #: What differs from what the server asked for, and what else there is to know; a sentence each.
+    #: Differences from what the server asked for, and other notes; a sentence each.
     notes: tuple[str, ...] = ()
-    #: The server's own results of this session that go along if the person says so; empty if it asked for none.
+    #: Earlier results of the server, included only if the person says so; empty if it asked for none.
     context: str = ""
     #: The answer, in the second review.
     response: t.CreateMessageResult | None = None
@@ -49,20 +49,20 @@ class SamplingReview(Struct, frozen=True, kw_only=True):
 
 
 class SamplingDecision(Struct, frozen=True, kw_only=True):
-    """What the person says."""
+    """The person's decision."""
 
     allow: bool
-    #: Whether requests, or answers, of this server are reviewed again in this session.
+    #: ``session``: requests, or answers, of this server are not reviewed again in this session.
     remember: Literal["once", "session"] = "once"
-    #: The request as the person changed it; None if they did not.
+    #: The request as edited by the person; None if unchanged.
     request: t.CreateMessageRequestParams | None = None
-    #: Another model, of those that may be chosen.
+    #: Another model from ``models``.
     model: str | None = None
-    #: The server's own results may go along.
+    #: Include the server's earlier results.
     context: bool = False
-    #: The answer as the person changed it; None if they did not.
+    #: The answer as edited by the person; None if unchanged.
     response: t.CreateMessageResult | None = None
 
 
-#: Puts a review before a person; None: they did not answer. It is cancelled when the question is withdrawn.
+#: Shows a review to a person; None: no answer. It is cancelled when the request is withdrawn.
 SamplingFace: TypeAlias = Callable[[SamplingReview], Awaitable["SamplingDecision | None"]]

@@ -1,7 +1,7 @@
-"""A server's sampling request in a model's terms, and the model's answer in the protocol's; no I/O.
+"""Conversion of a sampling request for a model, and of the model's answer for the server; no I/O.
 
-What breaks the protocol (results that belong to no call, mixed with other content) is refused as invalid; what the
-model cannot take is refused with a sentence that names the model. Tools are those of the request and no others.
+A request that breaks the protocol (tool results without a call, or mixed with other content) is invalid; one that the
+model cannot take fails with a message that names the model. The tools are those of the request and no others.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _CHOICES: Mapping[str, str] = MappingProxyType({"auto": "auto", "required": "any
 
 
 class Wants(Struct, frozen=True):
-    """What a model must be able to take for a request."""
+    """What a model must support to answer a request."""
 
     images: bool = False
     audio: bool = False
@@ -58,7 +58,7 @@ class Wants(Struct, frozen=True):
 
     @classmethod
     def of(cls, request: t.CreateMessageRequestParams) -> Wants:
-        """Look through a request."""
+        """Return the requirements of a request."""
         blocks = [block for message in request.messages for block in _every(message)]
         return cls(
             images=any(isinstance(block, t.ImageContent) for block in blocks),
@@ -67,7 +67,7 @@ class Wants(Struct, frozen=True):
         )
 
     def missing(self, traits: Traits) -> tuple[str, ...]:
-        """Name what a model cannot take."""
+        """Return what a model does not support."""
         lacks = {
             "images": self.images and not traits.images,
             "audio": self.audio and not traits.audio,
@@ -81,21 +81,21 @@ def _blocks(message: t.SamplingMessage) -> list[t.SamplingMessageContentBlock]:
 
 
 def _every(message: t.SamplingMessage) -> Iterable[Any]:
-    """Give the blocks of a message and those inside of results."""
+    """Yield the blocks of a message and those inside tool results."""
     for block in _blocks(message):
         yield block
         if isinstance(block, t.ToolResultContent):
             yield from block.content
 
 
-# --- what the protocol wants -----------------------------------------------------------------------------------------
+# --- validation ------------------------------------------------------------------------------------------------------
 
 
 def check_messages(request: t.CreateMessageRequestParams) -> None:
-    """Make sure that a request keeps to the protocol.
+    """Validate the messages and tools of a request.
 
     Raises:
-        InvalidParams: it does not.
+        InvalidParams: it breaks the protocol.
     """
     if not request.messages:
         raise InvalidParams("Invalid params: there is no message")
@@ -113,7 +113,7 @@ def check_messages(request: t.CreateMessageRequestParams) -> None:
 
 
 def _check_message(message: t.SamplingMessage, waiting: set[str]) -> set[str]:
-    """Check one message against the calls that wait for their results; gives those that it makes wait."""
+    """Validate one message against the calls that wait for results; return the calls that now wait."""
     blocks = _blocks(message)
     results = [block for block in blocks if isinstance(block, t.ToolResultContent)]
     uses = [block for block in blocks if isinstance(block, t.ToolUseContent)]
@@ -147,7 +147,7 @@ def _check_tools(tools: Iterable[t.Tool]) -> None:
 
 
 def tool_rounds(request: t.CreateMessageRequestParams) -> int:
-    """Count how often the model called tools in the conversation that a request continues."""
+    """Return how often the model called tools in the conversation of a request."""
     return sum(any(isinstance(block, t.ToolUseContent) for block in _blocks(each)) for each in request.messages)
 
 
@@ -155,7 +155,7 @@ def tool_rounds(request: t.CreateMessageRequestParams) -> int:
 
 
 class Names:
-    """The names of a request's tools as its provider takes them, and the way back."""
+    """The names of a request's tools in the provider's form, and the mapping back."""
 
     def __init__(self, naming: Naming) -> None:
         """Start with none."""
@@ -163,25 +163,25 @@ class Names:
         self._own: dict[str, str] = {}
 
     def wire(self, own: str) -> str:
-        """Give the provider's name of a tool."""
+        """Return the provider's name of a tool."""
         return own if self._naming.is_legal(own) else wire_name("", own, self._naming)
 
     def offer(self, own: str) -> str:
-        """Give the provider's name of a tool that the model may call."""
+        """Register a tool that the model may call, and return the provider's name of it."""
         name = self.wire(own)
         self._own[name] = own
         return name
 
     def own(self, wire: str) -> str | None:
-        """Give the server's name of a tool that was offered; None if none of that name was."""
+        """Return the server's name of a registered tool; None if there is none."""
         return self._own.get(wire)
 
 
 def tools_for(request: t.CreateMessageRequestParams, traits: Traits, names: Names) -> tuple[tuple[ToolSpec, ...], str]:
-    """Give the tools of a request, and how the model may choose among them.
+    """Convert the tools of a request, and return them with the tool choice mode.
 
     Raises:
-        RequestFailed: the model cannot take one of them.
+        RequestFailed: the model does not support one of them.
     """
     dialect, specs = dialect_of(traits.schemas), []
     for tool in request.tools or ():
@@ -194,7 +194,7 @@ def tools_for(request: t.CreateMessageRequestParams, traits: Traits, names: Name
 
 
 def messages_for(request: t.CreateMessageRequestParams, names: Names) -> tuple[Message, ...]:
-    """Give the messages of a request; that the model can take them was found out before."""
+    """Convert the messages of a request; that the model supports them is checked before."""
     return tuple(
         Message(message.role, tuple(made for block in _blocks(message) for made in _block(block, names)))
         for message in request.messages
@@ -232,10 +232,10 @@ def _plain(block: Any) -> list[TextBlock | ImageBlock | AudioBlock]:
 
 
 def result_from(finished: Finished, names: Names) -> t.CreateMessageResult:
-    """Give the model's answer as the server gets it.
+    """Convert the model's answer to a sampling result.
 
     Raises:
-        RequestFailed: the model wants something called that is not the server's, or wrote no proper call.
+        RequestFailed: the model calls a tool that is not in the request, or its arguments are invalid.
     """
     content: list[t.SamplingMessageContentBlock] = []
     if finished.message.text or not finished.message.tool_uses:

@@ -1,4 +1,4 @@
-"""What should not be in a definition: characters, words, markup, other servers' tools."""
+"""The scan of definitions for deceptive characters, instructions, markup, and other servers' tools."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Characters that are not what they look like: what of them is in a text, and how to make them be seen.
+"""Deceptive characters: finding them in a text, and escaping them so that they can be seen.
 
-A description is read by a person on a screen and by a model as it is. What only the model gets can say anything:
-characters that draw nothing, that turn the writing direction, that move a cursor, or that look like others. Each kind
-is legitimate somewhere (emoji are joined, Persian has a non-joiner, flags are spelt with tags), so the places where it
-is are let through. Pure; it knows texts and nothing of what they belong to.
+A person reads a description on a screen, and a model reads the raw text. What only the model gets can say anything:
+characters that are invisible, change the writing direction, move a cursor, or look like others. Each kind is legitimate
+somewhere (emoji are joined, Persian has a non-joiner, flags are spelt with tags), and is accepted there. Pure; it knows
+texts and nothing of what they belong to.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ __all__ = ["Oddity", "fold", "oddities", "visible"]
 
 
 class Oddity(NamedTuple):
-    """Characters in a text that want to be looked at: which rule, where, and what is wrong with them."""
+    """Suspicious characters in a text: which rule, where, and what is wrong with them."""
 
     rule: str
     severity: str
@@ -37,17 +37,17 @@ _OTHERS = "\ufff9-\ufffb\U0001bca0-\U0001bca3\U0001d173-\U0001d17a"
 
 _NOTHING_DRAWN = f"{_TAGS}{_SELECTORS}{_ZERO_WIDTH}{_TURNS}{_MARKS}{_OTHERS}"
 _ANY = re.compile(f"[{_NOTHING_DRAWN}{_CONTROLS}\\r\u2028\u2029]")
-# What is made visible: the same, and halves of surrogate pairs.
+# What is escaped: the same, and lone surrogates.
 _UNSEEN = re.compile(f"[{_NOTHING_DRAWN}{_CONTROLS}\\r\u2028\u2029\ud800-\udfff]")
 _DRAWN_BY_NOTHING = re.compile(f"[{_NOTHING_DRAWN}]")
-# A flag of a region: a black flag, letters and digits as tags, the closing tag (Unicode Technical Standard 51).
+# The flag of a region: a black flag, letters and digits as tags, the closing tag (Unicode Technical Standard 51).
 _FLAGS = re.compile("\U0001f3f4[\U000e0030-\U000e0039\U000e0061-\U000e007a]{3,6}\U000e007f")
 _ANSI = re.compile(r"\x1b[\[\]()#PX^_].{0,64}?|\x1b|[\x9b\x9d\x90]|\x08", re.S)
 _RIGHT_TO_LEFT = re.compile("[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufeff]")
 # Scripts in which joiners and non-joiners are part of the spelling.
 _JOINING = re.compile("[\u0600-\u08ff\u0900-\u0dff\u0e80-\u0fff\u1000-\u109f\u1780-\u18af\ufb50-\ufdff\ufe70-\ufefc]")
 _LETTERS = re.compile(r"[^\W\d_]{2,}")
-# Letters of other scripts that look like those of ours; the list is of the ones that fool a reader in a plain font.
+# Letters of other scripts that look like Latin ones; the list has those that fool a reader in a plain font.
 _LOOKALIKES: Mapping[str, str] = MappingProxyType(
     dict(
         zip(
@@ -63,14 +63,14 @@ _LOOKALIKES: Mapping[str, str] = MappingProxyType(
 _FOLDING = str.maketrans(dict(_LOOKALIKES))
 _LATIN = re.compile("[A-Za-z]")
 _LOOKALIKE = re.compile(f"[{''.join(_LOOKALIKES)}]")
-# Letters of the alphabet in another dress: fullwidth, mathematical, enclosed.
+# Styled variants of letters: fullwidth, mathematical, enclosed.
 _DRESSED = re.compile("(?:[\uff21-\uff3a\uff41-\uff5a\U0001d400-\U0001d7cb\u24b6-\u24e9\U0001f130-\U0001f189] ?){4,}")
 _MANY = 8
 _RUN = 4
 
 
 def oddities(text: str, *, name: bool = False) -> Iterator[Oddity]:
-    """Find the characters of a text that are not what they look like; of a ``name`` less is let through."""
+    """Yield the deceptive characters of a text; a ``name`` is held to stricter rules."""
     if text.isascii() and text.isprintable():
         return
     if _ANY.search(text):
@@ -85,12 +85,12 @@ def oddities(text: str, *, name: bool = False) -> Iterator[Oddity]:
 
 
 def visible(text: str) -> str:
-    """Write out whatever is not seen, moves the cursor or turns the direction; line ends stay."""
+    """Escape invisible characters, cursor movements and direction controls; line ends stay."""
     return _UNSEEN.sub(_escape, text)
 
 
 def fold(text: str) -> str:
-    """Give a text as a model may read it: nothing invisible, one letter for each look-alike, one space for each gap."""
+    """Return a text as a model may read it: in lower case, nothing invisible, Latin letters for look-alikes."""
     if not text.isascii():
         text = _DRAWN_BY_NOTHING.sub("", text)
         text = unicodedata.normalize("NFKC", text).translate(_FOLDING)
@@ -122,10 +122,10 @@ def _selectors(text: str) -> Iterator[Oddity]:
     for found in re.finditer(f"[{_SELECTORS}]+", text):
         before = text[found.start() - 1 : found.start()]
         if len(found.group()) > 1:
-            message = f"{len(found.group())} variation selectors in a row, which is how bytes are hidden"
+            message = f"{len(found.group())} variation selectors in a row, which can hide data"
             yield Oddity("variation selectors", "hide", *found.span(), message)
         elif not before or before.isspace() or (before.isascii() and before.isalpha()):
-            yield Oddity("variation selectors", "ask", *found.span(), "a variation selector where it means nothing")
+            yield Oddity("variation selectors", "ask", *found.span(), "a variation selector where it has no meaning")
 
 
 def _zero_width(text: str) -> Iterator[Oddity]:
@@ -135,18 +135,18 @@ def _zero_width(text: str) -> Iterator[Oddity]:
     count = sum(len(each.group()) for each in found)
     longest = max(found, key=lambda each: len(each.group()))
     if count >= _MANY or len(longest.group()) >= _RUN:
-        message = f"{count} characters of no width, in which something may be written"
+        message = f"{count} zero-width characters, which can hide text"
         yield Oddity("zero-width characters", "hide", *longest.span(), message)
         return
-    # A byte order mark in front and hyphens for the end of a line come from files and word processors.
+    # A byte order mark at the start and soft hyphens come from files and word processors.
     harmless = all(each.group() == "\u00ad" or (each.group() == "\ufeff" and each.start() == 0) for each in found)
     yield Oddity(
-        "zero-width characters", "info" if harmless else "ask", *longest.span(), f"{count} characters of no width"
+        "zero-width characters", "info" if harmless else "ask", *longest.span(), f"{count} zero-width characters"
     )
 
 
 def _joins(text: str, found: re.Match[str]) -> bool:
-    """Tell whether a joiner stands where one belongs: in an emoji, or in a script that is spelt with it."""
+    """Return True if a joiner is where one belongs: in an emoji, or in a script that is spelt with it."""
     if found.group() not in ("\u200c", "\u200d"):
         return False
     before, after = text[: found.start()][-1:], text[found.end() :][:1]
@@ -156,7 +156,7 @@ def _joins(text: str, found: re.Match[str]) -> bool:
 
 
 def _is_symbol(character: str) -> bool:
-    # Emoji, skin tones (Sk), and the selector that makes an emoji of a sign.
+    # Emoji, skin tones (Sk), and the selector that turns a symbol into an emoji.
     return character == "\ufe0f" or unicodedata.category(character) in ("So", "Sk")
 
 
@@ -165,17 +165,17 @@ def _turns(text: str) -> Iterator[Oddity]:
     found = re.search(f"[{_TURNS}]", text)
     if found is not None:
         overrides = found.group() in "\u202d\u202e" or not written_so
-        message = "the writing direction is turned, so it reads otherwise than it is"
+        message = "the writing direction is changed, so the text on screen differs from the real one"
         yield Oddity("bidirectional controls", "hide" if overrides else "ask", *found.span(), message)
     mark = re.search(f"[{_MARKS}]", text)
     if mark is not None and not written_so:
-        yield Oddity("bidirectional controls", "ask", *mark.span(), "a mark of writing direction in a text without any")
+        yield Oddity("bidirectional controls", "ask", *mark.span(), "a direction mark in a text that needs none")
 
 
 def _controls(text: str) -> Iterator[Oddity]:
     ansi = _ANSI.search(text)
     if ansi is not None:
-        message = "it would control a terminal: what is seen is not what is there"
+        message = "it would control a terminal: the text on screen differs from the real one"
         yield Oddity("control characters", "hide", *ansi.span(), message)
         return
     other = re.search(f"[{_CONTROLS}{_OTHERS}\u2028\u2029]|\\r(?!\\n)", text)
@@ -192,5 +192,5 @@ def _lookalikes(text: str, *, name: bool) -> Iterator[Oddity]:
             return
     dressed = _DRESSED.search(text)
     if dressed is not None:
-        message = f"letters in another dress say {unicodedata.normalize('NFKC', dressed.group())[:80]!r}"
+        message = f"styled letters say {unicodedata.normalize('NFKC', dressed.group())[:80]!r}"
         yield Oddity("look-alike letters", "ask", *dressed.span(), message)

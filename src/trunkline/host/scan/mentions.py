@@ -2,8 +2,8 @@
 
 A server may not tell a model how to use the tools of another one: that is how a harmless server takes over a dangerous
 one (shadowing). But names of tools are also names of fields, options and events, and some of them (``read_file``) are
-common to half of all servers. So a name counts only where a sentence treats it as a tool. Pure functions over texts
-that were folded first.
+common to half of all servers. So a name counts only where a sentence treats it as a tool. Pure functions over folded
+texts.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from typing import Literal, NamedTuple, TypeAlias
 
 __all__ = ["Mention", "mention_of"]
 
-#: ``steers``: it says how the other tool should be used. ``names``: it mentions the tool.
+#: ``steers``: the text says how the other tool should be used. ``names``: it mentions the tool.
 Mention: TypeAlias = Literal["steers", "names"]
 
 _CALLED = r"(?:call(?:ed|s)?|used?|invoked?|execut(?:ed?|es)|run|runs|triggered)"
 _CALLING = rf"(?:{_CALLED}|calling|using|invoking|running|executing)"
 _QUOTE = r"[`'\"*]{0,3}"
-# A kind of thing that has a name and is no tool: "the NAME field", "NAME events".
+# Things that have a name and are not tools: "the NAME field", "NAME events".
 _THING = (
     r"(?:fields?|parameters?|params?|arguments?|args?|propert(?:y|ies)|options?|flags?|columns?|keys?|values?"
     r"|attributes?|settings?|headers?|variables?|tables?|events?|permissions?|scopes?|actions?|modes?|types?|names?"
@@ -28,7 +28,7 @@ _THING = (
     r"|classe?s?|librar(?:y|ies)|files?|nodes?|operations?|objects?|errors?|codes?|formats?|switch|queries|query"
     r"|pages?|docs?|documentation)"
 )
-# What is said of a value and not of a tool: "if NAME is true", "set NAME to", "NAME=3", "the NAME field".
+# Phrases about a value, not about a tool: "if NAME is true", "set NAME to", "NAME=3", "the NAME field".
 _AS_VALUE = (
     rf"\bset(?:s|ting)? {_QUOTE}NAME|NAME{_QUOTE}\s?(?:=|:(?! (?:call|use|run)\b))"
     rf"|NAME{_QUOTE} (?:is|are) (?:not )?(?:true|false|set|given|provided|enabled|disabled|specified|omitted|required"
@@ -40,13 +40,13 @@ _AS_TOOL = (
     rf"\b{_CALLING} (?:\w+ ){{0,2}}{_QUOTE}NAME|NAME{_QUOTE} (?:tool|function|command)\b|\btool:? {_QUOTE}NAME"
     rf"|NAME{_QUOTE} (?:is|are|was|gets?|being|has been)(?: \w+)? {_CALLED}\b"
 )
-# An argument may be used and set, but it is not called.
+# An argument may be used and set, but is never called.
 _AS_CALL = (
     rf"\b(?:call(?:s|ed|ing)?|invok(?:e|ed|ing)|execut(?:e|ed|ing)) (?:\w+ ){{0,2}}{_QUOTE}NAME|\btool:? {_QUOTE}NAME"
     rf"|NAME{_QUOTE} (?:tool|function|command)\b"
     rf"|NAME{_QUOTE} (?:is|are|was|gets?|being|has been)(?: \w+)? (?:called|invoked|executed|run)\b"
 )
-# It changes how the other tool is used, or what comes of it.
+# Phrases that change how the other tool is used, or its result.
 _TAMPERS = (
     r"NAME[\s\S]{0,200}?\b(?:must|always|never|change|replace|redirect|modify|bcc|append|inject|overwrite|forward"
     r"|recipient|include|send|add|secretly|silently|instead)\b"
@@ -73,7 +73,7 @@ class _Patterns(NamedTuple):
 def mention_of(text: str, name: str, *, argument: bool, shared: bool) -> Mention | None:
     """Return how a folded text mentions another server's tool; None if the name stands for something else.
 
-    ``argument``: the definition has an argument, or a value of one, of this name itself. ``shared``: several servers
+    ``argument``: the definition itself has an argument, or an argument value, of this name. ``shared``: several servers
     have such a tool, so that a mere mention points to none of them.
     """
     patterns = _patterns(name.lower())

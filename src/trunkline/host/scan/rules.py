@@ -1,13 +1,12 @@
-"""What a definition should not say: patterns in words, by what they are about and how bad they are.
+"""The rules of the scan: what a definition should not say, as patterns by category and severity.
 
-Each row is about a text that was folded first (``scan_characters.fold``): in small letters, without what is not seen,
-with one letter for each look-alike. A row is tried only on a text that has one of its words, or signs if it is about
-the text as it was given, so most texts cost one look. No pattern repeats without an end, so the time that they take
-grows with the text alone.
+Most rules match a folded text (``characters.fold_text``): in lower case, without invisible characters, with Latin
+letters for look-alikes. A rule is tried only on a text that has one of its words or signs, so most texts cost one set
+lookup. No pattern has an unbounded repetition, so matching takes time linear in the text.
 
-``hide`` is for what no honest definition says. ``ask`` is for what some do: one such finding has a person look before
-the first use. Where two findings of different kinds come together (an instruction, and a secret; a concealment, and
-another server's tool) the whole is hidden (``scan.py``). ``info`` changes nothing.
+``hide`` is for what no honest definition says. ``ask`` is for what some do: a person then approves the first use. If
+two findings of different categories come together (an instruction and a secret; a concealment and another server's
+tool), the definition is hidden (``scanner.combine_findings``). ``info`` changes nothing.
 """
 
 from __future__ import annotations
@@ -22,36 +21,36 @@ from trunkline.protocol.secret_looks import SECRET_TERMS
 __all__ = ["NAME_RULES", "OWN", "RULES", "Category", "Severity", "TextRule"]
 
 Severity: TypeAlias = Literal["info", "ask", "hide"]
-#: What a finding is about. The first four are what somebody would want; the others are how they would do it.
+#: The category of a finding. The first four are goals of an attack; the others are means.
 Category: TypeAlias = Literal["instruction", "concealment", "secret", "other server", "characters", "markup", "size"]
 
-# The spaces of a pattern stand for any gap, so that a line break, a dash or a quote does not hide a sentence.
+# A space in a pattern matches any gap, so that a line break, a dash or a quote does not hide a sentence.
 _GAP = r"[\s\-_*`'\",.:;()]{1,6}"
 
 
-# "Never go on without asking the user" asks for what "go on without asking the user" forbids.
+# "Never go on without asking the user" means the opposite of "go on without asking the user".
 _NEGATION = re.compile(r"\b(?:never|not|cannot|nor|neither|(?:do|does|can|must|should)n't)\b[^.!?\n]{0,100}\Z")
 
 
 class TextRule(Struct, frozen=True, kw_only=True):
-    """One row."""
+    """One rule of the scan."""
 
     name: str
     category: Category
     severity: Severity
     pattern: re.Pattern[str]
     message: str
-    #: One of these words must be in the text.
+    #: The text must have one of these words …
     words: frozenset[str] = frozenset()
-    #: Or one of these, in small letters.
+    #: … or contain one of these strings, in lower case.
     signs: tuple[str, ...] = ()
-    #: It is about the text as it was folded, and not as it was given.
+    #: It matches the folded text, not the original.
     folded: bool = True
-    #: What it says is turned round, and harmless, where this ends the sentence before it.
+    #: A match is harmless if this matches right before it: a negation.
     unless_after: re.Pattern[str] | None = None
-    #: In a server's instructions, which are there to instruct, it is no more than that.
+    #: It does not apply to a server's instructions, which are there to instruct.
     advice: bool = False
-    #: Harmless in a definition that is about this, as its other texts say.
+    #: A match is harmless in a definition that is about this topic, by its other texts.
     unless_about: re.Pattern[str] | None = None
 
 
@@ -103,11 +102,11 @@ def _signs(
 
 
 def _few(most: int) -> str:
-    """Give a pattern for a few words."""
+    """Return a pattern for a few words."""
     return rf"(?:[^\s_]{{1,40}}[\s_]{{1,4}}){{0,{most}}}?"
 
 
-# --- words that several rows have ------------------------------------------------------------------------------------
+# --- words that several rules share ----------------------------------------------------------------------------------
 
 _USER = r"(?:the |this |your |any |their )?(?:users?|humans?|persons?|people|operator|owner|customer|developer)\b"
 _NOT = r"\b(?:do not|don't|dont|never|without|avoid|must not|should not) (?:ever )?"
@@ -136,7 +135,7 @@ _UNTOLD = (
     r"(?:inform|informing|alert|alerting|warn|warning|show|showing|display|displaying|notify|notifying|explain"
     r"|explaining|let|letting|report|reporting)"
 )
-# What is a secret by its name alone; of keys and tokens there are other kinds, too.
+# Names that always mean a secret; "key" and "token" have other meanings, too.
 _TOKEN_KINDS = ("access", "api", "auth", "bearer", "login", "oauth", "refresh", "session", "user")
 _SECRET_NOUNS = (
     *(term for term in SECRET_TERMS if term != "token"),
@@ -145,7 +144,7 @@ _SECRET_NOUNS = (
 )
 _SECRETS = "(?:" + "|".join(noun.replace(" ", "(?: )?") for noun in _SECRET_NOUNS) + r")s?\b"
 _AMBIGUOUS = r"(?:keys?|tokens?)\b"
-# Whose it is: the user's, the model's, this machine's.
+# Owned by the user, the model or this machine.
 _OWNED = (
     rf"(?:your own|the users?(?: s)?|users?(?: s)?|{_USER} s|stored|saved|known|leaked|local|personal|sensitive) "
     rf"{_few(2)}{_AMBIGUOUS}"
@@ -155,7 +154,7 @@ _OWNED = (
     r"|so far\b|you (?:know|can find|have access to|have seen)\b)"
 )
 
-# "Before any other tool of this server" is about an order among its own.
+# "Before any other tool of this server" is about the order of its own tools.
 _UNSCOPED = (
     r"(?! (?:in|of|from|on|within|provided by|offered by) (?:this|the|our|that|its) (?:same )?(?:[a-z0-9]{1,30} )?"
     r"(?:server|workflow|toolset|toolkit|package|integration|api|group|category|suite|module|list|mcp|family|set)\b)"
@@ -172,7 +171,7 @@ _INSTRUCTIONS = (
         pattern=rf"\b(?:ignore|disregard|forget|overrides?|bypass|discard|supersedes?) {_few(3)}"
         rf"(?:previous|prior|above|earlier|preceding|existing|other|original|system|safety|your) {_few(2)}"
         r"(?:instructions?|prompts?|rules?|guidelines?|directives?|guardrails?|polic(?:y|ies)|constraints?)\b",
-        message="it tells the model to set its instructions aside",
+        message="it tells the model to ignore its instructions",
     ),
     _signs(
         "instruction",
@@ -181,7 +180,7 @@ _INSTRUCTIONS = (
         signs=("<|", "inst]", "<<", "sys", "dev"),
         pattern=r"<\|?(?:im_start|im_end|system|assistant|endoftext|eot_id|start_header_id)\|>|\[/?INST\]|<</?SYS>>"
         r"|</?(?:system|system[-_]?(?:prompt|reminder|message|note|instructions?)|developer[-_]?message)\s*/?>",
-        message="it is written like a message of the system's or of the assistant's own",
+        message="it imitates a system or assistant message",
     ),
     _words(
         "instruction",
@@ -191,7 +190,7 @@ _INSTRUCTIONS = (
         pattern=r"(?:^|\n)\s{0,4}(?:[#\[*]{1,4}\s?(?:system|assistant|admin(?:istrator)?|developer)"
         r"|(?:system|assistant|admin(?:istrator)?|developer) (?:message|prompt|instructions?|notice|override|note))"
         r"(?: (?:message|prompt|instructions?|notice|override|note))?\s?[\]*]{0,3}:",
-        message="a line begins like a message of the system's",
+        message="a line imitates a system message",
     ),
     _words(
         "instruction",
@@ -259,7 +258,7 @@ _INSTRUCTIONS = (
         words="deprecated broken unsafe insecure malicious compromised disabled vulnerable",
         pattern=rf"\b(?:other|another|existing|original) {_few(2)}(?:tools?|servers?|functions?) {_few(3)}"
         r"(?:deprecated|broken|unsafe|insecure|malicious|compromised|disabled|vulnerable)\b",
-        message="it speaks ill of other tools",
+        message="it discredits other tools",
     ),
     _words(
         "instruction",
@@ -301,7 +300,7 @@ _CONCEALMENTS = (
         pattern=rf"{_NOT}{_few(1)}{_UNTOLD} {_few(2)}{_USER}"
         r"|\b(?:do not|don't|dont|never) (?:mention|reveal|disclose|acknowledge|refer to|talk about) "
         r"(?:this|that|these|it|any of|the (?:existence|contents?|instructions?|fact))\b",
-        message="it tells the model to keep something to itself",
+        message="it tells the model to keep something from the user",
         unless_negated=True,
     ),
     _words(
@@ -315,7 +314,7 @@ _CONCEALMENTS = (
         r"|transmit)\b"
         rf"|\bso (?:that )?{_USER} (?:does|do|will|won't|doesn't|don't|cannot|can't)(?: not)? "
         r"(?:notice|see|know|find|suspect)",
-        message="it wants something done that nobody notices",
+        message="it wants something done unnoticed",
     ),
 )
 
@@ -328,7 +327,7 @@ _PRIVATE = (
         "private files",
         signs=_FILE_SIGNS,
         pattern=rf"(?:{_TAKING}|{_GIVING})\b[^\n]{{0,80}}?{_FILES}|{_FILES}[^\n]{{0,60}}?{_GIVING}\b",
-        message="it speaks of files that hold secrets",
+        message="it refers to files that hold secrets",
     ),
     _words(
         "secret",
@@ -362,7 +361,7 @@ _PRIVATE = (
         words="environment env",
         pattern=rf"{_GIVING} {_few(2)}(?:all|any|every|the|your|their|current|full|local) {_few(2)}"
         r"(?:environment|env) (?:variables|vars)\b",
-        message="it asks for the variables of the environment",
+        message="it asks for environment variables",
     ),
 )
 
@@ -370,8 +369,8 @@ _PRIVATE = (
 
 _URGENT = "important|critical|urgent|hidden|secret|priority|mandatory|override|internal|confidential|instructions?"
 
-# "<script> tags are removed" speaks of an element; "<script>call collect</script>" is one: it has attributes, or holds
-# something, or what follows is not said about it.
+# "<script> tags are removed" mentions an element; "<script>call collect</script>" is one: it has attributes or content,
+# or the text after it is not about it.
 _PLACEHOLDER = r"(?:comments?|\.{3}|…|text|more|notes?)"
 _SPOKEN_OF = (
     r"[`'\")\],.;:/]|\Z|\s{0,2}(?:tags?|elements?|blocks?|nodes?|sections?|contents?|markup|html|injection|snippets?|embeds?"
@@ -390,10 +389,10 @@ _MARKUP = (
         "ask",
         "tags of urgency",
         signs=("<",),
-        # In small letters and never closed, it is where something is to be put: ``--client-secret <secret>``.
+        # In lower case and never closed, it is a placeholder: ``--client-secret <secret>``.
         pattern=rf"(?-i:<[A-Z_ -]{{0,20}}(?:{_URGENT.upper()})[A-Z_ -]{{0,20}}>)|</\s{{0,4}}(?:{_URGENT})\s{{0,4}}>"
         r"|<(?:ai[-_]?(?:only|instructions?)|llm[-_]?\w{0,12}|for[-_]?(?:ai|llm|model|assistant)\w{0,12})\s{0,4}>",
-        message="a tag that a page would not show and a model obeys",
+        message="a tag that is not displayed but read by a model",
     ),
     _signs(
         "markup",
@@ -402,7 +401,7 @@ _MARKUP = (
         signs=("<", "]:"),
         pattern=rf"<!--(?!\s{{0,4}}{_PLACEHOLDER}\s{{0,4}}-->)\s{{0,40}}(?=[^\s>-])[\s\S]{{0,400}}?(?:-->|\Z)"
         rf"|^\s{{0,3}}\[(?://|comment|_)\]:\s?[#<(][^\n]{{1,200}}|{_ELEMENT}",
-        message="a comment or a script, which is not shown where the text is",
+        message="a comment or a script, which is not displayed with the text",
     ),
     _signs(
         "markup",
@@ -412,7 +411,7 @@ _MARKUP = (
         pattern=r"style\s*=\s*[\"'][^\"'>]{0,200}?(?:display\s*:\s*none|visibility\s*:\s*hidden|font-size\s*:\s*0"
         r"|opacity\s*:\s*0(?![.\d]*[1-9])|color\s*:\s*(?:white|transparent|#fff(?:fff)?\b)|left\s*:\s*-\d{3})"
         r"|<[a-z]{1,12}\s(?:[^>]{0,80}\s)?hidden(?:\s[^>]{0,40})?>|\\color\{white\}|\\phantom\{",
-        message="a text that is styled not to be seen",
+        message="a text that is styled to be invisible",
     ),
     _signs(
         "markup",
@@ -445,16 +444,16 @@ _MARKUP = (
         "escapes",
         signs=("\\x", "\\u", "%", "&#"),
         pattern=r"(?:\\x[0-9a-f]{2}){8}|(?:\\u[0-9a-f]{4}){8}|(?:%[0-9a-f]{2}){12}|(?:&#x?[0-9a-f]{1,6};){6}",
-        message="a text in escapes, which a model reads and a person does not",
+        message="an escaped text, which a model can read and a person cannot",
     ),
 )
 
-#: The rows about texts: descriptions, titles, enum values, defaults, instructions.
+#: The rules for texts: descriptions, titles, enum values, defaults, instructions.
 RULES: tuple[TextRule, ...] = (*_INSTRUCTIONS, *_CONCEALMENTS, *_PRIVATE, *_MARKUP)
 
 _ONE_WORD_SECRETS = "|".join(term for term in SECRET_TERMS if " " not in term)
-_NAMED = "an argument is named after what no tool needs"
-#: What a definition is about that has to do with a model, or with conversations, of its own.
+_NAMED = "an argument is named after data that no tool needs"
+#: Topics of definitions that legitimately have to do with models or conversations.
 _ABOUT_MODELS = (
     r"\b(?:llms?|models?|gpt|claude|gemini|openai|anthropic|ollama|mistral|agents?|assistants?|chat ?bots?|bots?"
     r"|personas?|completions?|prompts?|temperature|ai|voices?|fine tun\w*|inference|playground)\b"
@@ -473,7 +472,7 @@ _ABOUT_PROGRAMS = (
     r"|apps?|applications?|runtimes?|workflows?|pipelines?|launch\w*|scripts?|servers?|projects?|sandbox\w*|stacks?"
     r"|infrastructure|cloud\w*|resources?|terraform|templates?)\b"
 )
-#: Whose it is, in the description of an argument: that of the model which reads this, or of its user.
+#: The description of an argument refers to data of the model that reads it, or of its user.
 OWN = re.compile(
     r"\b(?:your (?:own|current|full|entire|complete|exact|system|initial|original|instructions?|conversation|chat"
     r"|context|prompt|session|history|reasoning|thoughts?|chain|available|previous|ssh|private|keys?|environment|shell)"
@@ -483,7 +482,7 @@ OWN = re.compile(
     r"|that (?:calls|called|uses|is calling)|the user s|user's|verbatim|word for word|of this machine|local machine"
     r"|home directory)|~/"
 )
-#: The rows about names of properties and arguments, which they fit as a whole.
+#: The rules for names of properties and arguments; they must match the whole name.
 NAME_RULES: tuple[TextRule, ...] = (
     _signs(
         "secret",

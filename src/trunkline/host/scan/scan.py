@@ -1,9 +1,9 @@
-"""Looks through definitions for what should not be in them, offline: characters, words, markup, other servers' tools.
+"""The scan of definitions for what should not be in them, offline: characters, words, markup, other servers' tools.
 
-Everything that a model may read of a definition is looked at: names, titles, descriptions, every text of its schemas
-(names of properties, descriptions, enum values, defaults), and a server's instructions. A finding says where it is, by
-a JSON pointer, and shows it with everything invisible written out. It finds what is known and plain; that nothing was
-found says nothing of a server. Pure: no I/O, no clock, no state.
+It reads everything of a definition that a model may read: names, titles, descriptions, every text of its schemas (names
+of properties, descriptions, enum values, defaults), and a server's instructions. A finding says where it is, as a JSON
+pointer, with an excerpt in which invisible characters are escaped. The scan finds what is known and plain; a server
+without findings is not proven safe. Pure: no I/O, no clock, no state.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from trunkline.host.scan.rules import NAME_RULES, OWN, RULES, Category, Severity
 
 __all__ = ["Finding", "Names", "names_of_others", "references_in", "scan", "scan_references", "weigh", "worst"]
 
-#: What other servers call their tools: each name with the servers that have it.
+#: Names of tools, each with the servers that have it.
 Names: TypeAlias = Mapping[str, frozenset[str]]
 _Role: TypeAlias = Literal["name", "text"]
 
 _SEVERITIES: tuple[Severity, ...] = ("info", "ask", "hide")
-# Neither reaches a model; what is in them is for programs.
+# These do not reach a model; they are for programs.
 _UNREAD = frozenset({"_meta", "icons"})
 _NAMED_BY_KEY = frozenset({"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"})
 _LONG = 4_000
@@ -45,38 +45,38 @@ _BLOB = 200
 
 
 class Finding(Struct, frozen=True):
-    """Something in a definition that wants to be looked at."""
+    """Something suspicious in a definition."""
 
     rule: str
     category: Category
     severity: Severity
-    #: Where it is in the definition, as a JSON pointer.
+    #: The JSON pointer of the place in the definition.
     pointer: str
-    #: What stands there, with everything invisible written out.
+    #: The text at that place, with invisible characters escaped.
     excerpt: str
     message: str
 
     def __str__(self) -> str:
-        """Say it in a line."""
+        """Format it as one line."""
         where = visible(self.pointer) or "(all of it)"
         shown = f": {self.excerpt}" if self.excerpt else ""
         return f"{self.severity}: {where}: {self.message}{shown}"
 
 
 def worst(findings: Iterable[Finding]) -> Severity | None:
-    """Give the severity of the worst of some findings; None if there are none."""
+    """Return the highest severity of some findings; None if there are none."""
     return max((each.severity for each in findings), key=_SEVERITIES.index, default=None)
 
 
 def scan(document: Any, *, kind: str = "tool") -> tuple[Finding, ...]:
-    """Look through a definition, as JSON, or through a server's instructions, a text."""
+    """Scan a definition, as JSON, or a server's instructions, as a string."""
     found: list[Finding] = []
     room = _MOST_TEXT
     for pointer, role, text in _texts(document):
         room -= len(text)
         if room < 0:
-            # Whoever has so much to say has room to hide something in it, and looking through it takes seconds.
-            message = f"more than {_MOST_TEXT} characters, which is too much to be looked through"
+            # So much text has room to hide something, and scanning it takes seconds.
+            message = f"more than {_MOST_TEXT} characters, which is too much to be scanned"
             return (*found[: _MOST_FINDINGS - 1], Finding("too long", "size", "hide", pointer, "", message))
         found += _in_text(pointer, role, text, kind)
         if role == "name":
@@ -87,7 +87,7 @@ def scan(document: Any, *, kind: str = "tool") -> tuple[Finding, ...]:
 
 
 def weigh(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """Add what findings say together: two suspicions of different kinds in one definition are no accident."""
+    """Add a finding if there are suspicions of several categories: in one definition that is no accident."""
     kept = tuple(dict.fromkeys(findings))
     kinds = sorted({each.category for each in kept if each.severity != "info" and each.category != "size"})
     if len(kinds) < 2 or worst(kept) == "hide":
@@ -100,16 +100,16 @@ def weigh(findings: Iterable[Finding]) -> tuple[Finding, ...]:
 
 
 def references_in(document: Any) -> frozenset[str]:
-    """Give the words of a definition that might be names of tools; worth keeping, for it is asked often."""
+    """Return the words of a definition that might be names of tools; worth caching, since it is called often."""
     return frozenset(
         word for _, _, text in _texts(document) for word in _IDENTIFIER.findall(text) if _is_distinctive(word)
     )
 
 
 def names_of_others(server: str, words: frozenset[str], names: Names) -> Names:
-    """Return which of these words are names of tools that a server itself does not have.
+    """Return those of these words that are names of tools of other servers.
 
-    A server that has ``jira_get_issue`` and speaks of ``get_issue`` means its own: it counts among those that have it.
+    A server with ``jira_get_issue`` that mentions ``get_issue`` means its own: it counts among those that have it.
     """
     foreign = {name: names[name] for name in words & names.keys() if server not in names[name]}
     if not foreign:
@@ -126,7 +126,7 @@ def _is_short_for(name: str, whole: str) -> bool:
 
 
 def scan_references(document: Any, words: frozenset[str], others: Names) -> tuple[Finding, ...]:
-    """Find the tools of other servers that a definition speaks of; ``words`` are those of ``references_in``."""
+    """Return findings for mentions of other servers' tools; ``words`` are those of ``tool_references``."""
     named = sorted(words & others.keys())
     if not named:
         return ()
@@ -134,7 +134,7 @@ def scan_references(document: Any, words: frozenset[str], others: Names) -> tupl
     arguments = {text for _, _, text in texts if " " not in text}
     found = []
     for pointer, _, text in texts:
-        # A bare name, of a property or in an enum, is no instruction.
+        # A bare name, of a property or in an enum, is not an instruction.
         there = set(_IDENTIFIER.findall(text)) if " " in text.strip() else ()
         found += [
             finding
@@ -145,7 +145,7 @@ def scan_references(document: Any, words: frozenset[str], others: Names) -> tupl
 
 
 def _is_distinctive(word: str) -> bool:
-    """Tell whether a word is a name and nothing else: no plain English word would be written so."""
+    """Return True if a word can only be an identifier: no English word is written like this."""
     return len(word) >= 5 and not (word.isalpha() and (word.islower() or word.istitle() or word.isupper()))
 
 
@@ -157,7 +157,7 @@ def _reference(
         return None
     at = text.index(name)
     whose = ", ".join(sorted(servers))
-    does = "tells how to use" if said == "steers" else "speaks of"
+    does = "tells how to use" if said == "steers" else "mentions"
     return Finding(
         "another server's tool",
         "other server",
@@ -172,7 +172,7 @@ def _reference(
 
 
 def _texts(document: Any) -> Iterator[tuple[str, _Role, str]]:
-    """Give every text of a definition with its pointer; names of properties are texts too."""
+    """Yield every text of a definition with its pointer; names of properties are texts too."""
     waiting: list[tuple[str, str, Any]] = [("", "", document)]
     while waiting:
         pointer, key, value = waiting.pop()
@@ -184,7 +184,7 @@ def _texts(document: Any) -> Iterator[tuple[str, _Role, str]]:
             below = [(f"{pointer}/{_escaped(name)}", name, each) for name, each in value.items() if name not in _UNREAD]
             if key in _NAMED_BY_KEY:
                 yield from ((at, "name", name) for at, name, _ in below)
-            # What a property is called says nothing of what its schema is.
+            # The name of a property says nothing about its schema.
             waiting += reversed([(at, "" if key in _NAMED_BY_KEY else name, each) for at, name, each in below])
 
 
@@ -205,7 +205,7 @@ def _in_text(pointer: str, role: _Role, text: str, kind: str) -> Iterator[Findin
 
 
 def _in_name(document: Any, pointer: str, name: str) -> Iterator[Finding]:
-    """Yield findings for the name of an argument, unless the definition is about such a thing."""
+    """Yield findings for the name of an argument, unless the definition is about that topic."""
     for rule in NAME_RULES:
         if rule.pattern.fullmatch(name) and not (
             rule.unless_about and _is_about(document, pointer, name, rule.unless_about)
@@ -214,8 +214,8 @@ def _in_name(document: Any, pointer: str, name: str) -> Iterator[Finding]:
 
 
 def _is_about(document: Any, pointer: str, name: str, topic: re.Pattern[str]) -> bool:
-    """Return True if a definition has to do with a topic, and an argument is not said to be the reader's own."""
-    # In a list of arguments the name is a member of the argument; in a schema it is the way to it.
+    """Return True if a definition is about a topic, and the argument is not described as the reader's own data."""
+    # In a list of arguments the name is a member of the argument; in a schema it is part of the pointer.
     argument = pointer.removesuffix("/name")
     own: list[str] = []
     others: list[str] = []
@@ -245,7 +245,7 @@ def _in_words(pointer: str, text: str, kind: str) -> Iterator[Finding]:
 
 
 def _first(rule: TextRule, text: str) -> re.Match[str] | None:
-    """Find the first place that a rule is about."""
+    """Return the first match of a rule that is not negated."""
     if rule.unless_after is None:
         return rule.pattern.search(text)
     found = rule.pattern.finditer(text)
@@ -260,18 +260,18 @@ def _finding(rule: TextRule, pointer: str, text: str, found: re.Match[str] | Non
 
 
 def _excerpt(text: str, start: int, end: int) -> str:
-    """Show a place of a text on one line, with a little of what stands around it."""
+    """Return a part of a text on one line, with a little context."""
     end = min(end, start + _LONGEST_EXCERPT)
     left, right = max(0, start - _AROUND), min(len(text), end + _AROUND)
     shown = visible(" ".join(text[left:right].split(" "))).replace("\n", " ").replace("\t", " ")
     return f"{'...' if left else ''}{shown}{'...' if right < len(text) else ''}"
 
 
-# --- what is written in another alphabet -----------------------------------------------------------------------------
+# --- encoded texts --------------------------------------------------------------------------------------------------
 
 
 def _encoded(pointer: str, text: str, kind: str) -> Iterator[Finding]:
-    """Read what is written in base64 or hexadecimal digits, and judge what it says."""
+    """Decode base64 and hexadecimal texts, and scan the result."""
     if len(text) < _SHORTEST_CODE:
         return
     in_one_piece = max(map(len, text.split()), default=0) >= _SHORTEST_CODE
@@ -284,12 +284,12 @@ def _encoded(pointer: str, text: str, kind: str) -> Iterator[Finding]:
             message = f"an encoded text says {visible(said[:120])!r}"
             yield Finding("encoded text", "markup", "hide" if bad else "ask", pointer, excerpt, message)
         elif found.re is _BASE64 and len(found.group()) >= _BLOB and not _IMAGE.search(text[: found.start()][-120:]):
-            message = f"{len(found.group())} characters that nobody can read"
+            message = f"{len(found.group())} characters of unreadable data"
             yield Finding("encoded text", "markup", "ask", pointer, excerpt, message)
 
 
 def _decoded(text: str) -> str | None:
-    """Read a text in base64 or hexadecimal digits; None if it is none, or holds no sentence."""
+    """Decode a base64 or hexadecimal text; None if it is not one, or not a sentence."""
     digits = re.sub("[ :]", "", text)
     try:
         if _HEX.fullmatch(text):
