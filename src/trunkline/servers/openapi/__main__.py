@@ -28,17 +28,13 @@ Examples:
 @click.command("trunkline-server-openapi", epilog=_EPILOG)
 @click.argument("document", metavar="DOCUMENT|URL")
 @click.option("--base-url", metavar="URL", help="Base URL of the API, if it differs from the document's server.")
-@click.option(
-    "--include", multiple=True, metavar="GLOB", help="Offer only matching operations: name, id, path or 'METHOD /path'."
-)
+@click.option("--include", multiple=True, metavar="GLOB", help="Offer only these: name, id, path or 'METHOD /path'.")
 @click.option("--exclude", multiple=True, metavar="GLOB", help="Do not offer matching operations.")
 @click.option("--tag", "tags", multiple=True, metavar="TAG", help="Offer only operations with this tag.")
 @click.option("--method", "methods", multiple=True, metavar="METHOD", help="Offer only operations of this method.")
 @click.option("--read-only", is_flag=True, help="Offer only GET and HEAD operations.")
 @click.option("--resources", is_flag=True, help="Also offer GET operations as resources.")
-@click.option(
-    "--auth", multiple=True, metavar="SCHEME=VARIABLE", help="Environment variable with the credential of a scheme."
-)
+@click.option("--auth", multiple=True, metavar="SCHEME=VARIABLE", help="Variable with the credential of a scheme.")
 @click.option("--header", "headers", multiple=True, metavar="NAME=VALUE", help="Send this header with every request.")
 @click.option("--header-env", multiple=True, metavar="NAME=VARIABLE", help="The same, with the value from a variable.")
 @click.option(
