@@ -1,4 +1,4 @@
-"""What all tools share: the allowed folders of the caller, work in a thread, and operating system errors as sentences."""
+"""What all tools share: the allowed folders of the caller, work in a thread, and system errors as sentences."""
 
 from __future__ import annotations
 

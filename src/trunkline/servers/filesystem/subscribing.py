@@ -82,7 +82,7 @@ class Subscriptions:
             self._prune()
 
     async def _listen(self, request: ServerRequest, call_next: CallNext) -> Any:
-        """Watch the files of a stream; those that may not be watched are removed from its filter, which the client sees."""
+        """Watch the files of a stream; those that may not be watched are removed from its filter."""
         wanted = request.params.notifications
         allowed: list[str] = []
         try:

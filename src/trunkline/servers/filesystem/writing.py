@@ -117,7 +117,7 @@ def _rename(source: Place, destination: Place, is_folder: bool) -> None:
 
 
 def _rename_by_steps(source: Place, destination: Place, is_folder: bool) -> None:
-    """Rename without replacing where the system lacks the call: the new name is created before the old one is removed."""
+    """Rename without replacing where the system lacks the call: create the new name, then remove the old one."""
     fds = {"src_dir_fd": source.directory, "dst_dir_fd": destination.directory}
     if not is_folder:
         os.link(source.name, destination.name, follow_symlinks=False, **fds)

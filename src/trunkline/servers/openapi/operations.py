@@ -74,7 +74,7 @@ class Operation(Struct, frozen=True):
     body: Body | None
     #: Path variables in order, with their parameters.
     variables: Mapping[str, Parameter]
-    #: Response headers, in lower case, that are reported with a result: the documented ones, and the link to the next page.
+    #: Response headers, in lower case, reported with a result: the documented ones, and the link to the next page.
     told: tuple[str, ...] = ()
 
     @property
