@@ -22,14 +22,14 @@ Examples:
 
 @click.command("trunkline-server-filesystem", epilog=EPILOG)
 @click.argument("folders", nargs=-1, type=click.Path())
-@click.option("--read-only", is_flag=True, help="Offer no tool that changes something.")
+@click.option("--read-only", is_flag=True, help="Offer only tools that read.")
 @click.option(
     "--max-file-bytes",
     metavar="BYTES",
     type=click.IntRange(min=1),
     default=_DEFAULT.file_bytes,
     show_default=True,
-    help="Most bytes read from a file, or written to one, in a call.",
+    help="Most bytes read from or written to a file in one call.",
 )
 @click.option(
     "--max-entries",
@@ -37,7 +37,7 @@ Examples:
     type=click.IntRange(min=1),
     default=_DEFAULT.entries,
     show_default=True,
-    help="Most entries that a list, a tree or a search looks at.",
+    help="Most entries visited by a listing, tree or search.",
 )
 @click.option(
     "--max-depth",
@@ -45,7 +45,7 @@ Examples:
     type=click.IntRange(min=1, max=256),
     default=_DEFAULT.depth,
     show_default=True,
-    help="How many folders deep a tree or a search goes.",
+    help="Deepest folder level of a tree or search.",
 )
 @click.option(
     "--max-seconds",
@@ -53,7 +53,7 @@ Examples:
     type=click.FloatRange(min=0, min_open=True),
     default=_DEFAULT.seconds,
     show_default=True,
-    help="Longest time of a tree, a search, many edits, or many files.",
+    help="Time limit for a tree, a search, a series of edits, or reading several files.",
 )
 @serving_options
 def command(
@@ -68,7 +68,7 @@ def command(
 ) -> None:
     """Read, write and search files in FOLDERS, and nowhere else.
 
-    A client that shares roots replaces FOLDERS by them; over HTTP its roots only narrow FOLDERS.
+    The roots of a client that shares them replace FOLDERS; over HTTP they only narrow FOLDERS.
     """
     limits = FileLimits(file_bytes=max_file_bytes, entries=max_entries, depth=max_depth, seconds=max_seconds)
     serving.run(make_server(folders, limits=limits, read_only=read_only))

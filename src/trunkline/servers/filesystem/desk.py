@@ -1,4 +1,4 @@
-"""What all tools share: the allowed folders of a caller, work in a thread, and errors in words."""
+"""What all tools share: the allowed folders of the caller, work in a thread, and system errors as sentences."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ __all__ = ["CONTENT", "READS", "Desk", "answer", "in_words"]
 
 T = TypeVar("T")
 
-#: As many changes of different files are made at once, at most.
+#: Most changes of different files that run at once.
 _LOCKS = 64
-#: Seconds; the system does not take every number.
+#: In seconds; the system does not accept every number.
 _LONGEST_WAIT = 3600.0
 
-#: The hints of tools that only look.
+#: Annotations of tools that only read.
 READS: Mapping[str, bool] = MappingProxyType({"readOnlyHint": True, "openWorldHint": False})
-#: What every tool answers with, but the one for media.
+#: Output schema of every tool but the one for media.
 CONTENT: Mapping[str, Any] = MappingProxyType(
     {"type": "object", "properties": {"content": {"type": "string"}}, "required": ["content"]}
 )
 
 
 class Desk:
-    """Where tools get their folders and have their work done."""
+    """Resolves the caller's allowed folders and runs the work of tools in threads."""
 
     def __init__(
         self,
@@ -48,17 +48,17 @@ class Desk:
         submit: Callable[[Callable[[], Any]], Awaitable[Any]],
         kernel_walk: bool = True,
     ) -> None:
-        """Take what is allowed and how much of it, and what runs a function in a thread."""
+        """Take the allowed folders, the limits, and ``submit``, which runs a function in a thread."""
         self.allowed = allowed
         self.limits = limits
         self._submit = submit
-        #: That of the last call: the next one often has the same folders.
+        #: From the last call: the next one often has the same folders.
         self._ground = Ground((), kernel_walk=kernel_walk)
         self._kernel_walk = kernel_walk
         self._locks = tuple(Lock() for _ in range(_LOCKS))
 
     async def ground(self, ctx: Context) -> Ground:
-        """Give the folders that are allowed for this caller."""
+        """Return the path resolver for the folders that this caller may use."""
         folders = await self.allowed.named(ctx)
         ground = self._ground
         if ground.folders is not folders:
@@ -74,10 +74,10 @@ class Desk:
         budget: Budget | None = None,
         changes: bool = False,
     ) -> T:
-        """Do something with the allowed folders in a thread; what changes files keeps the process until it is done.
+        """Run work on the allowed folders in a thread; the process does not exit during work that changes files.
 
         Raises:
-            ToolError: it failed; the sentence says why.
+            ToolError: it failed; the message says why.
         """
         ground = await self.ground(ctx)
         try:
@@ -90,24 +90,24 @@ class Desk:
         except OSError as error:
             raise ToolError(in_words(error, path)) from error
         finally:
-            # A caller who has gone does not wait for the end of a search.
+            # If the caller is gone, its search need not finish.
             if budget is not None:
                 budget.stop()
 
     async def at(self, ctx: Context, path: str, work: Callable[[Place], T]) -> T:
-        """Do something with what a path names, in a thread.
+        """Run work on the location that a path names, in a thread.
 
         Raises:
-            ToolError: it failed; the sentence says why.
+            ToolError: it failed; the message says why.
         """
         return await self.do(ctx, path, lambda ground: ground.use(path, work))
 
     @contextmanager
     def alone(self, place: Place) -> Iterator[None]:
-        """Change a file while no other call changes it: models edit one file with several calls at once.
+        """Lock a file against changes by other calls: models edit one file with several calls at once.
 
         Raises:
-            ToolError: others take too long.
+            ToolError: another call holds the lock for too long.
         """
         found = os.fstat(place.directory)
         lock = self._locks[hash((found.st_dev, found.st_ino, place.name)) % _LOCKS]
@@ -120,13 +120,13 @@ class Desk:
 
 
 def answer(text: str) -> ToolResult:
-    """Answer with a text, in both ways in which a client may read it."""
+    """Return a text as a tool result, both as a content block and as structured content."""
     text = visible(text)
     return ToolResult([TextContent(text=text)], {"content": text})
 
 
 def in_words(error: OSError, path: str) -> str:
-    """Say what the system has against a path."""
+    """Return the message for an operating system error about a path."""
     match error.errno:
         case errno.ENOENT:
             return f"There is no file or folder {path}."

@@ -1,4 +1,4 @@
-"""Edits of a text, and the difference they make: pure functions from text to text."""
+"""Text edits and the diffs they make: pure functions from text to text."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from trunkline.errors import ToolError
 
 __all__ = ["Edit", "edited", "fenced", "line_end", "unified_diff"]
 
-#: What counts as white space at the ends of a line.
+#: Characters that count as white space at the ends of a line.
 _SPACE = " \t\n\v\f\r\u00a0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u2028\u2029\u202f"
 _SPACE += "\u205f\u3000\ufeff"
-#: Lines that stay the same around those that change.
+#: Unchanged lines shown around a change.
 _CONTEXT = 4
 #: More changed lines than this are shown as one block, since comparing them takes too long.
 _MOST_COMPARED = 4000
@@ -32,10 +32,10 @@ class Edit(Struct, frozen=True, rename="camel"):
 
 
 def edited(text: str, edits: Sequence[Edit], *, before_each: Callable[[], None] = lambda: None) -> str:
-    """Apply edits, one after the other, each to the first place that it fits; ``before_each`` may raise.
+    """Apply edits in order, each to the first match; ``before_each`` may raise.
 
     Raises:
-        ToolError: one fits nowhere.
+        ToolError: an edit matches nothing.
     """
     for edit in edits:
         before_each()
@@ -45,17 +45,17 @@ def edited(text: str, edits: Sequence[Edit], *, before_each: Callable[[], None] 
 
 
 def line_end(text: str) -> str:
-    """Give the line end that most lines of a text have."""
+    """Return the line ending that most lines of a text have."""
     pairs = text.count("\r\n")
     return "\r\n" if pairs * 2 > text.count("\n") else "\n"
 
 
 def unified_diff(before: str, after: str, path: str) -> str:
-    """Show what changed, as ``git diff`` would, with a heading."""
+    """Return the changes as ``git diff`` shows them, with a header."""
     heading = [f"Index: {path}", "=" * 67, f"--- {path}\toriginal", f"+++ {path}\tmodified"]
     old, new = before.split("\n"), after.split("\n")
     old_open, new_open = old.pop() if old[-1] == "" else None, new.pop() if new[-1] == "" else None
-    # A last line without an end differs from the same line with one.
+    # A last line without a newline differs from the same line with one.
     if old_open is None:
         old[-1] += f"\n{_NO_LINE_END}"
     if new_open is None:
@@ -65,7 +65,7 @@ def unified_diff(before: str, after: str, path: str) -> str:
 
 
 def fenced(diff: str) -> str:
-    """Put a diff into a fence that is longer than any in it."""
+    """Return a diff in a code fence that is longer than any fence in it."""
     ticks = "```"
     while ticks in diff:
         ticks += "`"
@@ -73,9 +73,9 @@ def fenced(diff: str) -> str:
 
 
 def _by_lines(text: str, old: str, new: str) -> str:
-    """Replace the first lines that are the old ones but for white space at their ends; indentation stays."""
+    """Replace the first lines that equal the old ones up to surrounding white space; indentation is kept."""
     wanted, lines = old.split("\n"), text.split("\n")
-    # Found as one text, since comparing lines at each place takes too long in a file of equal lines.
+    # Searched as one text, since comparing line by line takes too long in a file of equal lines.
     bare = _bare(lines)
     place = bare.find(_bare(wanted))
     if place < 0:
@@ -86,12 +86,12 @@ def _by_lines(text: str, old: str, new: str) -> str:
 
 
 def _bare(lines: list[str]) -> str:
-    """Give lines without white space around them, each between two line ends."""
+    """Return the lines without surrounding white space, each between two newlines."""
     return "".join(["\n", *(f"{line.strip(_SPACE)}\n" for line in lines)])
 
 
 def _indented(first: str, old: list[str], new: list[str]) -> list[str]:
-    """Indent new lines as the first old line in the file is, and later ones by what they have more than the old."""
+    """Indent the new lines like the first old line in the file; later lines keep their additional indentation."""
     indent = _indent(first)
     made = [indent + new[0].lstrip(_SPACE)]
     for place, line in enumerate(new[1:], start=1):
@@ -109,7 +109,7 @@ _Change = tuple[str, int, int, int, int]
 
 
 def _groups(old: list[str], new: list[str]) -> list[list[_Change]]:
-    """Find what changed, in groups with the lines around them."""
+    """Return the changes in groups, with the lines around them."""
     from difflib import SequenceMatcher
 
     first = 0
@@ -134,14 +134,14 @@ def _pairs(old: list[str], new: list[str]) -> int:
 
 
 def _with_context(changes: list[_Change], olds: int, news: int, first: int, last: int) -> list[_Change]:
-    """Add the equal lines before and after to what was compared."""
+    """Add the equal lines before and after the compared part."""
     whole = [("equal", 0, first, 0, first)] if first else []
     end = [("equal", olds - last, olds, news - last, news)] if last else []
     return [*whole, *changes, *end]
 
 
 def _split(changes: list[_Change]) -> list[list[_Change]]:
-    """Cut at equal lines that are too many to be shown between two changes."""
+    """Split where there are too many equal lines between two changes to show them."""
     groups: list[list[_Change]] = [[]]
     for place, (kind, a, b, c, d) in enumerate(changes):
         if kind != "equal":

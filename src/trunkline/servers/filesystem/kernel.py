@@ -1,6 +1,6 @@
-"""Calls of the system that Python does not have: opening through no link, renaming without replacing, birth times.
+"""System calls that Python does not offer: opening without following links, renaming without replacing, birth times.
 
-Each says so with ``ENOSYS`` where the system has no such call, and the caller has another way. It knows no folders.
+Each raises ``ENOSYS`` where the system lacks the call, and the caller has a fallback. This module knows no folders.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ _RESOLVE_NO_MAGICLINKS, _RESOLVE_NO_SYMLINKS = 0x02, 0x04
 _RENAME_NOREPLACE = 1
 _AT_FDCWD, _AT_EMPTY_PATH, _AT_SYMLINK_NOFOLLOW = -100, 0x1000, 0x100
 _STATX_BTIME = 0x800
-#: Where ``struct statx`` has its mask and its time of birth.
+#: Size of ``struct statx``, and the offset of the birth time in it.
 _STATX_BYTES, _STATX_BIRTH = 256, 80
-#: Numbers of system calls that all machines have in common since 2019; older ones differ, and are not used.
+#: Machines that share system call numbers for calls added since 2019; numbers of older calls differ and are not used.
 _KNOWN_MACHINES = ("aarch64", "loongarch64", "ppc64le", "riscv64", "s390x", "x86_64")
 
 
 def open_without_links(path: str, flags: int) -> int:
-    """Open an absolute path that must go through no link.
+    """Open an absolute path that must not contain a symbolic link.
 
     Raises:
-        OSError: it does, or the system has no such call (``ENOSYS``).
+        OSError: it contains one, or the system lacks the call (``ENOSYS``).
     """
     call = _openat2()
     if call is None:
@@ -39,10 +39,10 @@ def open_without_links(path: str, flags: int) -> int:
 
 
 def rename_new(source: tuple[int, str], destination: tuple[int, str]) -> None:
-    """Rename a directory's entry to one that must not exist.
+    """Rename a directory entry to a name that must not exist.
 
     Raises:
-        OSError: it does exist, or the system or its file system has no such call (``ENOSYS``, ``EINVAL``).
+        OSError: the name exists, or the system or file system lacks the call (``ENOSYS``, ``EINVAL``).
     """
     call = getattr(_libc(), "renameat2", None)
     if call is None:
@@ -51,7 +51,7 @@ def rename_new(source: tuple[int, str], destination: tuple[int, str]) -> None:
 
 
 def birth_seconds(descriptor: int) -> float | None:
-    """Give the time when an open file was made; None where the system does not know."""
+    """Return the creation time of an open file; None if the system does not know it."""
     known: float | None = getattr(os.fstat(descriptor), "st_birthtime", None)
     call = None if known is not None or not sys.platform.startswith("linux") else getattr(_libc(), "statx", None)
     if call is None:
@@ -68,10 +68,10 @@ def birth_seconds(descriptor: int) -> float | None:
 
 
 def inotify_init() -> int:
-    """Open a descriptor that tells of changes.
+    """Open an inotify descriptor.
 
     Raises:
-        OSError: there are too many, or the system has no such call (``ENOSYS``).
+        OSError: there are too many, or the system lacks the call (``ENOSYS``).
     """
     call = getattr(_libc(), "inotify_init1", None) if sys.platform.startswith("linux") else None
     if call is None:
@@ -80,22 +80,22 @@ def inotify_init() -> int:
 
 
 def inotify_add(descriptor: int, directory: int, mask: int) -> int:
-    """Watch an open directory; it is named by its descriptor, so nobody can put another in its place.
+    """Watch an open directory; it is named by its descriptor, so it cannot be replaced by another.
 
     Raises:
-        OSError: it cannot be watched, or too many are.
+        OSError: it cannot be watched, or there are too many watches.
     """
     return _checked(_libc().inotify_add_watch(descriptor, f"/proc/self/fd/{directory}".encode(), mask))
 
 
 @cache
 def _openat2() -> Any:
-    """Give the call, which is made for most paths, with its types told once; None where there is none."""
+    """Return the system call with its types declared once, as it is made for most paths; None if unavailable."""
     if not sys.platform.startswith("linux") or os.uname().machine not in _KNOWN_MACHINES:
         return None
     from ctypes import CDLL, c_char_p, c_int, c_long, c_size_t, c_void_p
 
-    # Of a library of its own, so that these types are for no other system call.
+    # From a separate library object, so that these types apply to no other system call.
     call = CDLL(None, use_errno=True).syscall
     call.argtypes, call.restype = (c_long, c_int, c_char_p, c_void_p, c_size_t), c_long
     return call
@@ -103,14 +103,14 @@ def _openat2() -> Any:
 
 @cache
 def _how(flags: int, resolve: int) -> Any:
-    """Make the record that says how to open; the kernel only reads it."""
+    """Return the ``open_how`` struct; the kernel only reads it."""
     from ctypes import c_uint64
 
     return (c_uint64 * 3)(flags, 0, resolve)
 
 
 def _checked(answer: Any) -> int:
-    """Give a system call's answer, or raise what went wrong."""
+    """Return the result of a system call, or raise its error."""
     if answer >= 0:
         return int(answer)
     from ctypes import get_errno
@@ -121,7 +121,7 @@ def _checked(answer: Any) -> int:
 
 @cache
 def _libc() -> Any:
-    # Loaded by the first call: ctypes takes longer to import than the rest of a server.
+    # Loaded on first use: ctypes takes longer to import than the rest of a server.
     import ctypes
 
     return ctypes.CDLL(None, use_errno=True)

@@ -1,4 +1,4 @@
-"""The caps of the filesystem server in one record, and the budget that one call spends."""
+"""The limits of the filesystem server, and the budget of one call."""
 
 from __future__ import annotations
 
@@ -14,39 +14,39 @@ _UNITS = ("B", "KB", "MB", "GB", "TB")
 
 
 class FileLimits(Struct, frozen=True, kw_only=True):
-    """What one call may read, write and look at; sizes in bytes, times in seconds."""
+    """How much one call may read, write and visit; sizes in bytes, times in seconds."""
 
-    #: Most bytes read from a file, or written to one.
+    #: Most bytes read from or written to a file.
     file_bytes: int = 10 * 1024 * 1024
-    #: Most entries of folders that a listing, a tree or a search looks at.
+    #: Most folder entries that a listing, tree or search visits.
     entries: int = 50_000
-    #: How many folders deep a tree or a search goes.
+    #: Deepest folder level of a tree or search.
     depth: int = 64
-    #: Longest time of a tree, a search, the edits of a file, or reading several.
+    #: Time limit for a tree, a search, the edits of a file, or reading several files.
     seconds: float = 30.0
-    #: Most files whose changes are watched at once.
+    #: Most files that are watched at once.
     watches: int = 1024
-    #: How often files are looked at where the system does not tell of changes.
+    #: Polling interval where the system does not report changes.
     poll_seconds: float = 1.0
 
     def __post_init__(self) -> None:
-        """See that each leaves something to do."""
+        """Check that every limit is positive."""
         for name in self.__struct_fields__:
             if not getattr(self, name) > 0:
                 raise ConfigError(f"{name} of the filesystem server is more than zero, not {getattr(self, name)}.")
 
 
 class OutOfTime(ToolError):
-    """A call has taken all of its time, or nobody waits for it any more."""
+    """A call has used up its time, or its caller is gone."""
 
 
 class Budget:
-    """What is left of the entries and the time of one call."""
+    """The remaining entries and time of one call."""
 
     __slots__ = ("_deadline", "_left", "_limits", "_stopped")
 
     def __init__(self, limits: FileLimits) -> None:
-        """Start with all of it."""
+        """Start with the full budget."""
         self._limits = limits
         self._left = limits.entries
         self._deadline = time.monotonic() + limits.seconds
@@ -54,33 +54,33 @@ class Budget:
 
     @property
     def left(self) -> int:
-        """How many entries are left."""
+        """The number of entries left."""
         return max(self._left, 0)
 
     def spend(self) -> None:
-        """Take one entry.
+        """Count one entry.
 
         Raises:
-            ToolError: nothing is left.
+            ToolError: no entries are left.
         """
         self._left -= 1
         if self._left < 0:
             raise ToolError(f"There are more than {self._limits.entries} entries")
-        # This is said for each of many thousands: the question comes before the call that answers it.
+        # Called for each of many thousands of entries: the condition is repeated here to save the call.
         if self._stopped or time.monotonic() > self._deadline:
             self.check_time()
 
     def check_time(self) -> None:
-        """See whether there is time left.
+        """Check that there is time left.
 
         Raises:
-            OutOfTime: there is none.
+            OutOfTime: there is none left.
         """
         if self._stopped or time.monotonic() > self._deadline:
             raise OutOfTime(f"It takes longer than {self._limits.seconds:g} seconds")
 
     def check_depth(self, depth: int) -> None:
-        """See whether a folder may be entered.
+        """Check that a folder may be entered.
 
         Raises:
             ToolError: it is too deep.
@@ -89,11 +89,11 @@ class Budget:
             raise ToolError(f"There are folders more than {self._limits.depth} deep")
 
     def stop(self) -> None:
-        """Let the work end at its next step; any thread may say so."""
+        """Make the work end at its next step; may be called from any thread."""
         self._stopped = True
 
 
 def shown_size(size: int) -> str:
-    """Show a number of bytes in the largest unit that leaves a whole part."""
+    """Format a number of bytes in the largest unit of which there is at least one."""
     unit = min(max(size.bit_length() - 1, 0) // 10, len(_UNITS) - 1)
     return f"{size} B" if unit == 0 else f"{size / 1024**unit:.2f} {_UNITS[unit]}"

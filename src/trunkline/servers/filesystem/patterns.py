@@ -1,7 +1,7 @@
-"""Patterns of paths: ``*``, ``?``, ``[a-z]``, ``{a,b}`` and ``**`` over folders, matched in polynomial time.
+"""Glob patterns for paths: ``*``, ``?``, ``[a-z]``, ``{a,b}`` and ``**`` over folders, matched in polynomial time.
 
-No regular expression is made of a pattern, since one with many stars can keep one busy for hours. ``*`` matches names
-that begin with a dot, too. A pattern that begins with ``!`` matches what the rest does not.
+Patterns are not turned into regular expressions, since one with many stars can run for hours. ``*`` also matches names
+that begin with a dot. A pattern that begins with ``!`` matches what the rest does not.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from trunkline.errors import ToolError
 __all__ = ["Pattern", "excludes"]
 
 _LONGEST = 2000
-#: How many patterns one with braces may stand for, and how long they and all those to leave out may be together.
+#: How many patterns one with braces may expand to, and the total length of these or of all exclude patterns.
 _MOST_VARIANTS = 500
 _LONGEST_TOGETHER = 20_000
 _BRACES = re.compile(r"(?<!\\)\{([^{}]*)\}")
@@ -24,22 +24,22 @@ _EITHER = re.compile(r"(?<!\\)[@?]\(([^()]*)\)")
 _SPECIAL = re.compile(r"[?\[\\]")
 _ODD = re.compile(r"(?<!\\)[*+!]\([^()]*\)")
 
-#: One step of matching: a test of one thing, or None for any number of them.
+#: One step of matching: a test of one item, or None for any number of items.
 _Test = Callable[[str], bool]
 _Steps = Sequence[_Test | None]
 T = TypeVar("T")
 
 
 class Pattern:
-    """A pattern for paths that are relative to where a search starts."""
+    """A pattern for paths relative to the start of a search."""
 
     __slots__ = ("_negated", "_variants", "length")
 
     def __init__(self, text: str) -> None:
-        """Read a pattern.
+        """Parse a pattern.
 
         Raises:
-            ToolError: it is too long, or says things that are not understood.
+            ToolError: it is too long, or uses unsupported syntax.
         """
         if len(text) > _LONGEST:
             raise ToolError(f"A pattern has at most {_LONGEST} characters.")
@@ -49,18 +49,18 @@ class Pattern:
         self._negated = (len(text) - len(bare)) % 2 == 1
         # A pattern that begins with # is a comment.
         written_out = [] if bare.startswith("#") else _variants(_alternatives(bare))
-        #: How many characters it has, braces written out.
+        #: Its length with braces expanded.
         self.length = sum(map(len, written_out))
         self._variants = [_folders(each) for each in written_out]
 
     def matches(self, path: str) -> bool:
-        """Tell whether a relative path is meant."""
+        """Return True if a relative path matches."""
         names = path.split("/")
         return any(_fits(variant, names) for variant in self._variants) != self._negated
 
 
 def excludes(texts: Sequence[str], *, anywhere: bool) -> Callable[[str], bool]:
-    """Make a test for paths to leave out; with ``anywhere``, patterns without stars match at any depth."""
+    """Return a test for excluded paths; with ``anywhere``, patterns without stars match at any depth."""
     _check_together(texts)
     wanted = list(texts)
     if anywhere:
@@ -77,19 +77,19 @@ def excludes(texts: Sequence[str], *, anywhere: bool) -> Callable[[str], bool]:
 
 
 def _alternatives(text: str) -> str:
-    """Write ``@(a|b)`` as ``{a,b}`` and ``?(a|b)`` as ``{,a,b}``."""
+    """Rewrite ``@(a|b)`` as ``{a,b}`` and ``?(a|b)`` as ``{,a,b}``."""
 
     def braced(found: re.Match[str]) -> str:
         inner = found[1].replace("|", ",")
         return f"{{,{inner}}}" if found[0].startswith("?") else f"{{{inner},}}" if "," not in inner else f"{{{inner}}}"
 
-    # One alternative alone needs no braces, which would stand for themselves.
+    # A single alternative needs no braces; they would be taken literally.
     text = re.sub(r"(?<!\\)@\(([^()|]*)\)", r"\1", text)
     return _EITHER.sub(braced, text)
 
 
 def _variants(text: str) -> list[str]:
-    """Write out every ``{a,b}`` and ``{1..3}``, innermost first."""
+    """Expand every ``{a,b}`` and ``{1..3}``, innermost first."""
     done: list[str] = []
     open_ones = [text]
     while open_ones:
@@ -123,11 +123,11 @@ def _choices(inner: str) -> list[str]:
 
 
 def _folders(text: str) -> _Steps:
-    """Make the steps of a path: one a folder, any number of them for ``**``."""
+    """Return the steps of a path: one per folder, None for ``**``."""
     names = re.sub("/+", "/", text).split("/")
     steps = [None if name == "**" else _name_test(name) for name in names]
     if names[-1] == "**" and len(names) > 1:
-        # What is below a folder is at least one name.
+        # ``folder/**`` needs at least one name below the folder.
         steps.insert(len(steps) - 1, lambda _: True)
     return steps
 
@@ -140,9 +140,9 @@ def _name_test(text: str) -> _Test:
 
 
 def _starred(text: str) -> _Test:
-    """Test names against pieces with stars between them: each piece is the first that is there, as in ``_fits``."""
+    """Return a test for names with stars only: each piece matches at its first occurrence, as in ``_matches``."""
     first, *middle, last = text.split("*")
-    # A star alone is at least one character.
+    # A star alone matches at least one character.
     least = max(len(first) + len(last), 1 if text.strip("*") == "" else 0)
 
     def test(name: str) -> bool:
@@ -160,7 +160,7 @@ def _starred(text: str) -> _Test:
 
 
 def _characters(text: str) -> _Steps:
-    """Make the steps of a name: one a character, any number of them for ``*``."""
+    """Return the steps of a name: one per character, None for ``*``."""
     steps: list[_Test | None] = []
     place = 0
     while place < len(text):
@@ -178,13 +178,13 @@ def _characters(text: str) -> _Steps:
             steps.append(text[place].__eq__)
         place += 1
     if text and not text.strip("*"):
-        # A star alone is at least one character.
+        # A star alone matches at least one character.
         steps.insert(0, lambda _: True)
     return steps
 
 
 def _class_end(text: str, start: int) -> int | None:
-    """Find the end of a class of characters; the first one in it may be the closing bracket."""
+    """Return the end of a character class; its first character may be a closing bracket."""
     first = start + 1 + (text[start + 1 : start + 2] in ("!", "^"))
     end = text.find("]", first + 1)
     return None if end < 0 else end
@@ -204,7 +204,7 @@ def _class(inner: str) -> _Test:
 
 
 def _fits(steps: _Steps, things: Sequence[str]) -> bool:
-    """Match greedily, going back to the last star alone: what an earlier one could take instead changes nothing."""
+    """Match greedily and backtrack to the last star only: what an earlier star could match changes nothing."""
     step = thing = 0
     star, taken = -1, 0
     while thing < len(things):

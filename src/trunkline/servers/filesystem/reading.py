@@ -1,4 +1,4 @@
-"""Reading: whole files, their first and last lines, folders, and what is known of an entry. Every read is bounded."""
+"""Reading files, their first and last lines, folder listings and file metadata. Every read is bounded."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ __all__ = [
 ]
 
 _BLOCK = 64 * 1024
-#: The order in which a reader's alphabet puts what is no letter.
+#: The collation order of characters other than letters.
 _SIGNS = "_-,;:!?.'\"()[]{}@*/\\&#%`^+<=>|~$0123456789"
 
 
 class Entry(Struct, frozen=True):
-    """One entry of a folder; a link is none, whatever it points to."""
+    """One entry of a folder; a link is not a folder, whatever it points to."""
 
     name: str
     is_folder: bool
@@ -43,7 +43,7 @@ class Entry(Struct, frozen=True):
 
 @contextmanager
 def opened(place: Place) -> Iterator[int]:
-    """Have a regular file open for reading."""
+    """Open a regular file for reading."""
     descriptor = place.open_file()
     try:
         yield descriptor
@@ -55,16 +55,16 @@ def read_bytes(place: Place, most: int) -> bytes:
     """Read a whole file.
 
     Raises:
-        ToolError: it has more bytes than are allowed.
+        ToolError: it is larger than allowed.
     """
     descriptor, said = place.open_sized()
     try:
         _check_size(said, most)
         blocks, size = [], 0
-        # A byte more than it should have: if that is not there, the file has ended.
+        # One byte more than expected: if it is missing, the file has ended.
         while block := os.read(descriptor, said - size + 1 if size < said else _BLOCK):
             size += len(block)
-            # What a file's size says may be old, or nothing at all.
+            # The reported size may be outdated, or meaningless.
             _check_size(size, most)
             blocks.append(block)
             if size == said:
@@ -75,12 +75,12 @@ def read_bytes(place: Place, most: int) -> bytes:
 
 
 def text_of(data: bytes) -> str:
-    """Read bytes as UTF-8; what is none is shown as U+FFFD."""
+    """Decode bytes as UTF-8; invalid bytes become U+FFFD."""
     return data.decode("utf-8", "replace")
 
 
 def head_lines(place: Place, count: int, *, most: int) -> str:
-    """Give the first lines of a file; no more of it is read."""
+    """Return the first lines of a file, reading no more than needed."""
     data, seen = bytearray(), 0
     with opened(place) as descriptor:
         while seen < count and (block := os.read(descriptor, _BLOCK)):
@@ -94,11 +94,11 @@ def head_lines(place: Place, count: int, *, most: int) -> str:
 
 
 def tail_lines(place: Place, count: int, *, most: int) -> str:
-    """Give the last lines of a file, with plain line ends; no more of it is read."""
+    """Return the last lines of a file, with plain newlines, reading no more than needed."""
     blocks: list[bytes] = []
     with opened(place) as descriptor:
         start, seen, size = os.fstat(descriptor).st_size, 0, 0
-        # One more line end than lines: the last line has one of its own.
+        # One more newline than lines: the last line ends with one.
         while start > 0 and seen <= count:
             length = min(_BLOCK, start)
             start -= length
@@ -111,7 +111,7 @@ def tail_lines(place: Place, count: int, *, most: int) -> str:
 
 
 def entries_of(directory: int, most: int) -> tuple[list[Entry], bool]:
-    """Give the entries of an open folder by name, and whether there are more than are given."""
+    """Return the entries of an open folder by name, and whether there are more."""
     found: list[Entry] = []
     with os.scandir(directory) as entries:
         for entry in entries:
@@ -122,7 +122,7 @@ def entries_of(directory: int, most: int) -> tuple[list[Entry], bool]:
 
 
 def listing(place: Place, limits: FileLimits) -> str:
-    """List a folder, a line an entry."""
+    """List a folder, one entry per line."""
     with _folder(place) as directory:
         found, more = entries_of(directory, limits.entries)
     return "\n".join([f"{_mark(each)} {visible(each.name)}" for each in found] + _and_more(more, limits))
@@ -144,7 +144,7 @@ def sizes(ground: Ground, place: Place, *, by_size: bool, limits: FileLimits) ->
 
 
 def describe(place: Place) -> str:
-    """Tell what is known of an entry, a line a fact."""
+    """Return the metadata of an entry, one fact per line."""
     flags = getattr(os, "O_PATH", os.O_RDONLY)
     descriptor = place.open(flags)
     try:
@@ -173,7 +173,7 @@ def _folder(place: Place) -> Iterator[int]:
 
 
 def _size(ground: Ground, place: Place, entry: Entry, directory: int) -> int:
-    """Give the size of an entry; of a link, that of its target, if it is allowed."""
+    """Return the size of an entry; for a link, that of its target if the target is allowed."""
     try:
         if entry.is_link:
             found = ground.use(os.path.join(place.path, entry.name), lambda target: target.status())
@@ -193,7 +193,7 @@ def _and_more(more: bool, limits: FileLimits) -> list[str]:
 
 
 def _sorted(entries: list[Entry]) -> list[Entry]:
-    """Sort entries by the bytes of their names, which is the order of the characters where all are plain."""
+    """Sort entries by the bytes of their names; for ASCII names that is the order of the characters."""
     plain = all([entry.name.isascii() for entry in entries])  # noqa: C419
     return sorted(entries, key=_name if plain else _bytes)
 
@@ -207,7 +207,7 @@ def _bytes(entry: Entry) -> bytes:
 
 
 def _as_read(name: str) -> tuple[Sequence[int], str]:
-    """Order names as a reader's alphabet does: signs, numbers, letters, small ones before their capitals."""
+    """Return a sort key for human readers: punctuation, digits, letters, lower case before upper case."""
     place: Callable[[str], int] = _SIGNS.find
     folded = [place(each) if place(each) >= 0 else len(_SIGNS) + ord(each) for each in name.casefold()]
     return folded, name.swapcase()
@@ -222,7 +222,7 @@ def _check_size(size: int, most: int) -> None:
 
 
 def _check_lines(size: int, most: int) -> None:
-    # A block more is read than is looked at.
+    # Up to one block is read beyond the limit.
     if size > most + _BLOCK:
         raise ToolError(
             f"These lines are longer than {shown_size(most)}, the most that is read at once: ask for fewer."

@@ -1,4 +1,4 @@
-"""Trees and searches: from folder to folder by open descriptors, through no link, within a budget."""
+"""Trees and searches: from folder to folder by open descriptors, without following links, within a budget."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CL
 
 
 def tree(place: Place, exclude: list[str], *, budget: Budget) -> list[dict[str, Any]]:
-    """Give everything below a folder: names, kinds, and what folders have in them.
+    """Return everything below a folder: names, types, and the children of folders.
 
     Raises:
-        ToolError: there is more than the budget allows.
+        ToolError: the budget is exceeded.
     """
     leave_out = excludes(exclude, anywhere=True)
 
@@ -48,7 +48,7 @@ def tree(place: Place, exclude: list[str], *, budget: Budget) -> list[dict[str, 
 
 
 def search(ground: Ground, place: Place, pattern: str, *, exclude: list[str], budget: Budget) -> list[str]:
-    """Give the paths of all that matches below a folder; when the budget is spent, those so far and a word about it."""
+    """Return all matching paths below a folder; if the budget runs out, the matches so far and a note."""
     wanted, leave_out = Pattern(pattern), excludes(exclude, anywhere=False)
     results: list[str] = []
 
@@ -83,7 +83,7 @@ def _start(place: Place, work: Callable[[int], list[Any]]) -> list[Any]:
 
 
 def _inside(directory: int, entry: Entry, work: Callable[[int], list[Any]]) -> list[Any]:
-    """Do something in a folder of an open one; nothing if it cannot be opened, or is a link by now."""
+    """Run work in a subfolder of an open folder; skip it if it cannot be opened or has become a link."""
     try:
         inner = os.open(entry.name, _FOLDER, dir_fd=directory)
     except OSError:
@@ -102,7 +102,7 @@ def _entries(directory: int, budget: Budget) -> Iterator[Entry]:
 
 
 def _stays(ground: Ground, path: str) -> bool:
-    """Tell whether a link leads to something allowed."""
+    """Return True if the target of a link is allowed."""
     try:
         return ground.use(path, lambda found: not stat.S_ISLNK(getattr(found.status(), "st_mode", 0)))
     except (Denied, OSError):

@@ -1,4 +1,4 @@
-"""The filesystem server, put together: tools, files as resources, subscriptions."""
+"""The filesystem server: tools, files as resources, and subscriptions."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ def make_server(
 
     Args:
         folders: The allowed folders; a client's roots replace them.
-        limits: How much one call may read, write and look at.
-        read_only: Leave out the tools that change something.
+        limits: How much one call may read, write and visit.
+        read_only: Offer only tools that read.
         kernel_walk: Use ``openat2`` where the system has it.
-        inotify: Let the system tell of changes where it can.
+        inotify: Use inotify where the system has it, instead of polling.
 
     Raises:
-        ConfigError: folders are given, and none of them is there.
+        ConfigError: folders are given, and none of them exists.
     """
     allowed, limits = Allowed(folders), limits or FileLimits()
     desk = Desk(allowed, limits=limits, submit=lambda work: server.pool.submit(work, {}), kernel_walk=kernel_walk)

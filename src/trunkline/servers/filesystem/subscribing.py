@@ -1,8 +1,8 @@
-"""Which files clients want to hear of, in both eras, and the watcher that has something to tell.
+"""Which files clients subscribe to, in both eras, and the watcher that reports their changes.
 
-A server is not told of subscriptions, so middleware looks at them as they pass: those of a session begin with a request
-and end with another, or with the session; those of a client without one last as long as its stream. What nobody wants
-any more is found out when it changes, or when somebody else leaves.
+The server object has no callback for subscriptions, so middleware observes the requests: a subscription of a session
+starts with one request and ends with another or with the session; that of a client without a session lasts as long as
+its stream. Watches that are no longer needed are found when the file changes or another client leaves.
 """
 
 from __future__ import annotations
@@ -29,23 +29,23 @@ __all__ = ["Subscriptions"]
 
 
 class Subscriptions:
-    """What is wanted, and the watcher of it, which lives as long as somebody is connected."""
+    """The subscribed files and their watcher, which lives as long as a client is connected."""
 
     def __init__(
         self, ground_of: Callable[[Context], Awaitable[Ground]], *, limits: FileLimits, inotify: bool = True
     ) -> None:
-        """Take what finds the allowed folders of a caller."""
+        """Take the function that returns the path resolver of a caller."""
         self._ground_of = ground_of
         self._limits = limits
         self._inotify = inotify
         self._server: Server | None = None
         self._watcher: Watcher | None = None
-        #: The URIs of open streams, and of requests under way.
+        #: The URIs of open streams and of requests in progress.
         self._listened: Counter[str] = Counter()
 
     @asynccontextmanager
     async def lifespan(self, server: Server) -> AsyncIterator[None]:
-        """Watch while the server serves."""
+        """Run the watcher while the server is running."""
         self._server = server
         self._watcher = Watcher(self._changed, limits=self._limits, inotify=self._inotify)
         try:
@@ -55,7 +55,7 @@ class Subscriptions:
             self._watcher = None
 
     async def around(self, request: ServerRequest, call_next: CallNext) -> Any:
-        """Look at a request that is about subscriptions."""
+        """Handle the requests that concern subscriptions."""
         match request.method:
             case "resources/subscribe":
                 return await self._subscribe(request, call_next)
@@ -66,7 +66,7 @@ class Subscriptions:
         return await call_next(request)
 
     async def _subscribe(self, request: ServerRequest, call_next: CallNext) -> Any:
-        """Watch what a session asks for, which is wanted from now on, whoever else leaves meanwhile."""
+        """Watch the file of a new subscription; it counts as subscribed at once, even if another client leaves now."""
         uri: str = request.params.uri
         self._listened[uri] += 1
         try:
@@ -82,12 +82,12 @@ class Subscriptions:
             self._prune()
 
     async def _listen(self, request: ServerRequest, call_next: CallNext) -> Any:
-        """Watch what a stream is for; what may not be watched is taken out of its filter, as the client can see."""
+        """Watch the files of a stream; those that may not be watched are removed from its filter."""
         wanted = request.params.notifications
         allowed: list[str] = []
         try:
             for uri in wanted.resource_subscriptions or ():
-                # Before it is watched: what nobody wants is no longer watched as soon as somebody else leaves.
+                # Counted before it is watched: unused watches are removed as soon as another client leaves.
                 self._listened[uri] += 1
                 allowed.append(uri)
                 try:
@@ -110,7 +110,7 @@ class Subscriptions:
         path = path_of_uri(uri)
         if path is None or self._watcher is None:
             return
-        # Before anything is looked at: who may not read is not told what is there.
+        # Checked before any file access: a caller without the right to read must not learn what exists.
         find_resource(context.server, context.exchange, uri)
         ground = await self._ground_of(context)
         if len(self._watcher.uris) >= self._limits.watches:

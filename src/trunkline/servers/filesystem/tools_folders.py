@@ -1,4 +1,4 @@
-"""The tools that look at folders: lists, trees, searches, and what is known of an entry."""
+"""The tools that read folders: listings, trees, searches and file metadata."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SortBy = Annotated[Literal["name", "size"], Meta(description="What comes first: 
 
 
 def add_folder_tools(server: Server, desk: Desk) -> None:
-    """Offer the tools that look at folders."""
+    """Add the tools that read folders."""
     options: dict[str, Any] = {"annotations": READS, "output_schema": dict(CONTENT)}
 
     @server.tool(title="List Directory", **options)
@@ -76,6 +76,6 @@ def add_folder_tools(server: Server, desk: Desk) -> None:
     async def list_allowed_directories(ctx: Context) -> ToolResult:
         """Name the folders that may be touched, with all that is in them. Paths may be relative to them."""
         named = await desk.allowed.named(ctx)
-        # Where a folder was named through a link, both names work.
+        # If a folder was given by a path with links, both paths work.
         paths = dict.fromkeys(str(path) for folder in named for path in (folder.given, folder.real))
         return answer("\n".join(["Allowed directories:", *paths]))

@@ -47,7 +47,7 @@ _MEDIA: Mapping[str, str] = MappingProxyType(
 
 
 def add_reading_tools(server: Server, desk: Desk) -> None:
-    """Offer the tools that read files."""
+    """Add the tools that read files."""
     options: dict[str, Any] = {"annotations": READS, "output_schema": dict(CONTENT)}
 
     async def read_text(ctx: Context, path: str, tail: float | None, head: float | None) -> ToolResult:

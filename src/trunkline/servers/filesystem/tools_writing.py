@@ -24,7 +24,7 @@ DryRun = Annotated[bool, Meta(description="Show what would change, and change no
 
 
 def add_writing_tools(server: Server, desk: Desk) -> None:
-    """Offer the tools that change files and folders."""
+    """Add the tools that change files and folders."""
     output: dict[str, Any] = {"output_schema": dict(CONTENT)}
 
     @server.tool(title="Write File", annotations=_hints(destructive=True, idempotent=True), **output)
@@ -108,7 +108,7 @@ def _move(ground: Ground, source: str, destination: str) -> None:
         try:
             ground.use(wanted, lambda target: move(place, target), follow=False)
         except FileNotFoundError as error:
-            # Only this can be missing by now: the source's place is open.
+            # Only the destination folder can be missing here: the source folder is open.
             if place.status() is None:
                 raise
             raise ToolError(f"There is no folder {os.path.dirname(wanted)} to move it to.") from error

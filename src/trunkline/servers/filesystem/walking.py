@@ -1,11 +1,11 @@
-"""From a path to the place it names, below the allowed folders and nowhere else, with no check that can go stale.
+"""Resolution of paths below the allowed folders and nowhere else, with no check that can go stale.
 
-A path is never checked and then used. It is walked from an open descriptor of the allowed folder, and what comes out is
-a *place*: an open directory and the name of an entry in it, which whoever uses it opens without following links. The
-kernel walks in one call where it can (``openat2``) and the path, which has no dots any more, goes through no link, from
-the root on: so it ends below the allowed folder. Else each component is opened on its own,
-links are read and walked as text, and one whose text leaves the allowed folders is refused: links that stay inside
-work, wherever they start. Swapping a directory for a link at any moment leads to an error, never out.
+A path is never checked and then used. It is walked from an open descriptor of the allowed folder, and the result is a
+``Location``: an open directory and the name of an entry in it, which is opened later without following links. Where
+possible the kernel walks in one call (``openat2``): the path, already without dots, goes through no link from the root
+on, so it ends below the allowed folder. Otherwise each component is opened separately, links are read and walked as
+text, and a link whose target leaves the allowed folders is denied: links that stay inside work, wherever they start.
+Swapping a directory for a link at any moment leads to an error, never outside.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ __all__ = ["Denied", "Ground", "Place", "Swapped", "visible"]
 
 T = TypeVar("T")
 
-#: Opens a directory to walk through; where there is no such thing, it must be readable.
+#: Opens a directory to walk through; without O_PATH the directory must be readable.
 _THROUGH = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-#: The system has no such call, or a sandbox does not let it through.
+#: The system lacks the call, or a sandbox blocks it.
 _NO_SUCH_CALL = (errno.ENOSYS, errno.EPERM)
-#: Says nothing of the path.
+#: Errors that have nothing to do with the path.
 _TOO_MANY_OPEN = (errno.EMFILE, errno.ENFILE)
-#: How many links a path may go through, as in the kernel.
+#: Most links that a path may go through, as in the kernel.
 _MOST_LINKS = 40
-#: How long a path may be, as in the kernel, and how many folders are kept open on the way through it.
+#: Longest path, as in the kernel, and most folders that are kept open on the way.
 _LONGEST = 4095
 _DEEPEST = 256
-#: How often somebody may put a link where something else was, between finding a place and opening it.
+#: How often resolution is retried if an entry becomes a link between resolving and opening it.
 _TRIES = 8
 
 
@@ -45,42 +45,42 @@ class Denied(ToolError):
     """The path leads out of the allowed folders."""
 
     def __init__(self, message: str) -> None:
-        """Take the sentence, which may name folders in bytes that are no text."""
+        """Take the message, which may contain names that are not valid UTF-8."""
         super().__init__(visible(message))
 
 
 class Swapped(OSError):
-    """What was there when it was found is not there any more."""
+    """The entry was replaced after the path was resolved."""
 
 
 class Place(Struct, frozen=True):
-    """An entry of an open directory: what it names was no link when it was found. ``.`` is an allowed folder itself."""
+    """An entry of an open directory, not a link when it was resolved; ``.`` is an allowed folder itself."""
 
     directory: int
     name: str
-    #: The path without links; for showing only.
+    #: The path without links; for display only.
     path: str
-    #: What was there when it was found, if somebody looked.
+    #: The status of the entry when it was resolved, if it was read.
     found: os.stat_result | None = None
 
     def status(self) -> os.stat_result | None:
-        """Look at what is there; None if nothing is."""
+        """Return the current status of the entry; None if it does not exist."""
         try:
             return os.stat(self.name, dir_fd=self.directory, follow_symlinks=False)
         except FileNotFoundError:
             return None
 
     def open(self, flags: int) -> int:
-        """Open what is there; it never blocks, and follows no link.
+        """Open the entry without blocking and without following a link.
 
         Raises:
-            Swapped: it has become a link.
+            PathChanged: it has become a link.
         """
         flags |= os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
         try:
             return os.open(self.name, flags, dir_fd=self.directory)
         except OSError as error:
-            # With O_DIRECTORY a link is no directory, without it a loop.
+            # A link raises ENOTDIR with O_DIRECTORY, and ELOOP without.
             if error.errno in (errno.ELOOP, errno.ENOTDIR) and self._is_link():
                 raise Swapped(errno.ELOOP, os.strerror(errno.ELOOP)) from error
             raise
@@ -89,15 +89,15 @@ class Place(Struct, frozen=True):
         """Open a regular file for reading.
 
         Raises:
-            OSError: it is a directory, a device, a pipe or a socket; none of these is even opened.
+            OSError: it is a directory, device, pipe or socket; none of these is even opened.
         """
         return self.open_sized()[0]
 
     def open_sized(self) -> tuple[int, int]:
-        """Do the same, and tell the size that the file says it has.
+        """Open a regular file for reading and return its descriptor and reported size.
 
         Raises:
-            OSError: as above.
+            OSError: as for ``open_file``.
         """
         _must_be_file(self.found or os.stat(self.name, dir_fd=self.directory, follow_symlinks=False))
         descriptor = self.open(os.O_RDONLY)
@@ -115,21 +115,21 @@ class Place(Struct, frozen=True):
 
 
 class Ground:
-    """The allowed folders of one call."""
+    """Resolves paths below the allowed folders of one call."""
 
     def __init__(self, folders: Sequence[Folder], *, kernel_walk: bool = True) -> None:
-        """Take the folders; ``kernel_walk`` is off where each component is to be opened on its own."""
+        """Take the folders; without ``kernel_walk`` each component is opened separately."""
         self.folders = tuple(folders)
         self._kernel_walk = kernel_walk
         named = [(_parts(str(base)), folder) for folder in folders for base in (folder.given, folder.real)]
         self._bases = sorted(named, key=lambda each: len(each[0]), reverse=True)
 
     def use(self, path: str, action: Callable[[Place], T], *, follow: bool = True) -> T:
-        """Find what a path names and do something with it; once more if a link was put there in between.
+        """Resolve a path and run an action on the location; retry if the entry became a link in between.
 
         Raises:
-            Denied: the path leads out of the allowed folders.
-            OSError: a part of the path is not there.
+            PathDenied: the path leads out of the allowed folders.
+            OSError: a part of the path does not exist.
         """
         absolute = self.absolute(path)
         for _ in range(_TRIES):
@@ -144,12 +144,12 @@ class Ground:
         raise Denied(f"Access denied: {path} changes all the time.")
 
     def absolute(self, path: str) -> str:
-        """Give the absolute path that a path means: ``~`` is the home, a relative one is below an allowed folder.
+        """Return a path as an absolute one: ``~`` is the home folder, a relative path is below an allowed folder.
 
-        A relative path means the first allowed folder that has it, else the first one.
+        A relative path refers to the first allowed folder that contains it, else to the first one.
 
         Raises:
-            Denied: it is no path.
+            PathDenied: it is not a valid path.
         """
         if not path or "\0" in path:
             raise Denied("Access denied: a path has at least one character and no zero byte.")
@@ -163,23 +163,23 @@ class Ground:
         return next((each for each in below if self._has(each)), below[0])
 
     def _find(self, absolute: str, follow: bool) -> Place:
-        """Find the place of an absolute path; its directory is the caller's to close.
+        """Resolve an absolute path; the caller closes the location's directory.
 
-        With ``follow`` off, the last component may be a link.
+        Without ``follow`` the last component may be a link.
 
         Raises:
-            Denied: the path leads out of the allowed folders.
-            OSError: a part of the path is not there.
+            PathDenied: the path leads out of the allowed folders.
+            OSError: a part of the path does not exist.
         """
         folder, rest = self.below(_parts(absolute), f"{absolute} is")
         place = self._found_by_kernel(folder, rest, follow)
         return _Walk(self, absolute, follow).go(folder, rest) if place is None else place
 
     def enter(self, folder: Folder) -> int:
-        """Open an allowed folder; its own path may go through no link, whatever was done to it since it was allowed.
+        """Open an allowed folder; its path must not contain a link, even if it was changed since it was allowed.
 
         Raises:
-            Denied: it does.
+            PathDenied: it contains one.
             OSError: too many files are open.
         """
         real = str(folder.real)
@@ -206,10 +206,10 @@ class Ground:
             return False
 
     def below(self, parts: list[str], what: str) -> tuple[Folder, list[str]]:
-        """Find the allowed folder that has a path, component by component, and the rest of the path in it.
+        """Return the allowed folder that contains a path, compared by components, and the rest of the path.
 
         Raises:
-            Denied: none has it; ``what`` is the beginning of the sentence that says so.
+            PathDenied: none contains it; ``what`` begins the message.
         """
         for base, folder in self._bases:
             if parts[: len(base)] == base:
@@ -218,14 +218,14 @@ class Ground:
         raise Denied(f"Access denied: {what} outside the allowed folders ({folders}).")
 
     def _found_by_kernel(self, folder: Folder, rest: Sequence[str], follow: bool) -> Place | None:
-        """Find a place whose path has no links in one call; None leaves it to the walk."""
+        """Resolve a path without links in one system call; None leaves it to the stepwise walk."""
         if not self._kernel_walk or not rest:
             return None
         above = "/".join([str(folder.real).rstrip("/"), *rest[:-1]])
         try:
             directory = open_without_links(above or "/", _THROUGH)
         except OSError:
-            # A link, or no such call, or nothing there: the walk finds out, and says so.
+            # A link, a missing system call, or a missing entry: the stepwise walk finds out which.
             return None
         place = Place(directory, rest[-1], f"{above}/{rest[-1]}")
         if not follow:
@@ -242,7 +242,7 @@ class Ground:
 
 
 class _Walk:
-    """One walk, component by component: the directories it is in, outermost first, and their names."""
+    """One walk, component by component: the open directories, outermost first, and their names."""
 
     def __init__(self, ground: Ground, shown: str, follow: bool) -> None:
         self._ground = ground
@@ -254,7 +254,7 @@ class _Walk:
         self._names: list[str] = []
 
     def go(self, folder: Folder, rest: list[str]) -> Place:
-        """Walk; the place's directory is the caller's to close."""
+        """Walk to the end; the caller closes the location's directory."""
         try:
             self._start(folder)
             while rest:
@@ -289,7 +289,7 @@ class _Walk:
         try:
             inner = os.open(name, _THROUGH, dir_fd=self._open[-1])
         except OSError as error:
-            # A link that was put there since it was looked at is not followed: O_NOFOLLOW.
+            # A link that appeared after the check is not followed: O_NOFOLLOW.
             if _link(self._open[-1], name) is not None:
                 raise Swapped(errno.ELOOP, os.strerror(errno.ELOOP)) from error
             raise
@@ -297,7 +297,7 @@ class _Walk:
         self._names.append(name)
 
     def _up(self, rest: list[str]) -> list[str]:
-        """Go to the directory that this one was entered from; out of the folder only into another allowed one."""
+        """Go to the parent directory; from an allowed folder only into another allowed folder."""
         if self._names:
             self._names.pop()
             os.close(self._open.pop())
@@ -322,7 +322,7 @@ class _Walk:
         return rest
 
     def _here(self) -> Place:
-        """Give the directory that the walk ended in: an allowed folder, or one that a link's dots led up to."""
+        """Return the directory that the walk ended in: an allowed folder, or one reached by a link with ``..``."""
         if not self._names:
             return Place(self._open.pop(), ".", str(self._folder.real))
         os.close(self._open.pop())
@@ -333,7 +333,7 @@ class _Walk:
 
 
 def visible(name: str) -> str:
-    """Give a name as it can be sent: bytes that are no text are shown as U+FFFD."""
+    """Return a name that can be sent: bytes that are not UTF-8 become U+FFFD."""
     return name if name.isascii() else name.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
@@ -349,7 +349,7 @@ def _enter_by_steps(real: str) -> int:
 
 
 def _link(directory: int, name: str) -> str | None:
-    """Give what a link says; None if it is none, or nothing is there."""
+    """Return the target of a link; None if the entry is not a link or does not exist."""
     try:
         return os.readlink(name, dir_fd=directory)
     except OSError as error:

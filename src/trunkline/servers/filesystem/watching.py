@@ -1,8 +1,8 @@
-"""Watches files and tells of each change: by inotify where the system has it, else by looking again and again.
+"""A watcher that reports changes of files: by inotify where the system has it, by polling otherwise.
 
-A file is watched through the directory it is in, since editors replace files instead of writing them. What inotify
-cannot watch, or no longer can because the directory went away, is looked at. A file that changes all the time is told
-of ten times a second at most.
+A file is watched through its directory, since editors replace files instead of writing to them. Files that inotify
+cannot watch, or no longer can because the directory is gone, are polled. A file that changes constantly is reported at
+most ten times a second.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ _GONE = _DELETE_SELF | _MOVE_SELF | _IGNORED
 _EVENT = struct.Struct("iIII")
 _QUIET_SECONDS = 0.1
 
-#: What a look at a file saw; None if it is not there.
+#: What identifies the state of a file; None if it does not exist.
 _Seen = tuple[int, int, int, int] | None
 
 
 class _Watched:
-    """One file that is watched: how to look at it, what was seen, and where inotify tells of it."""
+    """A watched file: how to read its state, the last state, and its inotify watch."""
 
     __slots__ = ("look", "name", "seen", "watch")
 
@@ -42,23 +42,23 @@ class _Watched:
         self.look = look
         self.seen = look()
         self.name = ""
-        #: The number of the directory's watch; None: the file is looked at.
+        #: The watch of the directory; None if the file is polled.
         self.watch: int | None = None
 
 
 class Watcher:
-    """Watches files, each under the URI that is told when it changes; lives in one event loop."""
+    """Watches files, each under the URI that is reported when it changes; bound to one event loop."""
 
     def __init__(self, tell: Callable[[str], None], *, limits: FileLimits, inotify: bool = True) -> None:
-        """Take whom to tell; ``inotify`` is off where files are to be looked at."""
+        """Take the callback for changes; without ``inotify`` files are polled."""
         self._tell = tell
         self._limits = limits
         self._loop = asyncio.get_running_loop()
         self._watched: dict[str, _Watched] = {}
-        #: URIs that were told of just now, and whether they have changed since.
+        #: URIs that were reported just now, and whether they have changed since.
         self._quiet: dict[str, bool] = {}
         self._looking: asyncio.Task[None] | None = None
-        #: How many are being added just now, and the watches that nobody used when they were looked at.
+        #: How many files are being added right now, and the watches that were found unused.
         self._adding = 0
         self._unused: set[int] = set()
         self._descriptor: int | None = None
@@ -69,20 +69,20 @@ class Watcher:
 
     @property
     def uris(self) -> tuple[str, ...]:
-        """What is watched."""
+        """The watched URIs."""
         return tuple(self._watched)
 
     async def add(self, uri: str, ground: Ground, path: str) -> None:
-        """Watch the file at a path; it need not exist, but its folder must.
+        """Start watching the file at a path; the file need not exist, but its folder must.
 
         Raises:
-            RequestFailed: too many are watched.
+            RequestFailed: too many files are watched.
             ToolError: the path leads out of the allowed folders.
-            OSError: its folder is not there.
+            OSError: its folder does not exist.
         """
         if uri not in self._watched and len(self._watched) >= self._limits.watches:
             raise RequestFailed(f"At most {self._limits.watches} files are watched at once; unsubscribe from some.")
-        # Also if it is watched for somebody else: this caller may have other folders.
+        # Resolved even if it is already watched for another caller: this one may have other folders.
         self._adding += 1
         try:
             watched = await asyncio.to_thread(self._prepared, ground, path)
@@ -94,7 +94,7 @@ class Watcher:
             self._look()
 
     def remove(self, uri: str) -> None:
-        """Watch a file no more."""
+        """Stop watching a file."""
         watched = self._watched.pop(uri, None)
         if watched is None or watched.watch is None or self._descriptor is None:
             return
@@ -102,7 +102,7 @@ class Watcher:
         self._sweep()
 
     def close(self) -> None:
-        """Stop watching."""
+        """Stop watching all files."""
         self._watched.clear()
         if self._descriptor is not None:
             self._loop.remove_reader(self._descriptor)
@@ -112,7 +112,7 @@ class Watcher:
             self._looking.cancel()
 
     def _sweep(self) -> None:
-        """Let go of watches that nobody uses; not while one is added, which may turn out to be the same."""
+        """Remove unused watches; not while a file is added, which may get the same watch."""
         if self._adding or self._descriptor is None:
             return
         for watch in self._unused - {each.watch for each in self._watched.values()}:
@@ -132,7 +132,7 @@ class Watcher:
         ground.use(path, watch)
         return watched
 
-    # --- told by the system ------------------------------------------------------------------------------------------
+    # --- inotify -----------------------------------------------------------------------------------------------------
 
     def _events(self) -> None:
         assert self._descriptor is not None
@@ -174,7 +174,7 @@ class Watcher:
         if self._quiet.pop(uri, False) and uri in self._watched:
             self._changed([uri])
 
-    # --- looked at ---------------------------------------------------------------------------------------------------
+    # --- polling -----------------------------------------------------------------------------------------------------
 
     def _look(self) -> None:
         if self._looking is None or self._looking.done():

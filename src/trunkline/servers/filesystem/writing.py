@@ -1,7 +1,7 @@
-"""Writing: whole files, new folders, moves. What is at a name is the old or the new thing, never a part of one.
+"""Writing whole files, creating folders and moving. A name holds the old or the new content, never a part of either.
 
-A file is written beside its place and renamed over it, by the open directory. So a name that has become a link is
-replaced, not followed, and other names of the same file (hard links) keep what they had. A move never replaces.
+A file is written beside its destination and renamed over it, through the open directory. So a name that has become a
+link is replaced, not followed, and other hard links to the same file keep the old content. A move never replaces.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from trunkline.servers.filesystem.walking import Ground, Place, Swapped
 __all__ = ["make_folders", "move", "replace_file", "same_file"]
 
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-#: Why the system cannot rename without replacing here.
+#: Errors that mean the system cannot rename without replacing here.
 _NO_SUCH_RENAME = (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP)
 
 
 def replace_file(place: Place, data: bytes, *, most: int, seen: os.stat_result | None = None) -> None:
-    """Put a file with this content at a place, with the mode of the one that was there.
+    """Write a file at a location, keeping the mode of an existing one.
 
     Args:
-        place: Where.
+        place: The destination.
         data: The whole content.
-        most: How many bytes are allowed.
-        seen: What was there when the content was made; if it has changed since, nothing is written.
+        most: Most bytes that are allowed.
+        seen: The status of the file that the content is based on; if it has changed, nothing is written.
 
     Raises:
-        ToolError: something else than a file is there, or it has changed, or there are too many bytes.
+        ToolError: the entry is not a regular file, or has changed, or the content is too large.
     """
     if len(data) > most:
         raise ToolError(
@@ -58,15 +58,15 @@ def replace_file(place: Place, data: bytes, *, most: int, seen: os.stat_result |
 
 
 def same_file(one: os.stat_result, other: os.stat_result | None) -> bool:
-    """Tell whether a file is the same, and unchanged, as far as can be seen."""
+    """Return True if both describe the same file, unchanged as far as can be seen."""
     return other is not None and _signature(one) == _signature(other)
 
 
 def make_folders(ground: Ground, path: str) -> None:
-    """Make a folder and those it lies in; if one cannot be made, none is.
+    """Create a folder and its missing parents, all or none.
 
     Raises:
-        ToolError: something else than a folder is there.
+        ToolError: an entry other than a folder exists there.
     """
     absolute = ground.absolute(path)
     folder, rest = ground.below([each for each in absolute.split("/") if each], f"{absolute} is")
@@ -85,7 +85,7 @@ def make_folders(ground: Ground, path: str) -> None:
 
 
 def move(source: Place, destination: Place) -> None:
-    """Move an entry to a name that is free; a link is moved, not what it points to.
+    """Move an entry to a free name; a link itself is moved, not its target.
 
     Raises:
         ToolError: the name is taken, or one of the two is an allowed folder itself.
@@ -117,7 +117,7 @@ def _rename(source: Place, destination: Place, is_folder: bool) -> None:
 
 
 def _rename_by_steps(source: Place, destination: Place, is_folder: bool) -> None:
-    """Rename without replacing where the system has no such call: the new name is taken before the old one goes."""
+    """Rename without replacing where the system lacks the call: create the new name, then remove the old one."""
     fds = {"src_dir_fd": source.directory, "dst_dir_fd": destination.directory}
     if not is_folder:
         os.link(source.name, destination.name, follow_symlinks=False, **fds)
@@ -130,7 +130,7 @@ def _rename_by_steps(source: Place, destination: Place, is_folder: bool) -> None
         return
     os.mkdir(destination.name, dir_fd=destination.directory)
     try:
-        # Over an empty folder only: what somebody puts into it in between makes this fail.
+        # This replaces only an empty folder: it fails if an entry appeared in it meanwhile.
         os.rename(source.name, destination.name, **fds)
     except OSError:
         with suppress(OSError):
@@ -139,9 +139,9 @@ def _rename_by_steps(source: Place, destination: Place, is_folder: bool) -> None
 
 
 def _make_folder(place: Place) -> bool:
-    """Make one folder; tells whether it was not there before."""
+    """Create one folder; return True if it did not exist before."""
     if place.status() is None:
-        # Somebody else may make it just now.
+        # Another process may create it at the same time.
         with suppress(FileExistsError):
             os.mkdir(place.name, dir_fd=place.directory)
             _settle(place.directory)
@@ -168,25 +168,25 @@ def _write_new(directory: int, name: str, data: bytes, like: os.stat_result | No
 
 
 def _make_like(descriptor: int, like: os.stat_result) -> None:
-    """Give a new file the owner, group and mode of the old one, as far as the system permits."""
+    """Copy owner, group and mode of the old file to the new one, as far as the system permits."""
     now, mode = os.fstat(descriptor), stat.S_IMODE(like.st_mode) & 0o777
     if (like.st_uid, like.st_gid) != (now.st_uid, now.st_gid):
         try:
             os.fchown(descriptor, like.st_uid, like.st_gid)
         except PermissionError:
-            # Who cannot give a file away may still give it to another group.
+            # A process that may not change the owner may still be allowed to change the group.
             with suppress(PermissionError):
                 os.fchown(descriptor, -1, like.st_gid)
     if os.fstat(descriptor).st_gid != like.st_gid:
-        # What the old group was allowed is not for the new one.
+        # The permissions of the old group do not apply to the new one.
         mode &= ~0o070 | (mode & 0o007) << 3
-    # Some file systems have no modes to change.
+    # Some file systems have no modes.
     with suppress(PermissionError):
         os.fchmod(descriptor, mode)
 
 
 def _settle(directory: int) -> None:
-    """Have a directory's entries survive a crash; some file systems cannot, and need not."""
+    """Flush a directory to disk so that its entries survive a crash; some file systems cannot, and need not."""
     with suppress(OSError):
         descriptor = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=directory)
         try:

@@ -1,4 +1,4 @@
-"""The git server: read and change local repositories, and never run what a repository brings with it."""
+"""The git server: reads and changes local repositories without running any program that a repository configures."""
 
 from __future__ import annotations
 

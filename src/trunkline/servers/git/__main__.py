@@ -1,4 +1,4 @@
-"""Starts the git server from the command line."""
+"""The command ``trunkline-server-git``."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ Examples:
     "repositories",
     multiple=True,
     metavar="PATH",
-    help="A repository, or a folder of repositories, that may be worked on. May be given more than once.",
+    help="An allowed repository, or a folder of allowed repositories. May be repeated.",
 )
 @click.option("--any-repository", is_flag=True, help="Allow every repository that this user can read.")
 @click.option("--run-hooks", is_flag=True, help="Let git_commit run the repository's hooks. They can do anything.")
 @click.option(
-    "--timeout", metavar="SECONDS", type=float, default=30.0, show_default=True, help="How long a run of git may take."
+    "--timeout", metavar="SECONDS", type=float, default=30.0, show_default=True, help="Time limit for one git command."
 )
 @click.option(
     "--max-output",
@@ -37,7 +37,7 @@ Examples:
     type=int,
     default=1024 * 1024,
     show_default=True,
-    help="How much of git's output is shown.",
+    help="Most bytes of git output that are shown.",
 )
 @click.option("-v", "--verbose", count=True, help="Accepted for compatibility; see --log-level.")
 @serving_options
@@ -51,7 +51,7 @@ def command(
     verbose: int,
     serving: Serving,
 ) -> None:
-    """Read and change local Git repositories, without running anything that they bring with them."""
+    """Read and change local Git repositories, without running any program that they configure."""
     server = make_server(
         repositories=repositories,
         any_repository=any_repository,

@@ -1,7 +1,7 @@
-"""One process in the event loop: what goes in, what comes out up to a cap, and its end with everything it started.
+"""One child process in the event loop: its input, its output up to a limit, and its end with all its descendants.
 
-It knows nothing of git. The process is started without a copy of this one's memory, and its pipes are read where the
-event loop says so: no thread, no task and no signal handler takes part.
+This module knows nothing of git. The process is started without copying this one's memory, and its pipes are read by
+event loop callbacks: no thread, task or signal handler is involved.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from typing import IO, NamedTuple
 
 __all__ = ["Child", "Ran"]
 
-#: How much of what a process complains is kept.
+#: Most bytes of stderr that are kept.
 _COMPLAINT_BYTES = 64 * 1024
-#: How long a process that was asked to end may take, in seconds.
+#: Seconds that a process has to exit after a signal.
 _GRACE = 2.0
-#: How long the event loop is held up for a process that was killed and that nobody can wait for, in seconds.
+#: Longest time, in seconds, that the event loop blocks for a killed process which cannot be awaited.
 _LAST = 0.5
 _CHUNK = 65536
 
 
 class Ran(NamedTuple):
-    """What a finished process said; ``cut`` if it had more to say than was kept."""
+    """The result of a finished process; ``truncated`` if it wrote more than was kept."""
 
     status: int
     out: bytes
@@ -35,21 +35,21 @@ class Ran(NamedTuple):
 
     @property
     def text(self) -> str:
-        """The output as text, without the last line's end."""
+        """The output as text, without the trailing newline."""
         return self.out.decode("utf-8", "replace").removesuffix("\n")
 
 
 class Child:
-    """A process that runs in a session of its own; whoever starts one calls ``end``."""
+    """A process in its own session; whichever code starts one must call ``end``."""
 
     def __init__(
         self, words: Sequence[str], *, cwd: str, env: Mapping[str, str], stdin: bytes = b"", most: int
     ) -> None:
-        """Start a program with these words, give it ``stdin``, and keep ``most`` bytes of its output.
+        """Start a program with these arguments, write ``stdin`` to it, and keep ``most`` bytes of its output.
 
         Raises:
             OSError: it cannot be started.
-            ValueError: a word cannot be one.
+            ValueError: an argument is invalid.
         """
         self._process = subprocess.Popen(
             words,
@@ -61,9 +61,9 @@ class Child:
             stderr=subprocess.PIPE,
             start_new_session=True,
         )
-        #: Nothing more is to be waited for: all was said, or more than is kept.
+        #: Set when the output is complete or exceeds the limit.
         self._enough = asyncio.Event()
-        #: Nobody holds the other ends of the pipes.
+        #: Set when both pipes are closed at the other end.
         self._silent = asyncio.Event()
         self._mouth: _Mouth | None = None
         assert self._process.stdout is not None
@@ -86,7 +86,7 @@ class Child:
             self._enough.set()
 
     async def finish(self) -> Ran:
-        """Wait until it has ended, or has said more than is kept."""
+        """Wait until the process has exited, or has written more than is kept."""
         await self._enough.wait()
         out = bytes(self._out.kept)
         if self._out.cut:
@@ -96,12 +96,12 @@ class Child:
         return Ran(self._process.wait(), out, self._complaint.kept.decode("utf-8", "replace"), False)
 
     async def end(self) -> None:
-        """Make sure that nothing of it is left: it is asked to end, and then killed with all that it started.
+        """Terminate the process and its group: SIGTERM first, then SIGKILL.
 
-        Whoever is cancelled while waiting here has it killed at once.
+        If the caller is cancelled while waiting here, the process is killed at once.
         """
         try:
-            # It has ended by itself only after all had been said.
+            # A return code is known only after all output was read.
             if self._process.returncode is None:
                 for number in (signal.SIGTERM, signal.SIGKILL):
                     self._signal(number)
@@ -114,7 +114,7 @@ class Child:
         try:
             async with asyncio.timeout(_GRACE):
                 await _exited(self._process)
-                # What outlives a process still holds its pipes.
+                # A descendant that outlives the process still holds its pipes.
                 await self._silent.wait()
         except TimeoutError:
             return False
@@ -126,11 +126,11 @@ class Child:
 
     def _leave(self) -> None:
         if self._process.returncode is None:
-            # Nobody has asked for its status, so that its number, which is the group's, is not yet given to another.
+            # Its status was not collected yet, so its pid, which is also the group id, cannot have been reused.
             self._signal(signal.SIGKILL)
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(_LAST)
-        # What it started may have left its group, and hold the pipes for as long as it likes.
+        # A descendant may have left the group and hold the pipes indefinitely.
         for pipe in (self._out, self._complaint):
             pipe.close()
         if self._mouth is not None:
@@ -140,7 +140,7 @@ class Child:
 
 
 async def _exited(process: subprocess.Popen[bytes]) -> None:
-    """Wait for a process to exit, without asking for its status: on its descriptor, or else in a thread."""
+    """Wait for a process to exit without collecting its status: on a pidfd, or in a thread."""
     try:
         descriptor = os.pidfd_open(process.pid)
     except (AttributeError, OSError):
@@ -160,12 +160,12 @@ def _wait(process: subprocess.Popen[bytes]) -> None:
     try:
         os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
     except (AttributeError, OSError):
-        # Not every system can wait without asking.
+        # Not every system can wait without collecting the status.
         process.wait()
 
 
 class _Ear:
-    """Reads a pipe to its end, keeps the beginning, and forgets the rest."""
+    """Reads a pipe to its end and keeps the first bytes."""
 
     def __init__(self, pipe: IO[bytes], most: int, heard: Callable[[], None]) -> None:
         self.kept = bytearray()
@@ -203,7 +203,7 @@ class _Ear:
 
 
 class _Mouth:
-    """Writes to a pipe what there is to say, and closes it."""
+    """Writes data to a pipe, then closes it."""
 
     def __init__(self, pipe: IO[bytes], data: bytes) -> None:
         self._pipe = pipe
@@ -218,7 +218,7 @@ class _Mouth:
         except (BlockingIOError, InterruptedError):
             return
         except OSError:
-            # A process that has heard enough closes its end, which is no failure of ours.
+            # A process that needs no more input closes its end; that is not an error.
             self._left = self._left[:0]
         if not self._left:
             self.close()

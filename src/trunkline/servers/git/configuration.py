@@ -1,9 +1,9 @@
-"""Reads configuration as data: what a repository's own files say, and what the user has set for all repositories.
+"""Git configuration as data: what a repository's own files set, and what the user has set for all repositories.
 
-Git itself reads them, so that nothing is understood in another way than git does; but nothing is run, and no include of
-a repository is followed: a repository that has one is refused. From the user's configuration come a name, an address
-and a few settings that are data; there includes are followed, as git does. What git made of a file is remembered with
-the file's bytes, and holds for as long as these are the same.
+Git itself parses the files, so that they are understood exactly as git does; but nothing is run, and includes of a
+repository are not followed: a repository that has one is rejected. The user's configuration contributes a name, an
+email address and a few settings that are data; there includes are followed, as git does. Parsed results are cached by
+the content of the files.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from trunkline.servers.wording import one_line
 
 __all__ = ["Configuration", "Own", "User", "user_settings"]
 
-#: The settings of the user that are passed on where the repository has none of its own.
+#: User settings that are forwarded where the repository does not set them itself.
 _KEPT = frozenset(
     {
         "user.name",
@@ -37,16 +37,16 @@ _KEPT = frozenset(
 _PLACES = ("HOME", "XDG_CONFIG_HOME", "GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM", "SYSTEMROOT")
 _MOST_BYTES = 1024 * 1024
 _MOST_NAMES = 256
-#: How many repositories are remembered.
+#: How many repositories are cached.
 _MOST_REMEMBERED = 64
-#: A longer configuration is read anew each time.
+#: A longer configuration is parsed anew each time.
 _LONGEST_REMEMBERED = 64 * 1024
-#: Equal to nothing that a file can hold.
+#: Equal to no file content.
 _UNSEEN = object()
 
 
 class User(NamedTuple):
-    """What the user has set for all repositories."""
+    """The user's settings for all repositories."""
 
     settings: Mapping[str, str]
     excludes: str
@@ -55,7 +55,7 @@ class User(NamedTuple):
 
 
 class Own(NamedTuple):
-    """What a repository's own files set, and the names of the filters and hooks in them."""
+    """The settings of a repository's own files, and the names of the filters and hooks in them."""
 
     settings: Mapping[str, str]
     filters: frozenset[str]
@@ -69,9 +69,9 @@ class _Entry(NamedTuple):
 
 
 class _Global(NamedTuple):
-    """The user's settings for a working tree, as they are while the files that they come from stay the same."""
+    """The user's settings for a working tree, valid while the files they come from are unchanged."""
 
-    #: What git goes by when it looks for the repository, which an include may hang on.
+    #: What git considers when it locates the repository; a conditional include may depend on it.
     marks: tuple[Any, ...]
     variables: Mapping[str, str]
     files: Mapping[str, object]
@@ -79,18 +79,18 @@ class _Global(NamedTuple):
 
 
 class Configuration:
-    """Reads configuration by means of git, and not again while it is the same."""
+    """Reads configuration through git, and caches it while the files are unchanged."""
 
     def __init__(self, program: Program) -> None:
-        """Let ``program`` read."""
+        """Use ``program`` to read."""
         self._program = program
         self._own: Remembered[tuple[bytes, ...], Own] = Remembered(_MOST_REMEMBERED)
         self._global: Remembered[str, _Global] = Remembered(_MOST_REMEMBERED)
         self._system: list[_Entry] | None = None
 
     async def read_user(self, place: Place, seen: Mapping[str, bytes | None]) -> User:
-        """Read the user's and the system's settings, as they are for this working tree; ``seen`` is from ``look``."""
-        # The system's file is the same for every repository, and is not expected to change under a running server.
+        """Return the user and system settings for this working tree; ``seen`` comes from ``look``."""
+        # The system file is the same for every repository, and is not expected to change while the server runs.
         if self._system is None:
             self._system = await self._listed(os.sep, "--system")
         listed = [*self._system, *(await self._read_global(place, seen))]
@@ -100,10 +100,10 @@ class Configuration:
         return User(settings, _excludes(excludes), _expanded(safe), _names("filter", (each.key for each in listed)))
 
     async def read_own(self, files: Sequence[tuple[str, bytes]], env: Mapping[str, str]) -> Own:
-        """Read a repository's configuration files, given with what is in them.
+        """Parse a repository's configuration files, given with their contents.
 
         Raises:
-            ToolError: one cannot be read, leads to another place, or has too many filters or hooks.
+            ToolError: one cannot be read, refers to another location, or has too many filters or hooks.
         """
         said = tuple(each for _, each in files)
         known = self._own.get(said)
@@ -126,7 +126,7 @@ class Configuration:
         return own
 
     def look(self, worktree: str) -> Mapping[str, bytes | None]:
-        """Give the user's files for this working tree with what is in them, as far as they are known."""
+        """Return the known user configuration files for this working tree with their contents."""
         known = self._global.get(worktree)
         tops = _global_files()
         return contents(tops if known is None else {*tops, *known.files})
@@ -141,13 +141,13 @@ class Configuration:
         entries = await self._listed(worktree, "--global")
         paths = _sources(worktree, entries)
         if paths is not None and place.marks is not None:
-            # A file that was not seen before git saw it may have changed since, so it is taken for one that did.
+            # A file that was not read before git read it may have changed since, so it counts as changed.
             files = {each: seen.get(each, _UNSEEN) for each in {*_global_files(), *paths}}
             self._global.put(worktree, _Global(place.marks, variables, files, entries))
         return entries
 
     async def _listed(self, worktree: str, scope: str) -> list[_Entry]:
-        # Reading a configuration runs nothing, and these files are the user's own.
+        # Reading configuration runs nothing, and these files belong to the user.
         env = {**_variables(), "LC_ALL": "C", "GIT_CEILING_DIRECTORIES": os.path.dirname(worktree)}
         words = ["config", scope, "--includes", "--list", "-z", "--show-origin"]
         ran = await self._program.run(words, cwd=worktree, env=env, most=_MOST_BYTES)
@@ -155,7 +155,7 @@ class Configuration:
 
 
 def user_settings(user: User, own: Mapping[str, str]) -> list[tuple[str, str]]:
-    """Give what is to be said for the user: not what the repository's configuration says itself."""
+    """Return the user settings to forward: those that the repository does not set itself."""
     made = [(key, value) for key, value in user.settings.items() if key not in own]
     return [*made, ("core.excludesfile", user.excludes), *(("safe.directory", each) for each in user.safe)]
 
@@ -179,7 +179,7 @@ def _check_count(own: Own) -> None:
 
 
 def _variables() -> dict[str, str]:
-    # A path is meant as it is for the server: git runs elsewhere, where a repository could bring such a file.
+    # Paths are resolved in the server's folder: git runs in another one, where a repository could provide such a file.
     made = {each: said and os.path.abspath(said) for each in _PLACES if (said := os.environ.get(each)) is not None}
     if (said := os.environ.get("GIT_CONFIG_NOSYSTEM")) is not None:
         made["GIT_CONFIG_NOSYSTEM"] = said
@@ -195,9 +195,9 @@ def _global_files() -> tuple[str, ...]:
 
 
 def _sources(worktree: str, entries: Sequence[_Entry]) -> list[str] | None:
-    """Give the files that entries come from, and those that would be included if they were there.
+    """Return the files that entries come from, and those that would be included if they existed.
 
-    None if it is not for the files alone to say what is included: a branch or a remote may.
+    None if includes depend on more than files, such as a branch or a remote.
     """
     paths = {each.origin for each in entries}
     for origin, key, value in entries:
@@ -210,7 +210,7 @@ def _sources(worktree: str, entries: Sequence[_Entry]) -> list[str] | None:
 
 
 def _text(said: bytes) -> list[str]:
-    # What git said is told to it again, so it must become the same bytes.
+    # This text is passed back to git, so it must round-trip to the same bytes.
     return [os.fsdecode(each) for each in said.split(b"\0")[:-1]]
 
 
@@ -225,13 +225,13 @@ def _with_origins(listed: bytes) -> list[_Entry]:
 
 
 def _names(section: str, keys: Iterable[str]) -> frozenset[str]:
-    """Give the names in keys of the form ``section.name.key``."""
+    """Return the names in keys of the form ``section.name.key``."""
     parts = (key.split(".", 1) for key in keys)
     return frozenset(rest[0].rpartition(".")[0] for first, *rest in parts if first == section and "." in rest[0])
 
 
 def _expanded(paths: Iterable[str]) -> tuple[str, ...]:
-    # Git is not told where the user's own folder is.
+    # Git runs without knowing the user's home folder.
     return tuple(os.path.expanduser(each) for each in paths)
 
 

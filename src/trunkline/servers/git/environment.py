@@ -1,8 +1,8 @@
-"""What git is told besides its arguments, so that nothing a repository says is ever run.
+"""The environment that git runs with, so that no program named by a repository is ever run.
 
-Git reads the repository's own configuration whatever one does, but a setting in the environment comes after it and
-wins. So everything that names a program is set here: hooks, monitors, filters, editors, pagers, signers, transports.
-The user's configuration is not read by git at all; the few settings that are data are passed on.
+Git always reads the repository's own configuration, but settings from the environment come later and win. So every
+setting that names a program is overridden here: hooks, monitors, filters, editors, pagers, signers, transports. Git
+does not read the user's configuration at all; the few settings that are data are forwarded.
 """
 
 from __future__ import annotations
@@ -13,13 +13,12 @@ from types import MappingProxyType
 
 __all__ = ["environment", "filter_settings", "hook_settings", "with_hooks"]
 
-#: Where nothing is, for files and for folders alike.
+#: A path where nothing exists, for files and folders alike.
 _NOWHERE = os.devnull
 _HOOKS = "core.hookspath"
 
-#: Said on every run. Programs are off, output has the form that git has without configuration, nothing is fetched.
-#: An index is read from its beginning to its end: a table of where else its entries are, and a list of folders that
-#: were seen once, could lead to others than those that were checked.
+#: Set on every run. Programs are disabled, output has git's default format, nothing is fetched. The index is read
+#: sequentially: its offset table and its untracked cache could lead to other names than those that were checked.
 _FIXED: Mapping[str, str] = MappingProxyType(
     {
         _HOOKS: _NOWHERE,
@@ -87,8 +86,8 @@ _FIXED: Mapping[str, str] = MappingProxyType(
     }
 )
 
-#: The variables for git. Without a folder of git's own programs it cannot start another git either: not in a
-#: submodule, whose configuration nobody has looked at, and not to fetch an object that is missing.
+#: Variables for git. Without an exec path it cannot start another git either: not in a submodule, whose configuration
+#: was not checked, and not to fetch a missing object.
 _VARIABLES: Mapping[str, str] = MappingProxyType(
     {
         "LC_ALL": "C",
@@ -114,7 +113,7 @@ _VARIABLES: Mapping[str, str] = MappingProxyType(
 
 
 def _numbered(settings: Iterable[tuple[str, str]], first: int) -> dict[str, str]:
-    """Give the variables that say settings, from a number on."""
+    """Return settings as numbered ``GIT_CONFIG_*`` variables, starting at ``first``."""
     made: dict[str, str] = {}
     for number, (key, value) in enumerate(settings, first):
         made[f"GIT_CONFIG_KEY_{number}"] = key
@@ -123,7 +122,7 @@ def _numbered(settings: Iterable[tuple[str, str]], first: int) -> dict[str, str]
 
 
 _FIXED_VARIABLES: Mapping[str, str] = MappingProxyType(_numbered(_FIXED.items(), 0))
-#: What is taken from the server's own environment: data about the user, the clock and the system.
+#: Passed on from the server's environment: data about the user, the clock and the system.
 _PASSED = (
     "EMAIL",
     "GIT_AUTHOR_DATE",
@@ -139,7 +138,7 @@ _PASSED = (
 
 
 def environment(worktree: str, settings: Sequence[tuple[str, str]] = ()) -> dict[str, str]:
-    """Make the environment for git in a working tree; ``settings`` are said besides the fixed ones."""
+    """Return the environment for git in a working tree, with ``settings`` in addition to the forced ones."""
     made = {name: value for name in _PASSED if (value := os.environ.get(name)) is not None}
     made |= _VARIABLES
     made |= _FIXED_VARIABLES
@@ -150,7 +149,7 @@ def environment(worktree: str, settings: Sequence[tuple[str, str]] = ()) -> dict
 
 
 def with_hooks(env: Mapping[str, str]) -> dict[str, str]:
-    """Give the same environment for a run that may run the repository's hooks, which need programs."""
+    """Return the environment for a command that may run the repository's hooks, which need programs."""
     made = dict(env)
     del made["GIT_EXEC_PATH"]
     for name in ("PATH", "HOME", "USER", "LOGNAME", "SHELL"):
@@ -159,18 +158,18 @@ def with_hooks(env: Mapping[str, str]) -> dict[str, str]:
     for number in range(int(env["GIT_CONFIG_COUNT"])):
         key = env[f"GIT_CONFIG_KEY_{number}"]
         if key == _HOOKS or key.startswith("hook."):
-            # A setting cannot be left out without moving the others, so a harmless one is said once more.
+            # Removing a setting would renumber the others, so it is replaced by a harmless one.
             made[f"GIT_CONFIG_KEY_{number}"], made[f"GIT_CONFIG_VALUE_{number}"] = "gc.auto", "0"
     return made
 
 
 def hook_settings(names: Iterable[str]) -> list[tuple[str, str]]:
-    """Give the settings that turn off hooks of these names, which newer versions of git take from a configuration."""
+    """Return the settings that disable these configured hooks, which newer versions of git support."""
     return [(f"hook.{name}.{part}", value) for name in names for part, value in (("enabled", "false"), ("event", ""))]
 
 
 def filter_settings(names: Iterable[str]) -> list[tuple[str, str]]:
-    """Give the settings that make filter drivers of these names pass everything through unchanged."""
+    """Return the settings that make these filter drivers pass content through unchanged."""
     made: list[tuple[str, str]] = []
     for name in names:
         made += [(f"filter.{name}.{part}", "") for part in ("clean", "smudge", "process")]

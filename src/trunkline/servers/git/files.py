@@ -1,4 +1,4 @@
-"""Reads small plain files whole, those that decide what git does. It never waits, and never reads without end."""
+"""Bounded reads of small regular files that affect what git does. A read never blocks."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ def read_plain(path: str, most: int) -> bytes:
     """Read a file of at most ``most`` bytes.
 
     Raises:
-        OSError: it is not there, not a plain file, or longer.
+        OSError: it does not exist, is not a regular file, or is longer.
     """
-    # Opening a pipe would otherwise wait for somebody to write to it.
+    # Opening a pipe would otherwise block until it has a writer.
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -35,7 +35,7 @@ def read_plain(path: str, most: int) -> bytes:
 
 
 def contents(paths: Iterable[str]) -> dict[str, bytes | None]:
-    """Give what is in files, None for one that cannot be read."""
+    """Return the contents of files, None for one that cannot be read."""
     return {path: _content(path) for path in paths}
 
 

@@ -1,8 +1,8 @@
-"""Where a repository is allowed to be, and whether all of it is there.
+"""Where a repository is, and whether all of it lies in the allowed folders.
 
-It runs no git. A path is compared without links. A repository's own folder may be elsewhere (a linked working tree, a
-submodule), may hold links, and may borrow objects; whatever of that leads out of the allowed folders is refused,
-because git follows it, and writes its logs through it too.
+Runs no git. Paths are compared without links. A repository's git folder may be elsewhere (a linked working tree, a
+submodule), may contain links, and may borrow objects; anything that leads out of the allowed folders is rejected,
+because git follows it, and even writes its logs through it.
 """
 
 from __future__ import annotations
@@ -21,35 +21,35 @@ __all__ = ["Place", "look", "same_folders"]
 _MOST_ENTRIES = 100_000
 _MOST_BYTES = 64 * 1024
 _DEEPEST_ALTERNATE = 5
-#: The folders in a repository's own folder that git writes names into, or shows what is in them (an unfinished rebase
-#: is part of the status); they are looked through to the bottom.
+#: Subfolders of the git folder that git writes names into, or whose content it shows (an unfinished rebase is part of
+#: the status); they are checked recursively.
 _DEEP = frozenset({"refs", "reftable", "logs", "info", "rebase-apply", "rebase-merge", "sequencer", "worktrees"})
 _TOP = _DEEP | {"objects"}
 _OBJECTS = frozenset({"info", "pack"})
 _MOST_CONFIGURATION = 1024 * 1024
-#: What git makes of a longer configuration is not remembered.
+#: Results for a longer configuration are not cached.
 _MOST_MARKED = 64 * 1024
 _HEAD = re.compile(rb"ref: refs/heads/[A-Za-z0-9_][A-Za-z0-9_./-]*\n|[0-9a-f]{40}\n|[0-9a-f]{64}\n")
 
 
 class Place(NamedTuple):
-    """A working tree, its repository's own folders, and all that git goes by when it looks for them."""
+    """A working tree, its git folders, and everything that git considers when it locates them."""
 
     worktree: str
     git_dir: str
-    #: What the repository shares with its other working trees.
+    #: The folder shared with the other working trees of the repository.
     common_dir: str
-    #: The paths of the configuration files that the repository has, and what is in them.
+    #: The paths and contents of the repository's configuration files.
     files: tuple[tuple[str, bytes], ...]
-    #: Equal for two looks at a place only if git finds, and trusts, the same in both; None is equal to nothing.
+    #: Two fingerprints are equal only if git finds and trusts the same; None equals nothing.
     marks: tuple[Any, ...] | None
 
 
 def look(given: str, allowed: Sequence[Path] | None) -> Place:
-    """Look at the repository at a path that a caller gave; ``allowed`` None is everywhere.
+    """Locate the repository at a path from a caller; ``allowed`` None allows every folder.
 
     Raises:
-        ToolError: it is outside, not there, not the top of a working tree, or something in it leads out.
+        ToolError: it is not allowed, does not exist, is not the top of a working tree, or leads outside.
     """
     within = None if allowed is None else [str(each) for each in allowed]
     worktree = _real_worktree(given, within)
@@ -61,7 +61,7 @@ def look(given: str, allowed: Sequence[Path] | None) -> Place:
 
 
 def _real_worktree(given: str, allowed: Sequence[str] | None) -> str:
-    """Give the path without links of the working tree that a caller named."""
+    """Return the real path of the working tree that a caller named."""
     if "\0" in given or not given:
         raise ToolError("repo_path must be the path of a folder.")
     real = os.path.realpath(given)
@@ -80,7 +80,7 @@ def _real_worktree(given: str, allowed: Sequence[str] | None) -> str:
 
 
 def _own_folders(worktree: str) -> tuple[str, str]:
-    """Give the paths without links of the repository's own folder, and of what it shares with other working trees."""
+    """Return the real paths of the git folder and of the folder shared with other working trees."""
     path = os.path.join(worktree, ".git")
     if os.path.isfile(path):
         path = os.path.join(worktree, _lead(path).removeprefix("gitdir:").strip())
@@ -95,17 +95,17 @@ def _own_folders(worktree: str) -> tuple[str, str]:
 
 
 def same_folders(worktree: str, said: Sequence[str], folders: tuple[str, str]) -> bool:
-    """Tell whether git, in a working tree, means the same folders."""
+    """Return True if git, run in a working tree, reports the same folders."""
     return tuple(os.path.realpath(os.path.join(worktree, each)) for each in said) == folders
 
 
 def _marks(
     worktree: str, folders: tuple[str, str], configuration: Sequence[tuple[str, bytes]]
 ) -> tuple[Any, ...] | None:
-    """Give all that git goes by: who owns what, which entries there are, and what the files say that lead to others.
+    """Return everything that git considers: owners, existing entries, and the contents of files that point to others.
 
-    Times are not part of it: a file that is written twice in one tick of the clock has the same. Nor is which file it
-    is: git itself replaces ``HEAD`` by a new one with the same words.
+    Times are not part of it: a file written twice within one clock tick has the same time. Nor are inode numbers: git
+    itself replaces ``HEAD`` by a new file with the same content.
     """
     if sum(len(each) for _, each in configuration) > _MOST_MARKED:
         return None
@@ -113,13 +113,13 @@ def _marks(
     entry = os.path.join(worktree, ".git")
     head, shared = (os.path.join(git_dir, each) for each in ("HEAD", "commondir"))
     inner = [os.path.join(common_dir, each) for each in ("objects", "refs")]
-    # What is no plain file is refused here: git would wait for a pipe.
+    # Anything but a regular file is rejected here: git would block on a pipe.
     files = (*([entry] if os.path.isfile(entry) else ()), head, shared)
     said = tuple((each, _form(_said(each))) for each in files if os.path.exists(each))
     try:
         kinds = tuple(_kind(each) for each in (worktree, entry, head, *folders, *inner))
         links = tuple(os.path.realpath(each) for each in (entry, head, *inner))
-        # Git goes by the words of this link, not by where it leads.
+        # Git uses the text of this link, not its target.
         link = os.readlink(head) if os.path.islink(head) else ""
     except OSError:
         return None
@@ -127,7 +127,7 @@ def _marks(
 
 
 def _form(said: bytes) -> bytes:
-    """Give what a file says, or what it is if git takes it for a good ``HEAD`` whatever the branch or commit is."""
+    """Return the content of a file; every valid ``HEAD`` counts as equal, whatever the branch or commit."""
     return b"HEAD" if _HEAD.fullmatch(said) else said
 
 
@@ -137,7 +137,7 @@ def _kind(path: str) -> tuple[int, ...]:
 
 
 def _check_links(worktree: str, folders: Sequence[str], allowed: Sequence[str] | None) -> None:
-    """Make sure that the repository's own folders, and what they link to or borrow, are in the allowed ones."""
+    """Check that the git folders, their links and their alternates are in the allowed folders."""
     if allowed is not None:
         for folder in folders:
             if not _inside(folder, allowed):
@@ -162,9 +162,9 @@ def _inside(real: str, folders: Sequence[str]) -> bool:
 
 
 def _links(folder: str, top: frozenset[str]) -> Iterator[str]:
-    """Give the links at the top of a folder, in those in it that are in ``top``, and in all of ``_DEEP``."""
+    """Yield the links at the top of a folder, in its subfolders listed in ``top``, and anywhere below ``_DEEP``."""
     seen = 0
-    # Beside each folder, which folders in it are entered; None is all.
+    # Pairs of a folder and the subfolders to enter; None means all.
     todo: list[tuple[str, frozenset[str] | None]] = [(folder, top)]
     while todo:
         here, entered = todo.pop()
@@ -185,7 +185,7 @@ def _links(folder: str, top: frozenset[str]) -> Iterator[str]:
 
 
 def _below(name: str, entered: frozenset[str] | None) -> frozenset[str] | None:
-    """Tell what is entered in a folder that is entered itself."""
+    """Return which subfolders of an entered folder are entered; None means all."""
     if entered is _TOP:
         return _OBJECTS if name == "objects" else None
     return None if entered is None else frozenset()
@@ -197,13 +197,13 @@ def _check_alternates(objects: str, within: Sequence[str], deepest: int) -> None
         return
     if deepest == 0:
         raise ToolError(f"The repository borrows objects from others that borrow in turn, too often: {path}.")
-    # Git knows no other end of a line than this.
+    # Git recognizes no other line ending.
     for line in _lead(path).split("\n"):
         if not line or line.startswith("#"):
             continue
         said = os.path.join(os.path.realpath(objects), line)
         lender = os.path.realpath(said)
-        # Some versions of git go up before they follow a link.
+        # Some versions of git apply ".." before they follow a link.
         if line.startswith('"') or not all(_inside(each, within) for each in (lender, _read_as_text(said))):
             raise ToolError(
                 f"The repository borrows objects from '{line}', which is outside of the allowed folders. "
@@ -220,7 +220,7 @@ def _read_as_text(path: str) -> str:
 
 
 def _lead(path: str) -> str:
-    """Read a file that names other places."""
+    """Read a file that points to other paths."""
     said = _said(path)
     if b"\0" in said:
         raise ToolError(f"'{path}' cannot be read: it holds a zero byte.")

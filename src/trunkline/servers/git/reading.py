@@ -1,4 +1,4 @@
-"""The tools that only look: status, differences, history, contents, branches. None of them takes a lock or writes."""
+"""Read-only commands: status, diffs, history, contents, branches. None of them takes a lock or writes."""
 
 from __future__ import annotations
 
@@ -13,35 +13,35 @@ from trunkline.servers.wording import one_line
 
 __all__ = ["branch", "diff", "diff_staged", "diff_unstaged", "log", "show", "status"]
 
-#: As many commits are shown at once, however many are asked for.
+#: Most commits that are shown at once.
 _MOST_COMMITS = 1000
 _MOST_CONTEXT = 1_000_000
-#: No program of the repository's choice takes part in a difference, and submodules are not entered.
+#: A diff runs no program that the repository configures, and does not enter submodules.
 _PLAIN = ("--no-ext-diff", "--no-textconv", "--no-color", "--ignore-submodules=dirty", "--submodule=short")
 
-#: The header of a file that only seems to have changed. Git leaves these out, but would then write to the index too,
-#: and with that hinder whoever stages something.
+#: The header of a file that only seems to have changed. Git can omit these, but then also writes to the index, which
+#: would block callers that stage files.
 _UNCHANGED = re.compile(r"\ndiff --git [^\n]*(?=\ndiff --git |\Z)")
 
 
 async def status(repository: Repository) -> str:
-    """Give what ``git status`` shows."""
+    """Return the output of ``git status``."""
     shown = await repository.shown("status", "--long", "--untracked-files=normal", "--ignore-submodules=dirty")
     return f"Repository status:\n{shown}"
 
 
 async def diff_unstaged(repository: Repository, context_lines: int) -> str:
-    """Give the changes in the working tree that are not staged."""
+    """Return the unstaged changes of the working tree."""
     return "Unstaged changes:\n" + await _difference(repository, context_lines)
 
 
 async def diff_staged(repository: Repository, context_lines: int) -> str:
-    """Give the changes that are staged."""
+    """Return the staged changes."""
     return "Staged changes:\n" + await _difference(repository, context_lines, "--cached")
 
 
 async def diff(repository: Repository, target: str, context_lines: int) -> str:
-    """Give the difference between the working tree and a revision."""
+    """Return the diff between the working tree and a revision."""
     found = await repository.resolve(target, "target", kind="tree")
     return f"Diff with {target}:\n" + await _difference(repository, context_lines, found)
 
@@ -58,7 +58,7 @@ def _unified(lines: int) -> str:
 
 
 async def log(repository: Repository, max_count: int, *, start: str | None, end: str | None) -> str:
-    """Give the history of the current branch, newest first; a negative ``max_count`` is no limit of the caller's."""
+    """Return the history of the current branch, newest first; a negative ``max_count`` means the server's limit."""
     dates = []
     for option, name, value in (("since", "start_timestamp", start), ("until", "end_timestamp", end)):
         if value:
@@ -85,7 +85,7 @@ class _Commit(NamedTuple):
     message: str
 
 
-#: The fields of a commit, each with a zero byte behind it but the last.
+#: The fields of a commit, separated by zero bytes.
 _FORM = "--format=%H%x00%an%x00%ae%x00%ai%x00%P%x00%B"
 
 
@@ -93,12 +93,12 @@ async def _commits(repository: Repository, *which: str) -> tuple[list[_Commit], 
     shown = ("--no-show-signature", "--no-notes", "--no-mailmap", "--no-color", "--no-decorate", "--no-patch", _FORM)
     ran = await repository.run("log", "-z", *shown, *which, "--")
     if ran.status:
-        # A repository without a commit is the reason that can be told in better words.
+        # A repository without commits gets a better error message.
         await repository.resolve("HEAD", kind="commit")
         raise _unreadable("history", ran)
     fields = ran.out.decode("utf-8", "replace").split("\0")
     width = len(_Commit._fields)
-    # What follows the last whole commit is the end of the output, or a commit that was cut.
+    # After the last complete commit comes the end of the output, or a truncated commit.
     whole = range(0, len(fields) - width, width)
     return [_Commit(*fields[at : at + width]) for at in whole], repository.note(ran)
 
@@ -112,7 +112,7 @@ def _with_colon(date: str) -> str:
 
 
 async def show(repository: Repository, revision: str) -> str:
-    """Give a commit with its changes, or the contents of a file or folder named as ``<revision>:<path>``."""
+    """Return a commit with its changes, or a file or folder named as ``<revision>:<path>``."""
     refuse_option(revision, "revision")
     found, behind = await repository.find(revision, f"{revision}^{{commit}}")
     if found is None:
@@ -129,7 +129,7 @@ async def show(repository: Repository, revision: str) -> str:
 
 
 async def _read(repository: Repository, what: str, *arguments: str) -> Ran:
-    """Run git for something that is there; its output may be cut."""
+    """Run git for an existing object; its output may be truncated."""
     ran = await repository.run(*arguments)
     if ran.status:
         raise _unreadable(what, ran)
@@ -171,14 +171,14 @@ def _changes(said: bytes) -> str:
 
 
 def _sides(raw: list[str]) -> Iterator[tuple[str, str]]:
-    """Read the raw records: give what a patch calls its two sides, in the order of the patches."""
+    """Parse the raw records; yield the names of the two sides of each patch, in order."""
     fields = iter(raw)
     for about in fields:
         status = about.rpartition(" ")[2][:1]
         name = next(fields, "")
         after = next(fields, "") if status in ("R", "C") else name
         if status == "T":
-            # A file that became a link, or the like, is shown as removed and made anew.
+            # A type change, such as a file that became a link, is shown as a removal and an addition.
             yield f"a/{name}", "/dev/null"
             yield "/dev/null", f"b/{name}"
         else:
@@ -199,7 +199,7 @@ def _change(sides: tuple[str, str], patch: bytes) -> str:
 
 
 async def branch(repository: Repository, branch_type: str, *, contains: str | None, not_contains: str | None) -> str:
-    """Give the branches, those of remotes, or all; those that hold one commit and not another."""
+    """Return local, remote or all branches, filtered by commits that they contain or do not contain."""
     which = {"local": (), "remote": ("--remotes",), "all": ("--all",)}.get(branch_type)
     if which is None:
         raise ToolError(f"Invalid branch type: {branch_type[:100]}. It must be local, remote or all.")

@@ -1,4 +1,4 @@
-"""Remembers a few answers of git's. It knows nothing of what was asked; whoever asks says what makes it the same."""
+"""A small cache for results of git. The key contains everything that a result depends on."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ V = TypeVar("V")
 
 
 class Remembered(Generic[K, V]):
-    """A few answers; the oldest is forgotten first. It may be looked into from any thread."""
+    """A bounded cache; the oldest entry is evicted first. ``get`` may be called from any thread."""
 
     def __init__(self, most: int) -> None:
-        """Remember at most this many."""
+        """Keep at most ``most`` entries."""
         self._most = most
         self._answers: dict[K, V] = {}
 
     def get(self, key: K) -> V | None:
-        """Give what was remembered, if anything."""
+        """Return the cached value; None if there is none."""
         return self._answers.get(key)
 
     def put(self, key: K, answer: V) -> None:
-        """Remember an answer; this is for one thread alone."""
+        """Store a value; call this from one thread only."""
         self._answers.pop(key, None)
         self._answers[key] = answer
         if len(self._answers) > self._most:

@@ -1,7 +1,7 @@
-"""Opens a repository for a call: it is allowed, all of it is there, and what it could make git run is known and off.
+"""Opens a repository for a call: it is allowed and complete, and every program that it could make git run is disabled.
 
-Everything is looked at anew for each call, and read to the last byte; git is only asked about what it has not been
-asked about before. What it gives, a ``Repository``, runs git in one working tree.
+Everything is checked anew for each call, byte by byte; git is asked only what it was not asked before. The result, a
+``Repository``, runs git in one working tree.
 """
 
 from __future__ import annotations
@@ -26,47 +26,47 @@ from trunkline.servers.wording import one_line
 __all__ = ["Found", "Opener", "Repository", "no_such", "refuse_option"]
 
 _LONGEST_NAME = 1000
-#: Two paths are never longer.
+#: More than the length of two paths.
 _MOST_PATHS = 64 * 1024
-#: How many repositories git need not be asked about again.
+#: How many repositories are cached.
 _MOST_REMEMBERED = 64
 
-#: How much of what git complains is told.
+#: Most characters of git's error output in a message.
 _MOST_COMPLAINT = 1000
-#: How many bytes the names of all files in an index may have, where git has to be asked for them.
+#: Most bytes of all names in an index, if git has to list them.
 _MOST_NAMES = 128 * 1024 * 1024
 _ID_BYTES = MappingProxyType({"sha1": 20, "sha256": 32})
 _KINDS = frozenset({"blob", "commit", "tag", "tree"})
 
 
 class Found(NamedTuple):
-    """An object that a name means: its id, and its kind."""
+    """A git object: its id and its type."""
 
     id: str
     kind: str
 
 
 class Repository(NamedTuple):
-    """A repository that may be worked on, and how git is to be run in it."""
+    """An allowed repository, and how to run git in it."""
 
     worktree: str
     git_dir: str
-    #: Shared by all working trees of the repository; whoever writes holds the lock of this path.
+    #: Shared by all working trees of the repository; writers hold the lock of this path.
     common_dir: str
-    #: The filter drivers that anybody has configured, none of which is run.
+    #: All configured filter drivers; none of them is run.
     filters: frozenset[str]
     program: Program
     env: dict[str, str]
 
     async def run(self, *arguments: str, stdin: bytes = b"", most: int | None = None) -> Ran:
-        """Run git and give what it said, whatever its exit status is."""
+        """Run git and return its result, whatever the exit status."""
         return await self.program.run(arguments, cwd=self.worktree, env=self.env, stdin=stdin, most=most)
 
     async def git(self, *arguments: str, stdin: bytes = b"", hooks: bool = False, most: int | None = None) -> Ran:
-        """Run git to a good end, with all of its output; ``hooks`` lets it run the repository's hooks.
+        """Run git and require success and complete output; ``hooks`` lets it run the repository's hooks.
 
         Raises:
-            ToolError: it failed, or said too much.
+            ToolError: it failed, or wrote too much.
         """
         env = with_hooks(self.env) if hooks else self.env
         ran = await self.program.run(arguments, cwd=self.worktree, env=env, stdin=stdin, most=most)
@@ -79,7 +79,7 @@ class Repository(NamedTuple):
         return ran
 
     async def shown(self, *arguments: str) -> str:
-        """Run git for its output, which is cut with a note where it is too long.
+        """Run git and return its output, truncated with a note if it is too long.
 
         Raises:
             ToolError: it failed.
@@ -90,14 +90,14 @@ class Repository(NamedTuple):
         return ran.text + self.note(ran)
 
     def note(self, ran: Ran) -> str:
-        """Give the note that belongs under an output: none, unless it was cut."""
+        """Return the note for truncated output; empty if it is complete."""
         return f"\n[cut: there is more than the {self.program.most} bytes that are shown]" if ran.cut else ""
 
     async def resolve(self, given: str, what: str = "revision", *, kind: str = "object") -> str:
-        """Give the id of the object that a caller named, so that git never sees the name as an argument of its own.
+        """Return the id of the object that a caller named, so that later commands never see the name as an argument.
 
         Raises:
-            ToolError: there is none, or none of that kind.
+            ToolError: there is no such object of that type.
         """
         refuse_option(given, what)
         suffix = "" if kind == "object" else f"^{{{kind}}}"
@@ -108,31 +108,31 @@ class Repository(NamedTuple):
         return found
 
     async def find(self, *names: str) -> list[Found | None]:
-        """Give what objects names mean, in one run and not as arguments; None for a name that means none."""
+        """Resolve names in one run, passed on stdin instead of as arguments; None for an unknown name."""
         said = "".join(f"{each}\n" for each in names).encode("utf-8", "replace")
         ran = await self.git("cat-file", "--batch-check=%(objectname) %(objecttype)", stdin=said)
-        # A name that means nothing is repeated with a word for it, and may look like anything before it.
+        # An unknown name is echoed with a status word, and may itself look like anything.
         lines = [each.split(" ") for each in ran.text.split("\n")]
         return [Found(*each) if len(each) == 2 and each[1] in _KINDS else None for each in lines]
 
 
 class Opener:
-    """Opens repositories, and remembers of them what git need not be asked again."""
+    """Opens repositories and caches what git was asked about them."""
 
     def __init__(self, program: Program) -> None:
-        """Let ``program`` work on the repositories."""
+        """Use ``program`` to run git."""
         self._program = program
         self._configuration = Configuration(program)
-        #: What git went by when it found the folders that we had found, and how long ids are there.
+        #: By working tree: the fingerprint for which git confirmed the folders, and the length of object ids.
         self._found: Remembered[str, tuple[tuple[Any, ...], int]] = Remembered(_MOST_REMEMBERED)
-        #: The indexes that are good.
+        #: Indexes that passed the check.
         self._good: Remembered[tuple[bytes, int], bool] = Remembered(_MOST_REMEMBERED)
 
     async def open(self, given: str, allowed: Sequence[Path] | None) -> Repository:
-        """Open the repository at a path that a caller gave.
+        """Open the repository at a path from a caller.
 
         Raises:
-            ToolError: it is not allowed, is no repository, or leads git to somewhere else.
+            ToolError: it is not allowed, is not a repository, or would lead git outside.
         """
         await self._program.check()
         place, seen, index = await asyncio.to_thread(self._look, given, allowed)
@@ -155,9 +155,9 @@ class Opener:
         return place, self._configuration.look(place.worktree), read_index(place.git_dir)
 
     async def _ask(self, place: Place, user: User, env: dict[str, str]) -> int:
-        """Let git have the last word on whether this is a repository, and whether its owner is to be trusted.
+        """Have git confirm that this is a repository and that its owner is trusted.
 
-        It gives how many bytes an object's id has there.
+        Returns the length of object ids in bytes.
         """
         marks = None if place.marks is None else (place.marks, user.safe)
         known = self._found.get(place.worktree)
@@ -175,13 +175,13 @@ class Opener:
         return _ID_BYTES[form]
 
     async def _check_index(self, repository: Repository, index: Index, id_bytes: int) -> None:
-        """Make sure that git, wherever it goes by the index, stays in the working tree."""
+        """Check that no name in the index leads out of the working tree."""
         if self._good.get((index.digest, id_bytes)):
             return
         names = await asyncio.to_thread(names_in, index, id_bytes)
         alone = names is not None
         if names is None:
-            # What else there is to it is in files that may change without this one.
+            # The rest of the index is in files that may change independently, so the result is not cached.
             names = (await repository.git("ls-files", "-z", most=_MOST_NAMES)).out
         await asyncio.to_thread(check_names, index, names)
         if alone:
@@ -189,10 +189,10 @@ class Opener:
 
 
 def refuse_option(given: str, what: str) -> None:
-    """Make sure that a caller's word cannot be taken for an option.
+    """Check that an argument from a caller cannot be taken for an option.
 
     Raises:
-        ToolError: it could, or is no word at all.
+        ToolError: it could, or it is not a valid argument.
     """
     if given.startswith("-"):
         raise ToolError(f"Invalid {what}: '{given[:200]}' starts with '-'.")
@@ -201,7 +201,7 @@ def refuse_option(given: str, what: str) -> None:
 
 
 def no_such(given: str, what: str, kind: str = "object") -> ToolError:
-    """Give the error for a name that means nothing."""
+    """Return the error for an unknown name."""
     return ToolError(f"Invalid {what}: there is no '{given}' in this repository, or it is no {kind}.")
 
 

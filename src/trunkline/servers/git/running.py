@@ -1,7 +1,7 @@
-"""Runs the real git: an argument list, an environment of its own, a deadline, and a cap on what is read.
+"""Runs the real git: with an argument list, its own environment, a deadline, and a limit on its output.
 
-It knows nothing of repositories. A process that takes too long is first asked to end, so that git removes its lock
-files, and then killed with everything it started.
+This module knows nothing of repositories. A process that takes too long gets SIGTERM first, so that git removes its
+lock files, and then SIGKILL together with everything it started.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from trunkline.servers.wording import one_line
 
 __all__ = ["Program"]
 
-#: How many git processes run at once; others wait.
+#: Most git processes that run at once; others wait.
 _SLOTS = 8
-#: The oldest git that can be told to read no configuration of the user and to take settings from the environment.
+#: The oldest git that can ignore the user's configuration and take settings from the environment.
 _OLDEST = (2, 32)
 
 
 class Program:
-    """The git program of this machine, and how long and how much it may work."""
+    """The git program of this machine, with its time and output limits."""
 
     def __init__(self, path: str, *, seconds: float, most: int) -> None:
-        """Use the program at ``path`` for at most ``seconds`` a run; read at most ``most`` bytes of its output."""
+        """Run the program at ``path`` for at most ``seconds``, reading at most ``most`` bytes of its output."""
         self.path = path
         self.seconds = seconds
         self.most = most
@@ -35,7 +35,7 @@ class Program:
         self._known = False
 
     async def check(self) -> None:
-        """Make sure, once, that this git understands what protects from a repository's configuration.
+        """Check once that this git supports the settings that protect from a repository's configuration.
 
         Raises:
             ToolError: it is too old.
@@ -58,10 +58,10 @@ class Program:
         stdin: bytes = b"",
         most: int | None = None,
     ) -> Ran:
-        """Run git with these arguments, to its end or until its output is longer than wanted.
+        """Run git with these arguments until it exits or exceeds the output limit.
 
         Raises:
-            ToolError: it cannot be started, or did not end in time.
+            ToolError: it cannot be started, or did not finish in time.
         """
         kept = self.most if most is None else most
         async with self._slots:

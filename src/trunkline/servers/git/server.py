@@ -1,4 +1,4 @@
-"""Makes the git server: twelve tools on repositories that it was started with, or that the client's roots hold."""
+"""The git server: twelve tools for the configured repositories, or for those in the client's roots."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _INSTRUCTIONS = (
 )
 _SECONDS = 30.0
 _MOST_BYTES = 1024 * 1024
-#: With less, not even an id or a name has room.
+#: Enough for an id or a name.
 _LEAST_BYTES = 1000
 
 _RepoPath = Annotated[str, Meta(description="The top folder of the repository's working tree.")]
@@ -45,11 +45,11 @@ def make_server(
 ) -> Server:
     """Make the server.
 
-    ``repositories`` are the repositories, or folders of repositories, that may be worked on; without any, the client's
-    roots are; ``any_repository`` allows all. A run of git may take ``timeout`` seconds and give ``max_output`` bytes.
+    ``repositories`` are the allowed repositories, or folders of repositories; without any, the client's roots are
+    allowed; ``any_repository`` allows all. A git command may take ``timeout`` seconds and write ``max_output`` bytes.
 
     Raises:
-        ConfigError: there is no git, or a repository is not there.
+        ConfigError: git is not installed, or a repository does not exist.
     """
     found = shutil.which("git")
     if found is None:
@@ -72,7 +72,7 @@ def _checked(given: str | os.PathLike[str]) -> str | os.PathLike[str]:
 
 
 class _Desk:
-    """Where calls come in: opens the repository that is meant, and lets those that write wait for each other."""
+    """Opens the repository of a call, and serializes calls that write to it."""
 
     def __init__(self, program: Program, allowed: Allowed, *, anywhere: bool) -> None:
         self._opener = Opener(program)
@@ -87,7 +87,7 @@ class _Desk:
     async def write(
         self, ctx: Context, repo_path: str, work: Callable[..., Awaitable[str]], *args: Any, **options: Any
     ) -> str:
-        """Do work that changes a repository: alone, and to its end even if nobody waits for it any more."""
+        """Run work that changes a repository under its lock, and to its end even if the caller is cancelled."""
         repository = await self.open(ctx, repo_path)
         lock = self._locks.setdefault(repository.common_dir, asyncio.Lock())
 
@@ -106,7 +106,7 @@ class _Desk:
     async def _folders(self, ctx: Context) -> Sequence[Path] | None:
         if self._anywhere:
             return None
-        # What the server was started with is a boundary, which a client's roots do not move.
+        # The configured repositories are a boundary that a client's roots do not change.
         if self._allowed.configured:
             return [each.real for each in self._allowed.configured]
         if not ctx.client.supports("roots"):
@@ -122,7 +122,7 @@ class _Desk:
 
 @contextmanager
 def _in_text() -> Iterator[None]:
-    """Let an error name folders and files whose names are no text as well as can be."""
+    """Make errors sendable that contain names which are not valid UTF-8."""
     try:
         yield
     except ToolError as error:

@@ -1,8 +1,8 @@
-"""Whether a repository's index names files of its working tree alone.
+"""The git index: whether it names only files of its working tree.
 
-Git does not look at the names when it reads an index: it goes where they lead, and shows, stages or removes what is
-there. So the names are read here as git reads them. It runs no git; what it cannot tell from the one file, it leaves to
-whoever asks. Whatever is not as git writes it is refused.
+Git does not validate names when it reads an index: it follows them, and shows, stages or removes the files they lead to.
+So the names are parsed here as git parses them. Runs no git; if the names are not all in this one file, the caller has
+to ask git. Anything that git would not write is rejected.
 """
 
 from __future__ import annotations
@@ -16,35 +16,35 @@ from trunkline.servers.git.files import read_plain
 
 __all__ = ["Index", "check_names", "names_in", "read_index"]
 
-#: How long an index may be, and all the names in it.
+#: Largest index, and most bytes of all names in it.
 _MOST_BYTES = 128 * 1024 * 1024
 _HEAD = 12
-#: What stands before the id in an entry: times, sizes, owners, the mode.
+#: Bytes before the id in an entry: times, sizes, owners, mode.
 _ABOUT = 40
 _EXTENDED = 0x4000
-#: The longest name whose length is told; also the bits that tell it.
+#: The longest name whose length is stored; also the mask of the length bits.
 _TOLD = 0xFFF
-#: With one of these, what is in the index is not in this file alone, or not yet in it by name.
+#: Extensions with which this file does not contain all names of the index.
 _ELSEWHERE = frozenset({b"link", b"sdir"})
-#: The parts of a name that lead up, nowhere, or into the repository's own folder, between zero bytes.
+#: Parts of a name that are empty or lead up or into the git folder, between zero bytes.
 _LEADS_OUT = (b"\0\0", b"\0.\0", b"\0..\0", b"\0.git\0")
 
 
 class Index(NamedTuple):
-    """An index as it was read."""
+    """The content of an index file."""
 
     path: str
     data: bytes
-    #: Equal for two that hold the same.
+    #: Digest of the content.
     digest: bytes
 
 
 class _OddError(Exception):
-    """The file is not as git writes it."""
+    """The file is malformed."""
 
 
 def read_index(git_dir: str) -> Index | None:
-    """Read the index of a working tree, if it has one.
+    """Read the index of a working tree; None if it has none.
 
     Raises:
         ToolError: it cannot be read.
@@ -60,10 +60,10 @@ def read_index(git_dir: str) -> Index | None:
 
 
 def names_in(index: Index, id_bytes: int) -> bytes | None:
-    """Give the names in an index, each with a zero byte behind it; None if git has to be asked for them.
+    """Return the names in an index, each followed by a zero byte; None if git has to list them.
 
     Raises:
-        ToolError: it is not as git writes it.
+        ToolError: the index is malformed.
     """
     data, known = index.data, len(index.data) - id_bytes
     version = int.from_bytes(data[4:8], "big")
@@ -79,7 +79,7 @@ def names_in(index: Index, id_bytes: int) -> bytes | None:
 
 
 def check_names(index: Index, names: bytes) -> None:
-    """Make sure that names stay in the working tree.
+    """Check that names stay in the working tree.
 
     Raises:
         ToolError: one leads out of it.
@@ -97,7 +97,7 @@ def _count(data: bytes) -> range:
 
 
 def _padded(data: bytes, flags_at: int) -> tuple[bytes, int]:
-    """Read the entries of the second and third version: whole names, filled up to eight bytes."""
+    """Parse entries of versions 2 and 3: complete names, padded to eight bytes."""
     names, at = [], _HEAD
     for _ in _count(data):
         where = at + flags_at
@@ -105,7 +105,7 @@ def _padded(data: bytes, flags_at: int) -> tuple[bytes, int]:
         start = where + (4 if flags & _EXTENDED else 2)
         end = data.find(b"\0", start)
         told = flags & _TOLD
-        # Git takes as many bytes as are told, and goes on reading where no zero byte follows.
+        # Git trusts the stored length, and reads on if no zero byte follows.
         if end < start or (end - start != told if told < _TOLD else end - start < _TOLD):
             raise _OddError
         names.append(data[start : end + 1])
@@ -114,7 +114,7 @@ def _padded(data: bytes, flags_at: int) -> tuple[bytes, int]:
 
 
 def _short(data: bytes, flags_at: int) -> tuple[bytes, int]:
-    """Read the entries of the fourth version: how much of the last name is left out, and what comes instead."""
+    """Parse entries of version 4: how much of the previous name to drop, and what to append."""
     names, at, last, total = [], _HEAD, b"", 0
     for _ in _count(data):
         where = at + flags_at
@@ -126,7 +126,7 @@ def _short(data: bytes, flags_at: int) -> tuple[bytes, int]:
         last = last[: len(last) - dropped] + data[start:end]
         told = flags & _TOLD
         total += len(last) + 1
-        # A few bytes more each time would make names without end.
+        # Names that share prefixes could expand without bound.
         if total > _MOST_BYTES or (len(last) != told if told < _TOLD else len(last) < _TOLD):
             raise _OddError
         names.append(last)
@@ -147,7 +147,7 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def _elsewhere(data: bytes, at: int, end: int) -> bool:
-    """Tell whether an extension, of those behind the entries, makes more or other names."""
+    """Return True if an extension after the entries adds or changes names."""
     while at <= end - 8:
         if data[at : at + 4] in _ELSEWHERE:
             return True

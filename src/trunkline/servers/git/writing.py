@@ -1,4 +1,4 @@
-"""The tools that change something: stage, commit, unstage, make a branch, switch. Whoever calls them holds the lock."""
+"""Commands that change a repository: stage, commit, unstage, create a branch, switch. The caller holds the lock."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ __all__ = ["add", "checkout", "commit", "create_branch", "reset"]
 
 _MOST_FILES = 2000
 _MOST_NAMES = 100_000
-#: How many bytes the names of all files that are staged at once may have; nobody is shown them.
+#: Most bytes of the names of all files staged at once; they are not shown.
 _MOST_LISTED = 32 * 1024 * 1024
 _MOST_MESSAGE = 1024 * 1024
-#: Names that some file systems take for ``.git``.
+#: Names that some file systems treat as ``.git``.
 _OWN = re.compile(r"\.git[\s.]*|git~\d+", re.IGNORECASE)
-#: What leads from a branch to something else, and so is in no branch's name.
+#: Revision syntax that cannot be part of a branch name.
 _STEPS = re.compile(r"[~^:]|@\{")
 _ON_BRANCH = re.compile(rb"ref: refs/heads/([A-Za-z0-9_][A-Za-z0-9_./-]*)\n")
 _UNMATCHED = re.compile("pathspec '(.*?)' did not match any file", re.DOTALL)
 
 
 async def add(repository: Repository, files: Sequence[str]) -> str:
-    """Stage what changed in files and folders, named from the top of the working tree or absolutely."""
+    """Stage changes in files and folders, given relative to the working tree or as absolute paths."""
     if len(files) > _MOST_FILES or sum(len(each) for each in files) > _MOST_NAMES:
         raise ToolError(f"Too many names at once: give at most {_MOST_FILES}, or the folders that hold the files.")
     specs = [_inside(repository, each) for each in files]
@@ -35,7 +35,7 @@ async def add(repository: Repository, files: Sequence[str]) -> str:
     ran = await repository.git(
         "ls-files", "-z", "-o", "-m", "-d", "--exclude-standard", "--", *specs, most=_MOST_LISTED
     )
-    # A folder among them is a repository of its own, which is not taken in.
+    # A folder in the list is a nested repository, which is not staged.
     names = [each for each in dict.fromkeys(ran.out.split(b"\0")) if each and not each.endswith(b"/")]
     if not names:
         return "No changes were staged: nothing under the given paths differs from the staging area (see git_status)."
@@ -46,12 +46,12 @@ async def add(repository: Repository, files: Sequence[str]) -> str:
 
 
 def _inside(repository: Repository, given: str) -> str:
-    """Give a path as git is to be told it, from the top of the working tree."""
+    """Return a path relative to the working tree, as passed to git."""
     if not given or "\0" in given or given.startswith(":"):
         raise ToolError(f"Invalid path: '{given[:200]}'. Give a path from the top of the repository.")
     top = repository.worktree
     path = os.path.normpath(os.path.join(top, given))
-    # A link is staged as a link, so only what leads to it is followed.
+    # A link is staged as a link, so only its parent folders are resolved.
     real = path if path == top else os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path))
     if real != top and not real.startswith(top.rstrip(os.sep) + os.sep):
         raise ToolError(f"Path '{given[:200]}' is outside the repository '{top}'.")
@@ -62,7 +62,7 @@ def _inside(repository: Repository, given: str) -> str:
 
 
 async def _check_known(repository: Repository, specs: dict[str, str]) -> None:
-    """Make sure that every path means something, so that a typing error is not taken for nothing to do."""
+    """Check that every path exists, so that a typo is not taken for nothing to do."""
     asked = [each for each in specs if each != "./."]
     if not asked:
         return
@@ -76,7 +76,7 @@ async def _check_known(repository: Repository, specs: dict[str, str]) -> None:
 
 
 def _is_folder(repository: Repository, spec: str) -> bool:
-    """Tell whether a path is a folder, in which git may well see nothing."""
+    """Return True if a path is a folder, which may be empty for git."""
     return os.path.isdir(os.path.join(repository.worktree, spec))
 
 
@@ -94,12 +94,12 @@ async def _check_filters(repository: Repository, listed: bytes) -> None:
 
 
 async def commit(repository: Repository, message: str, *, hooks: bool) -> str:
-    """Record what is staged; ``hooks`` lets the repository's hooks run."""
+    """Commit what is staged; ``hooks`` lets the repository's hooks run."""
     said = message.encode("utf-8", "replace")
     if len(said) > _MOST_MESSAGE:
         raise ToolError(f"The message is longer than {_MOST_MESSAGE} bytes.")
     if hooks:
-        # Git would find it out after the first hook has run.
+        # Git would notice only after running the first hook.
         await _check_staged(repository)
     checks = () if hooks else ("--no-verify",)
     plain = ("--quiet", "--no-gpg-sign", "--no-status", "--cleanup=verbatim", "--allow-empty-message", "--file=-")
@@ -123,13 +123,13 @@ async def _check_staged(repository: Repository) -> None:
 
 
 async def reset(repository: Repository) -> str:
-    """Unstage everything; the working tree, and a merge that is under way, stay as they are."""
+    """Unstage everything; the working tree and a merge in progress are kept."""
     await repository.git("reset", "--quiet", "--", ".")
     return "All staged changes reset"
 
 
 async def create_branch(repository: Repository, name: str, base: str | None) -> str:
-    """Make a branch at another branch, tag or commit, or at the current branch."""
+    """Create a branch at another branch, tag or commit, or at the current branch."""
     refuse_option(name, "branch name")
     if name == "HEAD":
         raise _bad_name(name)
@@ -139,7 +139,7 @@ async def create_branch(repository: Repository, name: str, base: str | None) -> 
     if not start:
         raise ToolError("HEAD is detached: no branch is the current one, so say base_branch.")
     full, at = f"refs/heads/{name}", base or "HEAD"
-    # What a caller says is no argument of git's here, and a branch that is there already is not moved.
+    # The caller's names are passed on stdin, not as arguments, and an existing branch is not moved.
     said = f"create {full}\0{at}^{{commit}}\0".encode("utf-8", "replace")
     words = ("update-ref", "-m", f"branch: Created from {start}", "-z", "--stdin")
     try:
@@ -159,12 +159,12 @@ def _bad_name(name: str) -> ToolError:
 
 
 async def _current(repository: Repository) -> str:
-    """Give the name of the current branch, empty if there is none."""
+    """Return the name of the current branch; empty if HEAD is detached."""
     path = os.path.join(repository.git_dir, "HEAD")
     head = (await asyncio.to_thread(contents, [path]))[path] or b""
     if found := _ON_BRANCH.fullmatch(head):
         return found[1].decode()
-    # It is written in another way than git usually does.
+    # HEAD has an unusual form.
     return (await repository.run("symbolic-ref", "--quiet", "HEAD")).text.removeprefix("refs/heads/")
 
 
@@ -178,7 +178,7 @@ async def checkout(repository: Repository, name: str) -> str:
     plain = ("--quiet", "--no-recurse-submodules", "--no-guess")
     short = full.removeprefix("refs/heads/")
     if short == full:
-        # By its name, where it has one, git remembers what HEAD was set to.
+        # If it has a name, git records it in the reflog of HEAD.
         await repository.git("checkout", *plain, "--detach", full if full.startswith("refs/") else found.id, "--")
         return f"HEAD is now detached at {found.id[:7]}"
     refuse_option(short, "branch name")
@@ -187,11 +187,11 @@ async def checkout(repository: Repository, name: str) -> str:
 
 
 async def _full_name(repository: Repository, name: str, *, is_branch: bool) -> str:
-    """Give the whole name of what is to be checked out, empty if it has none."""
+    """Return the full ref name of a revision; empty if it has none."""
     if name == "HEAD":
         current = await _current(repository)
         return current and f"refs/heads/{current}"
-    # A branch comes before a tag of the same name, as in git's own checkout.
+    # A branch takes precedence over a tag of the same name, as in git checkout.
     if is_branch and not _STEPS.search(name):
         return f"refs/heads/{name}"
     ran = await repository.run("rev-parse", "--symbolic-full-name", "--verify", "--quiet", "--end-of-options", name)

@@ -1,4 +1,4 @@
-"""Any OpenAPI 3.x document as a server: its operations become tools and, if wanted, resources."""
+"""Serve any OpenAPI 3.x document: its operations become tools and, optionally, resources."""
 
 from __future__ import annotations
 

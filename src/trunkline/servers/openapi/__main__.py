@@ -27,31 +27,31 @@ Examples:
 
 @click.command("trunkline-server-openapi", epilog=_EPILOG)
 @click.argument("document", metavar="DOCUMENT|URL")
-@click.option("--base-url", metavar="URL", help="Where the API is, if not where the document says.")
-@click.option("--include", multiple=True, metavar="GLOB", help="Offer only these: a name, id, path or 'METHOD /path'.")
-@click.option("--exclude", multiple=True, metavar="GLOB", help="Do not offer these.")
+@click.option("--base-url", metavar="URL", help="Base URL of the API, if it differs from the document's server.")
+@click.option("--include", multiple=True, metavar="GLOB", help="Offer only these: name, id, path or 'METHOD /path'.")
+@click.option("--exclude", multiple=True, metavar="GLOB", help="Do not offer matching operations.")
 @click.option("--tag", "tags", multiple=True, metavar="TAG", help="Offer only operations with this tag.")
 @click.option("--method", "methods", multiple=True, metavar="METHOD", help="Offer only operations of this method.")
-@click.option("--read-only", is_flag=True, help="Offer only what reads: GET and HEAD.")
-@click.option("--resources", is_flag=True, help="Offer GET operations as resources too.")
-@click.option("--auth", multiple=True, metavar="SCHEME=VARIABLE", help="The variable that holds a scheme's credential.")
+@click.option("--read-only", is_flag=True, help="Offer only GET and HEAD operations.")
+@click.option("--resources", is_flag=True, help="Also offer GET operations as resources.")
+@click.option("--auth", multiple=True, metavar="SCHEME=VARIABLE", help="Variable with the credential of a scheme.")
 @click.option("--header", "headers", multiple=True, metavar="NAME=VALUE", help="Send this header with every request.")
-@click.option("--header-env", multiple=True, metavar="NAME=VARIABLE", help="The same, its value from a variable.")
+@click.option("--header-env", multiple=True, metavar="NAME=VARIABLE", help="The same, with the value from a variable.")
 @click.option(
     "--server-variable",
     "variables",
     multiple=True,
     metavar="NAME=VALUE",
-    help="A value in the address of the document's server.",
+    help="Value of a variable in the document's server URL.",
 )
-@click.option("--no-output-schemas", is_flag=True, help="Promise nothing about answers, which some APIs break.")
+@click.option("--no-output-schemas", is_flag=True, help="Declare no output schemas; some APIs break theirs.")
 @click.option(
     "--max-operations",
     type=click.IntRange(1),
     default=MAX_OPERATIONS,
     metavar="OPERATIONS",
     show_default=True,
-    help="Refuse to offer more than these.",
+    help="Fail if more operations than this would be offered.",
 )
 @click.option(
     "--max-bytes",
@@ -59,7 +59,7 @@ Examples:
     default=1024 * 1024,
     metavar="BYTES",
     show_default=True,
-    help="How large an answer may be.",
+    help="Largest response.",
 )
 @click.option(
     "--seconds",
@@ -67,9 +67,9 @@ Examples:
     default=30.0,
     metavar="SECONDS",
     show_default=True,
-    help="How long an answer may take.",
+    help="Longest wait for a response.",
 )
-@click.option("--allow-private", is_flag=True, help="Let the document be fetched from a private network.")
+@click.option("--allow-private", is_flag=True, help="Allow fetching the document from a private network.")
 @serving_options
 def command(
     document: str,
@@ -94,9 +94,9 @@ def command(
 ) -> None:
     """Offer the operations of an OpenAPI 3 document as tools.
 
-    DOCUMENT is a JSON file, or a YAML one if PyYAML is installed. Credentials are read from variables of the
-    environment, never from a model: --auth names the document's security scheme and the variable. Options that name
-    what is offered, sent or authorised may be repeated.
+    DOCUMENT is a JSON file, or a YAML file if PyYAML is installed. Credentials are read from environment variables,
+    never from a model: --auth names the document's security scheme and the variable. Options that select operations,
+    add headers or give credentials may be repeated.
     """
     server = make_server(
         read_document(document, allow_private=allow_private, max_bytes=MAX_DOCUMENT_BYTES),
@@ -123,7 +123,7 @@ def _pairs(given: Sequence[str], option: str) -> dict[str, str]:
     for each in given:
         name, equals, value = each.partition("=")
         if not equals or not name:
-            # Not shown: it may be a credential that was meant to be in a variable.
+            # The value is not repeated: it may be a credential that belongs in a variable.
             raise click.UsageError(f"{option}: write NAME=VALUE.")
         pairs[name] = value
     return pairs
@@ -133,7 +133,7 @@ def _from_environment(given: Sequence[str], option: str) -> dict[str, str]:
     values: dict[str, str] = {}
     for name, variable in _pairs(given, option).items():
         if not _VARIABLE.fullmatch(variable):
-            raise click.UsageError(f"{option} {name}=...: name a variable of the environment that holds the value.")
+            raise click.UsageError(f"{option} {name}=...: name the environment variable that holds the value.")
         value = os.environ.get(variable)
         if not value:
             raise ConfigError(f"{option} {name}={variable}: the variable {variable} is not set in the environment")

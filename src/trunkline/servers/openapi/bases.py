@@ -1,7 +1,7 @@
-"""Where requests go: the servers a document names, and whether its word is enough.
+"""The base URL of requests: the servers that a document names, and whether the document alone may decide.
 
-A document that came over the network may name the server it came from and no other: else whoever wrote it decides which
-machine near us is called, and with which credentials. Anything else the user says with ``--base-url``.
+A document that was fetched over the network may name only the server it came from: otherwise its author would decide
+which machine near us is called, and with which credentials. For any other server the user gives ``--base-url``.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from trunkline.servers.openapi.document import Document
 __all__ = ["base_of", "own_base"]
 
 _VARIABLE = re.compile(r"\{([^{}]*)\}")
-_FIX = "say where the API is with --base-url"
+_FIX = "give the URL of the API with --base-url"
 _DOTS = re.compile(r"(?:^|/)(?:\.|%2e){1,2}(?:/|$)", re.IGNORECASE)
-#: Addresses at which clouds and networks keep what is for this machine alone.
+#: Address ranges where clouds and networks serve data for this machine only, such as its credentials.
 _NEVER = (
     "a link-local address",
     "an IPv4 address in an IPv6 one",
@@ -31,7 +31,7 @@ _NEVER = (
 )
 
 
-#: Where clouds answer who this machine is, besides link-local addresses.
+#: Metadata services of clouds at other than link-local addresses.
 _CLOUD = frozenset(
     {
         "100.100.100.200",
@@ -48,10 +48,10 @@ _CLOUD = frozenset(
 
 
 def base_of(document: Document, given: str | None, *, variables: Mapping[str, str] | None = None) -> str:
-    """Say where the API is: where the user says, else the first server of the document.
+    """Return the base URL of the API: the one given by the user, else the first server of the document.
 
     Raises:
-        ConfigError: there is none, or the document's word is not enough for it.
+        ConfigError: there is none, or the document may not choose it.
     """
     if given is not None:
         return _target(given, "--base-url").url.rstrip("/")
@@ -66,10 +66,10 @@ def base_of(document: Document, given: str | None, *, variables: Mapping[str, st
 
 
 def own_base(document: Document, servers: Any, base: str, *, variables: Mapping[str, str] | None = None) -> str | None:
-    """Give the base of an operation that names servers of its own; None if that is another origin.
+    """Return the base URL of an operation that names its own servers; None if that is another origin.
 
     Raises:
-        ConfigError: what it names is no address.
+        ConfigError: the named server is not a valid URL.
     """
     target = _named(document, (as_list(servers) or [{}])[0], variables or {}, near=f"{base}/")
     return target.url.rstrip("/") if target.origin == parse_target(base).origin else None

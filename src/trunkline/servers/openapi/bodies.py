@@ -1,7 +1,7 @@
-"""Bodies of requests: which media type is used, which arguments make it, and how it is written.
+"""Request bodies: which media type is used, which arguments make up the body, and how it is encoded.
 
-An object whose members are known is spread over the tool's arguments; any other body is one argument. A file is given
-as text or base64 by whoever calls: nothing is ever read from a disk here.
+An object whose members are known is spread over the tool's arguments; any other body is a single argument. The caller
+passes a file as text or base64: nothing is ever read from disk here.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ __all__ = ["Body", "body_schemas", "encode_body", "read_body"]
 _JSON = re.compile(r"application/(?:json|[\w.+-]+\+json)\b", re.IGNORECASE)
 _CONTROLS = re.compile(r"[\x00-\x1f\x7f]")
 _MIME = re.compile(r"[\w.+-]+/[\w.+-]+(?:; ?[\w-]+=[\w.-]+)*", re.ASCII)
-#: Most bytes of a body that is sent.
+#: Largest body that is sent.
 _MOST_BYTES = 16 * 1024 * 1024
-#: In the order in which they are preferred.
+#: In order of preference.
 _KINDS = (
     ("json", _JSON),
     ("form", re.compile(r"application/x-www-form-urlencoded\b", re.IGNORECASE)),
@@ -53,7 +53,7 @@ _FILE_SCHEMA = MappingProxyType(
         "additionalProperties": False,
     }
 )
-#: What says more of an object than its members do one by one.
+#: Keywords that constrain an object as a whole, so that spreading its members would lose them.
 _COMPOSED = (
     "anyOf",
     "oneOf",
@@ -70,34 +70,34 @@ _COMPOSED = (
     "const",
     "$ref",
 )
-#: What may stand beside a reference and says nothing of the members.
+#: Keywords that may stand beside a reference without constraining the members.
 _BESIDE = frozenset({"$ref", "title", "summary", "description", "deprecated", "example", "examples", "default"})
-#: Most arguments that a body is spread over; no model could use more.
+#: Most arguments that a body is spread over; no model could handle more.
 _MOST_SPREAD = 200
 
 
 class Body(Struct, frozen=True, kw_only=True):
-    """The body of an operation's requests."""
+    """The request body of an operation."""
 
     kind: str
     content_type: str
     required: bool
     schema: Any
     description: str = ""
-    #: The one argument it is, unless it is spread.
+    #: The argument that is the whole body; empty if the body is spread.
     argument: str = ""
-    #: The member behind each argument, if it is spread.
+    #: Argument name to member name, if the body is spread.
     members: Mapping[str, str] = MappingProxyType({})
-    #: The schema of each member, by its own name, if it is an object.
+    #: Member name to schema, if the body is an object.
     properties: Mapping[str, Any] = MappingProxyType({})
     needed: frozenset[str] = frozenset()
-    #: The members that are files, or lists of files.
+    #: Members that are files or lists of files.
     files: frozenset[str] = frozenset()
     encodings: Mapping[str, Any] = MappingProxyType({})
 
     @property
     def arguments(self) -> list[str]:
-        """What its arguments are called."""
+        """The names of its arguments."""
         return [self.argument] if self.argument else list(self.members)
 
 
@@ -105,10 +105,10 @@ class Body(Struct, frozen=True, kw_only=True):
 
 
 def read_body(document: Document, given: Any, *, taken: set[str], what: str) -> Body | None:
-    """Read the body that an operation's requests have, if any; its arguments are named apart from those taken.
+    """Read the request body of an operation, if it has one; argument names avoid those in ``taken``.
 
     Raises:
-        ConfigError: a reference in it cannot be followed.
+        ConfigError: a reference in it cannot be resolved.
     """
     if given is None:
         return None
@@ -143,7 +143,7 @@ def _chosen(content: dict[str, Any]) -> tuple[str, str, dict[str, Any]] | None:
     for kind, pattern in _KINDS:
         for name, media in content.items():
             if "*" in name or not _MIME.fullmatch(name):
-                # A range is no type that could be sent; what is no text is most likely meant as JSON.
+                # A media range cannot be sent as a type; anything but a string is most likely meant as JSON.
                 is_text = as_dict(as_dict(media).get("schema")).get("type") == "string"
                 sent = "application/octet-stream" if is_text else "application/json"
                 if kind == ("binary" if is_text else "json"):
@@ -164,9 +164,9 @@ def _spread(properties: Mapping[str, Any], taken: set[str]) -> dict[str, str]:
 
 
 def _members(document: Document, node: Any, seen: set[int]) -> tuple[dict[str, Any], frozenset[str]] | None:
-    """Give the members of an object and those it needs, if all that may be in it is known by name.
+    """Return the members of an object and the required ones, if every allowed member is known by name.
 
-    A part that was ``seen`` before is a circle, or one of parts that multiply.
+    A part that was ``seen`` before is a cycle, or part of an exponential expansion.
     """
     if not isinstance(node, dict) or ("$ref" in node and not document.is_3_0 and node.keys() - _BESIDE):
         return None
@@ -192,7 +192,7 @@ def _members(document: Document, node: Any, seen: set[int]) -> tuple[dict[str, A
 
 
 def body_schemas(body: Body, translation: Translation, document: Document) -> tuple[dict[str, Any], list[str]]:
-    """Give the schema of each argument of a body, and the arguments that are needed.
+    """Return the schema of each argument of a body, and the required arguments.
 
     Raises:
         ConfigError: a schema cannot be used.
@@ -229,7 +229,7 @@ def _member(body: Body, name: str, translation: Translation, document: Document)
 
 
 def _holds(document: Document, node: Any) -> bool:
-    """Tell whether a part of a form is a file, or a list of files."""
+    """Return True if a part of a form is a file or a list of files."""
     schema = document.follow(node, "a part of a form") if isinstance(node, dict) else {}
     items = schema.get("items") if schema.get("type") == "array" else None
     return _is_file(document.follow(items, "a part of a form") if isinstance(items, dict) else schema)
@@ -243,10 +243,10 @@ def _is_file(schema: dict[str, Any]) -> bool:
 
 
 def encode_body(body: Body, arguments: Mapping[str, Any]) -> Upload | None:
-    """Write the body from a tool's arguments; nothing if it is not needed and not given.
+    """Encode the body from a tool's arguments; None if it is optional and absent.
 
     Raises:
-        ToolError: a file is no base64, a form holds what it cannot, or all is too large.
+        ToolError: a file is not valid base64, a form holds an unsupported value, or the body is too large.
     """
     if body.argument:
         if body.argument not in arguments:
@@ -295,7 +295,7 @@ def _form_pairs(body: Body, name: str, value: Any, names: Collection[str]) -> li
         style=style,
         explode=encoding.get("explode", style == "form") is True,
         reserved=encoding.get("allowReserved") is True,
-        # Without a style, an object has no other form that all would read alike.
+        # Without a style, JSON is the only encoding of an object that all servers read alike.
         as_json=(nested and not styled) or bool(_JSON.match(str(encoding.get("contentType", "")))),
     )
     pairs = query_pairs(parameter, value)
@@ -330,7 +330,7 @@ def _part(body: Body, name: str, value: Any) -> tuple[bytes, str | None, str | N
 
 
 def _file(value: Any, what: str) -> tuple[bytes, str | None, str | None]:
-    """Give a file's content, its name and its type."""
+    """Return the content, name and MIME type of a file."""
     kind = value.get("mimeType")
     if kind is not None and not _MIME.fullmatch(kind):
         raise ToolError(f"{kind[:100]!r} is no MIME type")

@@ -1,7 +1,7 @@
-"""One call of an operation: a request made of a tool's arguments, and an answer made of what came back.
+"""One call of an operation: the request built from a tool's arguments, and the result made of the response.
 
-The request goes to the API's own address, with the user's credentials; arguments can change neither. An answer from 400
-on is a failure with the service's own words; one of another kind than text comes back as what it is.
+The request goes to the API's own URL with the user's credentials; arguments can change neither. A response with status
+400 or above is an error with the service's own words; content other than text is returned as its own content type.
 """
 
 from __future__ import annotations
@@ -33,20 +33,20 @@ _JSON = re.compile(r"application/(?:json|[\w.+-]+\+json)\b", re.IGNORECASE)
 _TEXT = re.compile(r"text/|application/(?:xml|[\w.+-]+\+xml|yaml|x-yaml|javascript|graphql|x-ndjson)\b", re.IGNORECASE)
 _DOTS = re.compile(r"/(?:\.|%2e){1,2}(?:/|$)", re.IGNORECASE)
 _CHARSET = re.compile(r'charset="?([\w-]+)', re.IGNORECASE)
-# Python knows many more: some are no charsets of texts, one takes time that grows with the square of the length.
+# Python has many more codecs: some do not decode text, and one takes quadratic time.
 _CHARSETS = re.compile(
     r"utf-?(?:8|16|32)(?:-?[lb]e)?|(?:us-)?ascii|latin-?1|iso-8859-\d+|windows-\d+|cp\d+|koi8-[ru]|shift_jis|"
     r"iso-2022-jp|euc-(?:jp|kr)|gb(?:2312|k|18030)|big5",
     re.IGNORECASE,
 )
-#: What may stand in a path as the document writes it; the rest is encoded.
+#: Characters of the document's path template that are sent as they are; the rest is percent-encoded.
 _IN_PATHS = "/%:@!$&'()*+,;=~"
 _ACCEPT = "application/json, */*;q=0.5"
 _MOST_HEADERS = 4000
 
 
 class Request(Struct, frozen=True):
-    """What is sent: the path has its query behind it, all encoded."""
+    """A request to the API; the path includes the query, both encoded."""
 
     method: str
     path: str
@@ -55,10 +55,10 @@ class Request(Struct, frozen=True):
 
 
 def make_request(operation: Operation, arguments: Mapping[str, Any], applied: Applied) -> Request:
-    """Make the request of a call.
+    """Build the request of a call.
 
     Raises:
-        ToolError: an argument cannot be written where it belongs, or would lead elsewhere.
+        ToolError: an argument cannot be serialized, or would change the path.
     """
     listed = operation.listed
     path = "".join(
@@ -111,7 +111,7 @@ class Calls:
     """Calls the operations of one API."""
 
     def __init__(self, apis: Mapping[str, Api], credentials: Credentials, *, fixed: Sequence[str] = ()) -> None:
-        """Take the API by each base it is called at; ``fixed`` headers stay as the user gave them."""
+        """Take an API client per base URL; the headers named in ``fixed`` keep the values given by the user."""
         self._apis = apis
         self._credentials = credentials
         self._fixed = frozenset(name.lower() for name in fixed)
@@ -122,10 +122,10 @@ class Calls:
             await api.aclose()
 
     async def send(self, operation: Operation, arguments: Mapping[str, Any], base: str) -> Reply:
-        """Send the request of a call and give an answer of success.
+        """Send the request of a call and return the successful response.
 
         Raises:
-            ToolError: it cannot be sent, or the answer is none of success.
+            ToolError: the request cannot be sent, or the response is not a success.
         """
         api, listed = self._apis[base], operation.listed
         request = make_request(operation, arguments, self._credentials.apply(listed.node, listed.name))
@@ -148,7 +148,7 @@ class Calls:
         """Call an operation as a tool.
 
         Raises:
-            ToolError: it cannot be sent, or the answer is none of success.
+            ToolError: the request cannot be sent, or the response is not a success.
         """
         reply = await self.send(operation, arguments, base)
         told = [f"{name}: {reply.headers[name]}" for name in operation.told if name in reply.headers]
@@ -165,7 +165,7 @@ class Calls:
 
 
 def _promised(reply: Reply, promise: Validator, note: str) -> ToolResult:
-    """Give the answer as the structured value that was promised; if it is another, say that the call was done."""
+    """Return the response as structured content; if it breaks its schema, an error that says the call was made."""
     text = reply.body.decode(errors="replace")
     try:
         value = msgspec.json.decode(reply.body)
@@ -186,7 +186,7 @@ def _promised(reply: Reply, promise: Validator, note: str) -> ToolResult:
 
 
 def media_type(reply: Reply) -> str:
-    """Give the type of an answer, without its parameters."""
+    """Return the media type of a response, without its parameters."""
     return reply.headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
@@ -210,7 +210,7 @@ def _content(reply: Reply, operation: Operation) -> Any:
 
 
 def answer_text(reply: Reply) -> str | None:
-    """Give an answer's text if it is text."""
+    """Return the text of a response; None if it is not text."""
     header = reply.headers.get("content-type", "")
     if header and not (_JSON.match(header) or _TEXT.match(header)):
         return None

@@ -1,7 +1,7 @@
-"""An OpenAPI document as it came: read within bounds, and references that stay inside it.
+"""An OpenAPI document: read within limits, with references that stay inside it.
 
-A document may be written by anybody. It is never asked to fetch or open anything: a reference that leaves it is
-refused by name. Depth, size and chains of references have bounds, also where YAML's aliases make much of little.
+A document may come from anyone. It is never allowed to fetch or open anything: a reference that leaves the document is
+rejected by name. Depth, size and reference chains are bounded, also where YAML aliases expand a small file.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = [
     "read_document",
 ]
 
-#: Largest document that is read.
+#: Largest document that is read, in bytes.
 MAX_DOCUMENT_BYTES = 32 * 1024 * 1024
 _MAX_DEPTH = 100
 _MAX_NODES = 3_000_000
@@ -38,24 +38,24 @@ _BUNDLE = "bundle the document into one file first, for example with: npx @redoc
 
 
 class Document(Struct, frozen=True):
-    """A document that may be used, and where it came from."""
+    """A validated document and its origin."""
 
     root: dict[str, Any]
-    #: How messages call it.
+    #: The name used in messages.
     name: str
-    #: The address it was fetched from, if it was.
+    #: The URL it was fetched from, if any.
     url: str | None = None
 
     @property
     def is_3_0(self) -> bool:
-        """Whether its schemas are in the dialect of 3.0, which is not quite JSON Schema."""
+        """Whether its schemas use the dialect of 3.0, which is not quite JSON Schema."""
         return str(self.root["openapi"]).startswith("3.0")
 
     def follow(self, node: Any, what: str) -> dict[str, Any]:
-        """Give the object itself where there may be a reference to it.
+        """Return the object that a node is, or refers to.
 
         Raises:
-            ConfigError: a reference leaves the document, goes in a circle or leads to nothing.
+            ConfigError: a reference leaves the document, is circular, or has no target.
         """
         for _ in range(_MAX_CHAIN):
             if not isinstance(node, dict):
@@ -66,10 +66,10 @@ class Document(Struct, frozen=True):
         raise ConfigError(f"{self.name}: {what} is a chain of references without an end")
 
     def target(self, reference: Any, what: str) -> Any:
-        """Find what a reference leads to, inside the document.
+        """Return the target of a reference inside the document.
 
         Raises:
-            ConfigError: it leaves the document or leads to nothing.
+            ConfigError: it leaves the document or has no target.
         """
         if not isinstance(reference, str) or not reference.startswith("#"):
             shown = repr(reference)[:120]
@@ -93,17 +93,17 @@ class Document(Struct, frozen=True):
 
 
 def is_url(source: object) -> bool:
-    """Tell an address from the name of a file."""
+    """Return True if a source is an http or https URL rather than a file name."""
     return isinstance(source, str) and re.match(r"https?://", source, re.IGNORECASE) is not None
 
 
 def read_document(
     source: Mapping[str, Any] | str | Path, *, allow_private: bool = False, max_bytes: int = MAX_DOCUMENT_BYTES
 ) -> Document:
-    """Read a document from a file, an address or a value; an address only where no event loop runs.
+    """Load a document from a file, a URL or a mapping; a URL only outside of an event loop.
 
     Raises:
-        ConfigError: it cannot be read, is too large, or is no OpenAPI 3.x document.
+        ConfigError: it cannot be read, is too large, or is not an OpenAPI 3.x document.
     """
     if isinstance(source, Mapping):
         return _checked(dict(source), name="The document")
@@ -129,10 +129,10 @@ def read_document(
 async def fetch_document(
     url: str, *, allow_private: bool = False, max_bytes: int = MAX_DOCUMENT_BYTES, seconds: float = 30.0
 ) -> Document:
-    """Fetch a document; plain http is for this machine alone, private networks only if allowed.
+    """Fetch a document; plain http only from this machine, private networks only if allowed.
 
     Raises:
-        ConfigError: it cannot be fetched, is too large, or is no OpenAPI 3.x document.
+        ConfigError: it cannot be fetched, is too large, or is not an OpenAPI 3.x document.
     """
     from trunkline.net import Fetcher
 
@@ -164,7 +164,7 @@ def _parsed(data: bytes, *, name: str, url: str | None = None, max_bytes: int) -
 
 
 def _checked(value: Any, *, name: str, url: str | None = None) -> Document:
-    """See that a value is a document of a version that is understood, and not too deep."""
+    """Validate that a value is a document of a supported version, not too deep and not too large."""
     _check_size(value, name)
     if not isinstance(value, dict):
         raise ConfigError(f"{name} is no OpenAPI document: it must be an object")
@@ -180,7 +180,7 @@ def _checked(value: Any, *, name: str, url: str | None = None) -> Document:
 
 
 def _check_size(value: Any, name: str) -> None:
-    """Refuse what is too deep, or too large once its aliases are written out."""
+    """Reject a value that is too deep, or too large once its aliases are expanded."""
     count, level = 0, [value]
     for _ in range(_MAX_DEPTH):
         count += len(level)
@@ -197,7 +197,7 @@ def _check_size(value: Any, name: str) -> None:
 
 
 def _with_text_keys(value: Any) -> Any:
-    """Give a copy in which every key is text: YAML reads a status such as 200 as a number."""
+    """Return a copy in which every key is a string: YAML reads a status such as 200 as a number."""
     if isinstance(value, dict):
         return {
             key if isinstance(key, str) else msgspec.json.encode(key).decode(): _with_text_keys(item)
@@ -208,7 +208,7 @@ def _with_text_keys(value: Any) -> Any:
 
 # --- YAML ------------------------------------------------------------------------------------------------------------
 
-#: The few plain words and numbers that YAML 1.2 reads as something else than text; no dates, no "no", no merge keys.
+#: The plain scalars that YAML 1.2 does not read as strings; no dates, no "no", no merge keys.
 _PLAIN = (
     ("tag:yaml.org,2002:null", r"(?:~|null|Null|NULL|)$", ("~", "n", "N", "")),
     ("tag:yaml.org,2002:bool", r"(?:true|True|TRUE|false|False|FALSE)$", tuple("tTfF")),
@@ -238,11 +238,11 @@ def _yaml(data: bytes, name: str) -> Any:
         raise ConfigError(f"{name} is neither JSON nor YAML: {one_line(str(error), 200)}") from error
 
 
-# --- members that may be anything ------------------------------------------------------------------------------------
+# --- untyped members -------------------------------------------------------------------------------------------------
 
 
 def as_text(value: Any, most: int = 10_000) -> str:
-    """Give text without characters that do not show, cut to a length; nothing in place of anything else."""
+    """Return text without unprintable characters, truncated; an empty string for anything but text."""
     if not isinstance(value, str):
         return ""
     text = "".join(each for each in value if each.isprintable() or each in "\n\t").strip()

@@ -1,4 +1,4 @@
-"""Names that models and hosts can use, made of what a document calls things: valid, unique, the same each time."""
+"""Names of tools and arguments derived from a document: valid for models and hosts, unique, and stable."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from hashlib import sha256
 
 __all__ = ["argument_name", "free_name", "slug", "tool_names"]
 
-#: What the interfaces of models take for the name of a tool and of an argument.
+#: Longest name of a tool or an argument that model APIs accept.
 _MOST = 64
 _DIGEST = 8
 _OTHER = re.compile(r"[^A-Za-z0-9_-]+")
 
 
 def tool_names(operations: Sequence[tuple[str, str, str]]) -> list[str]:
-    """Name operations, each given as method, path and id (which may be empty).
+    """Return tool names for operations, each given as method, path and id (which may be empty).
 
-    A name depends on the operation alone, not on the order of the document: where two would have the same, and where
-    one is too long, a digest of method and path is put behind it.
+    A name depends on the operation only, not on its position in the document: if two would be equal, or one is too
+    long, a digest of method and path is appended.
     """
     wished = [_wish(method, path, identifier) for method, path, identifier in operations]
     cut = [name if len(name) <= _MOST else name[: _MOST - _DIGEST - 1] for name in wished]
@@ -48,14 +48,14 @@ def _noted(name: str, seen: set[str]) -> str:
 
 
 def argument_name(name: str, where: str, *, taken: Collection[str]) -> str:
-    """Name the argument for a parameter or a member of a body; where the name is taken, its place is put behind it."""
+    """Return the argument name of a parameter or body member; if it is taken, its location is appended."""
     plain = _OTHER.sub("_", name)[: _MOST - 16] or "value"
     plain = plain if plain.strip("_") else "value"
     return plain if plain not in taken else free_name(f"{plain}_{where}", taken)
 
 
 def free_name(name: str, taken: Collection[str]) -> str:
-    """Give the name, with a number behind it if it is taken."""
+    """Return the name, with a number appended if it is taken."""
     number, found = 1, name
     while found in taken:
         number += 1
@@ -64,5 +64,5 @@ def free_name(name: str, taken: Collection[str]) -> str:
 
 
 def slug(title: str) -> str:
-    """Make a short plain name of a title."""
+    """Return a short plain name derived from a title."""
     return re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")[:40].strip("-") or "openapi"

@@ -1,7 +1,8 @@
-"""Which operations of a document are offered, and the schemas of each.
+"""Which operations of a document are offered, and the tool schemas of each.
 
-Schemas are as exact as they can be: all of a document of few operations, and what lies near in one of many, since every
-tool's schema is read by a model. One that our validator cannot use is made anew with less in it.
+Schemas are as exact as possible: complete for a document with few operations, and limited to the nearest definitions
+for one with many, since a model reads the schema of every tool. A schema that our validator cannot use is rebuilt in a
+simpler form.
 """
 
 from __future__ import annotations
@@ -33,17 +34,17 @@ __all__ = ["Choice", "Making", "Offer", "choose"]
 
 log = logging.getLogger("trunkline.servers")
 
-#: Nodes of schemas that all tools together may have, and the least and most that one may have.
+#: Schema nodes of all tools together, and the least and most of one tool.
 _ALL_NODES = 100_000
 _FEWEST_NODES, _MOST_NODES = 100, 2000
-#: What is left of a schema that was too much in another way.
+#: Schema nodes that remain if a schema is unusable for another reason.
 _NEAREST_NODES = 60
-#: Most bytes of one schema: a list of choices is one node, however long.
+#: Most bytes of one schema: an enum is a single node, however long.
 _MOST_BYTES = 128 * 1024
 
 
 class Choice(Struct, frozen=True):
-    """Which operations are wanted; nothing means all."""
+    """A filter for operations; empty criteria accept everything."""
 
     include: Sequence[str] = ()
     exclude: Sequence[str] = ()
@@ -51,7 +52,7 @@ class Choice(Struct, frozen=True):
     methods: frozenset[str] = frozenset()
 
     def takes(self, listed: Listed) -> bool:
-        """Tell whether an operation is wanted."""
+        """Return True if an operation passes the filter."""
         if self.methods and listed.method not in self.methods:
             return False
         if self.tags and not self.tags & listed.tags:
@@ -65,7 +66,7 @@ def _fits(listed: Listed, patterns: Sequence[str]) -> bool:
 
 
 def choose(document: Document, choice: Choice, *, most: int) -> list[Listed]:
-    """List the operations that are wanted.
+    """Return the operations that pass the filter.
 
     Raises:
         ConfigError: there are none, or too many.
@@ -94,7 +95,7 @@ class Offer(Struct, frozen=True):
 
 
 class Making:
-    """Makes offers of the operations of one document."""
+    """Builds tools from the operations of one document."""
 
     def __init__(
         self,
@@ -106,14 +107,17 @@ class Making:
         output_schemas: bool,
         count: int,
     ) -> None:
-        """Take what all operations have in common; ``own_bases``, if any may have its own, are the server variables."""
+        """Take what all operations share.
+
+        ``own_bases`` are the server variables for operations that name their own servers; None ignores those servers.
+        """
         self._document = document
         self._credentials = credentials
         self._base = base
         self._own_bases = own_bases
         self._output_schemas = output_schemas
         self._most = min(_MOST_NODES, max(_FEWEST_NODES, _ALL_NODES // max(count, 1)))
-        #: By direction and whether patterns are kept.
+        #: By direction (inputs or outputs) and whether patterns are kept.
         self._translations = {
             (inputs, patterns): Translation(document, inputs=inputs, patterns=patterns)
             for inputs in (True, False)
@@ -121,14 +125,14 @@ class Making:
         }
 
     def offer(self, listed: Listed) -> Offer | None:
-        """Make an offer of an operation; None, and a line in the log, if it lies elsewhere.
+        """Build the tool of an operation; None, with a log line, if its server is of another origin.
 
         Raises:
-            ConfigError: the document is one that must not be used.
+            ConfigError: the document must not be used.
         """
         base = self._base_of(listed)
         if base is None:
-            log.warning("%s is left out: it names a server of another origin", listed.what)
+            log.warning("%s is skipped: it names a server of another origin", listed.what)
             return None
         operation = read_operation(self._document, listed, self._credentials)
         given = input_schema(self._document, operation, self._translations[True, True], self._most)
@@ -137,10 +141,10 @@ class Making:
         return offer if _is_short(given) and (output is None or _is_short(output)) else self.lesser(offer)
 
     def lesser(self, offer: Offer) -> Offer | None:
-        """Make an offer anew whose schemas cannot be used; None, and a line in the log, if there is no way.
+        """Rebuild a tool whose schemas are unusable in a simpler form; None, with a log line, if that fails.
 
         Raises:
-            ConfigError: the document is one that must not be used.
+            ConfigError: the document must not be used.
         """
         operation = offer.operation
 
@@ -152,7 +156,7 @@ class Making:
 
         schema = self._tried(given)
         if schema is None:
-            log.warning("%s is left out: the schema of its arguments cannot be used", operation.listed.what)
+            log.warning("%s is skipped: the schema of its arguments cannot be used", operation.listed.what)
             return None
         return Offer(operation, offer.base, schema, self._tried(answered))
 
@@ -168,7 +172,7 @@ class Making:
         return output_schema(self._document, operation, self._translations[False, patterns], most)
 
     def _tried(self, make: Callable[..., dict[str, Any] | None]) -> dict[str, Any] | None:
-        """Make a schema that can be used, as exact as can be; None if there is none."""
+        """Return the most exact schema that can be used; None if there is none."""
         for patterns, most in ((True, self._most), (False, self._most), (False, _NEAREST_NODES)):
             schema = make(patterns=patterns, most=most)
             if schema is None:

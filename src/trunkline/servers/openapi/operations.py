@@ -1,6 +1,6 @@
-"""The operations of a document: each path and method with its parameters, its body, its answer and its words.
+"""The operations of a document: each path and method with its parameters, body, responses and description.
 
-Reading is apart from serving: what is here is data, made once when the server is defined.
+Reading is separate from serving: everything here is data, built once when the server is defined.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _LONGEST_PATH = 2000
 
 
 class Listed(Struct, frozen=True):
-    """An operation as the document lists it: enough to name it and to choose it."""
+    """An operation as listed in the document: enough to name and to filter it."""
 
     method: str
     path: str
@@ -52,7 +52,7 @@ class Listed(Struct, frozen=True):
 
     @property
     def identifier(self) -> str:
-        """Its id, if it has one."""
+        """Its operationId; empty if it has none."""
         return as_text(self.node.get("operationId"), 500)
 
     @property
@@ -62,7 +62,7 @@ class Listed(Struct, frozen=True):
 
     @property
     def what(self) -> str:
-        """How messages call it."""
+        """The name used in messages."""
         return f"{self.method} {self.path[:200]}"
 
 
@@ -72,24 +72,24 @@ class Operation(Struct, frozen=True):
     listed: Listed
     parameters: tuple[Parameter, ...]
     body: Body | None
-    #: Names of variables in the path, in their order, with the parameter behind each.
+    #: Path variables in order, with their parameters.
     variables: Mapping[str, Parameter]
-    #: Headers of an answer, in lower case, that are told with it: what the document lists, and where the next page is.
+    #: Response headers, in lower case, reported with a result: the documented ones, and the link to the next page.
     told: tuple[str, ...] = ()
 
     @property
     def read_only(self) -> bool:
-        """Whether its method promises to change nothing."""
+        """Whether its method is safe (GET or HEAD)."""
         return self.listed.method in ("GET", "HEAD")
 
     @property
     def title(self) -> str:
-        """One line on what it does."""
+        """Its summary on one line."""
         return one_line(as_text(self.listed.node.get("summary"), 200))
 
     @property
     def description(self) -> str:
-        """What it does, for a model."""
+        """Its description for a model."""
         node = self.listed.node
         summary, long = self.title, as_text(node.get("description"), 4000)
         text = "\n\n".join(dict.fromkeys(part for part in (summary, long) if part)) or self.listed.what
@@ -100,10 +100,10 @@ class Operation(Struct, frozen=True):
 
 
 def list_operations(document: Document) -> list[Listed]:
-    """List every operation, named; the same document gives the same names, whatever is chosen of it.
+    """Return every operation with its tool name; the names do not depend on which operations are selected.
 
     Raises:
-        ConfigError: there are none, or a path is one that cannot be.
+        ConfigError: there are none, or a path is invalid.
     """
     found = list(_listed(document))
     if not found:
@@ -120,7 +120,7 @@ def _listed(document: Document) -> Iterator[Listed]:
         item = document.follow(given, f"the path {path[:200]!r}")
         for method in _METHODS:
             if isinstance(item.get(method), dict):
-                # A reference is not allowed here, but is what documents of many files have.
+                # A reference is not allowed here, but documents that were bundled from many files have them.
                 node = document.follow(item[method], f"{method.upper()} {path[:200]}")
                 yield Listed(method.upper(), path, node, item)
 
@@ -140,10 +140,10 @@ def _check_path(document: Document, path: str) -> None:
 
 
 def read_operation(document: Document, listed: Listed, credentials: Credentials) -> Operation:
-    """Read what it takes to call an operation.
+    """Read everything needed to call an operation.
 
     Raises:
-        ConfigError: something in it cannot be followed, or a variable of its path is not defined.
+        ConfigError: a reference cannot be resolved, or a path variable is not defined.
     """
     parameters = tuple(_parameters(document, listed, credentials))
     variables = {each.name: each for each in parameters if each.where == "path"}
@@ -210,7 +210,7 @@ def _parameter(node: dict[str, Any], name: str, where: str, taken: set[str]) -> 
 
 
 def _described(schema: Any, description: str) -> Any:
-    """Say what a parameter is for where its schema does not."""
+    """Add a parameter's description to its schema."""
     if not description or not isinstance(schema, dict):
         return schema
     return {**schema, "description": description}
@@ -220,7 +220,7 @@ def _described(schema: Any, description: str) -> Any:
 
 
 def input_schema(document: Document, operation: Operation, translation: Translation, most: int) -> dict[str, Any]:
-    """Give the schema of a tool's arguments; beyond ``most`` nodes nothing is described.
+    """Return the schema of a tool's arguments; beyond ``most`` nodes it allows anything.
 
     Raises:
         ConfigError: a schema in it cannot be used.
@@ -240,7 +240,7 @@ def input_schema(document: Document, operation: Operation, translation: Translat
 def output_schema(
     document: Document, operation: Operation, translation: Translation, most: int
 ) -> dict[str, Any] | None:
-    """Give the schema of the answer, if every answer of success is the same object.
+    """Return the schema of the result, if all successful responses are the same object.
 
     Raises:
         ConfigError: a schema in it cannot be used.
@@ -254,13 +254,13 @@ def output_schema(
         found.append(schemas[0])
     if not found or any(each != found[0] for each in found) or not _is_object(document, found[0], {}):
         return None
-    # Hosts look for the members at the root, so what a reference there leads to is written out.
+    # Hosts look for the properties at the root, so a reference there is replaced by its target.
     whole = document.follow(found[0], "an answer") if document.is_3_0 or found[0].keys() == {"$ref"} else found[0]
     return translation.whole(_as_object(translation.schema(whole)), most=most)
 
 
 def _is_object(document: Document, node: Any, known: dict[int, bool]) -> bool:
-    """Tell whether every value of a schema is an object; ``known`` has what was found before."""
+    """Return True if every value of a schema is an object; ``known`` caches earlier results."""
     if not isinstance(node, dict) or node.get("nullable") is True:
         return False
     schema = document.follow(node, "an answer")

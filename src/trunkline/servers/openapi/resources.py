@@ -1,4 +1,4 @@
-"""Operations that only read, as resources: one with a fixed path has a URI, one with variables is a template."""
+"""Read-only operations as resources: a fixed path becomes a URI, a path with variables a template."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from trunkline.servers.rest import ApiError
 
 __all__ = ["resource_reader", "resource_uri"]
 
-#: What a service answers for something that is not there.
+#: Statuses that mean "not found".
 _GONE = (404, 410)
 _VARIABLE = re.compile(r"\{([^{}]*)\}")
 
 
 def resource_uri(document: Document, operation: Operation, authority: str) -> str | None:
-    """Give the URI or the template of an operation, or None if it is none that a URI could say."""
+    """Return the URI or template of an operation; None if a URI cannot express its parameters."""
     body = operation.body
     if operation.listed.method != "GET" or (body is not None and body.required):
         return None
@@ -52,7 +52,7 @@ def resource_uri(document: Document, operation: Operation, authority: str) -> st
 def resource_reader(
     document: Document, operation: Operation, calls: Calls, *, base: str, schema: dict[str, Any]
 ) -> Callable[..., Any]:
-    """Make the function behind a resource: the variables of its URI are its parameters, and fit the tool's schema."""
+    """Return the handler of a resource: the variables of its URI are its parameters, checked by the tool's schema."""
     wanted = {
         _name(each): each
         for each in operation.parameters
@@ -101,7 +101,7 @@ def resource_reader(
 
 
 def _typed(document: Document, node: Any, value: Any) -> Any:
-    """Give the text of a URI as the value that a schema asks for, if it is one."""
+    """Convert text from a URI to the type that a schema asks for; return it unchanged if it does not fit."""
     schema = document.follow(node, "a parameter") if isinstance(node, dict) else {}
     kind = schema.get("type", "string")
     kinds = set(as_list(kind) or [kind])
@@ -122,14 +122,14 @@ def _hint(document: Document, parameter: Parameter) -> Any:
 
 
 def _name(parameter: Parameter) -> str:
-    """Give a name that a template and a function can have."""
+    """Return a name that is valid in a template and as a Python parameter."""
     name = re.sub(r"\W", "_", parameter.argument, flags=re.ASCII)
     usable = name.isidentifier() and not name.startswith("_") and not iskeyword(name)
     return name if usable else f"p_{name}"
 
 
 def _simple(document: Document, parameter: Parameter) -> str:
-    """Say whether a parameter is one text or a list of texts; nothing if it is neither."""
+    """Return ``text`` or ``list`` if a parameter is a scalar or an array; an empty string otherwise."""
     if parameter.as_json or not isinstance(parameter.schema, dict):
         return ""
     schema = document.follow(parameter.schema, "a parameter")

@@ -1,8 +1,8 @@
-"""Schemas of an OpenAPI document as JSON Schema 2020-12 that stands alone.
+"""Schemas of an OpenAPI document as self-contained JSON Schema 2020-12.
 
-A reference stays one: what it names goes under ``$defs``, so that circles stay circles and a small document cannot
-become a large schema. What only answers have (``readOnly``) is left out of what is sent, and the other way round.
-A schema has a budget; what lies beyond it is described no more and so lets everything pass.
+A reference stays a reference: its target goes under ``$defs``, so that cycles stay cycles and a small document cannot
+become a large schema. Members for responses only (``readOnly``) are left out of inputs, and vice versa. A schema has a
+budget; definitions beyond it are replaced by schemas that accept everything.
 """
 
 from __future__ import annotations
@@ -46,21 +46,21 @@ _ONE = (
 )
 _MANY = ("allOf", "anyOf", "oneOf", "prefixItems")
 _NAMED = ("patternProperties", "dependentSchemas")
-#: What is applied to the very value a schema is applied to: a circle of these alone has no end.
+#: Keywords that apply to the same value as the schema itself: a cycle of only these never ends.
 _IN_PLACE = ("allOf", "anyOf", "oneOf", "not", "if", "then", "else")
-#: What may refuse a value because a part of it lets the value pass, or knows nothing of it.
+#: Keywords that may reject a value because a subschema accepts it, or does not describe it.
 _REFUSING = ("not", "if", "then", "else", "maxContains", "unevaluatedItems", "unevaluatedProperties")
 _MOST_TEXT = 1000
 
 
 class Translation:
-    """Translates the schemas of a document for one direction: what tools are given, or what they answer.
+    """Translates the schemas of a document for one direction: tool inputs or tool outputs.
 
-    A definition is translated once, whichever tools need it.
+    A definition is translated once and shared by all tools.
     """
 
     def __init__(self, document: Document, *, inputs: bool, patterns: bool = True) -> None:
-        """Take the direction; ``patterns`` says whether regular expressions are kept."""
+        """Take the direction; ``patterns`` keeps regular expressions."""
         self._document = document
         self._unseen = "readOnly" if inputs else "writeOnly"
         self._inputs = inputs
@@ -73,10 +73,10 @@ class Translation:
         self._circles = _Circles(self._definition)
 
     def schema(self, node: Any, depth: int = 0) -> Any:
-        """Translate a schema and all that is in it; ``whole`` gives it with the definitions it refers to.
+        """Translate a schema with its subschemas; ``whole`` adds the definitions that it refers to.
 
         Raises:
-            ConfigError: a reference leaves the document, or schemas are nested without end.
+            ConfigError: a reference leaves the document, or schemas are nested too deeply.
         """
         if isinstance(node, bool):
             return node
@@ -89,7 +89,7 @@ class Translation:
         return self._nullable(node, self._keywords(node, depth))
 
     def whole(self, schema: dict[str, Any], *, most: int) -> dict[str, Any]:
-        """Give a translated schema with what it refers to; beyond ``most`` nodes nothing is described.
+        """Return a translated schema with its definitions; beyond ``most`` nodes they accept anything.
 
         Raises:
             ConfigError: as for ``schema``.
@@ -99,7 +99,7 @@ class Translation:
         return whole if self._patterns and not is_cut else _lax(whole)
 
     def _definitions(self, schema: Any, most: int) -> tuple[dict[str, Any], bool]:
-        """Give what a schema refers to, and what that refers to; and whether some of it is not described."""
+        """Return the definitions that a schema needs, directly or not, and whether some were left out."""
         found: dict[str, Any] = {}
         waiting = deque(_references(schema))
         count = _size(schema)
@@ -118,7 +118,7 @@ class Translation:
         return found, is_cut
 
     def _measured(self, name: str) -> tuple[int, Sequence[str]]:
-        """Give the size of a definition and what it refers to, once its circles are cut."""
+        """Return the size of a definition and its references, after breaking its cycles."""
         if name not in self._measures:
             self._circles.enter(name)
             definition = self._definition(name)
@@ -131,7 +131,7 @@ class Translation:
         return self._done[name]
 
     def hides(self, node: Any) -> bool:
-        """Tell whether a member is not for this direction."""
+        """Return True if a member is not for this direction."""
         return as_dict(node).get(self._unseen) is True or (
             "$ref" in as_dict(node) and self._document.follow(node, "a member").get(self._unseen) is True
         )
@@ -150,10 +150,10 @@ class Translation:
         return {"anyOf": [whole, {"type": "null"}]} if node.get("nullable") is True else whole
 
     def _defined(self, reference: Any) -> str:
-        """Give the name under which the target of a reference is defined."""
+        """Return the ``$defs`` name of the target of a reference."""
         target = self._document.target(reference, "a schema")
         if isinstance(target, dict) and target.keys() == {"$ref"}:
-            # A chain is walked to its end first: a circle of bare references means nothing.
+            # A chain is resolved to its end first: a cycle of bare references has no meaning.
             self._document.follow(target, f"the schema {reference!r}")
         if reference not in self._names:
             last = reference.rpartition("/")[2]
@@ -163,7 +163,7 @@ class Translation:
         return self._names[reference]
 
     def _free(self, wish: str) -> str:
-        """Give a name that is free; the numbers go on where they were, since many may wish for one name."""
+        """Return a free name; numbering continues where it stopped, since many definitions may share one name."""
         name = wish
         while name in self._targets:
             self._numbers[wish] += 1
@@ -188,7 +188,7 @@ class Translation:
             if (members := as_dict(node.get(word))) and (self._patterns or word != "patternProperties"):
                 found[word] = {name: self.schema(each, depth + 1) for name, each in members.items()}
         if not self._patterns and as_dict(node.get("patternProperties")):
-            # What the patterns allowed would be refused as something else.
+            # Otherwise members that the patterns allowed would be rejected as additional.
             found.pop("additionalProperties", None)
         self._properties(node, found, depth)
         if not self._inputs:
@@ -196,7 +196,7 @@ class Translation:
         return found
 
     def _properties(self, node: dict[str, Any], found: dict[str, Any], depth: int) -> None:
-        """Keep the members of this direction, and do not require the others."""
+        """Keep the members of this direction, and drop the others from ``required``."""
         members = as_dict(node.get("properties"))
         hidden = {name for name, each in members.items() if self.hides(each)}
         for branch in as_list(node.get("allOf")):
@@ -212,7 +212,7 @@ class Translation:
         return self._document.follow(node, "a part of a schema") if isinstance(node, dict) else {}
 
     def _branch(self, node: dict[str, Any], word: str, branch: Any, depth: int) -> Any:
-        """Translate an alternative; a discriminator says what its member must be there."""
+        """Translate an alternative; a discriminator fixes the value of its property there."""
         schema = self.schema(branch, depth)
         discriminator = as_dict(node.get("discriminator"))
         member = discriminator.get("propertyName")
@@ -225,7 +225,7 @@ class Translation:
         return {**schema, "properties": {member: only}, "required": [member]}
 
     def _discriminated(self, discriminator: dict[str, Any], reference: str, member: str) -> list[str]:
-        """Give the values of a discriminator that choose an alternative."""
+        """Return the discriminator values that select an alternative."""
         name = reference.rpartition("/")[2]
         mapping = as_dict(discriminator.get("mapping"))
         if named := [value for value, target in mapping.items() if target in (reference, name)]:
@@ -233,7 +233,7 @@ class Translation:
         return [] if mapping or self._says(branch={"$ref": reference}, member=member, seen=set()) else [name]
 
     def _says(self, branch: Any, member: str, seen: set[int]) -> bool:
-        """Tell whether an alternative itself lists the values of a member."""
+        """Return True if an alternative itself lists the values of a member."""
         schema = self._seen(branch)
         if id(schema) in seen:
             return False
@@ -246,7 +246,7 @@ class Translation:
         )
 
     def _nullable(self, node: dict[str, Any], found: dict[str, Any]) -> dict[str, Any]:
-        """Let null pass where 3.0 says so in a word of its own."""
+        """Allow null where a 3.0 schema is ``nullable``."""
         if node.get("nullable") is not True or not self._document.is_3_0:
             return found
         if not found.keys() & {"allOf", "anyOf", "oneOf", "not"} and isinstance(found.get("type"), str):
@@ -261,7 +261,7 @@ class Translation:
 
 
 def _plain(node: dict[str, Any], *, keep_patterns: bool) -> dict[str, Any]:
-    """Copy the keywords that hold no schema, as far as they are what they should be."""
+    """Copy the keywords without subschemas, dropping malformed ones."""
     found: dict[str, Any] = {}
     if kind := _type(node.get("type")):
         found["type"] = kind
@@ -295,21 +295,21 @@ def _is_count(value: Any) -> bool:
 
 
 def _number_bounds(node: dict[str, Any], found: dict[str, Any]) -> None:
-    """Say an exclusive bound as a number: in 3.0 it is a flag beside the bound."""
+    """Turn an exclusive bound into a number: in 3.0 it is a flag beside the bound."""
     for flag, bound in (("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum")):
         if node.get(flag) is True and bound in found:
             found[flag] = found.pop(bound)
 
 
 def _open(found: dict[str, Any]) -> None:
-    """Let an answer have more members than were promised, and fit more than one of its forms."""
+    """Allow a response to have additional members and to match several alternatives."""
     if found.get("additionalProperties") is False:
         del found["additionalProperties"]
     _soften(found)
 
 
 def _soften(found: dict[str, Any]) -> None:
-    """Take out what refuses a value because a part, of which less is said than there was, lets it pass."""
+    """Remove keywords that reject a value because a subschema, which was simplified, accepts it."""
     for word in _REFUSING:
         found.pop(word, None)
     if "oneOf" in found:
@@ -321,7 +321,7 @@ def _soften(found: dict[str, Any]) -> None:
 
 
 def _lax(schema: Any) -> Any:
-    """Give a copy of a schema, parts of which are no longer described, that refuses nothing because of that."""
+    """Return a copy of a schema with left-out parts that rejects nothing because of them."""
     if not isinstance(schema, dict):
         return schema
     found = dict(schema)
@@ -339,25 +339,25 @@ def _lax(schema: Any) -> Any:
 
 
 class _Circles:
-    """Cuts the references that make a definition part of itself, such as a parent that lists children made of it.
+    """Removes references that make a definition part of itself, such as a parent that lists its own subtypes.
 
-    What is cut lets everything pass: no value could be judged by a schema that must be applied before it is applied.
+    A removed reference accepts everything: a schema that must be applied before itself can validate no value.
     """
 
     def __init__(self, definition: Callable[[str], Any]) -> None:
         self._definition = definition
-        #: Whether something was cut in the definitions that were looked into; None while that is still under way.
+        #: Whether a reference was removed, by definition visited; None while the visit is in progress.
         self._seen: dict[str, bool | None] = {}
 
     def enter(self, name: str) -> bool:
-        """Cut the circles that a definition is part of; tell whether something was cut in it."""
+        """Break the cycles of a definition; return True if a reference in it was removed."""
         if name not in self._seen:
             self._seen[name] = None
             self._seen[name] = self._walk(self._definition(name))
         return bool(self._seen[name])
 
     def _walk(self, schema: Any) -> bool:
-        """Look at what is applied to the same value as a schema; tell whether something was cut there."""
+        """Visit the subschemas that apply to the same value; return True if a reference was removed."""
         if not isinstance(schema, dict):
             return False
         parts = [part for word in _IN_PLACE for part in _listed(schema.get(word))]
@@ -379,14 +379,14 @@ def _listed(value: Any) -> list[Any]:
 
 
 def _references(schema: Any) -> Iterator[str]:
-    """Give the names of the definitions that a translated schema refers to."""
+    """Yield the names of the definitions that a translated schema refers to."""
     for node in _nodes(schema):
         if isinstance(node.get("$ref"), str):
             yield node["$ref"].removeprefix("#/$defs/")
 
 
 def _size(schema: Any) -> int:
-    """Count objects, and what they hold in long lists and texts as if it were objects."""
+    """Count the objects of a schema; long lists and texts count as additional objects."""
     return sum(1 + sum(_weight(value) for value in node.values()) for node in _nodes(schema))
 
 

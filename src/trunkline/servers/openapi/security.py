@@ -1,7 +1,7 @@
-"""Credentials of an API: what its document asks for, and what the user gave for it.
+"""Credentials of an API: the security schemes of its document, and the values given by the user.
 
-Values come from the user and never from a model. No parameter of an operation can take the place of a credential, and
-no header that decides where a request goes or how it is read is ever a tool's argument.
+Values come from the user and never from a model. No parameter of an operation can replace a credential, and no header
+that decides where a request goes or how it is read is ever a tool argument.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = ["Applied", "Credentials", "is_fixed_header"]
 
 _CONTROLS = re.compile(r"[\x00-\x1f\x7f]")
 _TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
-#: Headers that are ours to set: who we are, where a request goes, where it ends, and what it does.
+#: Headers that only this server sets: they concern identity, routing, framing and the method.
 _FIXED = frozenset(
     {
         "accept",
@@ -70,32 +70,32 @@ _FIXED_STARTS = ("proxy-", "sec-", "x-forwarded-", ":")
 
 
 def is_fixed_header(name: str) -> bool:
-    """Tell whether a header is not for a tool's argument to set."""
+    """Return True if a tool argument must not set a header."""
     lower = name.strip().lower()
     return not _TOKEN.fullmatch(name) or lower in _FIXED or lower.startswith(_FIXED_STARTS)
 
 
 class Applied(Struct, frozen=True):
-    """The credentials of one request, by their place."""
+    """The credentials of one request, by location."""
 
     headers: Mapping[str, str]
     query: Mapping[str, str]
     cookies: Mapping[str, str]
-    #: Names in a query and among cookies that are credentials, also those that this request does without.
+    #: Names of query parameters and cookies that are credentials, including those this request does not use.
     owned_query: frozenset[str] = frozenset()
     owned_cookies: frozenset[str] = frozenset()
 
 
 class Credentials:
-    """What the document asks for and what was given."""
+    """The security schemes of a document and the credentials given for them."""
 
     def __init__(
         self, document: Document, values: Mapping[str, str] | None = None, *, fixed: Mapping[str, str] | None = None
     ) -> None:
-        """Take the values by the name of their scheme, and the headers that the user sends with every request.
+        """Take the values by scheme name, and the headers that the user sends with every request.
 
         Raises:
-            ConfigError: the document has no such scheme, or the value cannot be one for it.
+            ConfigError: the document has no such scheme, or the value is invalid for it.
         """
         components = as_dict(document.root.get("components"))
         self._schemes = {
@@ -132,7 +132,7 @@ class Credentials:
             raise ConfigError(f"The credential for {name!r} must be USER:PASSWORD")
 
     def owns(self, where: str, name: str) -> bool:
-        """Tell whether a parameter of this place and name is a credential, which a model must not give."""
+        """Return True if a parameter with this location and name is a credential, which a model must not set."""
         if where == "header" and name.lower() in self._fixed:
             return True
         if where == "cookie" and "cookie" in self._fixed:
@@ -146,10 +146,10 @@ class Credentials:
         )
 
     def apply(self, operation: Mapping[str, Any], tool: str) -> Applied:
-        """Give the credentials for an operation: the first of its alternatives for which all are there.
+        """Return the credentials for an operation: the first alternative for which all values are present.
 
         Raises:
-            ToolError: there are none, and it does not work without.
+            ToolError: none is complete, and the operation requires one.
         """
         wanted = operation.get("security", self._default)
         alternatives: Sequence[dict[str, Any]] = [each for each in as_list(wanted) if isinstance(each, dict)]
@@ -165,7 +165,7 @@ class Credentials:
         )
 
     def _is_sent(self, name: str) -> bool:
-        """Tell whether the user's own headers have the credential of a scheme."""
+        """Return True if the user's own headers carry the credential of a scheme."""
         scheme = self._schemes.get(name, {})
         place = _place(scheme)
         header = {"header": str(scheme.get("name")).lower(), "cookie": "cookie", "query": ""}.get(
@@ -174,14 +174,14 @@ class Credentials:
         return header in self._fixed
 
     def _found_secrets(self, fixed: Mapping[str, str]) -> Sequence[bytes]:
-        """List what must not be shown, as it is sent; what is shorter would be found where it is none."""
+        """Return the secrets in all forms in which they are sent; shorter ones would match unrelated text."""
         given = [*self._values.values(), *(value for name, value in fixed.items() if looks_secret(name, value))]
         parts = [part for value in given for part in (value, value.rpartition(" ")[2], value.rpartition(":")[2])]
         written = [form for part in parts for form in (part, quote(part, safe=""), b64encode(part.encode()).decode())]
         return sorted({form.encode() for form in written if len(form) >= _SHORTEST_SECRET}, key=len, reverse=True)
 
     def hidden(self, data: bytes) -> bytes:
-        """Give what a service said without the credentials it may have repeated."""
+        """Return data from a service with any credentials redacted."""
         for secret in self._secrets:
             data = data.replace(secret, b"***")
         return data
@@ -205,12 +205,12 @@ class Credentials:
 
 
 def _is_unicode(text: str) -> bool:
-    """Tell text from what the environment held that is no UTF-8."""
+    """Return False for text from an environment variable that is not UTF-8."""
     return text.isascii() or not any("\ud800" <= each <= "\udfff" for each in text)
 
 
 def _place(scheme: Mapping[str, Any]) -> str | None:
-    """Say where a credential goes, or None if the scheme is not supported."""
+    """Return where a credential goes; None if the scheme is not supported."""
     match scheme.get("type"):
         case "apiKey" if scheme.get("in") in ("header", "query", "cookie") and isinstance(scheme.get("name"), str):
             return str(scheme["in"])

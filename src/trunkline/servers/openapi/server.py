@@ -1,4 +1,4 @@
-"""An OpenAPI document as a server: each operation as a tool, and perhaps as a resource."""
+"""Serve an OpenAPI document: each operation as a tool, and optionally as a resource."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ __all__ = ["MAX_OPERATIONS", "make_server"]
 
 log = logging.getLogger("trunkline.servers")
 
-#: Most operations that are offered unless the user says otherwise: no model can choose among more.
+#: Default limit of operations: no model can choose among more.
 MAX_OPERATIONS = 1000
 _MIB = 1024 * 1024
 _READING = frozenset({"GET", "HEAD"})
@@ -53,14 +53,14 @@ def make_server(
     seconds: float = 30.0,
     name: str | None = None,
 ) -> Server:
-    """Make a server of an OpenAPI document.
+    """Make a server for an OpenAPI document.
 
-    ``include`` and ``exclude`` are globs for names, ids, paths and ``"METHOD /path"``. ``auth`` has the credentials by
-    the name of their security scheme, ``headers`` what is sent with every request, ``variables`` values for those of
-    the document's server. An answer may have ``max_bytes`` and take ``seconds``.
+    ``include`` and ``exclude`` are globs for names, ids, paths and ``"METHOD /path"``. ``auth`` maps security schemes
+    to credentials, ``headers`` are sent with every request, ``variables`` are values for the variables of the
+    document's server URL. A response may have ``max_bytes`` bytes and take ``seconds``.
 
     Raises:
-        ConfigError: the document cannot be used, or a setting does not fit it.
+        ConfigError: the document cannot be used, or an option does not match it.
     """
     known = document if isinstance(document, Document) else read_document(document)
     choice = Choice(include, exclude, frozenset(tags), _methods(methods, read_only=read_only))
@@ -89,7 +89,7 @@ def make_server(
     kept = [added for offer in offers if (added := _add_tool(server, offer, calls, making)) is not None]
     if not kept:
         raise ConfigError(f"No operation of {known.name} can be offered")
-    # A URI is looked for in this order: a path that is written out goes before one whose variable would fit too.
+    # URIs are matched in this order: a literal path comes before a template that would match it too.
     for offer in sorted(kept, key=lambda each: len(each.operation.variables)) if resources else ():
         _add_resource(server, known, offer, calls)
     return server
@@ -110,7 +110,7 @@ def _title(document: Document) -> str:
 
 
 def _empty(document: Document, calls: Calls, *, name: str) -> Server:
-    """Make the server, with nothing in it yet, that closes its connections in the end."""
+    """Create the server without tools; its lifespan closes the connections."""
     info = as_dict(document.root.get("info"))
     title = _title(document)
     return Server(
@@ -123,7 +123,7 @@ def _empty(document: Document, calls: Calls, *, name: str) -> Server:
 
 
 def _add_tool(server: Server, offer: Offer, calls: Calls, making: Making) -> Offer | None:
-    """Offer an operation as a tool, with lesser schemas if these cannot be used; give what was offered."""
+    """Add a tool, with simplified schemas if the exact ones are unusable; return the tool that was added."""
     try:
         _register(server, offer, calls)
         return offer
@@ -158,7 +158,7 @@ def _register(server: Server, offer: Offer, calls: Calls) -> None:
 
 
 def _annotations(method: str) -> dict[str, bool]:
-    """Say what a method promises (RFC 9110, 9.2); of POST and PATCH nothing is known, so the defaults stand."""
+    """Return the annotations that a method implies (RFC 9110, 9.2); POST and PATCH imply nothing."""
     if method in _READING:
         return {"readOnlyHint": True, "idempotentHint": True, "openWorldHint": True}
     if method == "DELETE":
@@ -181,4 +181,4 @@ def _add_resource(server: Server, document: Document, offer: Offer, calls: Calls
             tags=operation.listed.tags,
         )
     except (TypeError, ValueError) as error:
-        log.warning("%s is no resource: %s", operation.listed.what, error)
+        log.warning("%s is not offered as a resource: %s", operation.listed.what, error)

@@ -1,7 +1,7 @@
-"""How parameters are written in a path, a query, a header and a cookie: the styles of OpenAPI.
+"""How parameters are serialized in a path, query, header or cookie: the styles of OpenAPI.
 
-Pure functions from a parameter and a value to text. Each piece of a value is percent-encoded whole, so that what a
-model gives stays one value: it cannot end a segment, begin a query, add a parameter or climb to another path.
+Pure functions from a parameter and a value to text. Each piece of a value is percent-encoded as a whole, so that a
+value from a model stays one value: it cannot end a segment, start a query, add a parameter or reach another path.
 """
 
 from __future__ import annotations
@@ -27,37 +27,37 @@ __all__ = [
     "query_pairs",
 ]
 
-# RFC 3986 lets these stand in a query, besides what never needs encoding; "&", "#", "+", "=" and, to some servers, ";"
-# would mean something.
+# RFC 3986 allows these in a query, besides unreserved characters; "&", "#", "+", "=" and, to some servers, ";" have a
+# meaning of their own.
 _RESERVED = ":/?@!$'()*"
 _CONTROLS = re.compile(r"[\x00-\x1f\x7f]")
 _DOTS = re.compile(r"(?:^|[/\\])\.{1,2}(?:[/\\]|$)")
-#: Style, what is written between items, and what no item may hold.
+#: Style, the encoded separator, and the character that no item may contain.
 _SEPARATORS = (("spaceDelimited", "%20", " "), ("pipeDelimited", "%7C", "|"))
 
 
 class Parameter(Struct, frozen=True, kw_only=True):
-    """A parameter of an operation: what it is called where, and how it is written."""
+    """A parameter of an operation: its name, its location, and how it is serialized."""
 
     name: str
     #: path, query, header or cookie.
     where: str
     style: str
     explode: bool
-    #: What the tool's argument is called.
+    #: The name of the tool's argument.
     argument: str
     schema: Any
     required: bool = False
     reserved: bool = False
-    #: Written as JSON whatever the style.
+    #: Serialized as JSON regardless of the style.
     as_json: bool = False
 
 
 def path_text(parameter: Parameter, value: Any) -> str:
-    """Write a value for its place in a path.
+    """Serialize a value for a path.
 
     Raises:
-        ToolError: there is nothing to write, or it would lead to another path.
+        ToolError: the value is empty, or would lead to another path.
     """
     if parameter.as_json:
         return _segment(parameter, json_text(value))
@@ -88,10 +88,10 @@ def _joined_path(parameter: Parameter, value: Any, pieces: list[str], name: str)
 
 
 def query_pairs(parameter: Parameter, value: Any) -> list[tuple[str, str]]:
-    """Write a value as the pairs of a query, both sides encoded.
+    """Serialize a value as query pairs, names and values encoded.
 
     Raises:
-        ToolError: the style cannot write such a value.
+        ToolError: the style cannot express the value.
     """
     name = parameter.name
     if value is None:
@@ -115,10 +115,10 @@ def query_pairs(parameter: Parameter, value: Any) -> list[tuple[str, str]]:
 def check_names(
     parameter: Parameter, written: Iterable[tuple[str, str]], *, others: Iterable[str], owned: Collection[str] = ()
 ) -> None:
-    """See that the members of an object that is spread do not take the place of others or of what is ``owned``.
+    """Check that the members of an exploded object do not override other parameters or ``owned`` names.
 
     Raises:
-        ToolError: one does, at least for a server that reads names as laxly as any.
+        ToolError: one does, at least for a server that compares names loosely.
     """
     exact = {each for each in others if each != parameter.name}
     own = _folded(parameter.name)
@@ -130,7 +130,7 @@ def check_names(
 
 
 def _folded(name: str) -> str:
-    """Give a name as servers may read it: some do not look at case, at brackets, or at what is no letter."""
+    """Normalize a name as loosely as any server might: some ignore case, brackets or punctuation."""
     return re.sub(r"\W", "_", (name.partition("[")[0] or name).strip().lower())
 
 
@@ -157,10 +157,10 @@ def _deep(parameter: Parameter, name: str, value: Any, depth: int) -> Iterable[t
 
 
 def header_text(parameter: Parameter, value: Any) -> str:
-    """Write a value for a header.
+    """Serialize a value for a header.
 
     Raises:
-        ToolError: it holds what a header cannot.
+        ToolError: the value cannot be in a header.
     """
     if parameter.as_json:
         text = json_text(value)
@@ -179,10 +179,10 @@ def header_text(parameter: Parameter, value: Any) -> str:
 
 
 def cookie_pairs(parameter: Parameter, value: Any) -> list[tuple[str, str]]:
-    """Write a value as cookies, both sides encoded.
+    """Serialize a value as cookies, names and values encoded.
 
     Raises:
-        ToolError: the value cannot be written.
+        ToolError: the value cannot be serialized.
     """
     return query_pairs(parameter, value)
 
@@ -191,7 +191,7 @@ def cookie_pairs(parameter: Parameter, value: Any) -> list[tuple[str, str]]:
 
 
 def _pieces(parameter: Parameter, value: Any) -> list[str]:
-    """Give the items of a list, or names and values of an object in turn, as text."""
+    """Return the items of a list, or alternating names and values of an object, as text."""
     if isinstance(value, dict):
         return [piece for key, item in value.items() for piece in (key, _scalar(parameter, item))]
     return [_scalar(parameter, item) for item in value]
@@ -208,7 +208,7 @@ def _scalar(parameter: Parameter, value: Any) -> str:
 
 
 def plain_text(value: Any) -> str:
-    """Write a text, a number or a truth value; a whole number has no decimal point."""
+    """Return a string, number or boolean as text; a whole number has no decimal point."""
     if isinstance(value, str):
         return value
     if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
@@ -217,12 +217,12 @@ def plain_text(value: Any) -> str:
 
 
 def json_text(value: Any) -> str:
-    """Write a value as JSON."""
+    """Return a value as JSON."""
     return msgspec.json.encode(value).decode()
 
 
 def _segment(parameter: Parameter, text: str) -> str:
-    """Encode a piece of a path; one that leads elsewhere once somebody decodes it is refused."""
+    """Encode a piece of a path; reject one that would lead to another path once decoded."""
     if not text:
         raise ToolError(f"{parameter.argument} must not be empty: it is part of the path")
     if _DOTS.search(text) or _CONTROLS.search(text):
