@@ -20,16 +20,14 @@ from urllib.request import HTTPRedirectHandler, build_opener, urlopen
 import pytest
 
 import trunkline
-from tests.cli.support import DEMO, Outcome, Served, at_a_terminal, command, run, serving
+from tests.cli.support import BROWSER, DEMO, PROTECTED, Outcome, Served, at_a_terminal, command, run, serving
 from trunkline.auth.keeping import Keeper, Kept
 from trunkline.auth.oauth import OAuth
 from trunkline.auth.store import FileStore
 
 pytest.importorskip("joserfc")
-PROTECTED = str(Path(__file__).with_name("protected.py"))
 #: Spares the server a registration: an address may have so many in a minute, and no more.
 KNOWN = ("--client-id", "known")
-BROWSER = f"{sys.executable} {Path(__file__).with_name('browser.py')} %s"
 
 
 def _free_port() -> int:

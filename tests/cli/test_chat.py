@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from tests.cli.hosted import ALLOW_ALL, SOURCE, demo_entry, write_config
-from tests.cli.support import SECONDS, Outcome, Person, Script, command
+from tests.cli.support import ROOT, SECONDS, Outcome, Person, Script, command
 from tests.cli.test_terminal import RUN
 from tests.support import run_async
 from trunkline import Server
@@ -99,7 +99,7 @@ def make_place(folder: Path) -> Place:
     (folder / "script.toml").write_text(TURNS, encoding="utf-8")
     env = {
         "TRUNKLINE_HOME": str(folder / "home"),
-        "PYTHONPATH": os.pathsep.join([SOURCE, str(Path(__file__).parents[2])]),
+        "PYTHONPATH": os.pathsep.join([SOURCE, str(ROOT)]),
         "PROMPT_TOOLKIT_NO_CPR": "1",
         "TERM": "xterm",
         **dict.fromkeys(("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "TRUNKLINE_MODEL", "VISUAL", "EDITOR"), ""),

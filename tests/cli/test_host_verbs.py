@@ -11,9 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.hosted import ALLOW_ALL, SOURCE, demo_entry, write_config
-from tests.cli.support import DEMO, Outcome, at_a_terminal, run, serving
-
-GUARDED = str(Path(__file__).with_name("guarded.py"))
+from tests.cli.support import DEMO, GUARDED, Outcome, at_a_terminal, run, serving
 
 TICKING = """\
 import asyncio

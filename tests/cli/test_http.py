@@ -13,9 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.support import DEMO, Served, run, serving
+from tests.cli.support import DEMO, GUARDED, Served, run, serving
 
-GUARDED = str(Path(__file__).with_name("guarded.py"))
 IMPORT = "from trunkline import Server\n"
 
 

@@ -10,12 +10,11 @@ from typing import Any
 
 import pytest
 
-from tests.cli.support import Outcome, at_a_terminal, command, run
+from tests.cli.support import ROOT, Outcome, at_a_terminal, command, run
 from trunkline.cli.main import main
 from trunkline.cli.secrecy import book_here, hidden
 
 SECRET = "kept by nobody else"
-ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(autouse=True)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.cli.hosted import demo_entry, write_config
-from tests.cli.support import Outcome, run
+from tests.cli.support import ROOT, Outcome, run
 
 CONTROL = "a\x1b[2Jb"
 
@@ -102,7 +102,7 @@ def test_tools_are_counted_that_can_be_used(words: tuple[str, ...], desk: Desk) 
 
 def failing_entry() -> dict[str, Any]:
     """An entry whose server declares tools and does not list them."""
-    env = {"PYTHONPATH": str(Path(__file__).parents[2])}
+    env = {"PYTHONPATH": str(ROOT)}
     return {"command": sys.executable, "args": ["-m", "tests.host.servers.failing_list"], "env": env}
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from trunkline.server.addresses import Address, read_address
+if TYPE_CHECKING:
+    from trunkline.server.addresses import Address
 
 __all__ = ["http_option"]
 
@@ -15,6 +16,8 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def _read(context: click.Context, option: click.Parameter, value: str | None) -> Address | None:
+    from trunkline.server.addresses import read_address
+
     address = None if value is None else read_address(value)
     if value is not None and address is None:
         raise click.BadParameter(
