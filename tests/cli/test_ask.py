@@ -149,7 +149,7 @@ def test_what_is_piped_in_can_be_the_message(place: Place) -> None:
 def test_nothing_to_ask_is_a_wrong_command_line(place: Place) -> None:
     done = ask(place)
     assert done.code == 1
-    assert "Give a PROMPT, or pipe one in." in done.err
+    assert "Missing PROMPT: pass it as an argument, or pipe it to standard input." in done.err
 
 
 def test_an_input_that_does_not_end_is_said(place: Place) -> None:

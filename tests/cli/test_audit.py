@@ -125,7 +125,7 @@ def test_entries_are_found(
 
 
 def test_finding_nothing_is_said(trail: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(capsys, "query", "--server", "x") == Outcome(Exit.OK, "", "trunkline: no entry is like that\n")
+    assert run(capsys, "query", "--server", "x") == Outcome(Exit.OK, "", "trunkline: no matching entries\n")
 
 
 def test_a_line_that_is_no_entry_is_told(trail: Path, capsys: pytest.CaptureFixture[str]) -> None:

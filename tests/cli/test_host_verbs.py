@@ -245,7 +245,7 @@ def test_one_logs_in_at_a_server_by_its_name(desk: Desk) -> None:
 
 def test_one_does_not_log_in_at_a_server_that_is_started(desk: Desk) -> None:
     code, _, err = desk.plain("auth", "login", "demo", "-c", str(desk.config))
-    assert (code, "one logs in at URLs" in err) == (1, True)
+    assert (code, "only a server at a URL has a login" in err) == (1, True)
 
 
 def test_a_project_cannot_take_the_place_of_a_program(desk: Desk) -> None:

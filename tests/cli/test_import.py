@@ -151,7 +151,7 @@ def test_what_deserves_a_look_is_said(desk: Desk) -> None:
     desk.have("cursor", {"a": {"command": "npx", "args": ["-y", "thing"], "alwaysAllow": ["x"]}})
     _, out, _ = desk.run("cursor", "--dry-run")
     assert "in no fixed version" in out
-    assert "not taken over: alwaysAllow" in out
+    assert "not imported: alwaysAllow" in out
 
 
 def test_one_broken_file_does_not_hide_the_others(desk: Desk) -> None:

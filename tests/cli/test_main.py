@@ -225,7 +225,7 @@ def test_a_bug_is_a_sentence_without_a_traceback(
     raising: Callable[[BaseException], None], capsys: pytest.CaptureFixture[str]
 ) -> None:
     raising(RuntimeError("oh\x1b[1m no"))
-    sentence = "trunkline: internal error: RuntimeError: oh\\x1b[1m no (TRUNKLINE_DEBUG=1 shows where)\n"
+    sentence = "trunkline: internal error: RuntimeError: oh\\x1b[1m no (set TRUNKLINE_DEBUG=1 to see the traceback)\n"
     assert run(capsys, "x") == (1, "", sentence)
 
 

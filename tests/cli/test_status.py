@@ -200,7 +200,7 @@ def test_without_any_configuration_that_is_said(desk: Desk) -> None:
     assert desk.found() == (
         0,
         "",
-        "trunkline: no server is configured; name a file with -c, or write a mcp.json here\n",
+        "trunkline: no servers configured; give a file with -c, or create an mcp.json here\n",
     )
 
 

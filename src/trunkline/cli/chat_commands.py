@@ -96,7 +96,7 @@ async def _tools(talk: ChatTalk, words: str) -> None:
 async def _servers(talk: ChatTalk, rest: str) -> None:
     statuses = talk.room.host.status()
     if not statuses:
-        talk.show.line("note", "no server is configured: name a file with -c, or write a mcp.json here")
+        talk.show.line("note", "no servers configured; give a file with -c, or create an mcp.json here")
         return
     headings = ("NAME", "STATE", "ERA", "TOOLS", "PROMPTS", "RESOURCES", "WHY")
     talk.show.tell(table(headings, [_row(status) for status in statuses]))

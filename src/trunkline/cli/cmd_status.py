@@ -93,7 +93,7 @@ def command(*, config: tuple[str, ...], check: bool, file: str | None, timeout: 
         if closed.what == "closed":
             complain(closed.reason)
     if not statuses and not problems and not as_json:
-        complain("no server is configured; name a file with -c, or write a mcp.json here")
+        complain("no servers configured; give a file with -c, or create an mcp.json here")
     if any(problem.severity == "error" for problem in problems):
         return Exit.CONFIG
     found = {status.state for status in statuses}
