@@ -163,7 +163,7 @@ def test_what_the_scan_hides_is_told_by_a_status_and_not_counted(desk: Desk) -> 
     for status in (desk.verb("status"), desk.verb("status", "--check")):
         assert re.search(rf"files/read_file \(tool\): {HIDDEN}", flat(status.out)), status.out
         assert "you are asked before every use" not in flat(status.out)
-        assert "lists 1 more that cannot be used here" in flat(status.out)
+        assert "1 more cannot be used here" in flat(status.out)
     found = json.loads(desk.verb("status", "--json").out)
     assert (found["servers"][0]["tools"], found["changed"]) == (1, [])
     assert [(each["server"], each["name"], each["what"]) for each in found["hidden"]] == [

@@ -206,7 +206,7 @@ def test_a_program_that_runs_its_server_itself_ends_with_code_2(taken: int, tmp_
         pytest.param((DEMO, "--http", "app"), "'app' is no [HOST:]PORT", id="no address"),
         pytest.param(("--http", DEMO), "--http alone goes behind the file", id="the file taken for an address"),
         pytest.param((DEMO, "--http", "::1:80"), "is no [HOST:]PORT", id="no brackets"),
-        pytest.param((DEMO, "--path", "/x"), "--path is for HTTP: give --http as well", id="path"),
+        pytest.param((DEMO, "--path", "/x"), "--path needs --http", id="path"),
         pytest.param((DEMO, "--certfile", "x"), "--certfile is for HTTP", id="certfile"),
         pytest.param((DEMO, "--allowed-host", "x"), "--allowed-host is for HTTP", id="allowed host"),
         pytest.param((DEMO, "--allow-unauthenticated"), "--allow-unauthenticated is for HTTP", id="unauthenticated"),

@@ -59,7 +59,7 @@ def test_a_secret_is_read_from_a_pipe(
 
 
 def test_a_secret_is_typed_unseen(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    script = (("github (not shown while you type): ", f"{SECRET}\n"),)
+    script = (("github (input is hidden): ", f"{SECRET}\n"),)
     code, screen = at_a_terminal(monkeypatch, "secret", "set", "github", script=script)
     assert code == 0
     assert screen.splitlines()[-1] == "kept github in the encrypted file; use it as secret://github"
@@ -149,7 +149,7 @@ def test_a_list_as_json(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
 
 def test_an_empty_list_says_how_to_begin(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(capsys, "secret", "list") == Outcome(
-        0, "", "trunkline: there is no secret; trunkline secret set NAME keeps one\n"
+        0, "", "trunkline: no secrets stored; to store one, run: trunkline secret set NAME\n"
     )
 
 
@@ -165,7 +165,7 @@ def test_removing_what_is_not_there_is_told(
     keep(monkeypatch, capsys, "a")
     code, out, err = run(capsys, "secret", "rm", "a", "b", "--json")
     assert (code, json.loads(out)) == (1, {"removed": {"a": ["file"]}, "unknown": ["b"]})
-    assert "there is no secret b: trunkline secret list shows them" in err
+    assert "no secret b; to list secrets, run: trunkline secret list" in err
 
 
 def test_what_is_there_is_removed_although_something_else_is_not(

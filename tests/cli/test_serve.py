@@ -493,4 +493,4 @@ def test_without_a_configuration_nothing_is_served(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("TRUNKLINE_HOME", str(tmp_path / "home"))
-    assert run(capsys, "serve") == (2, "", "trunkline: no configuration is found here: name a file with -c\n")
+    assert run(capsys, "serve") == (2, "", "trunkline: no configuration found; give a file with -c\n")

@@ -97,7 +97,7 @@ def test_tools_are_counted_that_can_be_used(words: tuple[str, ...], desk: Desk) 
     home.mkdir(exist_ok=True)
     (home / "policy.toml").write_text(DENIED, encoding="utf-8")
     assert desk.states(*words)["demo"]["tools"] == 1
-    assert "more that cannot be used here" in desk.status(*words).out
+    assert "more cannot be used here" in desk.status(*words).out
 
 
 def failing_entry() -> dict[str, Any]:

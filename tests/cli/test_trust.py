@@ -269,7 +269,7 @@ def test_a_revoked_server_is_listed_as_such_elsewhere(
 def test_revoking_what_was_never_approved_says_so(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ended = run(capsys, "trust", "revoke", "tool")
     assert (ended.code, ended.out) == (0, "")
-    assert "there is no approval of tool" in ended.err
+    assert "tool is not approved" in ended.err
 
 
 # --- what goes wrong -------------------------------------------------------------------------------------------------
