@@ -156,7 +156,7 @@ def test_a_file_that_is_there_is_no_name(desk: Desk, tmp_path: Path) -> None:
         pytest.param(("read", "demo", "note://no"), 5, "not found: note://no", id="no such resource"),
         pytest.param(("complete", "demo", "meet", "x"), 5, "demo has no prompt 'meet'", id="nothing to complete"),
         pytest.param(("call", "demo"), 1, "Missing argument 'TOOL'", id="no tool"),
-        pytest.param(("call", "demo/echo", "echo"), 1, "'echo' is no key=value", id="the tool twice"),
+        pytest.param(("call", "demo/echo", "echo"), 1, "'echo' is not key=value", id="the tool twice"),
         pytest.param(("call", "demo", "fail"), 5, "the tool fail failed: no luck", id="tool error"),
         pytest.param(("call", "demo", "refuse"), 5, "the server answered with an error: not", id="error answer"),
         pytest.param(("call", "demo", "die"), 4, "last words", id="the server ends"),

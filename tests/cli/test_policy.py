@@ -145,7 +145,7 @@ def test_the_users_own_policy_is_asked_where_none_is_named(capsys: pytest.Captur
     [
         (("files",), 1, "'files' is not SERVER/NAME."),
         (("/x",), 1, "'/x' is not SERVER/NAME."),
-        (("files/x", "--args", "[]"), 1, "--args is no JSON object."),
+        (("files/x", "--args", "[]"), 1, "--args is not a JSON object."),
         (("files/x", "--annotations", "[]"), 1, "--annotations is not a JSON object"),
         (("files/x", "--annotations", '{"x": true}'), 1, "x is no hint that is true or false"),
         (("files/x", "--annotations", '{"readOnlyHint": 1}'), 1, "read_only is no hint that is true or false"),

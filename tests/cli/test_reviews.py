@@ -229,7 +229,7 @@ def test_a_change_that_makes_no_sense_changes_nothing(
 ) -> None:
     edit_by(monkeypatch, tmp_path, script)
     decision, _ = reviewed(
-        monkeypatch, REVIEW, ("Send it", "edit\n"), ("Nothing is changed: ", ""), ("Send it", "yes\n")
+        monkeypatch, REVIEW, ("Send it", "edit\n"), ("Nothing was changed: ", ""), ("Send it", "yes\n")
     )
     assert decision == YES
 

@@ -461,7 +461,7 @@ def test_what_makes_no_sense_is_a_sentence_and_a_code(
     ("text", "sentence"),
     [
         pytest.param("rate = [", "the file is not TOML", id="not TOML"),
-        pytest.param("raet = 5", "raet: this member is not known; did you mean rate?", id="option"),
+        pytest.param("raet = 5", "raet: unknown key; did you mean rate?", id="option"),
         pytest.param("rate = 0", "rate", id="no rate"),
         pytest.param('search = "maybe"', "search", id="choice"),
         pytest.param('token = "x"', "give --token or TRUNKLINE_GATEWAY_TOKEN", id="token"),

@@ -29,9 +29,10 @@ Examples:
 --approval sets who asks the user before a call:
 
 \b
-  client  The client in front asks. Calls pass unless a rule denies them or requires approval, or a definition is
-          flagged or changed.
-  ask     The gateway asks, by elicitation. A client without elicitation gets only what rules and grants allow.
+  client  The client in front asks. Calls pass unless a rule denies them or
+          requires approval, or a definition is flagged or changed.
+  ask     The gateway asks, by elicitation. A client without elicitation gets
+          only what rules and grants allow.
   deny    Nobody asks. Only what rules and grants allow passes.
 
 The default is client over stdio and on a loopback address with one token, and ask wherever others can call.

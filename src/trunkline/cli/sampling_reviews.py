@@ -155,7 +155,7 @@ class _Asking:
         try:
             changed = await (_in_editor(self._terminal, before) if has_editor() else _on_a_line(self._terminal, before))
         except (msgspec.DecodeError, OSError, ValueError) as problem:
-            self._terminal.show(f"Nothing is changed: {one_line(str(problem))}")
+            self._terminal.show(f"Nothing was changed: {one_line(str(problem))}")
             return
         self._request = changed
         self._terminal.show("The request, as you changed it:")
@@ -166,12 +166,12 @@ class _Asking:
         before = self._response or self._review.response
         assert before is not None
         if not isinstance(before.content, t.TextContent):
-            self._terminal.show("Nothing is changed: the answer is no plain text.")
+            self._terminal.show("Nothing was changed: the answer is no plain text.")
             return
         try:
             text = await edit(self._terminal, before.content.text, suffix=".txt", prompt="the answer, anew: ")
         except (OSError, ValueError) as problem:
-            self._terminal.show(f"Nothing is changed: {one_line(str(problem))}")
+            self._terminal.show(f"Nothing was changed: {one_line(str(problem))}")
             return
         self._response = replace(before, content=t.TextContent(text=text))
         self._terminal.show(f"The answer, as you changed it:\n{_marked(text)}")
