@@ -307,7 +307,7 @@ def test_a_token_that_is_given_is_used_in_place_of_a_login(
     _login(protected.url, *KNOWN)
     code, _, err = run(capsys, "call", protected.url, "whoami", *given)
     assert code == 3
-    assert err.endswith("(--token or --header says who you are)\n")
+    assert err.endswith("(pass credentials with --token or --header)\n")
 
 
 def test_logins_that_cannot_be_read_do_not_keep_a_command_from_its_work(

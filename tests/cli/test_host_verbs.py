@@ -150,7 +150,7 @@ def test_a_file_that_is_there_is_no_name(desk: Desk, tmp_path: Path) -> None:
     ("words", "code", "sentence"),
     [
         pytest.param(("list", "tools", "dmo"), 2, "did you mean demo?", id="no such server"),
-        pytest.param(("list", "tools", "https://x/mcp"), 2, "no server is called 'https://x/mcp'", id="a URL"),
+        pytest.param(("list", "tools", "https://x/mcp"), 2, "there is no server 'https://x/mcp'", id="a URL"),
         pytest.param(("call", "demo", "ecko"), 5, "did you mean echo?", id="no such tool"),
         pytest.param(("get", "demo", "meet"), 5, "demo has no prompt 'meet'", id="no such prompt"),
         pytest.param(("read", "demo", "note://no"), 5, "not found: note://no", id="no such resource"),
@@ -158,7 +158,7 @@ def test_a_file_that_is_there_is_no_name(desk: Desk, tmp_path: Path) -> None:
         pytest.param(("call", "demo"), 1, "Missing argument 'TOOL'", id="no tool"),
         pytest.param(("call", "demo/echo", "echo"), 1, "'echo' is not key=value", id="the tool twice"),
         pytest.param(("call", "demo", "fail"), 5, "the tool fail failed: no luck", id="tool error"),
-        pytest.param(("call", "demo", "refuse"), 5, "the server answered with an error: not", id="error answer"),
+        pytest.param(("call", "demo", "refuse"), 5, "the server returned an error: not", id="error answer"),
         pytest.param(("call", "demo", "die"), 4, "last words", id="the server ends"),
         pytest.param(("call", "demo", "hang", "--timeout", "2"), 7, "no answer after 2 s", id="too slow"),
         pytest.param(("call", "demo", "choose"), 6, "declined, there is no terminal", id="a question"),

@@ -279,7 +279,7 @@ def test_a_server_that_does_not_let_us_in_is_code_3(
 ) -> None:
     code, out, err = run(capsys, "call", guarded.url, "whoami", *token)
     assert (code, out) == (3, "")
-    assert err.startswith("trunkline: the server does not let us in: ")
+    assert err.startswith("trunkline: access denied by the server: ")
     assert err.count("\n") == 1
 
 

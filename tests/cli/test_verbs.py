@@ -167,7 +167,7 @@ def test_a_tool_that_fails_gives_its_result_as_json(capsys: pytest.CaptureFixtur
 
 
 def test_an_error_answer_is_code_5(capsys: pytest.CaptureFixture[str]) -> None:
-    sentence = "trunkline: the server answered with an error: not\\x1b[1m now (-32050)\n"
+    sentence = "trunkline: the server returned an error: not\\x1b[1m now (-32050)\n"
     assert run(capsys, "call", DEMO, "refuse") == (5, "", sentence)
 
 
@@ -262,7 +262,7 @@ def test_sampling_without_a_terminal_is_declined_and_the_code_says_so(
     assert first.endswith(
         'asks for a model\'s answer to "user: Say\\x1b[1m hi": declined, there is no terminal to ask in'
     )
-    assert second == "trunkline: the call failed since its question was declined"
+    assert second == "trunkline: the call failed because a request of the server was declined"
 
 
 def test_a_declined_question_leaves_stdout_to_the_json() -> None:

@@ -82,7 +82,7 @@ def find_mentions(text: str, catalog: Catalog) -> list[Mention]:
 
 
 def read_mention(text: str, catalog: Catalog) -> Mention | None:
-    """Read ``server:uri``, all of what is given; None if no server is called that."""
+    """Read ``server:uri``, all of what is given; None if there is no server that."""
     server = _longest(name for name in catalog.servers if text.startswith(f"{name}:"))
     return None if server is None else Mention(server, text[len(server) + 1 :])
 

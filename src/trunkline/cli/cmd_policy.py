@@ -114,7 +114,7 @@ def _act(configuration: Configuration, act: str, kind: Any, **given: Any) -> Act
     if entry is None and configuration.entries:
         near = nearest(server, configuration.entries)
         hint = f"did you mean {near!r}?" if near else f"there are {', '.join(sorted(configuration.entries))}"
-        raise ConfigError(f"no server is called {server!r}: {hint}")
+        raise ConfigError(f"there is no server {server!r}: {hint}")
     return Act(
         kind=kind,
         server=server,

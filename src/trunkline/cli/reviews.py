@@ -118,7 +118,7 @@ async def _form(terminal: Terminal, question: FormQuestion) -> t.ElicitResult:
     if not fields:
         choice = await terminal.choose(f"Your answer to {server}: yes, no (decline) or cancel: ", _CONSENT)
         return _result(choice, {})
-    terminal.show("(Enter takes the value in brackets or skips; :decline refuses, :cancel leaves.)")
+    terminal.show("(Enter accepts the value in brackets or skips; :decline declines, :cancel cancels.)")
     content: dict[str, Any] = {}
     while True:
         content = await fill_in(terminal, question.schema, content)
