@@ -289,7 +289,7 @@ def test_a_hangup_has_the_configuration_read_again(desk: Desk) -> None:
     with desk.serving("--no-auth") as running:
         write_config(desk.config, {"demo": demo_entry(), "two": demo_entry()})
         running.process.send_signal(signal.SIGHUP)
-        assert running.until(r"the configuration was read again: (.+)") == "added two"
+        assert running.until(r"configuration reloaded: (.+)") == "added two"
 
 
 def test_what_did_not_change_keeps_its_process_when_the_configuration_is_read_again(desk: Desk) -> None:
@@ -308,14 +308,14 @@ def test_only_what_changed_is_named_when_the_configuration_is_read_again(desk: D
         # Both move to other lines of the file.
         write_config(desk.config, {"new": demo_entry(), "demo": demo_entry(), "bad": {"comand": "x"}})
         running.process.send_signal(signal.SIGHUP)
-        assert running.until(r"the configuration was read again: (.+)") == "added new"
+        assert running.until(r"configuration reloaded: (.+)") == "added new"
 
 
 def test_a_configuration_that_became_wrong_changes_nothing(desk: Desk) -> None:
     with desk.serving("--no-auth") as running:
         desk.config.write_text("{", encoding="utf-8")
         running.process.send_signal(signal.SIGHUP)
-        assert "the file is not JSON" in running.until(r"the configuration and the policy stay as they were: (.+)")
+        assert "the file is not JSON" in running.until(r"not reloaded, configuration and policy are unchanged: (.+)")
         assert "demo__add" in run_async(_tools(running.url, None))
 
 
@@ -323,7 +323,7 @@ def test_a_hangup_has_the_policy_read_again(desk: Desk) -> None:
     with desk.serving("--no-auth", "--policy", "rules.toml") as running:
         (desk.folder / "rules.toml").write_text(f"{ALLOW_ALL}\n{DENY_ADD}", encoding="utf-8")
         running.process.send_signal(signal.SIGHUP)
-        assert running.until(r"the configuration was read again: (.+)") == "other rules hold"
+        assert running.until(r"configuration reloaded: (.+)") == "policy changed"
         assert "demo__add" not in run_async(_tools(running.url, None))
 
 
@@ -331,7 +331,7 @@ def test_a_policy_that_became_wrong_changes_nothing_and_is_told_on_one_line(desk
     with desk.serving("--no-auth", "--policy", "rules.toml") as running:
         (desk.folder / "rules.toml").write_text('[[rule]]\neffect = "no"\ntool = 7\n', encoding="utf-8")
         running.process.send_signal(signal.SIGHUP)
-        said = running.until(r"the configuration and the policy stay as they were: (.+)")
+        said = running.until(r"not reloaded, configuration and policy are unchanged: (.+)")
         assert ("rules.toml:2" in said, "rules.toml:3" in said) == (True, True)
         assert "demo__add" in run_async(_tools(running.url, None))
 
