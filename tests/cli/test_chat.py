@@ -261,7 +261,7 @@ def test_a_message_of_several_lines(lines: str, session: Chat) -> None:
 def test_a_chat_is_kept_for_its_owner_alone(hosted: Place, session: Chat) -> None:
     files = list((hosted.home / "conversations").iterdir())
     assert [stat.S_IMODE(file.stat().st_mode) for file in files] == [0o600]
-    assert f"[note] kept; go on with: trunkline chat --resume {files[0]}" in session.screen
+    assert f"[note] saved; to resume, run: trunkline chat --resume {files[0]}" in session.screen
 
 
 def test_what_was_typed_is_kept_for_its_owner_alone(hosted: Place, session: Chat) -> None:
@@ -292,7 +292,7 @@ def test_ctrl_c_withdraws_a_question(place: Place) -> None:
     script = (("you>", "please add\r"), ("Allow it?", "\x03"), ("called off", ""), ("you>", "/exit\r"))
     said = with_model(place, script=script)
     assert said.code == 0
-    assert "[stopped] demo/add was called off after" in said.screen
+    assert "[stopped] demo/add was cancelled after" in said.screen
 
 
 def test_a_prompt_asks_for_its_arguments_with_completion(place: Place) -> None:
@@ -364,7 +364,7 @@ def test_a_terminal_without_the_extra_is_enough(place: Place) -> None:
 
 def test_without_a_model_the_person_fills_in_a_form(place: Place) -> None:
     script = (
-        ("Without one you pick the tools yourself.", ""),
+        ("Without a model, you call the tools yourself.", ""),
         ("tool>", "add numbers\r"),
         ("1", ""),
         ("tool>", "1\r"),
@@ -426,12 +426,12 @@ def test_the_commands_answer(place: Place) -> None:
 @pytest.mark.parametrize(
     ("typed", "said"),
     [
-        ("/toosl", "[failed] there is no command /toosl; did you mean tools?"),
+        ("/toosl", "[failed] unknown command /toosl; did you mean tools?"),
         ("/demo:gret", "[failed] there is no prompt 'demo:gret'; did you mean demo:greet?"),
-        ("/demo:greet", "[failed] give its arguments: /demo:greet name=..."),
+        ("/demo:greet", "[failed] missing arguments: /demo:greet name=..."),
         ("/demo:greet who=me", "[failed] greet has no argument 'who'; it has: name, style"),
         ("/attach nothing", "[failed] name a resource as @server:uri; servers are: demo"),
-        ("/save", "[failed] name the file: /save FILE"),
+        ("/save", "[failed] missing the file: /save FILE"),
         ("/model nobody:x", "[failed] 'nobody:x' names no model"),
         ("@demo:note://none x", "[failed]"),
     ],
@@ -492,8 +492,8 @@ def test_without_a_model_tools_are_called_by_name(place: Place) -> None:
     assert done.code == 0
     assert "no model is chosen" in done.err
     assert done.out == "6\nhi\n  | hello\\x1b[1m\nuser:\n  | greet\\x1b[1m ann, short\nassistant:\n  | gladly\n"
-    assert "[failed] demo/add is not called: /: " in done.err
-    assert "[note] no tool is found for 'nothing fits'" in done.err
+    assert "[failed] demo/add was not called: /: " in done.err
+    assert "[note] no tools match 'nothing fits'" in done.err
 
 
 def test_a_missing_key_ends_with_its_code(place: Place) -> None:
