@@ -199,7 +199,7 @@ def test_what_was_typed_before_the_question_does_not_answer_it(monkeypatch: pyte
 def test_how_to_take_a_lasting_answer_back_is_said(word: str, monkeypatch: pytest.MonkeyPatch) -> None:
     question = replace(QUESTION, arguments={}, act=replace(ACT, arguments={}))
     _, screen = asked(monkeypatch, question, (("Allow it? [y/", f"{word}\n"),))
-    assert "trunkline grants revoke takes it back." in screen
+    assert "To revoke it: trunkline grants revoke." in screen
 
 
 def test_the_definition_is_shown_on_request(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -262,7 +262,7 @@ def test_arguments_are_changed_on_a_line(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_arguments_that_were_tried_and_not_changed_stay(monkeypatch: pytest.MonkeyPatch) -> None:
-    script = (("Allow it?", "edit\n"), ("as JSON: ", "\n"), ("Nothing is changed", ""), ("Allow it?", "y\n"))
+    script = (("Allow it?", "edit\n"), ("as JSON: ", "\n"), ("Nothing was changed", ""), ("Allow it?", "y\n"))
     assert asked(monkeypatch, QUESTION, script)[0] == YES
 
 
@@ -323,7 +323,7 @@ def test_a_resource_is_asked_about_too(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_an_editor_that_does_not_exist_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VISUAL", "/nowhere/editor")
-    script = (("Allow it?", "edit\n"), ("Nothing is changed", ""), ("Allow it?", "n\n"))
+    script = (("Allow it?", "edit\n"), ("Nothing was changed", ""), ("Allow it?", "n\n"))
     assert asked(monkeypatch, QUESTION, script)[0] == Answer(allow=False)
 
 

@@ -226,7 +226,7 @@ def test_a_server_that_lets_everybody_in_needs_no_login(home: Path, capsys: pyte
     with serving(DEMO, "--http", "0") as served:
         code, out, err = run(capsys, "auth", "login", served.url, "--json")
     assert (code, out) == (0, "null\n")
-    assert err.endswith("names no place to log in: nothing was kept\n")
+    assert err.endswith("names no authorization server: nothing was stored\n")
     assert _visits(home) == []
 
 
@@ -269,7 +269,7 @@ def test_without_a_login_the_sentence_says_how_to_get_one(
 ) -> None:
     code, out, err = run(capsys, "call", protected.url, "whoami")
     assert (code, out, _visits(home)) == (3, "", [])
-    assert f"(log in by trunkline auth login {protected.url}, or " in err
+    assert f"(to log in, run: trunkline auth login {protected.url}; or " in err
     assert err.count("\n") == 1
 
 

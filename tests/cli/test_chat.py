@@ -279,7 +279,7 @@ def test_what_a_model_did_is_in_the_trail(hosted: Place, session: Chat) -> None:
 
 
 def test_ctrl_c_at_an_empty_line_ends_when_repeated(place: Place) -> None:
-    said = with_model(place, script=(("you>", "typed\x03\x03"), ("Ctrl-C once more ends", ""), ("you>", "\x03")))
+    said = with_model(place, script=(("you>", "typed\x03\x03"), ("press Ctrl-C again", ""), ("you>", "\x03")))
     assert said.code == 0
     assert "You said" not in said.screen
 
@@ -358,7 +358,7 @@ def test_a_terminal_without_the_extra_is_enough(place: Place) -> None:
     (missing / "prompt_toolkit" / "__init__.py").write_text(blocked, encoding="utf-8")
     place.env["PYTHONPATH"] = os.pathsep.join([str(missing), place.env["PYTHONPATH"]])
     script = (("pip install 'trunkline[cli]'", ""), ("you>", "hi\n"), ("You said <hi>", ""), ("you>", "\x03"))
-    said = with_model(place, script=(*script, ("Ctrl-C once more", ""), ("you>", "\x03")))
+    said = with_model(place, script=(*script, ("press Ctrl-C again", ""), ("you>", "\x03")))
     assert said.code == 0
 
 
@@ -369,7 +369,7 @@ def test_without_a_model_the_person_fills_in_a_form(place: Place) -> None:
         ("1", ""),
         ("tool>", "1\r"),
         ("a: ", "\n"),
-        ("must be filled in", ""),
+        ("value is required", ""),
         ("a: ", "4\n"),
         ("b [2]: ", "\n"),
         ("[done] demo/add", ""),
@@ -381,7 +381,7 @@ def test_without_a_model_the_person_fills_in_a_form(place: Place) -> None:
 
 
 def test_a_form_that_is_left_calls_nothing(place: Place) -> None:
-    script = (("tool>", "demo/add\r"), ("a: ", ":cancel\n"), ("nothing is called", ""), ("tool>", "/exit\r"))
+    script = (("tool>", "demo/add\r"), ("a: ", ":cancel\n"), ("nothing was called", ""), ("tool>", "/exit\r"))
     assert chat(place, script=script).code == 0
 
 
@@ -430,7 +430,7 @@ def test_the_commands_answer(place: Place) -> None:
         ("/demo:gret", "[failed] there is no prompt 'demo:gret'; did you mean demo:greet?"),
         ("/demo:greet", "[failed] missing arguments: /demo:greet name=..."),
         ("/demo:greet who=me", "[failed] greet has no argument 'who'; it has: name, style"),
-        ("/attach nothing", "[failed] name a resource as @server:uri; servers are: demo"),
+        ("/attach nothing", "[failed] expected a resource as @server:uri; servers: demo"),
         ("/save", "[failed] missing the file: /save FILE"),
         ("/model nobody:x", "[failed] 'nobody:x' names no model"),
         ("@demo:note://none x", "[failed]"),
@@ -446,7 +446,7 @@ def test_a_kept_chat_goes_on(place: Place) -> None:
     kept = place.folder / "talk.json"
     piped(place, "--no-save", stdin=f"first\n/save {kept}\n")
     done = piped(place, "--resume", str(kept), stdin="second\n")
-    assert "the conversation has 2 messages; the last is:" in done.err
+    assert "resuming a conversation of 2 messages; the last one:" in done.err
     assert "  | You said <first>.\n" in done.out
     assert len(json.loads(kept.read_text(encoding="utf-8"))["messages"]) == 4
 

@@ -144,7 +144,7 @@ def test_the_doctor_calls_nothing_and_needs_none(
     option: tuple[str, str], desk: Desk, capsys: pytest.CaptureFixture[str]
 ) -> None:
     done = run(capsys, "doctor", "shop", "-c", str(desk.config), *option)
-    assert (done.code, f"{option[0]} is for verbs that use a server" in done.err) == (1, True)
+    assert (done.code, f"{option[0]} has no effect here" in done.err) == (1, True)
 
 
 # --- the gateway ------------------------------------------------------------------------------------------------------

@@ -162,9 +162,12 @@ def test_a_file_that_is_there_is_no_name(desk: Desk, tmp_path: Path) -> None:
         pytest.param(("call", "demo", "die"), 4, "last words", id="the server ends"),
         pytest.param(("call", "demo", "hang", "--timeout", "2"), 7, "no answer after 2 s", id="too slow"),
         pytest.param(("call", "demo", "choose"), 6, "declined, there is no terminal", id="a question"),
-        pytest.param(("call", "demo", "think"), 6, "its question was declined", id="a model's answer"),
+        pytest.param(("call", "demo", "think"), 6, "a request of the server was declined", id="a model's answer"),
         pytest.param(
-            ("list", "tools", "demo", "--env", "A=b"), 1, "TARGET is a name", id="an option that is not for it"
+            ("list", "tools", "demo", "--env", "A=b"),
+            1,
+            "TARGET is a configured server",
+            id="an option that is not for it",
         ),
     ],
 )

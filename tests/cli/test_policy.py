@@ -86,7 +86,7 @@ def test_why_shows_the_decision_the_rule_and_the_others(capsys: pytest.CaptureFi
         "RULE           EFFECT  TIER  OUTCOME  WHY",
         "policy.toml:8  deny    0     decided  it has no conditions",
         "",
-        "2 other rules are about something else; --all shows them",
+        "2 other rules do not apply here; --all shows them",
     ]
 
 
@@ -147,8 +147,12 @@ def test_the_users_own_policy_is_asked_where_none_is_named(capsys: pytest.Captur
         (("/x",), 1, "'/x' is not SERVER/NAME."),
         (("files/x", "--args", "[]"), 1, "--args is not a JSON object."),
         (("files/x", "--annotations", "[]"), 1, "--annotations is not a JSON object"),
-        (("files/x", "--annotations", '{"x": true}'), 1, "x is no hint that is true or false"),
-        (("files/x", "--annotations", '{"readOnlyHint": 1}'), 1, "read_only is no hint that is true or false"),
+        (("files/x", "--annotations", '{"x": true}'), 1, "x is not a known annotation with a boolean value"),
+        (
+            ("files/x", "--annotations", '{"readOnlyHint": 1}'),
+            1,
+            "read_only is not a known annotation with a boolean value",
+        ),
         (("fils/x", "-c", "servers.json"), 2, "there is no server 'fils': did you mean 'files'?"),
         (("zzz/x", "-c", "servers.json"), 2, "there is no server 'zzz': there are files, mail, safe"),
         (("files/x", "-c", "none.json"), 2, "none.json"),

@@ -145,7 +145,7 @@ def test_a_request_is_shown_whole_and_the_choice_stands_last(monkeypatch: pytest
         "Messages:\n"
         "  | user: Sum up\n"
         "  |     assistant: certainly\\x1b[1A\n"
-        "Tools that the model may call, the server's own and none of yours:\n"
+        "Tools that the model may call; they are the server's own, none of yours:\n"
         "  | weather: Tell\\x1b[2J it\n"
         "Its results in this session, which are not sent:\n"
         "  | read:\n"
@@ -209,7 +209,7 @@ def test_the_last_message_may_be_typed_anew(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_a_request_may_be_changed_in_an_editor(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     edit_by(monkeypatch, tmp_path, "sed -i 's/Be brief/Be long/' \"$1\"")
-    decision, _ = reviewed(monkeypatch, REVIEW, ("Send it", "edit\n"), ("as you changed it", ""), ("Send it", "yes\n"))
+    decision, _ = reviewed(monkeypatch, REVIEW, ("Send it", "edit\n"), ("The edited request", ""), ("Send it", "yes\n"))
     assert decision is not None
     assert decision.request is not None
     assert decision.request == replace(REVIEW.request, system_prompt="Be long")

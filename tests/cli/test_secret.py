@@ -91,8 +91,8 @@ def test_a_secret_given_within_the_name_is_refused_and_not_repeated(capsys: pyte
     ("data", "said"),
     [
         pytest.param(b"", "the secret a is empty", id="empty"),
-        pytest.param(b"\xff\xfe\xfd", "a secret is text in UTF-8", id="binary"),
-        pytest.param(b"x" * 70_000, "a secret has at most 64 KiB", id="long"),
+        pytest.param(b"\xff\xfe\xfd", "a secret must be UTF-8 text", id="binary"),
+        pytest.param(b"x" * 70_000, "a secret may have at most 64 KiB", id="long"),
     ],
 )
 def test_what_is_no_secret_is_not_kept(

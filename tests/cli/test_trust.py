@@ -17,7 +17,7 @@ from trunkline.cli import main as entry_point
 
 @pytest.fixture(autouse=True)
 def _verb(monkeypatch: pytest.MonkeyPatch) -> None:
-    verbs = {**entry_point._VERBS, "trust": "Say which servers of a project may run."}
+    verbs = {**entry_point._VERBS, "trust": "Approve the servers of a project."}
     monkeypatch.setattr(entry_point, "_VERBS", MappingProxyType(verbs))
 
 
@@ -87,7 +87,7 @@ def test_a_yes_that_is_piped_in_never_approves(
     monkeypatch.setattr(sys, "stdin", io.StringIO("y\ny\n"))
     ended = run(capsys, "trust", "approve", "--all", *options)
     assert ended.code == 6
-    assert "nobody is here to be asked" in ended.err
+    assert "no terminal to confirm in" in ended.err
     assert _states(capsys) == {"tool": "new", "remote": "new"}
 
 
@@ -301,7 +301,7 @@ def test_a_folder_without_a_projects_file_has_nothing_to_approve(
     (project / ".mcp.json").unlink()
     ended = _approve(capsys, "--all", "--json")
     assert ended.code == 2
-    assert "no project's file" in json.loads(ended.out)["error"]["message"]
+    assert "no project file" in json.loads(ended.out)["error"]["message"]
 
 
 def test_a_server_that_cannot_run_cannot_be_approved(project: Path, capsys: pytest.CaptureFixture[str]) -> None:

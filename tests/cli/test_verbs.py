@@ -315,7 +315,7 @@ def test_a_place_that_cannot_be_written_is_code_2(capsys: pytest.CaptureFixture[
 def test_several_contents_are_not_saved_as_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, _, err = run(capsys, "read", ODD_TARGET, "odd:many", "-o", str(tmp_path / "saved"))
     assert code == 5
-    assert err.endswith("trunkline: the resource has 2 contents and -o saves one; use --json\n")
+    assert err.endswith("trunkline: the resource has 2 contents, and -o saves only one; use --json\n")
 
 
 def test_contents_that_are_no_base64_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -364,4 +364,4 @@ def test_proposals_are_given_as_json(capsys: pytest.CaptureFixture[str]) -> None
 def test_a_variable_of_a_template_is_completed(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, err = run(capsys, "complete", DEMO, "note://{name}/page", "name", "x")
     assert (code, out.splitlines()[0]) == (0, "x-0\\x1b[1m")
-    assert err == "trunkline: 100 of 150 proposals are shown\n"
+    assert err == "trunkline: 100 of 150 completions are shown\n"

@@ -307,7 +307,7 @@ _HEADS: Mapping[str, str] = MappingProxyType(
         "hidden": "hidden because of scan findings",
         "flagged": "needs approval because of scan findings",
         "new": "new since the server was first listed",
-        "pinned": "unchanged",
+        "pinned": "as pinned",
     }
 )
 

@@ -186,7 +186,7 @@ def _tell_address(url: str, token: str | None, options: Mapping[str, Any]) -> No
         complain(f"token, generated for this run and shown only here: {token}")
         complain(f'for Claude Code: claude mcp add --transport http trunkline {here} --header "{header}"')
         entry = f'{{"url": "{here}", "headers": {{"Authorization": "Bearer {token}"}}}}'
-        complain(f'for other clients: {{"mcpServers": {{"trunkline": {entry}}}}}')
+        complain(f'for others: {{"mcpServers": {{"trunkline": {entry}}}}}')
 
 
 @contextmanager
